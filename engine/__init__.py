@@ -1,0 +1,1 @@
+"""The pure core, the driver, the log and its stores, and replay."""

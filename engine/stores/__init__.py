@@ -1,0 +1,1 @@
+"""Stores: where the log keeps its records."""

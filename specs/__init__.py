@@ -1,0 +1,1 @@
+"""The agent spec: its models, its loader, the shipped charts and the example agents."""

@@ -1,0 +1,1 @@
+"""Example agents, each one also a test."""

@@ -1,0 +1,1 @@
+"""Shipped charts, in the native YAML of python-statemachine."""

@@ -1,0 +1,85 @@
+"""Makes a clean clone importable as `toolchart`, and real provider traffic impossible.
+
+The import hook serves whoever runs the tests of a checkout without installing it; the clone's
+folder may be called anything. Where `toolchart` is installed from this very tree the hook gives the
+same modules.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def _adopt_checkout() -> None:
+    """Bind the name `toolchart` to this checkout, under whatever folder name it stands."""
+    if "toolchart" in sys.modules:
+        return
+    spec = importlib.util.spec_from_file_location(
+        "toolchart", ROOT / "__init__.py", submodule_search_locations=[str(ROOT)]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["toolchart"] = module
+    spec.loader.exec_module(module)
+
+
+_adopt_checkout()
+
+_LOOPBACK = ("127.", "::1", "localhost")
+
+
+class TrafficRefused(OSError):
+    """A test tried to reach something that is not on this machine."""
+
+
+@pytest.fixture(autouse=True)
+def _loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test leaves the machine unless TOOLCHART_REAL_TRAFFIC=1 says so."""
+    if os.environ.get("TOOLCHART_REAL_TRAFFIC") == "1":
+        return
+    connect = socket.socket.connect
+    connect_ex = socket.socket.connect_ex
+    resolve = socket.getaddrinfo
+
+    def allowed(address: Any) -> bool:
+        host = address[0] if isinstance(address, tuple) else address
+        return not isinstance(address, tuple) or str(host).startswith(_LOOPBACK)
+
+    def guarded(self: socket.socket, address: Any) -> None:
+        if not allowed(address):
+            raise TrafficRefused(f"tests stay on loopback, not {address!r}")
+        connect(self, address)
+
+    def guarded_ex(self: socket.socket, address: Any) -> int:
+        if not allowed(address):
+            raise TrafficRefused(f"tests stay on loopback, not {address!r}")
+        return connect_ex(self, address)
+
+    def resolving(host: Any, *rest: Any, **options: Any) -> Any:
+        name = host.decode() if isinstance(host, bytes) else host
+        if name and not str(name).startswith(_LOOPBACK):
+            raise socket.gaierror(f"tests stay on loopback, not {name!r}")
+        return resolve(host, *rest, **options)
+
+    monkeypatch.setattr(socket.socket, "connect", guarded)
+    monkeypatch.setattr(socket.socket, "connect_ex", guarded_ex)
+    monkeypatch.setattr(socket, "getaddrinfo", resolving)
+
+
+@pytest.fixture(autouse=True)
+def _no_ambient_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A developer's own keys and addresses never reach a test."""
+    for name in list(os.environ):
+        if name.startswith(("OPENAI_", "OLLAMA_", "GOOGLE_", "GEMINI_", "TOOLCHART_")):
+            if name != "TOOLCHART_REAL_TRAFFIC":
+                monkeypatch.delenv(name)

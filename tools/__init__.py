@@ -1,0 +1,1 @@
+"""Tools: definitions, registry, executor, manager and the builtins."""
