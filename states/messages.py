@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from toolchart.states.jsonvalue import canonical_text
 
@@ -119,6 +119,8 @@ class Usage:
     reasoning: int | None = None
     cached: int | None = None
     total: int | None = None
+    cost: float | None = None
+    """Money, where the host says it or a price table knows it."""
 
     def plus(self, other: Usage | None) -> Usage:
         """The sum; an unknown part counts as nothing, unknown on both sides stays unknown."""
@@ -130,10 +132,14 @@ class Usage:
             reasoning=_sum(self.reasoning, other.reasoning),
             cached=_sum(self.cached, other.cached),
             total=_sum(self.total, other.total),
+            cost=_sum(self.cost, other.cost),
         )
 
 
-def _sum(left: int | None, right: int | None) -> int | None:
+Number = TypeVar("Number", int, float)
+
+
+def _sum(left: Number | None, right: Number | None) -> Number | None:
     return right if left is None else left if right is None else left + right
 
 

@@ -1,0 +1,233 @@
+"""Facts: the plain values that guards may read, in one table.
+
+A guard such as `iteration >= max_iterations` names facts and nothing else; a name that is not here
+is an error when the chart is loaded. Every fact is a number, a truth value or one word of a finite
+list, never None, so that a comparison cannot fail half way through a conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from toolchart.states.events import FAILURE_KINDS, Limits
+from toolchart.states.messages import FINISH_REASONS
+from toolchart.states.snapshot import Snapshot
+
+FactType = Literal["integer", "boolean", "text"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One name that guards may use."""
+
+    name: str
+    type: FactType
+    meaning: str
+    changes: str
+    """When its value changes."""
+    read: Callable[[Snapshot], Any]
+    words: tuple[str, ...] = ()
+    """The possible values of a text fact."""
+
+
+def _limits(snapshot: Snapshot) -> Limits:
+    return snapshot.settings.limits if snapshot.settings else Limits()
+
+
+def elapsed_s(snapshot: Snapshot) -> float:
+    """Seconds of the turn so far, from the events' own times."""
+    if not snapshot.started_at or not snapshot.now:
+        return 0.0
+    started = datetime.fromisoformat(snapshot.started_at)
+    return max(0.0, (datetime.fromisoformat(snapshot.now) - started).total_seconds())
+
+
+def spent_budget(snapshot: Snapshot) -> str | None:
+    """Which budget of the turn is used up, or None."""
+    limits = _limits(snapshot)
+    if limits.max_tokens is not None and _tokens(snapshot) >= limits.max_tokens:
+        return "max_tokens"
+    if limits.max_tool_calls is not None and len(snapshot.tracked) >= limits.max_tool_calls:
+        return "max_tool_calls"
+    if limits.max_seconds is not None and elapsed_s(snapshot) >= limits.max_seconds:
+        return "max_seconds"
+    if limits.max_cost is not None and (snapshot.usage.cost or 0.0) >= limits.max_cost:
+        return "max_cost"
+    return None
+
+
+def _tokens(snapshot: Snapshot) -> int:
+    usage = snapshot.usage
+    if usage.total is not None:
+        return usage.total
+    return (usage.input or 0) + (usage.output or 0)
+
+
+FACTS: dict[str, Fact] = {
+    fact.name: fact
+    for fact in (
+        Fact(
+            name="finish_reason",
+            type="text",
+            meaning="why the latest reply ended, normalised",
+            changes="with every reply",
+            read=lambda s: s.reply.finish_reason if s.reply else "unknown",
+            words=FINISH_REASONS,
+        ),
+        Fact(
+            name="has_content",
+            type="boolean",
+            meaning="whether the latest reply says something in text",
+            changes="with every reply",
+            read=lambda s: bool(s.reply and s.reply.content and s.reply.content.strip()),
+        ),
+        Fact(
+            name="tool_calls",
+            type="integer",
+            meaning="calls that the latest reply asks for",
+            changes="with every reply",
+            read=lambda s: len(s.calls),
+        ),
+        Fact(
+            name="pending_calls",
+            type="integer",
+            meaning="calls of the latest reply that have no outcome yet",
+            changes="with every reply and every finished call",
+            read=lambda s: sum(call.outcome is None for call in s.calls),
+        ),
+        Fact(
+            name="undecided_calls",
+            type="integer",
+            meaning="calls that wait for a person's decision",
+            changes="with the review and every decision",
+            read=lambda s: sum(call.ruling == "needs_approval" for call in s.calls),
+        ),
+        Fact(
+            name="approved_calls",
+            type="integer",
+            meaning="calls that a person approved in this turn",
+            changes="with every decision",
+            read=lambda s: s.approved,
+        ),
+        Fact(
+            name="denied_calls",
+            type="integer",
+            meaning="calls that were denied in this turn, by a rule or by a person",
+            changes="with the review and every decision",
+            read=lambda s: s.denied,
+        ),
+        Fact(
+            name="iteration",
+            type="integer",
+            meaning="replies of this turn whose calls have all been answered",
+            changes="grows by one when the last call of a reply has its outcome",
+            read=lambda s: s.iteration,
+        ),
+        Fact(
+            name="max_iterations",
+            type="integer",
+            meaning="the turn's limit of iterations",
+            changes="never within a turn",
+            read=lambda s: _limits(s).max_iterations,
+        ),
+        Fact(
+            name="tool_only_streak",
+            type="integer",
+            meaning="replies in a row that called tools and said nothing",
+            changes="with every reply",
+            read=lambda s: s.tool_only_streak,
+        ),
+        Fact(
+            name="max_tool_only_streak",
+            type="integer",
+            meaning="the turn's limit of tool-only replies in a row",
+            changes="never within a turn",
+            read=lambda s: _limits(s).max_tool_only_streak,
+        ),
+        Fact(
+            name="repeated_calls",
+            type="integer",
+            meaning="how often the most repeated call of the latest reply was asked for in this turn",
+            changes="with every reply",
+            read=lambda s: max((call.repeat for call in s.calls), default=0),
+        ),
+        Fact(
+            name="max_repeats",
+            type="integer",
+            meaning="the turn's limit for one and the same call",
+            changes="never within a turn",
+            read=lambda s: _limits(s).max_repeats,
+        ),
+        Fact(
+            name="attempt",
+            type="integer",
+            meaning="model calls that failed since the latest reply",
+            changes="grows with every failure, back to 0 with a reply",
+            read=lambda s: s.attempt,
+        ),
+        Fact(
+            name="max_attempts",
+            type="integer",
+            meaning="the turn's limit of tries for one model call",
+            changes="never within a turn",
+            read=lambda s: _limits(s).max_attempts,
+        ),
+        Fact(
+            name="error_kind",
+            type="text",
+            meaning="class of the latest failure, `none` when there is none",
+            changes="with every failure, back to `none` with a reply",
+            read=lambda s: s.failure.kind if s.failure else "none",
+            words=("none", *FAILURE_KINDS),
+        ),
+        Fact(
+            name="retryable",
+            type="boolean",
+            meaning="whether the latest failure may pass if the same request is sent again",
+            changes="with every failure, back to false with a reply",
+            read=lambda s: s.failure.retryable if s.failure else False,
+        ),
+        Fact(
+            name="tools_offered",
+            type="integer",
+            meaning="tools that this turn offers",
+            changes="never within a turn",
+            read=lambda s: len(s.offered),
+        ),
+        Fact(
+            name="tools_sent",
+            type="boolean",
+            meaning="whether the latest model call carried tools",
+            changes="with every model call",
+            read=lambda s: s.tools_sent,
+        ),
+        Fact(
+            name="budget_spent",
+            type="boolean",
+            meaning="whether a budget of the turn (tokens, money, seconds, tool calls) is used up",
+            changes="with every event",
+            read=lambda s: spent_budget(s) is not None,
+        ),
+    )
+}
+
+
+class FactView(Mapping[str, Any]):
+    """The facts of one snapshot, each read when a guard asks for it."""
+
+    __slots__ = ("_snapshot",)
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def __getitem__(self, name: str) -> Any:
+        return FACTS[name].read(self._snapshot)
+
+    def __iter__(self) -> Any:
+        return iter(FACTS)
+
+    def __len__(self) -> int:
+        return len(FACTS)
