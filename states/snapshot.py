@@ -98,6 +98,8 @@ class Snapshot:
     denied: int = 0
     usage: Usage = Usage()
     cancelled: bool = False
+    limit_reached: bool = False
+    """Whether the turn ended at a limit."""
     warnings: tuple[str, ...] = ()
     answer: str | None = None
     """The text that ended the turn."""

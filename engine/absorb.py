@@ -1,0 +1,272 @@
+"""What each event changes in the context, before the machine is asked what it means."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import assert_never
+
+from toolchart.states.codec import encode
+from toolchart.states.errors import IllegalEvent
+from toolchart.states.events import (
+    Cancelled,
+    Configured,
+    Decided,
+    Failed,
+    MachineEvent,
+    Replied,
+    Reviewed,
+    ToolFinished,
+    TurnStarted,
+    Verdict,
+    Waited,
+)
+from toolchart.states.jsonvalue import canonical, canonical_text
+from toolchart.states.messages import Message, Reply, ToolCall, ToolDefinition, Usage
+from toolchart.states.snapshot import OpenCall, Snapshot, TrackedCall
+from toolchart.states.trail import Trail
+
+NOT_EXECUTED = "This call was not executed: {reason}"
+
+
+def configure(snapshot: Snapshot, event: Configured) -> Snapshot:
+    """A conversation that has these tools from now on."""
+    return replace(snapshot, tools=event.tools, now=event.at)
+
+
+def open_turn(snapshot: Snapshot, event: TurnStarted) -> Snapshot:
+    """A fresh turn on top of the conversation so far."""
+    grown = snapshot
+    for message in event.history:
+        grown = say(grown, message)
+    grown = say(grown, Message(role="user", content=event.message))
+    system = event.system if event.system is not None else snapshot.system
+    wanted = frozenset(event.settings.tools)
+    offered = tuple(tool for tool in snapshot.tools if tool.name in wanted)
+    return Snapshot(
+        configuration=snapshot.configuration,
+        tools=snapshot.tools,
+        messages=grown.messages,
+        digest=grown.digest,
+        system=system,
+        turn=snapshot.turn + 1,
+        settings=event.settings,
+        offered=offered,
+        setup_digest=_setup_digest(event, system, offered),
+        started_at=event.at,
+        now=event.at,
+        warnings=event.warnings,
+    )
+
+
+def _setup_digest(
+    event: TurnStarted, system: str | None, offered: tuple[ToolDefinition, ...]
+) -> str:
+    parts = [event.settings.model, event.settings.options, system, encode(offered)]
+    return hashlib.sha256(canonical(parts)).hexdigest()
+
+
+def say(snapshot: Snapshot, message: Message) -> Snapshot:
+    """The conversation with one more message; the cost does not depend on its length."""
+    digest = hashlib.sha256(snapshot.digest.encode() + canonical(encode(message))).hexdigest()
+    messages = snapshot.messages.append(message, key=message.tool_call_id)
+    return replace(snapshot, messages=messages, digest=digest)
+
+
+def absorb(snapshot: Snapshot, event: MachineEvent) -> Snapshot:
+    """The context after the event, in the same state."""
+    if event.at:
+        snapshot = replace(snapshot, now=event.at)
+    match event:
+        case Replied():
+            return _replied(snapshot, event.reply)
+        case Failed():
+            return replace(snapshot, failure=event, attempt=snapshot.attempt + 1)
+        case Reviewed():
+            return _reviewed(snapshot, event.verdicts)
+        case Decided():
+            return _decided(snapshot, event)
+        case ToolFinished():
+            return _finished(snapshot, event)
+        case Waited():
+            return snapshot
+        case Cancelled():
+            return replace(snapshot, cancelled=True)
+    assert_never(event)
+
+
+# -- a reply -------------------------------------------------------------------------------------
+
+
+def _replied(snapshot: Snapshot, reply: Reply) -> Snapshot:
+    calls = _identified(snapshot, reply.tool_calls)
+    said = bool(reply.content and reply.content.strip())
+    message = Message(
+        role="assistant",
+        content=reply.content,
+        tool_calls=calls,
+        provider_data=reply.provider_data,
+    )
+    return replace(
+        say(settle(snapshot, "the model was asked again before it ran"), message),
+        reply=reply,
+        calls=_counted(snapshot, calls),
+        failure=None,
+        attempt=0,
+        tool_only_streak=snapshot.tool_only_streak + 1 if calls and not said else 0,
+        usage=snapshot.usage.plus(reply.usage or Usage()),
+        warnings=snapshot.warnings + reply.warnings if reply.warnings else snapshot.warnings,
+    )
+
+
+def _identified(snapshot: Snapshot, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+    """The calls under ids that are unique in the conversation.
+
+    A provider may give no id, or one that it has used before; then the call gets an id that follows
+    from its place, and the native one is kept beside it.
+    """
+    used: set[str] = set()
+    result = []
+    for place, call in enumerate(calls):
+        taken = not call.id or call.id in used or snapshot.messages.newest(call.id) is not None
+        if taken:
+            fresh = f"call_{snapshot.turn}_{snapshot.iteration}_{place}"
+            while fresh in used or snapshot.messages.newest(fresh) is not None:
+                fresh += "x"
+            call = replace(call, id=fresh, native_id=call.native_id or call.id or None)
+        used.add(call.id)
+        result.append(call)
+    return tuple(result)
+
+
+def _counted(snapshot: Snapshot, calls: tuple[ToolCall, ...]) -> tuple[OpenCall, ...]:
+    """The calls with the number of times that each was asked for in this turn."""
+    here: dict[str, int] = {}
+    opened = []
+    for call in calls:
+        key = call_key(call)
+        before = snapshot.tracked.newest(key)
+        here[key] = here.get(key, before.repeat if before else 0) + 1
+        opened.append(OpenCall(call=call, repeat=here[key]))
+    return tuple(opened)
+
+
+def call_key(call: ToolCall) -> str:
+    """What makes two calls the same: the tool and its canonical arguments."""
+    arguments = call.raw if call.arguments is None else canonical_text(call.arguments)
+    return f"{call.name} {arguments}"
+
+
+# -- calls ---------------------------------------------------------------------------------------
+
+
+def _reviewed(snapshot: Snapshot, verdicts: tuple[Verdict, ...]) -> Snapshot:
+    by_id = {verdict.call_id: verdict for verdict in verdicts}
+    if by_id.keys() != {opened.call.id for opened in snapshot.calls}:
+        raise IllegalEvent("reviewed", snapshot.state, refused=("one verdict for every open call",))
+    calls = tuple(
+        replace(opened, ruling=by_id[opened.call.id].ruling, reason=by_id[opened.call.id].reason)
+        for opened in snapshot.calls
+    )
+    denied = sum(opened.ruling == "denied" for opened in calls)
+    return replace(snapshot, calls=calls, denied=snapshot.denied + denied)
+
+
+def _decided(snapshot: Snapshot, event: Decided) -> Snapshot:
+    opened = _open(snapshot, event.call_id, event.TYPE)
+    if opened.ruling != "needs_approval":
+        raise IllegalEvent(
+            event.TYPE, snapshot.state, refused=(f"call {event.call_id!r} waits for a decision",)
+        )
+    call = opened.call
+    if event.arguments is not None:
+        call = replace(call, arguments=event.arguments)
+    decided = replace(
+        opened, call=call, ruling="run" if event.approved else "denied", reason=event.reason
+    )
+    return replace(
+        _with_call(snapshot, decided),
+        approved=snapshot.approved + event.approved,
+        denied=snapshot.denied + (not event.approved),
+    )
+
+
+def _finished(snapshot: Snapshot, event: ToolFinished) -> Snapshot:
+    opened = _open(snapshot, event.call_id, event.TYPE)
+    if opened.outcome is not None:
+        raise IllegalEvent(
+            event.TYPE, snapshot.state, refused=(f"call {event.call_id!r} has no outcome yet",)
+        )
+    ended = replace(opened, outcome=event.outcome, result=event.result, shown=event.shown)
+    snapshot = _with_call(snapshot, ended)
+    if any(call.outcome is None for call in snapshot.calls):
+        return snapshot
+    return replace(_answered(snapshot), iteration=snapshot.iteration + 1)
+
+
+def _open(snapshot: Snapshot, call_id: str, event: str) -> OpenCall:
+    for opened in snapshot.calls:
+        if opened.call.id == call_id:
+            return opened
+    raise IllegalEvent(event, snapshot.state, refused=(f"a call {call_id!r} is open",))
+
+
+def _with_call(snapshot: Snapshot, changed: OpenCall) -> Snapshot:
+    calls = tuple(
+        changed if opened.call.id == changed.call.id else opened for opened in snapshot.calls
+    )
+    return replace(snapshot, calls=calls)
+
+
+def _answered(snapshot: Snapshot) -> Snapshot:
+    """Every open call has its outcome: say the results, in the reply's order, and track them."""
+    tracked: Trail[TrackedCall] = snapshot.tracked
+    for opened in snapshot.calls:
+        result = opened.result or {}
+        content = opened.shown if opened.shown is not None else canonical_text(result)
+        snapshot = say(
+            snapshot,
+            Message(
+                role="tool", content=content, tool_call_id=opened.call.id, name=opened.call.name
+            ),
+        )
+        tracked = tracked.append(_track(snapshot, opened, result), key=call_key(opened.call))
+    return replace(snapshot, tracked=tracked)
+
+
+def _track(snapshot: Snapshot, opened: OpenCall, result: dict[str, object]) -> TrackedCall:
+    spent = result.get("execution_time_ms", 0.0)
+    return TrackedCall(
+        tool=opened.call.name,
+        params=opened.call.arguments,
+        result=result,
+        iteration=snapshot.iteration,
+        execution_time_ms=float(spent) if isinstance(spent, (int, float)) else 0.0,
+        outcome=opened.outcome or "skipped",
+        repeat=opened.repeat,
+    )
+
+
+def settle(snapshot: Snapshot, reason: str) -> Snapshot:
+    """Answer the calls that nobody will run any more, so that no request carries a dangling one.
+
+    A reply that was cut off, or a turn that ended, leaves calls without an outcome; the next request
+    must answer them all the same, and the model must hear that they did not happen.
+    """
+    if not any(opened.outcome is None for opened in snapshot.calls):
+        return replace(snapshot, calls=()) if snapshot.calls else snapshot
+    calls = tuple(
+        opened if opened.outcome is not None else _skipped(opened, reason)
+        for opened in snapshot.calls
+    )
+    return replace(_answered(replace(snapshot, calls=calls)), calls=())
+
+
+def _skipped(opened: OpenCall, reason: str) -> OpenCall:
+    result = {
+        "success": False,
+        "error": NOT_EXECUTED.format(reason=reason),
+        "tool_name": opened.call.name,
+        "execution_time_ms": 0.0,
+    }
+    return replace(opened, outcome="skipped", result=result)

@@ -1,0 +1,248 @@
+"""The driver: performs effects, turns what happens into events, and writes each step down first.
+
+It owns no decision. The core says what to do; the driver does it, in this order, always: note the
+record, commit it, perform its effects. A review reaches nothing outside, so its record shares a
+commit with the reply before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Protocol, assert_never
+
+from toolchart.engine.journal import Journal
+from toolchart.engine.record import plain_event
+from toolchart.engine.step import Step, step
+from toolchart.states.effects import Answer, CallModel, Effect, ReviewCalls, RunTools, Wait
+from toolchart.states.errors import IllegalEvent, ProviderError
+from toolchart.states.events import (
+    AnyEvent,
+    Cancelled,
+    Decided,
+    Failed,
+    MachineEvent,
+    Replied,
+    Reviewed,
+    ToolFinished,
+    Waited,
+)
+from toolchart.states.machine import Machine
+from toolchart.states.messages import ToolCall
+from toolchart.states.ports import Executor, Provider
+from toolchart.states.snapshot import Snapshot
+
+log = logging.getLogger("toolchart.engine")
+
+Approver = Callable[[ToolCall], Awaitable[Decided | None]]
+"""Asked about each call that needs approval; None leaves it undecided."""
+
+Observer = Callable[[AnyEvent, Step], None]
+"""Hears of every step after its record is noted; for display, it changes nothing."""
+
+
+class Clock(Protocol):
+    """Time and chance come from outside, so that tests can give their own."""
+
+    def now(self) -> str:
+        """RFC 3339, UTC, milliseconds."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        ...
+
+    def jitter(self) -> float:
+        """A random number in [0, 1)."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> str:
+        """The present moment."""
+        return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait without blocking."""
+        await asyncio.sleep(seconds)
+
+    def jitter(self) -> float:
+        """Chance from the operating system's seed; it goes into the log with its event."""
+        import random
+
+        return round(random.random(), 6)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hands:
+    """What a driver works with in one turn."""
+
+    provider: Provider
+    executor: Executor
+    approver: Approver | None = None
+    observer: Observer | None = None
+    clock: Clock = SystemClock()
+
+
+class Driver:
+    """Drives one conversation. One at a time per conversation; the log refuses a second."""
+
+    def __init__(self, machine: Machine, snapshot: Snapshot, journal: Journal, hands: Hands) -> None:
+        self.snapshot = snapshot
+        self._machine = machine
+        self._journal = journal
+        self.hands = hands
+
+    async def drive(self, first: AnyEvent) -> Snapshot:
+        """Feed an event and perform whatever follows, until the chart rests.
+
+        It rests in a final state, or where only somebody outside can go on (a decision).
+
+        Raises:
+            IllegalEvent: the chart does not take `first` here; nothing was written.
+            LogConflict, LogUnavailable: a record could not be written; nothing it asks for was done.
+        """
+        return await self.perform(self.take(first).effects)
+
+    async def perform(self, effects: tuple[Effect, ...]) -> Snapshot:
+        """Perform effects and whatever follows, until the chart rests."""
+        waiting = deque(effects)
+        try:
+            while True:
+                while waiting:
+                    await self._perform(waiting.popleft(), waiting)
+                await self._journal.commit()
+                decisions = await self._decide()
+                if not decisions:
+                    return self.snapshot
+                waiting.extend(decisions)
+        except asyncio.CancelledError:
+            await self._cancel()
+            raise
+
+    # -- steps -----------------------------------------------------------------------------------
+
+    def take(self, event: AnyEvent) -> Step:
+        """Step, and note the record."""
+        event, data = plain_event(event if event.at else replace(event, at=self.hands.clock.now()))
+        taken = step(self._machine, self.snapshot, event)
+        self._journal.note(event.at, data, taken)
+        self.snapshot = taken.snapshot
+        if self.hands.observer is not None:
+            self.hands.observer(event, taken)
+        return taken
+
+    async def _perform(self, effect: Effect, waiting: deque[Effect]) -> None:
+        match effect:
+            case ReviewCalls():
+                waiting.extend(self.take(self._review(effect)).effects)
+            case Answer():
+                pass
+            case CallModel():
+                await self._journal.commit()
+                waiting.extend(self.take(await self._call_model(effect)).effects)
+            case Wait():
+                await self._journal.commit()
+                await self.hands.clock.sleep(effect.seconds)
+                waiting.extend(self.take(Waited(seconds=effect.seconds)).effects)
+            case RunTools():
+                await self._journal.commit()
+                await self._run_tools(effect, waiting)
+            case _:
+                assert_never(effect)
+
+    # -- effects ---------------------------------------------------------------------------------
+
+    def _review(self, effect: ReviewCalls) -> Reviewed:
+        review = self.hands.executor.review
+        return Reviewed(verdicts=tuple(review(call, effect.allowed) for call in effect.calls))
+
+    async def _call_model(self, effect: CallModel) -> Replied | Failed:
+        try:
+            return Replied(reply=await self.hands.provider.complete(effect.request))
+        except ProviderError as error:
+            return Failed(
+                kind=error.kind,
+                message=error.message,
+                status=error.status,
+                retryable=error.retryable,
+                retry_after_s=error.retry_after_s,
+                jitter=self.hands.clock.jitter(),
+            )
+        except Exception as error:
+            # A fault of an adapter must not lose the turn: it ends as a failure that the log keeps.
+            log.exception("the provider %s failed unexpectedly", self.hands.provider.name)
+            return Failed(kind="bad_response", message=f"{type(error).__name__}: {error}")
+
+    async def _run_tools(self, effect: RunTools, waiting: deque[Effect]) -> None:
+        """Feed outcomes as they come; those that have come together share a commit."""
+        async for event in self._outcomes(effect):
+            try:
+                waiting.extend(self.take(event).effects)
+            except IllegalEvent:
+                # The chart has moved on while calls were running; the core has answered for them.
+                log.warning("call %s ended after the chart had moved on", event.call_id)
+            if self.snapshot.over:
+                return
+
+    async def _outcomes(self, effect: RunTools) -> AsyncIterator[ToolFinished]:
+        executor = self.hands.executor
+        for call, outcome, reason in effect.refused:
+            yield executor.refuse(call, outcome, reason)
+        if len(effect.calls) == 1:  # no task needed: the cheap and common case
+            yield await executor.run(effect.calls[0], effect.allowed)
+            return
+        tasks = [asyncio.ensure_future(executor.run(call, effect.allowed)) for call in effect.calls]
+        try:
+            for done in asyncio.as_completed(tasks):
+                yield await done
+                await self._journal.commit()
+        finally:
+            await _stop(tasks)
+
+    async def _decide(self) -> tuple[Effect, ...]:
+        """Ask about calls that need approval, while there is somebody to ask."""
+        if self.hands.approver is None or self.snapshot.over:
+            return ()
+        for opened in self.snapshot.calls:
+            if opened.ruling == "needs_approval":
+                decision = await self.hands.approver(opened.call)
+                if decision is not None:
+                    effects = self.take(decision).effects
+                    if effects:
+                        return effects
+        return ()
+
+    # -- cancellation ----------------------------------------------------------------------------
+
+    async def _cancel(self) -> None:
+        """Write down that the turn was stopped, as far as the chart has a row for it.
+
+        Calls that were running get their outcome first: the model must not be left to believe that
+        they ran, or that they did not.
+        """
+        for opened in self.snapshot.calls:
+            if opened.ruling is not None and opened.outcome is None:
+                reason = "the turn was cancelled while it may have been running"
+                self._feed(self.hands.executor.refuse(opened.call, "cancelled", reason))
+        self._feed(Cancelled(reason="stopped from outside"))
+        await asyncio.shield(self._journal.commit())
+
+    def _feed(self, event: MachineEvent) -> None:
+        try:
+            self.take(event)
+        except IllegalEvent:
+            log.info("the chart takes no %r here; resume goes on from the log", event.TYPE)
+
+
+async def _stop(tasks: list[asyncio.Future[ToolFinished]]) -> None:
+    """Cancel what still runs and wait until it has ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

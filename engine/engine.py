@@ -1,0 +1,241 @@
+"""The engine: an agent spec, a log, and turns. One async method does the work; `run` is its facade."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toolchart.engine.driver import Approver, Clock, Driver, Hands, Observer, SystemClock
+from toolchart.engine.journal import Journal
+from toolchart.engine.record import FORMAT
+from toolchart.engine.replay import Standing, standing
+from toolchart.engine.result import TurnResult, turn_result
+from toolchart.engine.stores import open_store
+from toolchart.providers.registry import create_provider
+from toolchart.specs.charts import load_chart
+from toolchart.specs.loader import load_spec
+from toolchart.specs.matching import select_handler
+from toolchart.specs.models import AgentSpec, ToolsConfig
+from toolchart.specs.secrets import resolve
+from toolchart.specs.turns import plan_turn
+from toolchart.states.errors import SpecError, ToolchartError
+from toolchart.states.events import Configured, TurnStarted
+from toolchart.states.machine import machine_of
+from toolchart.states.messages import Message
+from toolchart.states.ports import Provider, Store
+from toolchart.states.snapshot import Snapshot
+from toolchart.tools.manager import ToolManager
+
+
+@dataclass(slots=True)
+class _Opened:
+    """A conversation that this engine holds in memory between turns."""
+
+    driver: Driver
+    configured: Configured
+
+
+class Engine:
+    """Runs conversations of one agent spec.
+
+    Args:
+        spec: a loaded spec, the name of a shipped agent, a path, or a mapping.
+        log: a store, a path of a SQLite file, `"memory"`, or None for `.toolchart/log.db`.
+        functions: Python tools, beside those of the spec.
+        providers: ready providers by `llms` name; they go before the spec's own entries.
+        approver: asked about calls that need approval; without one such a turn rests.
+        observer: hears of every step, for display.
+
+    Raises:
+        SpecError: the spec or its chart cannot be used.
+        LogUnavailable: the log cannot be opened.
+    """
+
+    def __init__(
+        self,
+        spec: AgentSpec | str | Path | Mapping[str, Any],
+        *,
+        log: Store | str | Path | None = None,
+        functions: Sequence[Any] = (),
+        providers: Mapping[str, Provider] | None = None,
+        approver: Approver | None = None,
+        observer: Observer | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.spec = spec if isinstance(spec, AgentSpec) else load_spec(spec)
+        beside = Path(self.spec.source).parent if self.spec.source else None
+        self.chart = load_chart(self.spec.chart, beside=beside)
+        self.tools = ToolManager.from_config(self.spec.tools or ToolsConfig(), functions=functions)
+        self._machine = machine_of(self.chart)
+        self._providers: dict[str, Provider] = dict(providers or {})
+        self._approver = approver
+        self._observer = observer
+        self._clock = clock or SystemClock()
+        self._opened: dict[str, _Opened] = {}
+        self._runner: asyncio.Runner | None = None
+        self._owns_store = log is None or isinstance(log, (str, Path))
+        self.store: Store = open_store(log) if log is None or isinstance(log, (str, Path)) else log
+
+    # -- turns -----------------------------------------------------------------------------------
+
+    async def arun(
+        self,
+        message: str,
+        *,
+        conversation: str | None = None,
+        handler: str | None = None,
+        variables: Mapping[str, Any] | None = None,
+        history: Sequence[Message] = (),
+        llm: str | None = None,
+        model: str | None = None,
+    ) -> TurnResult:
+        """One turn, from a user message to a state in which the chart rests.
+
+        Args:
+            conversation: continues that conversation, with its history, or begins one of that name;
+                None begins one with a fresh name.
+            handler: name of the handler; None lets `match` choose by the variables.
+            variables: what the prompt may use and `match` looks at.
+            history: earlier messages from elsewhere, for a new conversation.
+            llm, model: go before the handler's own.
+
+        Raises:
+            SpecError: no handler, prompt or provider for this turn.
+            LogConflict, LogUnavailable: the log cannot be written; what it acknowledged is intact.
+        """
+        given = {**(variables or {}), "user_message": message}
+        chosen = select_handler(self.spec, given, handler)
+        plan = plan_turn(
+            self.spec, chosen, given, message, self.tools.names(), llm=llm, model=model
+        )
+        name = conversation or new_conversation()
+        opened = self._open(name, self._hands(plan.settings.service))
+        started = TurnStarted(
+            message=message,
+            system=plan.system,
+            history=tuple(history),
+            settings=plan.settings,
+            warnings=(*self.tools.warnings, *plan.warnings),
+        )
+        try:
+            snapshot = await opened.driver.drive(started)
+        except BaseException:
+            # What the log holds is the truth; the next turn derives it again.
+            self._opened.pop(name, None)
+            raise
+        return turn_result(snapshot, name)
+
+    def run(self, message: str, **options: Any) -> TurnResult:
+        """`arun`, waited for. Takes the same arguments; not for use inside a running event loop."""
+        return self._waited(lambda: self.arun(message, **options))
+
+    def _waited(self, make: Callable[[], Any]) -> Any:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            if self._runner is None:
+                # One loop for all turns: the SDKs' connections belong to the loop they began in.
+                self._runner = asyncio.Runner()
+            return self._runner.run(make())
+        raise ToolchartError("an event loop is running here: await engine.arun(...) instead")
+
+    # -- conversations ---------------------------------------------------------------------------
+
+    def _open(self, name: str, hands: Hands) -> _Opened:
+        """The conversation, at rest, configured as this engine's spec says."""
+        opened = self._opened.get(name)
+        if opened is None:
+            found = standing(self.store, name)
+            opened = self._begin(name, hands) if found is None else self._continue(name, found, hands)
+            self._opened[name] = opened
+        opened.driver.hands = hands
+        return opened
+
+    def _begin(self, name: str, hands: Hands) -> _Opened:
+        configured = self._configured(name)
+        driver = Driver(self._machine, Snapshot(), Journal(self.store, name), hands)
+        driver.take(configured)
+        return _Opened(driver, configured)
+
+    def _continue(self, name: str, found: Standing, hands: Hands) -> _Opened:
+        if not found.snapshot.over:
+            raise SpecError(
+                f"conversation {name!r} rests in state {found.snapshot.state!r} in the middle of a turn",
+                hint=f"finish that turn first: toolchart resume {name}",
+            )
+        journal = Journal(self.store, name, seq=found.next_seq, prev=found.head)
+        driver = Driver(self._machine, found.snapshot, journal, hands)
+        configured = self._configured(name)
+        before = found.configured
+        if (before.chart, before.spec, before.tools) != (
+            configured.chart,
+            configured.spec,
+            configured.tools,
+        ):
+            driver.take(configured)
+        return _Opened(driver, configured)
+
+    def _configured(self, name: str) -> Configured:
+        return Configured(
+            format=FORMAT,
+            conversation=name,
+            chart=self.chart.document,
+            spec=self.spec.public(),
+            tools=self.tools.definitions(),
+        )
+
+    def _hands(self, service: str) -> Hands:
+        return Hands(
+            provider=self._provider(service),
+            executor=self.tools,
+            approver=self._approver,
+            observer=self._observer,
+            clock=self._clock,
+        )
+
+    def _provider(self, service: str) -> Provider:
+        provider = self._providers.get(service)
+        if provider is None:
+            where = f"llms.{service}"
+            provider = create_provider(
+                self.spec.llms[service], resolve=lambda text: resolve(text, where)
+            )
+            self._providers[service] = provider
+        return provider
+
+    # -- closing ---------------------------------------------------------------------------------
+
+    async def aclose(self) -> None:
+        """Give back connections and, where this engine opened it, the log."""
+        for provider in self._providers.values():
+            await provider.aclose()
+        if self._owns_store:
+            self.store.close()
+
+    def close(self) -> None:
+        """`aclose`, waited for; safe to call twice."""
+        self._waited(self.aclose)
+        if self._runner is not None:
+            self._runner.close()
+            self._runner = None
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Engine:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+def new_conversation() -> str:
+    """A fresh conversation name."""
+    return secrets.token_hex(6)

@@ -1,0 +1,167 @@
+"""The SQLite store: one file, write-ahead log, every commit synced before it is acknowledged."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable
+
+SCHEMA_VERSION = 1
+
+_SCHEMA = """
+CREATE TABLE conversations (
+    number INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE
+);
+CREATE TABLE records (
+    conversation INTEGER NOT NULL REFERENCES conversations(number),
+    seq INTEGER NOT NULL,
+    line BLOB NOT NULL,
+    PRIMARY KEY (conversation, seq)
+) WITHOUT ROWID;
+"""
+
+_BUSY_S = 10.0
+"""Seconds to wait for another process that is writing."""
+
+_PAGE = 256
+"""Records read at a time, so that a long log is never held whole."""
+
+
+class SqliteStore:
+    """Keeps records in a SQLite file; made with its folder when it is first written.
+
+    Raises:
+        LogUnavailable: the file cannot be opened or is no Toolchart log.
+    """
+
+    def __init__(self, path: str | Path, *, create: bool = True) -> None:
+        self.path = Path(path)
+        self._lock = threading.RLock()
+        self._numbers: dict[str, int] = {}
+        if not create and not self.path.is_file():
+            raise LogUnavailable(
+                f"there is no log at {self.path}\n"
+                "  run a conversation first, or name the file with --log or TOOLCHART_LOG"
+            )
+        with self._reported():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(
+                self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+            )
+            self._prepare()
+
+    def _prepare(self) -> None:
+        db = self._db
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if version == 0:
+            with self._transaction():
+                if db.execute("PRAGMA user_version").fetchone()[0] == 0:
+                    for statement in _SCHEMA.split(";"):
+                        db.execute(statement)
+                    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        elif version != SCHEMA_VERSION:
+            raise LogUnavailable(
+                f"{self.path} has log version {version}; this Toolchart reads {SCHEMA_VERSION}"
+            )
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        """SQLite's errors in our words."""
+        try:
+            yield
+        except sqlite3.IntegrityError as error:
+            raise LogConflict(f"another writer appended to this conversation first ({error})") from None
+        except sqlite3.DatabaseError as error:
+            if "malformed" in str(error) or "not a database" in str(error):
+                raise LogDamaged(f"{self.path} cannot be read as a SQLite file: {error}") from None
+            raise LogUnavailable(f"the log {self.path} cannot be used: {error}") from None
+        except OSError as error:
+            raise LogUnavailable(f"the log {self.path} cannot be used: {error}") from None
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    def append(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
+        """Append lines, all or none; synced to the disk on return."""
+        with self._lock, self._reported(), self._transaction():
+            number = self._number(conversation, create=first_seq == 0)
+            newest = self._db.execute(
+                "SELECT max(seq) FROM records WHERE conversation = ?", (number,)
+            ).fetchone()[0]
+            expected = 0 if newest is None else newest + 1
+            if expected != first_seq:
+                raise LogConflict(
+                    f"conversation {conversation}: record {first_seq} cannot be appended, "
+                    f"the log has {expected}"
+                )
+            self._db.executemany(
+                "INSERT INTO records VALUES (?, ?, ?)",
+                [(number, first_seq + place, line) for place, line in enumerate(lines)],
+            )
+
+    def _number(self, conversation: str, *, create: bool = False) -> int | None:
+        known = self._numbers.get(conversation)
+        if known is not None:
+            return known
+        row = self._db.execute(
+            "SELECT number FROM conversations WHERE id = ?", (conversation,)
+        ).fetchone()
+        if row is None and create:
+            added = self._db.execute("INSERT INTO conversations (id) VALUES (?)", (conversation,))
+            return added.lastrowid
+        if row is None:
+            return None
+        self._numbers[conversation] = int(row[0])
+        return int(row[0])
+
+    def read(self, conversation: str, start: int = 0) -> Iterator[bytes]:
+        """The lines from `start` on, a page at a time."""
+        while True:
+            with self._lock, self._reported():
+                rows = self._db.execute(
+                    "SELECT seq, line FROM records WHERE conversation = ? AND seq >= ? "
+                    "ORDER BY seq LIMIT ?",
+                    (self._number(conversation), start, _PAGE),
+                ).fetchall()
+            for seq, line in rows:
+                if seq != start:
+                    raise LogDamaged("it is missing", conversation=conversation, seq=start)
+                start += 1
+                yield line if isinstance(line, bytes) else str(line).encode()
+            if len(rows) < _PAGE:
+                return
+
+    def last(self, conversation: str) -> tuple[int, bytes] | None:
+        """Number and line of the newest record."""
+        with self._lock, self._reported():
+            row = self._db.execute(
+                "SELECT seq, line FROM records WHERE conversation = ? ORDER BY seq DESC LIMIT 1",
+                (self._number(conversation),),
+            ).fetchone()
+        return (row[0], row[1]) if row else None
+
+    def conversations(self) -> Iterable[str]:
+        """Every conversation's id, the oldest first."""
+        with self._lock, self._reported():
+            rows = self._db.execute("SELECT id FROM conversations ORDER BY number").fetchall()
+        return [str(row[0]) for row in rows]
+
+    def close(self) -> None:
+        """Close the file; safe to call twice."""
+        with self._lock:
+            self._db.close()

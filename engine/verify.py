@@ -1,0 +1,62 @@
+"""Verify: is this log what was written?
+
+The chain is checked byte by byte, then the form of every record and event, then that each record is
+where it belongs. What a log *means* is replay's question, not this one's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from toolchart.engine.replay import read_chain
+from toolchart.states.errors import LogDamaged
+from toolchart.states.events import Configured
+from toolchart.states.ports import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """One conversation that verifies."""
+
+    conversation: str
+    records: int
+    head: str
+    """Hash of the newest record."""
+
+
+def verify_lines(lines: Iterable[bytes], conversation: str) -> Verified:
+    """Check one conversation.
+
+    Raises:
+        LogDamaged: names the first record that is not what was written.
+    """
+    count, head = 0, ""
+    for record in read_chain(lines, conversation):
+        event = record.decoded()
+        if record.seq == 0:
+            if not isinstance(event, Configured):
+                raise LogDamaged(
+                    "a log begins with its configuration", conversation=conversation, seq=0
+                )
+            if event.conversation != conversation:
+                raise LogDamaged(
+                    f"it belongs to conversation {event.conversation!r}",
+                    conversation=conversation,
+                    seq=0,
+                )
+        count, head = record.seq + 1, record.hash
+    if not count:
+        raise LogDamaged("it has no records", conversation=conversation, seq=0)
+    return Verified(conversation=conversation, records=count, head=head)
+
+
+def verify_store(
+    store: Store, conversations: Iterable[str] | None = None
+) -> Iterator[Verified | LogDamaged]:
+    """Every conversation, or the given ones, each verified or with its damage."""
+    for conversation in conversations if conversations is not None else store.conversations():
+        try:
+            yield verify_lines(store.read(conversation), conversation)
+        except LogDamaged as damage:
+            yield damage

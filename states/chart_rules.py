@@ -1,0 +1,397 @@
+"""What a chart may not contain, each rule with the line that breaks it.
+
+A chart is data and the core is pure, so whatever would compute, remember, send, wait or print inside
+python-statemachine is refused here, when the chart is loaded; so is everything that the library would
+accept in silence and then do something else with. Each rule has a regression test, so that an upgrade
+of the library says which one it changed.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from functools import cache
+from typing import Any, NoReturn
+
+from toolchart.states.chart import Chart, Place, dotted, walk_states
+from toolchart.states.effects import EFFECTS
+from toolchart.states.errors import SpecError
+from toolchart.states.events import CHART_EVENTS
+from toolchart.states.facts import FACTS
+
+_IMPURE = ("assign", "log", "foreach", "send", "cancel", "script")
+"""Actions that compute, print, sleep or run code inside the machine."""
+
+_IMPURE_KEYS = ("datamodel", "invoke", "donedata")
+
+_TAKEN = frozenset(
+    "models states send configuration prepare history_values state_field states_map listeners "
+    "current_state_value model name".split()
+)
+"""Names that the library uses for itself; a state so called is lost in silence."""
+
+_GUARD_NODES = (
+    ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.UAdd,
+    ast.Compare, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE,
+    ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod,
+    ast.Name, ast.Load, ast.Constant, ast.Call,
+)  # fmt: skip
+"""Everything that a guard may be made of; calls are further limited to `In('state')`."""
+
+
+def check_rules(chart: Chart) -> None:
+    """Refuse a chart that is not pure, not in the vocabulary, or read differently than written.
+
+    Raises:
+        SpecError: the first rule that is broken, with file, line and key path.
+    """
+    _check_schema(chart)
+    _check_top(chart)
+    names = _check_state_names(chart)
+    raised = frozenset(_raised_events(chart))
+    for state, definition, place in walk_states(chart):
+        _check_state(chart, definition, place)
+        for row, row_place in _rows(definition, place):
+            _check_row(chart, row, row_place, names, raised, state)
+
+
+def guard_names(expression: str) -> frozenset[str]:
+    """The facts that a guard names."""
+    tree = ast.parse(expression, mode="eval")
+    called = {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    return frozenset(
+        node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node not in called
+    )
+
+
+def asks_configuration(expression: str) -> bool:
+    """Whether a guard asks where the machine stands, by `In('state')`."""
+    return any(isinstance(node, ast.Call) for node in ast.walk(ast.parse(expression, mode="eval")))
+
+
+def _fail(chart: Chart, place: Place, message: str, hint: str | None = None) -> NoReturn:
+    raise SpecError(
+        message, file=chart.source, line=chart.line(place), path=dotted(place), hint=hint
+    )
+
+
+def nearest(name: str, known: Any) -> str:
+    """A hint with the nearest known name, or with all of them."""
+    names = sorted(known)
+    close = get_close_matches(name, names, n=1, cutoff=0.6)
+    return f"did you mean {close[0]!r}?" if close else "known: " + ", ".join(names)
+
+
+# -- the document --------------------------------------------------------------------------------
+
+
+@cache
+def _schema_validator() -> Any:
+    from jsonschema import Draft202012Validator
+    from statemachine.io.validation import load_schema
+
+    return Draft202012Validator(load_schema())
+
+
+def _check_schema(chart: Chart) -> None:
+    for key in _IMPURE_KEYS:
+        for place in _places_of(chart.document, key):
+            _fail(chart, place, f"`{key}` keeps state inside the machine; a chart is pure",
+                  "facts come in with events; a chart only decides")  # fmt: skip
+    for key in _IMPURE:
+        for place in _action_places(chart, key):
+            _fail(chart, place, f"the action `{key}` is not pure",
+                  "name an effect instead: " + ", ".join(EFFECTS))  # fmt: skip
+    error = next(iter(sorted(_schema_validator().iter_errors(chart.document), key=_depth)), None)
+    if error is not None:
+        _fail(chart, tuple(error.absolute_path), _first_line(error.message))
+
+
+def _depth(error: Any) -> int:
+    return -len(error.absolute_path)
+
+
+def _first_line(text: str) -> str:
+    line = text.splitlines()[0]
+    return line if len(line) < 200 else line[:197] + "..."
+
+
+def _places_of(document: Any, key: str, place: Place = ()) -> Iterator[Place]:
+    """Where a structural key stands; names of states are not structural."""
+    if not isinstance(document, Mapping):
+        return
+    if key in document:
+        yield (*place, key)
+    for name, state in (document.get("states") or {}).items():
+        yield from _places_of(state, key, (*place, "states", name))
+
+
+def _action_places(chart: Chart, key: str) -> Iterator[Place]:
+    for _, definition, place in walk_states(chart):
+        if isinstance(definition, Mapping):
+            for holder, holder_place in [(definition, place), *_rows(definition, place)]:
+                for actions, where in _action_lists(holder, holder_place):
+                    yield from _nested(actions, where, key)
+
+
+def _nested(actions: Any, place: Place, key: str) -> Iterator[Place]:
+    """Places of an action key anywhere below an action list, inside `if` too."""
+    if isinstance(actions, list):
+        for index, action in enumerate(actions):
+            yield from _nested(action, (*place, index), key)
+    elif isinstance(actions, Mapping):
+        for name, body in actions.items():
+            if name == key:
+                yield (*place, name)
+            elif name in ("if", "then", "elif", "else"):
+                yield from _nested(body, (*place, name), key)
+
+
+def _check_top(chart: Chart) -> None:
+    states = chart.document.get("states")
+    initial = [n for n, s in (states or {}).items() if isinstance(s, Mapping) and s.get("initial")]
+    if len(initial) > 1:
+        _fail(chart, ("states", initial[1], "initial"),
+              f"two initial states, {initial[0]!r} and {initial[1]!r}", "keep one")  # fmt: skip
+
+
+# -- names ---------------------------------------------------------------------------------------
+
+
+@cache
+def _library_names() -> frozenset[str]:
+    from statemachine import StateChart
+
+    return frozenset(dir(StateChart)) | _TAKEN
+
+
+def _check_state_names(chart: Chart) -> frozenset[str]:
+    """Every state id: a plain name, once in the whole chart, and no name with another meaning."""
+    seen: dict[str, Place] = {}
+    for name, definition, place in walk_states(chart):
+        _check_name(chart, name, place, seen)
+        for history in definition.get("history") or {}:
+            _check_name(chart, str(history), (*place, "history", history), seen)
+    return frozenset(seen)
+
+
+def _check_name(chart: Chart, name: str, place: Place, seen: dict[str, Place]) -> None:
+    if name in seen:
+        first = chart.line(seen[name])
+        _fail(chart, place, f"the state {name!r} stands twice, first in line {first}",
+              "a state's name is unique in the whole chart, at every level")  # fmt: skip
+    if not name.isidentifier() or name.startswith("_"):
+        _fail(chart, place, f"{name!r} is not a name for a state",
+              "use letters, digits and underscores, and begin with a letter")  # fmt: skip
+    if name in _library_names() or name in CHART_EVENTS or name in EFFECTS:
+        kind = "an event" if name in CHART_EVENTS else "an effect" if name in EFFECTS else "in use"
+        _fail(chart, place, f"{name!r} cannot name a state: the name is {kind}",
+              "choose another name")  # fmt: skip
+    if name.startswith(("on_", "before_", "after_", "error_", "done_", "prepare_")):
+        _fail(chart, place, f"{name!r} begins like a callback of the library", "choose another name")
+    seen[name] = place
+
+
+# -- states and rows -----------------------------------------------------------------------------
+
+
+def _rows(definition: Mapping[str, Any], place: Place) -> Iterator[tuple[dict[str, Any], Place]]:
+    """Transitions of a state and of its history states."""
+    for index, row in enumerate(definition.get("transitions") or []):
+        yield row, (*place, "transitions", index)
+    for name, history in (definition.get("history") or {}).items():
+        for index, row in enumerate((history or {}).get("transitions") or []):
+            yield row, (*place, "history", name, "transitions", index)
+
+
+def _action_lists(holder: Mapping[str, Any], place: Place) -> Iterator[tuple[list[Any], Place]]:
+    for slot in ("enter", "exit", "on", "before", "after"):
+        if slot in holder:
+            value = holder[slot]
+            yield (value if isinstance(value, list) else [value]), (*place, slot)
+
+
+def _check_state(chart: Chart, definition: Mapping[str, Any], place: Place) -> None:
+    for actions, where in _action_lists(definition, place):
+        _check_actions(chart, actions, where)
+
+
+def _check_actions(chart: Chart, actions: list[Any], place: Place) -> None:
+    names = [action for action in actions if isinstance(action, str)]
+    for name in names:
+        if name not in EFFECTS:
+            _fail(chart, place, f"{name!r} is not an effect", nearest(name, EFFECTS))
+        if names.count(name) > 1:
+            _fail(chart, place, f"the effect {name!r} stands twice in one list",
+                  "the library would run it once; name it once")  # fmt: skip
+    for action in actions:
+        for expression in _guards_inside(action):
+            _check_guard(chart, expression, place)
+
+
+def _guards_inside(action: Any) -> Iterator[str]:
+    """Guards of an `if` action, nested ones included."""
+    if isinstance(action, list):
+        for entry in action:
+            yield from _guards_inside(entry)
+    elif isinstance(action, Mapping):
+        for key, body in action.items():
+            if key == "cond" and isinstance(body, str):
+                yield body
+            else:
+                yield from _guards_inside(body)
+
+
+def _check_row(
+    chart: Chart,
+    row: Mapping[str, Any],
+    place: Place,
+    names: frozenset[str],
+    raised: frozenset[str],
+    state: str,
+) -> None:
+    for event in str(row.get("event") or "").split():
+        _check_event(chart, event, (*place, "event"), names, raised)
+    for target in str(row.get("target") or "").split():
+        if target not in names:
+            _fail(chart, (*place, "target"), f"the state {target!r} does not exist",
+                  nearest(target, names))  # fmt: skip
+    for key in ("cond", "unless"):
+        guards = row.get(key)
+        for expression in guards if isinstance(guards, list) else [guards] if guards else []:
+            _check_guard(chart, expression, (*place, key), names)
+    for actions, where in _action_lists(row, place):
+        _check_actions(chart, actions, where)
+    if not row.get("event") and row.get("target") == state and not row.get("cond"):
+        _fail(chart, place, "a transition without event and guard into its own state never rests",
+              "give it an event or a guard")  # fmt: skip
+
+
+def _raised_events(chart: Chart) -> Iterator[str]:
+    """Events that `raise` actions of the chart send to the chart itself."""
+
+    def inside(action: Any) -> Iterator[str]:
+        if isinstance(action, list):
+            for entry in action:
+                yield from inside(entry)
+        elif isinstance(action, Mapping):
+            for key, body in action.items():
+                if key == "raise":
+                    yield body if isinstance(body, str) else str(body.get("event"))
+                else:
+                    yield from inside(body)
+
+    for _, definition, place in walk_states(chart):
+        for holder in (definition, *(row for row, _ in _rows(definition, place))):
+            for actions, _ in _action_lists(holder, ()):
+                yield from inside(actions)
+
+
+def _check_event(
+    chart: Chart, event: str, place: Place, names: frozenset[str], raised: frozenset[str]
+) -> None:
+    if event == "*" or event in CHART_EVENTS or event in raised:
+        return
+    if event.startswith("done.state."):
+        finished = event.removeprefix("done.state.")
+        if finished not in names:
+            _fail(chart, place, f"the state {finished!r} does not exist", nearest(finished, names))
+        return
+    known = (*CHART_EVENTS, *raised)
+    _fail(chart, place, f"nothing sends the event {event!r}", nearest(event, known))
+
+
+# -- guards --------------------------------------------------------------------------------------
+
+
+def _check_guard(
+    chart: Chart, expression: str, place: Place, states: frozenset[str] | None = None
+) -> None:
+    problem, hint = guard_problem(expression, states or _all_names(chart))
+    if problem:
+        _fail(chart, place, problem, hint)
+
+
+def _all_names(chart: Chart) -> frozenset[str]:
+    return frozenset(name for name, _, _ in walk_states(chart))
+
+
+def guard_problem(expression: str, states: frozenset[str]) -> tuple[str | None, str | None]:
+    """What is wrong with a guard and what to do about it; (None, None) when nothing is."""
+    from statemachine.io.evaluators import normalize_cond
+
+    try:
+        tree = ast.parse(expression, mode="eval")
+    except SyntaxError as error:
+        return f"the guard {expression!r} cannot be read: {error.msg}", None
+    if normalize_cond(expression) != expression:
+        return (
+            f"the guard {expression!r} would be rewritten before it is read",
+            "write Python: `and`, `or`, `not`, `True`, `False`, and no &-escapes",
+        )
+    for node in ast.walk(tree):
+        if not isinstance(node, _GUARD_NODES):
+            kind = type(node).__name__
+            return (
+                f"the guard {expression!r} uses {kind}, which guards do not have",
+                "allowed: and, or, not, == != < <= > >=, + - * / // %, facts, numbers, 'text', "
+                "In('state')",
+            )
+    return _name_problem(expression, tree, states)
+
+
+def _name_problem(
+    expression: str, tree: ast.Expression, states: frozenset[str]
+) -> tuple[str | None, str | None]:
+    facts = guard_names(expression)
+    for name in sorted(facts):
+        if name not in FACTS:
+            return f"the guard {expression!r} names the unknown fact {name!r}", nearest(name, FACTS)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    if calls and facts:
+        return (
+            f"the guard {expression!r} mixes In() with facts",
+            "write two guards in a list: both must hold",
+        )
+    for call in calls:
+        problem = _in_problem(expression, call, states)
+        if problem[0]:
+            return problem
+    return _word_problem(expression, tree)
+
+
+def _in_problem(
+    expression: str, call: ast.Call, states: frozenset[str]
+) -> tuple[str | None, str | None]:
+    plain = isinstance(call.func, ast.Name) and call.func.id == "In" and not call.keywords
+    if not plain or not call.args:
+        return f"the guard {expression!r} calls something other than In('state')", None
+    for argument in call.args:
+        if not isinstance(argument, ast.Constant) or argument.value not in states:
+            shown = ast.unparse(argument)
+            return f"the guard {expression!r} asks for the unknown state {shown}", nearest(
+                shown.strip("'"), states
+            )
+    return None, None
+
+
+def _word_problem(expression: str, tree: ast.Expression) -> tuple[str | None, str | None]:
+    """A text fact compared with a word that it can never be, or a number with a word."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Compare):
+            continue
+        sides = [node.left, *node.comparators]
+        facts = [FACTS[s.id] for s in sides if isinstance(s, ast.Name) and s.id in FACTS]
+        for side in sides:
+            if not isinstance(side, ast.Constant):
+                continue
+            for fact in facts:
+                if fact.type == "text" and side.value not in fact.words:
+                    return (
+                        f"the guard {expression!r}: {fact.name} is never {side.value!r}",
+                        nearest(str(side.value), fact.words),
+                    )
+                if fact.type != "text" and isinstance(side.value, str):
+                    return f"the guard {expression!r}: {fact.name} is not a text", None
+    return None, None
