@@ -110,6 +110,7 @@ def _replied(snapshot: Snapshot, reply: Reply) -> Snapshot:
     return replace(
         say(settle(snapshot, "the model was asked again before it ran"), message),
         reply=reply,
+        replies=snapshot.replies + 1,
         calls=_counted(snapshot, calls),
         failure=None,
         attempt=0,

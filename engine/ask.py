@@ -58,7 +58,9 @@ def _effect(snapshot: Snapshot, name: str) -> tuple[Snapshot, Effect]:
         case "answer":
             return _answer(snapshot, name, _said(snapshot) or "")
         case "answer_at_limit":
-            return _answer(replace(snapshot, limit_reached=True), name, _limit_text(snapshot))
+            limit = _limit(snapshot)
+            text = _limit_text(snapshot, limit)
+            return _answer(replace(snapshot, limit_reached=limit), name, text)
         case "answer_with_error":
             return _answer(snapshot, name, _error_text(snapshot))
     raise AssertionError(f"effect {name!r} is in the vocabulary and has no value")
@@ -119,28 +121,45 @@ def _wait_s(snapshot: Snapshot) -> float:
 
 def _answer(snapshot: Snapshot, name: str, content: str) -> tuple[Snapshot, Effect]:
     """End the turn: no call stays open, and the conversation ends with what the user was told."""
+    said = _said(snapshot)
     snapshot = settle(snapshot, "the turn ended")
-    last = snapshot.messages[-1]
-    if last.role != "assistant" or (last.content or "") != content:
+    if snapshot.messages[-1].role != "assistant" or (said or "") != content:
         snapshot = say(snapshot, Message(role="assistant", content=content))
     return replace(snapshot, answer=content), Answer(name=name, content=content)
 
 
 def _said(snapshot: Snapshot) -> str | None:
-    """What the latest reply says in text: its content, else its refusal."""
+    """What the model has said in text since it last heard something: its content, else its refusal.
+
+    Several replies in a row, as when a chart lets a cut answer go on, are one text.
+    """
     reply = snapshot.reply
     if reply is None:
         return None
-    return reply.content if reply.content and reply.content.strip() else reply.refusal
+    parts: list[str] = []
+    for place in range(len(snapshot.messages) - 1, -1, -1):
+        message = snapshot.messages[place]
+        if message.role != "assistant":
+            break
+        parts.append(message.content or "")
+    text = "".join(reversed(parts)) or reply.content or ""
+    return text if text.strip() else reply.refusal
 
 
-def _limit_text(snapshot: Snapshot) -> str:
+def _limit(snapshot: Snapshot) -> str:
     limits = snapshot.settings.limits if snapshot.settings else Limits()
     budget = spent_budget(snapshot)
-    if budget is not None and snapshot.iteration < limits.max_iterations:
-        text = AT_BUDGET.format(budget=budget)
-    else:
+    if budget is None or snapshot.iteration >= limits.max_iterations:
+        return "max_iterations"
+    return budget
+
+
+def _limit_text(snapshot: Snapshot, limit: str) -> str:
+    limits = snapshot.settings.limits if snapshot.settings else Limits()
+    if limit == "max_iterations":
         text = AT_LIMIT.format(limit=limits.max_iterations)
+    else:
+        text = AT_BUDGET.format(budget=limit)
     said = _said(snapshot)
     return f"{text}\n\n{said}" if said else text
 

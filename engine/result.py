@@ -29,10 +29,16 @@ class TurnResult:
     iterations: int
     finish_reason: str
     usage: Usage
-    max_iterations_reached: bool = False
+    limit_reached: str | None = None
+    """The limit that ended the turn: `max_iterations` or the name of a budget."""
     undecided: list[dict[str, Any]]
     """Calls that wait for a decision: `{id, tool, params}`."""
     warnings: tuple[str, ...] = ()
+
+    @property
+    def max_iterations_reached(self) -> bool:
+        """Whether the limit of iterations ended the turn."""
+        return self.limit_reached == "max_iterations"
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON data; keys that say nothing are left out."""
@@ -47,8 +53,9 @@ class TurnResult:
             "usage": encode(self.usage),
             "finish_reason": self.finish_reason,
         }
-        if self.max_iterations_reached:
-            data["max_iterations_reached"] = True
+        if self.limit_reached:
+            data["limit_reached"] = self.limit_reached
+            data["max_iterations_reached"] = self.max_iterations_reached
         if self.undecided:
             data["undecided"] = self.undecided
         if self.warnings:
@@ -72,7 +79,7 @@ def turn_result(snapshot: Snapshot, conversation: str) -> TurnResult:
         iterations=snapshot.iteration,
         finish_reason=reply.finish_reason if reply else "error",
         usage=snapshot.usage,
-        max_iterations_reached=snapshot.limit_reached,
+        limit_reached=snapshot.limit_reached,
         undecided=[
             {"id": opened.call.id, "tool": opened.call.name, "params": opened.call.arguments}
             for opened in snapshot.calls

@@ -162,6 +162,13 @@ FACTS: dict[str, Fact] = {
             read=lambda s: _limits(s).max_repeats,
         ),
         Fact(
+            name="replies",
+            type="integer",
+            meaning="replies of this turn",
+            changes="grows with every reply",
+            read=lambda s: s.replies,
+        ),
+        Fact(
             name="attempt",
             type="integer",
             meaning="model calls that failed since the latest reply",

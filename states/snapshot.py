@@ -83,6 +83,8 @@ class Snapshot:
     iteration: int = 0
     reply: Reply | None = None
     """The latest reply of the turn."""
+    replies: int = 0
+    """Replies of the turn."""
     calls: tuple[OpenCall, ...] = ()
     """The calls of the latest reply, in its order."""
     tracked: Trail[TrackedCall] = field(default_factory=Trail)
@@ -98,8 +100,8 @@ class Snapshot:
     denied: int = 0
     usage: Usage = Usage()
     cancelled: bool = False
-    limit_reached: bool = False
-    """Whether the turn ended at a limit."""
+    limit_reached: str | None = None
+    """The limit at which the turn ended: `max_iterations` or the name of a budget."""
     warnings: tuple[str, ...] = ()
     answer: str | None = None
     """The text that ended the turn."""
