@@ -1,9 +1,29 @@
-"""The pure core, the driver, the log and its stores, and replay."""
+"""The pure core, the driver, the log and its stores, and replay.
+
+The core loads with the package and needs nothing above `states`; the engine, which knows specs,
+tools and providers, loads when it is first used.
+"""
 
 from __future__ import annotations
 
-from toolchart.engine.engine import Engine
-from toolchart.engine.result import TurnResult
+from typing import TYPE_CHECKING, Any
+
 from toolchart.engine.step import Step, begin, step
 
+if TYPE_CHECKING:
+    from toolchart.engine.engine import Engine
+    from toolchart.engine.result import TurnResult
+
 __all__ = ["Engine", "Step", "TurnResult", "begin", "step"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Engine":
+        from toolchart.engine.engine import Engine
+
+        return Engine
+    if name == "TurnResult":
+        from toolchart.engine.result import TurnResult
+
+        return TurnResult
+    raise AttributeError(f"module 'toolchart.engine' has no attribute {name!r}")

@@ -188,7 +188,7 @@ def _check_name(chart: Chart, name: str, place: Place, seen: dict[str, Place]) -
         kind = "an event" if name in CHART_EVENTS else "an effect" if name in EFFECTS else "in use"
         _fail(chart, place, f"{name!r} cannot name a state: the name is {kind}",
               "choose another name")  # fmt: skip
-    if name.startswith(("on_", "before_", "after_", "error_", "done_", "prepare_")):
+    if name.startswith(("on_", "before_", "after_", "prepare_")):
         _fail(chart, place, f"{name!r} begins like a callback of the library", "choose another name")
     seen[name] = place
 
@@ -263,9 +263,20 @@ def _check_row(
             _check_guard(chart, expression, (*place, key), names)
     for actions, where in _action_lists(row, place):
         _check_actions(chart, actions, where)
+    if row.get("internal") and not _inside(chart, state, str(row.get("target") or "")):
+        _fail(chart, (*place, "internal"), "an internal transition stays in its own state",
+              "target the state itself or one inside it, or leave `internal` out")  # fmt: skip
     if not row.get("event") and row.get("target") == state and not row.get("cond"):
         _fail(chart, place, "a transition without event and guard into its own state never rests",
               "give it an event or a guard")  # fmt: skip
+
+
+def _inside(chart: Chart, state: str, target: str) -> bool:
+    """Whether the target is the state itself or below it."""
+    place = next(place for name, _, place in walk_states(chart) if name == state)
+    return any(
+        name == target and where[: len(place)] == place for name, _, where in walk_states(chart)
+    )
 
 
 def _raised_events(chart: Chart) -> Iterator[str]:

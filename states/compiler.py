@@ -189,7 +189,9 @@ def compile_chart(chart: Chart, guards: Guards) -> Any:
         location = f"Chart_{chart.digest[:16]}"
         interpreter.process_definition(definition, location=location)
     except (InvalidDefinition, KeyError, TypeError, ValueError) as error:
+        # The library wraps its own words in a dump of the whole definition; the cause is the news.
         raise SpecError(
-            f"the chart {chart.name!r} cannot be compiled: {error}", file=chart.source
+            f"the chart {chart.name!r} cannot be compiled: {error.__cause__ or error}",
+            file=chart.source,
         ) from None
     return interpreter.scs[location]

@@ -1,0 +1,111 @@
+"""The package: everything in it, nothing beside it, under one name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("states", "specs", "tools", "providers", "engine", "testing", "app")
+
+
+def declared() -> set[str]:
+    """The packages that pyproject.toml lists."""
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    return set(config["tool"]["setuptools"]["packages"])
+
+
+def in_tree() -> set[str]:
+    """The packages that stand in the tree."""
+    found = {"toolchart"}
+    for room in ROOMS:
+        for init in (ROOT / room).rglob("__init__.py"):
+            found.add(".".join(("toolchart", *init.parent.relative_to(ROOT).parts)))
+    return found
+
+
+def test_every_package_is_listed() -> None:
+    """A sub-package that pyproject.toml forgets would vanish from the wheel."""
+    assert declared() == in_tree()
+
+
+def test_no_stray_modules_at_the_root() -> None:
+    """Every root module lands in the wheel, so only the facade and `python -m` stand there."""
+    assert {path.name for path in ROOT.glob("*.py")} == {"__init__.py", "__main__.py"}
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel built from a copy of the tracked files, so that no stale `build/` can help."""
+    base = tmp_path_factory.mktemp("wheel")
+    copy = base / "odd folder-name"
+    copy.mkdir()
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True
+    ).stdout.decode()
+    for name in filter(None, listed.split("\0")):
+        source = ROOT / name
+        if source.is_file() and not name.startswith(".typing/"):
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, copy / name)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(base), str(copy)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return next(base.glob("*.whl"))
+
+
+def test_the_wheel_holds_the_tree(wheel: Path) -> None:
+    """Every module, chart, agent and marker is in the wheel; no test and no top-level room is."""
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for package in in_tree():
+        folder = ROOT.joinpath(*package.split(".")[1:])
+        for path in folder.iterdir():
+            if path.suffix in (".py", ".yaml") or path.name == "py.typed":
+                assert f"{package.replace('.', '/')}/{path.name}" in names
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"toolchart"}
+
+
+def test_rooms_are_no_top_level_modules(wheel: Path, tmp_path: Path) -> None:
+    """After an install `import toolchart` works and `import tools` and its like fail."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    code = (
+        "import importlib.util as u, toolchart\n"
+        f"assert toolchart.__file__.startswith({str(tmp_path)!r}), toolchart.__file__\n"
+        f"print([room for room in {ROOMS!r} if u.find_spec(room)])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert done.stdout.strip() == "[]"
+
+
+def test_import_is_light() -> None:
+    """`import toolchart` and the pure core bring in no SDK, no SymPy, no rich and no click."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!r}); import conftest, toolchart\n"
+        "from toolchart.engine import step\n"
+        "heavy = {'openai', 'ollama', 'google.genai', 'sympy', 'rich', 'click', 'pydantic', 'httpx'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/"
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_layers_of_the_linter_are_the_rooms() -> None:
+    """The import contract names every room, in the order of the layers."""
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    layers = " ".join(config["tool"]["importlinter"]["contracts"][0]["layers"])
+    assert all(f"toolchart.{room}" in layers for room in ROOMS)

@@ -1,0 +1,143 @@
+"""Random charts of every kind that the library can express purely, for differential tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+EVENTS = ("replied", "failed", "waited", "cancelled")
+RAISED = "decided"
+FACT_NAMES = ("iteration", "attempt", "retryable", "pending_calls")
+GUARDS = (
+    "iteration > 1",
+    "retryable",
+    "not retryable",
+    "attempt == 0 or iteration >= 2",
+    "pending_calls < 2 and not retryable",
+    "0 < iteration < 3",
+    "iteration + attempt > 2",
+)
+EFFECT_NAMES = ("call_model", "review_calls", "run_tools", "wait", "answer")
+
+worlds = st.fixed_dictionaries(
+    {
+        "iteration": st.integers(0, 3),
+        "attempt": st.integers(0, 2),
+        "retryable": st.booleans(),
+        "pending_calls": st.integers(0, 3),
+    }
+)
+"""What the guards may read at one moment."""
+
+
+@st.composite
+def charts(draw: st.DrawFn) -> dict[str, Any]:
+    """A chart document: flat, compound, parallel, with history, eventless and raised transitions."""
+    names: list[str] = []
+    compounds: list[str] = []
+    histories: list[str] = []
+    states = _level(draw, names, compounds, histories, depth=0)
+    every = [*names, *histories]
+    for name, body in _all(states):
+        if not body.get("final"):
+            body["transitions"] = [
+                _row(draw, name, every, compounds) for _ in range(draw(st.integers(0, 3)))
+            ]
+    for body in (b for _, b in _all(states)):
+        for history in (body.get("history") or {}).values():
+            history["transitions"] = [{"target": next(iter(body["states"]))}]
+    return {"name": "random", "states": states}
+
+
+def _level(
+    draw: st.DrawFn, names: list[str], compounds: list[str], histories: list[str], depth: int
+) -> dict[str, Any]:
+    level: dict[str, Any] = {}
+    for place in range(draw(st.integers(2, 3))):
+        name = f"s{len(names)}"
+        names.append(name)
+        body: dict[str, Any] = {}
+        level[name] = body
+        if place == 0:
+            body["initial"] = True
+        kind = draw(st.sampled_from(("leaf", "leaf", "compound", "parallel", "final")))
+        if kind == "final" and place:
+            body["final"] = True
+        elif kind == "compound" and depth < 2:
+            _compound(draw, body, name, names, compounds, histories, depth)
+        elif kind == "parallel" and depth < 1:
+            body["parallel"] = True
+            compounds.append(name)
+            body["states"] = {}
+            for _ in range(2):
+                region = f"s{len(names)}"
+                names.append(region)
+                body["states"][region] = {}
+                _compound(draw, body["states"][region], region, names, compounds, histories, depth + 1)
+        for slot in ("enter", "exit"):
+            if draw(st.integers(0, 2)) == 0:
+                body[slot] = draw(
+                    st.lists(st.sampled_from(EFFECT_NAMES), min_size=1, max_size=2, unique=True)
+                )
+    return level
+
+
+def _compound(
+    draw: st.DrawFn,
+    body: dict[str, Any],
+    name: str,
+    names: list[str],
+    compounds: list[str],
+    histories: list[str],
+    depth: int,
+) -> None:
+    compounds.append(name)
+    body["states"] = _level(draw, names, compounds, histories, depth + 1)
+    if draw(st.booleans()):
+        history = f"h{len(histories)}"
+        histories.append(history)
+        body["history"] = {history: {"type": draw(st.sampled_from(("shallow", "deep")))}}
+
+
+def _row(draw: st.DrawFn, source: str, names: list[str], compounds: list[str]) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    kind = draw(st.sampled_from(("event",) * 6 + ("eventless", "done", "raised", "any")))
+    if kind == "eventless":
+        # Guarded and never into itself; longer circles may spin, which both sides must notice.
+        row["cond"] = draw(st.sampled_from(GUARDS))
+        row["target"] = draw(st.sampled_from([name for name in names if name != source]))
+        return row
+    row["event"] = {
+        "done": f"done.state.{draw(st.sampled_from(compounds))}" if compounds else "waited",
+        "raised": RAISED,
+        "any": "*",
+    }.get(kind) or draw(st.sampled_from(EVENTS))
+    if draw(st.integers(0, 5)):
+        row["target"] = draw(st.sampled_from(names))
+    if draw(st.booleans()):
+        row[draw(st.sampled_from(("cond", "unless")))] = draw(
+            st.one_of(
+                st.sampled_from(GUARDS),
+                st.lists(st.sampled_from(GUARDS), min_size=1, max_size=2, unique=True),
+            )
+        )
+    if draw(st.integers(0, 7)) == 0:
+        row["internal"] = True
+        row["target"] = source
+    choice = draw(st.integers(0, 5))
+    if choice == 0:
+        row["on"] = draw(st.sampled_from(EFFECT_NAMES))
+    elif choice == 1:
+        row["on"] = {"raise": RAISED}
+    elif choice == 2:
+        row["on"] = {"if": {"cond": draw(st.sampled_from(GUARDS)), "then": [{"raise": RAISED}]}}
+    return row
+
+
+def _all(states: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    found = []
+    for name, body in states.items():
+        found.append((name, body))
+        found.extend(_all(body.get("states") or {}))
+    return found
