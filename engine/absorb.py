@@ -31,7 +31,7 @@ NOT_EXECUTED = "This call was not executed: {reason}"
 
 def configure(snapshot: Snapshot, event: Configured) -> Snapshot:
     """A conversation that has these tools from now on."""
-    return replace(snapshot, tools=event.tools, now=event.at)
+    return snapshot.evolve(tools=event.tools, now=event.at)
 
 
 def open_turn(snapshot: Snapshot, event: TurnStarted) -> Snapshot:
@@ -70,18 +70,18 @@ def say(snapshot: Snapshot, message: Message) -> Snapshot:
     """The conversation with one more message; the cost does not depend on its length."""
     digest = hashlib.sha256(snapshot.digest.encode() + canonical(encode(message))).hexdigest()
     messages = snapshot.messages.append(message, key=message.tool_call_id)
-    return replace(snapshot, messages=messages, digest=digest)
+    return snapshot.evolve(messages=messages, digest=digest)
 
 
 def absorb(snapshot: Snapshot, event: MachineEvent) -> Snapshot:
     """The context after the event, in the same state."""
     if event.at:
-        snapshot = replace(snapshot, now=event.at)
+        snapshot = snapshot.evolve(now=event.at)
     match event:
         case Replied():
             return _replied(snapshot, event.reply)
         case Failed():
-            return replace(snapshot, failure=event, attempt=snapshot.attempt + 1)
+            return snapshot.evolve(failure=event, attempt=snapshot.attempt + 1)
         case Reviewed():
             return _reviewed(snapshot, event.verdicts)
         case Decided():
@@ -91,7 +91,7 @@ def absorb(snapshot: Snapshot, event: MachineEvent) -> Snapshot:
         case Waited():
             return snapshot
         case Cancelled():
-            return replace(snapshot, cancelled=True)
+            return snapshot.evolve(cancelled=True)
     assert_never(event)
 
 
@@ -107,8 +107,8 @@ def _replied(snapshot: Snapshot, reply: Reply) -> Snapshot:
         tool_calls=calls,
         provider_data=reply.provider_data,
     )
-    return replace(
-        say(settle(snapshot, "the model was asked again before it ran"), message),
+    settled = settle(snapshot, "the model was asked again before it ran")
+    return say(settled, message).evolve(
         reply=reply,
         replies=snapshot.replies + 1,
         calls=_counted(snapshot, calls),
@@ -170,7 +170,7 @@ def _reviewed(snapshot: Snapshot, verdicts: tuple[Verdict, ...]) -> Snapshot:
         for opened in snapshot.calls
     )
     denied = sum(opened.ruling == "denied" for opened in calls)
-    return replace(snapshot, calls=calls, denied=snapshot.denied + denied)
+    return snapshot.evolve(calls=calls, denied=snapshot.denied + denied)
 
 
 def _decided(snapshot: Snapshot, event: Decided) -> Snapshot:
@@ -185,8 +185,7 @@ def _decided(snapshot: Snapshot, event: Decided) -> Snapshot:
     decided = replace(
         opened, call=call, ruling="run" if event.approved else "denied", reason=event.reason
     )
-    return replace(
-        _with_call(snapshot, decided),
+    return _with_call(snapshot, decided).evolve(
         approved=snapshot.approved + event.approved,
         denied=snapshot.denied + (not event.approved),
     )
@@ -202,7 +201,7 @@ def _finished(snapshot: Snapshot, event: ToolFinished) -> Snapshot:
     snapshot = _with_call(snapshot, ended)
     if any(call.outcome is None for call in snapshot.calls):
         return snapshot
-    return replace(_answered(snapshot), iteration=snapshot.iteration + 1)
+    return _answered(snapshot).evolve(iteration=snapshot.iteration + 1)
 
 
 def _open(snapshot: Snapshot, call_id: str, event: str) -> OpenCall:
@@ -216,7 +215,7 @@ def _with_call(snapshot: Snapshot, changed: OpenCall) -> Snapshot:
     calls = tuple(
         changed if opened.call.id == changed.call.id else opened for opened in snapshot.calls
     )
-    return replace(snapshot, calls=calls)
+    return snapshot.evolve(calls=calls)
 
 
 def _answered(snapshot: Snapshot) -> Snapshot:
@@ -232,7 +231,7 @@ def _answered(snapshot: Snapshot) -> Snapshot:
             ),
         )
         tracked = tracked.append(_track(snapshot, opened, result), key=call_key(opened.call))
-    return replace(snapshot, tracked=tracked)
+    return snapshot.evolve(tracked=tracked)
 
 
 def _track(snapshot: Snapshot, opened: OpenCall, result: dict[str, object]) -> TrackedCall:
@@ -255,12 +254,12 @@ def settle(snapshot: Snapshot, reason: str) -> Snapshot:
     must answer them all the same, and the model must hear that they did not happen.
     """
     if not any(opened.outcome is None for opened in snapshot.calls):
-        return replace(snapshot, calls=()) if snapshot.calls else snapshot
+        return snapshot.evolve(calls=()) if snapshot.calls else snapshot
     calls = tuple(
         opened if opened.outcome is not None else _skipped(opened, reason)
         for opened in snapshot.calls
     )
-    return replace(_answered(replace(snapshot, calls=calls)), calls=())
+    return _answered(snapshot.evolve(calls=calls)).evolve(calls=())
 
 
 def _skipped(opened: OpenCall, reason: str) -> OpenCall:

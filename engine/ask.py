@@ -34,7 +34,7 @@ provider's own `retry_after` goes before it."""
 
 def ask(context: Snapshot, move: Move) -> tuple[Snapshot, tuple[Effect, ...]]:
     """The snapshot in its new configuration, and the effects in the order of their names."""
-    snapshot = replace(context, configuration=move.configuration)
+    snapshot = context.evolve(configuration=move.configuration)
     effects: list[Effect] = []
     for name in move.effects:
         snapshot, effect = _effect(snapshot, name)
@@ -60,7 +60,7 @@ def _effect(snapshot: Snapshot, name: str) -> tuple[Snapshot, Effect]:
         case "answer_at_limit":
             limit = _limit(snapshot)
             text = _limit_text(snapshot, limit)
-            return _answer(replace(snapshot, limit_reached=limit), name, text)
+            return _answer(snapshot.evolve(limit_reached=limit), name, text)
         case "answer_with_error":
             return _answer(snapshot, name, _error_text(snapshot))
     raise AssertionError(f"effect {name!r} is in the vocabulary and has no value")
@@ -83,7 +83,7 @@ def _call_model(snapshot: Snapshot, name: str, *, with_tools: bool) -> tuple[Sna
     seen = f"{snapshot.setup_digest}:{len(tools)}:{snapshot.digest}"
     digest = hashlib.sha256(seen.encode()).hexdigest()[:32]
     return (
-        replace(snapshot, tools_sent=bool(tools)),
+        snapshot.evolve(tools_sent=bool(tools)),
         CallModel(name=name, request=request, digest=digest),
     )
 
@@ -125,7 +125,7 @@ def _answer(snapshot: Snapshot, name: str, content: str) -> tuple[Snapshot, Effe
     snapshot = settle(snapshot, "the turn ended")
     if snapshot.messages[-1].role != "assistant" or (said or "") != content:
         snapshot = say(snapshot, Message(role="assistant", content=content))
-    return replace(snapshot, answer=content), Answer(name=name, content=content)
+    return snapshot.evolve(answer=content), Answer(name=name, content=content)
 
 
 def _said(snapshot: Snapshot) -> str | None:
