@@ -1,0 +1,116 @@
+"""Reading a YAML or JSON document with the line of every key, for errors that point at the place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from toolchart.states.chart import Place
+from toolchart.states.errors import SpecError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A mapping and where its parts stand."""
+
+    data: dict[str, Any]
+    source: str | None = None
+    lines: Mapping[Place, int] = field(default_factory=dict, repr=False)
+
+    def line(self, place: Place) -> int | None:
+        """The line of a place, or of the nearest thing around it."""
+        for length in range(len(place), -1, -1):
+            if place[:length] in self.lines:
+                return self.lines[place[:length]]
+        return None
+
+
+def read_document(path: Path) -> Document:
+    """The document of a file.
+
+    Raises:
+        SpecError: no such file, not readable, not UTF-8, or not a YAML or JSON mapping.
+    """
+    source = str(path)
+    if path.is_dir():
+        raise SpecError("this is a folder, not a file", file=source)
+    try:
+        text = path.read_text("utf-8-sig")
+    except FileNotFoundError:
+        raise SpecError("there is no such file", file=source) from None
+    except UnicodeDecodeError as error:
+        raise SpecError(f"not UTF-8 text ({error.reason} at byte {error.start})", file=source) from None
+    except OSError as error:
+        raise SpecError(f"cannot be read: {error.strerror}", file=source) from None
+    return parse_document(text, source, json_only=path.suffix == ".json")
+
+
+def parse_document(text: str, source: str | None, *, json_only: bool = False) -> Document:
+    """The document of a text; JSON where `json_only`, else YAML, of which JSON is a part."""
+    if json_only:
+        _check_json(text, source)
+        # YAML takes no tabs between JSON's tokens; a raw tab cannot stand inside a JSON string.
+        text = text.replace("\t", " ")
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        lines: dict[Place, int] = {}
+        if node is not None:
+            _mark(node, (), lines, source)
+        data = json.loads(text) if json_only else yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise _unreadable(error, source) from None
+    except RecursionError:
+        raise SpecError("nested too deeply", file=source) from None
+    if data is None:
+        raise SpecError("the file is empty", file=source, line=1,
+                        hint="start from an example: toolchart init")  # fmt: skip
+    if not isinstance(data, dict):
+        raise SpecError(
+            f"expected a mapping with `llms` and `responses`, found a {type(data).__name__}",
+            file=source, line=1,
+        )  # fmt: skip
+    return Document(data=data, source=source, lines=lines)
+
+
+def _check_json(text: str, source: str | None) -> None:
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        raise SpecError(
+            f"not valid JSON: {error.msg} (column {error.colno})", file=source, line=error.lineno
+        ) from None
+    except RecursionError:
+        raise SpecError("nested too deeply", file=source) from None
+
+
+def _unreadable(error: yaml.YAMLError, source: str | None) -> SpecError:
+    mark = getattr(error, "problem_mark", None)
+    problem = str(getattr(error, "problem", None) or error).split("\n")[0]
+    hint = "indent with spaces, never with tabs" if "\\t" in problem else None
+    where = f" (column {mark.column + 1})" if mark else ""
+    return SpecError(
+        f"not valid YAML: {problem}{where}", file=source, line=mark.line + 1 if mark else None, hint=hint
+    )
+
+
+def _mark(node: yaml.Node, place: Place, lines: dict[Place, int], source: str | None) -> None:
+    lines.setdefault(place, node.start_mark.line + 1)
+    if isinstance(node, yaml.SequenceNode):
+        for index, entry in enumerate(node.value):
+            _mark(entry, (*place, index), lines, source)
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            here = (*place, str(key.value))
+            line = key.start_mark.line + 1
+            if here in lines and key.value != "<<":
+                raise SpecError(
+                    f"the key {key.value!r} stands twice, first in line {lines[here]}",
+                    file=source, line=line, hint="keep one of them",
+                )  # fmt: skip
+            lines[here] = line
+            _mark(value, here, lines, source)

@@ -1,0 +1,50 @@
+"""Secrets: `${VARIABLE}` resolves late, where a client is made, and is logged as it is written."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from toolchart.states.errors import SpecError
+
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+
+_SECRET_KEYS = re.compile(r"(?i)(api_?key|secret|password|authorization|(access|auth|bearer)_?token)$")
+
+HIDDEN = "(secret)"
+"""What stands in the log for a secret that was written into the spec itself."""
+
+
+def resolve(text: str, where: str) -> str:
+    """The text with every `${VARIABLE}` or `${VARIABLE:-default}` filled in.
+
+    Raises:
+        SpecError: a variable is not set; names it and the place, never a value.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        name, default = match.group(1), match.group(2)
+        found = os.environ.get(name)
+        if found:
+            return found
+        if default is not None:
+            return default
+        raise SpecError(
+            f"the environment variable {name} is not set",
+            path=where,
+            hint=f"export {name}=..., or write ${{{name}:-default}}",
+        )
+
+    return _REFERENCE.sub(value, text)
+
+
+def hidden(value: Any, key: str = "") -> Any:
+    """The value with literal secrets replaced; references stay, they are no secrets."""
+    if isinstance(value, dict):
+        return {name: hidden(item, str(name)) for name, item in value.items()}
+    if isinstance(value, list):
+        return [hidden(item, key) for item in value]
+    if isinstance(value, str) and value and _SECRET_KEYS.search(key):
+        return value if _REFERENCE.fullmatch(value.removeprefix("Bearer ").strip()) else HIDDEN
+    return value
