@@ -110,7 +110,7 @@ class Engine:
         given = {**(variables or {}), "user_message": message}
         chosen = select_handler(self.spec, given, handler)
         plan = plan_turn(
-            self.spec, chosen, given, message, self.tools.names(), llm=llm, model=model
+            self.spec, chosen, given, self.tools.names(), llm=llm, model=model
         )
         name = conversation or new_conversation()
         opened = self._open(name, self._hands(plan.settings.service))
