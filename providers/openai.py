@@ -1,0 +1,110 @@
+"""OpenAI and the hosts that speak like it, through the official SDK as transport."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+from toolchart.providers.failures import from_exception, unreadable
+from toolchart.providers.settings import AdapterSettings, own_settings
+from toolchart.providers.wire_openai import EchoReasoning, from_wire, to_wire
+from toolchart.specs.models import LLMConfig
+from toolchart.states.errors import ProviderError, SpecError
+from toolchart.states.messages import FinishReason, Reply, Request
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+OFFICIAL = "api.openai.com"
+
+
+class OpenAISettings(AdapterSettings):
+    """Keys of an `openai` entry beyond the common ones."""
+
+    max_tokens_name: Literal["max_tokens", "max_completion_tokens"] | None = None
+    """How the host spells the limit; without it OpenAI's new word at OpenAI, the old one elsewhere."""
+    echo_reasoning: EchoReasoning = "tool_turns"
+    """Whether reasoning is sent back to the host that sent it."""
+    finish_words: dict[str, FinishReason] | None = None
+    """The host's own finish reasons, and what they mean."""
+    extra_body: dict[str, Any] | None = None
+    """Further keys of the request, as the host knows them."""
+    headers: dict[str, str] | None = None
+    """Further HTTP headers; values may be `${VARIABLE}`."""
+
+
+class OpenAIProvider:
+    """Chat completions of one host. The SDK's own retries are off: retrying is the chart's business."""
+
+    name = "openai"
+
+    def __init__(self, client: AsyncOpenAI, settings: OpenAISettings | None = None) -> None:
+        self._client = client
+        self._settings = settings or OpenAISettings()
+
+    @classmethod
+    def from_config(cls, config: LLMConfig, resolve: Callable[[str], str]) -> OpenAIProvider:
+        """The provider of an `llms` entry.
+
+        Raises:
+            SpecError: no key anywhere, or a setting that there is not.
+        """
+        from openai import AsyncOpenAI, OpenAIError
+
+        settings = own_settings(OpenAISettings, config)
+        base_url = resolve(config.base_url) if config.base_url else None
+        key = resolve(config.api_key) if config.api_key else None
+        if key is None and base_url and urlsplit(base_url).hostname != OFFICIAL:
+            key = _ambient_key() or "none"  # most compatible hosts on one's own machine ask for none
+        try:
+            client = AsyncOpenAI(
+                api_key=key,
+                base_url=base_url,
+                timeout=config.timeout_s,
+                max_retries=0,
+                default_headers={k: resolve(v) for k, v in (settings.headers or {}).items()},
+            )
+        except OpenAIError:
+            raise SpecError(
+                "there is no API key for OpenAI", path="llms.*.api_key",
+                hint="export OPENAI_API_KEY=..., or give `api_key: ${VARIABLE}` in the llms entry",
+            ) from None  # fmt: skip
+        return cls(client, settings)
+
+    async def complete(self, request: Request) -> Reply:
+        """One whole reply."""
+        body = to_wire(
+            request,
+            max_tokens_name=self._max_tokens_name(),
+            echo_reasoning=self._settings.echo_reasoning,
+        )
+        try:
+            raw = await self._client.chat.completions.with_raw_response.create(
+                **body, extra_body=self._settings.extra_body
+            )
+            data = json.loads(raw.content)
+        except ProviderError:
+            raise
+        except ValueError:
+            raise unreadable("the answer is not JSON") from None
+        except Exception as error:
+            raise from_exception(error) from error
+        return from_wire(data, self._settings.finish_words)
+
+    def _max_tokens_name(self) -> str:
+        if self._settings.max_tokens_name:
+            return self._settings.max_tokens_name
+        official = self._client.base_url.host == OFFICIAL
+        return "max_completion_tokens" if official else "max_tokens"
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+
+def _ambient_key() -> str | None:
+    import os
+
+    return os.environ.get("OPENAI_API_KEY")

@@ -1,0 +1,40 @@
+"""What an adapter takes beyond the common keys of an `llms` entry, checked with clear errors."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from toolchart.specs.models import LLMConfig
+from toolchart.states.chart_rules import nearest
+from toolchart.states.errors import SpecError
+
+
+class AdapterSettings(BaseModel):
+    """Base of an adapter's own keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+Own = TypeVar("Own", bound=AdapterSettings)
+
+
+def own_settings(kind: type[Own], config: LLMConfig) -> Own:
+    """The adapter's own keys of an entry.
+
+    Raises:
+        SpecError: a key that this adapter does not have, with the nearest one, or a wrong value.
+    """
+    try:
+        return kind.model_validate(config.extras())
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        key = ".".join(map(str, detail["loc"]))
+        if detail["type"] == "extra_forbidden":
+            known = [*kind.model_fields, *(set(LLMConfig.model_fields) - {"comment"})]
+            raise SpecError(
+                f"provider {config.provider!r} has no setting {key!r}", path=f"llms.*.{key}",
+                hint=nearest(key, known),
+            ) from None  # fmt: skip
+        raise SpecError(f"provider {config.provider!r}: {key}: {detail['msg']}") from None

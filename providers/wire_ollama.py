@@ -1,0 +1,137 @@
+"""Ollama's native `/api/chat`: to the wire and from it, as pure maps over JSON data.
+
+Source: the server's `api/types.go` and `server/routes.go` of August 2026: calls carry an `id`, tool
+messages a `tool_call_id`, and a schema keeps `anyOf`, nested `properties` and `required`. The SDK's
+typed layer (0.6.3) drops all of these, so bodies are built and read here as plain data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from toolchart.providers import finish
+from toolchart.providers.arguments import parse_arguments
+from toolchart.providers.failures import failure, unreadable
+from toolchart.states.messages import Message, Reply, Request, ToolCall, Usage
+
+NAME = "ollama"
+
+_OPTIONS = {
+    "max_tokens": "num_predict", "temperature": "temperature", "top_p": "top_p", "seed": "seed",
+    "stop": "stop",
+}  # fmt: skip
+"""Our option names and the server's."""
+
+
+def to_wire(request: Request, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The body of `POST /api/chat`, not streamed; `options` are the host's own (`num_ctx`, ...)."""
+    body: dict[str, Any] = {
+        "model": request.model,
+        "messages": [_message(message) for message in request.messages],
+        "stream": False,
+    }
+    if request.tools:
+        body["tools"] = [
+            {
+                "type": "function",
+                "function": {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": tool.parameters,
+                },
+            }
+            for tool in request.tools
+        ]
+    own = {wire: request.options[name] for name, wire in _OPTIONS.items() if name in request.options}
+    merged = {**(options or {}), **own}
+    if isinstance(merged.get("stop"), str):
+        merged["stop"] = [merged["stop"]]
+    if merged:
+        body["options"] = merged
+    shape = _format(request.options.get("response_format"))
+    if shape is not None:
+        body["format"] = shape
+    return body
+
+
+def _format(response_format: Any) -> Any:
+    """Ollama takes `json` or the schema itself."""
+    if not isinstance(response_format, Mapping):
+        return None
+    schema = response_format.get("json_schema")
+    if isinstance(schema, Mapping):
+        return schema.get("schema", "json")
+    return "json"
+
+
+def _message(message: Message) -> dict[str, Any]:
+    wire: dict[str, Any] = {"role": message.role, "content": message.content or ""}
+    if message.role == "tool":
+        wire["tool_name"] = message.name
+        wire["tool_call_id"] = message.tool_call_id
+    if message.tool_calls:
+        wire["tool_calls"] = [_call(call) for call in message.tool_calls]
+    data = message.provider_data or {}
+    if data.get("provider") == NAME and data.get("thinking"):
+        wire["thinking"] = data["thinking"]
+    return wire
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    # The server takes objects only; unreadable text from another host is shown as what it was.
+    arguments = call.arguments if call.arguments is not None else {"unreadable": call.raw}
+    return {"id": call.id, "function": {"name": call.name, "arguments": arguments}}
+
+
+def from_wire(body: Any) -> Reply:
+    """The reply of a response body.
+
+    Raises:
+        ProviderError: an error told inside a success, or a body that is no chat answer.
+    """
+    if not isinstance(body, Mapping):
+        raise unreadable(f"the answer is no chat answer but {type(body).__name__}: {body}")
+    if body.get("error"):
+        raise failure(200, body)
+    message = body.get("message")
+    if not isinstance(message, Mapping):
+        raise unreadable("the answer has no message")
+    if body.get("done") is False:
+        raise unreadable("the answer ends before it is done")
+    listed = message.get("tool_calls")
+    calls = tuple(_tool_call(one) for one in listed or () if isinstance(one, Mapping))
+    word = body.get("done_reason")
+    thinking = message.get("thinking") or None
+    return Reply(
+        content=message.get("content") or None,
+        tool_calls=calls,
+        finish_reason=finish.finish_reason(word or None, finish.OLLAMA, calls=len(calls)),
+        native_reason=word if isinstance(word, str) else None,
+        usage=_usage(body),
+        reasoning=thinking,
+        model=body.get("model"),
+        # Models that think between calls want their thoughts back in the same turn.
+        provider_data={"provider": NAME, "thinking": thinking} if thinking and calls else None,
+    )
+
+
+def _tool_call(wire: Mapping[str, Any]) -> ToolCall:
+    function = wire.get("function")
+    function = function if isinstance(function, Mapping) else {}
+    name, given = str(function.get("name") or ""), function.get("arguments")
+    call_id = str(wire.get("id") or "")
+    if isinstance(given, Mapping):
+        return ToolCall(id=call_id, name=name, arguments=dict(given))
+    if given is None:
+        return ToolCall(id=call_id, name=name, arguments={})
+    arguments, problem = parse_arguments(str(given))
+    return ToolCall(id=call_id, name=name, arguments=arguments, raw=str(given), problem=problem)
+
+
+def _usage(body: Mapping[str, Any]) -> Usage | None:
+    """`prompt_eval_count` is absent where the whole prompt was cached."""
+    given, made = body.get("prompt_eval_count"), body.get("eval_count")
+    if given is None and made is None:
+        return None
+    return Usage(input=given, output=made, total=(given or 0) + (made or 0))
