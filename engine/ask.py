@@ -125,7 +125,7 @@ def _answer(snapshot: Snapshot, name: str, content: str) -> tuple[Snapshot, Effe
     snapshot = settle(snapshot, "the turn ended")
     if snapshot.messages[-1].role != "assistant" or (said or "") != content:
         snapshot = say(snapshot, Message(role="assistant", content=content))
-    return snapshot.evolve(answer=content), Answer(name=name, content=content)
+    return snapshot.evolve(answer=content, ended_by=name), Answer(name=name, content=content)
 
 
 def _said(snapshot: Snapshot) -> str | None:

@@ -25,6 +25,8 @@ class TurnResult:
     """The state in which the turn rests: a final one, or one that waits for a person."""
     over: bool
     """Whether that state is final."""
+    ended_by: str | None
+    """The effect that ended the turn; None while it is not over."""
     conversation_id: str
     iterations: int
     finish_reason: str
@@ -75,6 +77,7 @@ def turn_result(snapshot: Snapshot, conversation: str) -> TurnResult:
         tool_calls=[_tracked(call) for call in snapshot.tracked],
         state=snapshot.state,
         over=snapshot.over,
+        ended_by=snapshot.ended_by,
         conversation_id=conversation,
         iterations=snapshot.iteration,
         finish_reason=reply.finish_reason if reply else "error",

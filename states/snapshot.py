@@ -106,6 +106,8 @@ class Snapshot:
     cancelled: bool = False
     limit_reached: str | None = None
     """The limit at which the turn ended: `max_iterations` or the name of a budget."""
+    ended_by: str | None = None
+    """The effect that ended the turn: `answer`, `answer_at_limit` or `answer_with_error`."""
     warnings: tuple[str, ...] = ()
     answer: str | None = None
     """The text that ended the turn."""
