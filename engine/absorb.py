@@ -99,6 +99,7 @@ def absorb(snapshot: Snapshot, event: MachineEvent) -> Snapshot:
 
 
 def _replied(snapshot: Snapshot, reply: Reply) -> Snapshot:
+    reply = _content_decides(reply)
     calls = _identified(snapshot, reply.tool_calls)
     said = bool(reply.content and reply.content.strip())
     message = Message(
@@ -118,6 +119,19 @@ def _replied(snapshot: Snapshot, reply: Reply) -> Snapshot:
         usage=snapshot.usage.plus(reply.usage or Usage()),
         warnings=snapshot.warnings + reply.warnings if reply.warnings else snapshot.warnings,
     )
+
+
+def _content_decides(reply: Reply) -> Reply:
+    """The reply with a finish reason that its content bears out, whatever an adapter made of it.
+
+    Calls are calls even beside `stop`; a promise of calls without any would leave the chart waiting
+    for outcomes that nothing produces.
+    """
+    if reply.tool_calls and reply.finish_reason in ("stop", "unknown", "paused"):
+        return replace(reply, finish_reason="tool_calls")
+    if not reply.tool_calls and reply.finish_reason == "tool_calls":
+        return replace(reply, finish_reason="unknown")
+    return reply
 
 
 def _identified(snapshot: Snapshot, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:

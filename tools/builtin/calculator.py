@@ -109,7 +109,7 @@ def _number(value: int | float) -> Any:
 def _bounded(bits: float) -> None:
     if bits > MOST_BITS:
         raise ToolFailure(
-            f"the result would be too large (about {int(bits * 0.30103) + 1} digits; "
+            f"the result would be too large (about {bits * 0.30103:.3g} digits; "
             f"at most {int(MOST_BITS * 0.30103)})"
         )
 
