@@ -136,6 +136,10 @@ class Verdict:
     ruling: Ruling
     reason: str | None = None
     """Why a call is not run, in words for the model."""
+    arguments: dict[str, Any] | None = None
+    """The arguments that it is to run with, where the review put something right."""
+    notes: tuple[str, ...] = ()
+    """What was put right, one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

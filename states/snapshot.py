@@ -37,6 +37,8 @@ class OpenCall:
     """How often this tool was asked for with these arguments in this turn, this time included."""
     ruling: Ruling | None = None
     reason: str | None = None
+    decided_at: str = ""
+    """When a person or a policy decided it: `at` of that event; empty where nobody had to."""
     outcome: Outcome | None = None
     result: dict[str, Any] | None = None
     shown: str | None = None

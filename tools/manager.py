@@ -112,5 +112,3 @@ def _settings(tool: Tool, entry: ToolEntry, config: ToolsConfig) -> Tool:
         requires_approval=entry.requires_approval,
         risk=entry.risk,
     )
-
-

@@ -1,19 +1,17 @@
-"""The registry: which tools exist, and what a model is told of them in each provider's form."""
+"""The registry: which tools exist, and what a model is told of them."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from toolchart.states.chart_rules import nearest
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Tool
+from toolchart.tools.formats import NAME, Conversion, convert, portable_name, provider_format
 
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-"""Names that every provider takes. Source: OpenAI allows `[A-Za-z0-9_-]{1,64}`, Gemini wants a letter
-or an underscore first (both read in their SDKs' documentation of function declarations)."""
+__all__ = ["Registry", "provider_format"]
 
 
 class Registry:
@@ -21,27 +19,42 @@ class Registry:
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
+        self._aliases: dict[str, str] = {}
+        self._converted: dict[str, Conversion] = {}
         for tool in tools:
             self.add(tool)
 
-    def add(self, tool: Tool) -> None:
-        """Add a tool.
+    def add(self, tool: Tool) -> Tool:
+        """Add a tool; gives it back as it was added.
+
+        A name that some provider would refuse is mapped to a portable one; the tool keeps its own
+        as `alias` and answers to both.
 
         Raises:
-            SpecError: the name is taken, and the first tool stays, or no provider would take it.
+            SpecError: the name is taken; the first tool stays.
         """
         if not NAME.fullmatch(tool.name):
+            fresh = portable_name(tool.name, self._tools)
+            definition = replace(tool.definition, name=fresh)
+            tool = replace(tool, definition=definition, alias=tool.alias or tool.name)
+        taken = {name.lower() for name in (*self._tools, *self._aliases)}
+        if tool.name.lower() in taken or (tool.alias or tool.name).lower() in taken:
             raise SpecError(
-                f"{tool.name!r} is not a name for a tool",
-                hint="letters, digits, _ and -, beginning with a letter or _, at most 64",
+                f"there are two tools {tool.alias or tool.name!r}",
+                hint="the first one stays; names that differ only in case count as one",
             )
-        if tool.name in self._tools:
-            raise SpecError(f"there are two tools {tool.name!r}", hint="the first one stays")
         self._tools[tool.name] = tool
+        if tool.alias:
+            self._aliases[tool.alias] = tool.name
+        self._converted.clear()
+        return tool
 
     def get(self, name: str) -> Tool | None:
-        """The tool of that name."""
-        return self._tools.get(name)
+        """The tool of that name or alias."""
+        tool = self._tools.get(name)
+        if tool is None and name in self._aliases:
+            return self._tools[self._aliases[name]]
+        return tool
 
     def nearest(self, name: str) -> str:
         """A hint with the nearest name, or with all."""
@@ -55,55 +68,18 @@ class Registry:
         """What a model is told of each tool, in order."""
         return tuple(tool.definition for tool in self._tools.values())
 
+    def converted(self, provider: str) -> Conversion:
+        """All tools in a provider's form, converted once.
+
+        Raises:
+            SpecError: an unknown provider.
+        """
+        if provider not in self._converted:
+            self._converted[provider] = convert(self.definitions(), provider)
+        return self._converted[provider]
+
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._tools.values())
 
     def __len__(self) -> int:
         return len(self._tools)
-
-
-def _function(tool: ToolDefinition) -> dict[str, Any]:
-    return {
-        "type": "function",
-        "function": {
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": tool.parameters,
-        },
-    }
-
-
-def _declaration(tool: ToolDefinition) -> dict[str, Any]:
-    return {
-        "name": tool.name,
-        "description": tool.description,
-        "parameters_json_schema": tool.parameters,
-    }
-
-
-def _functions(tools: Iterable[ToolDefinition]) -> list[dict[str, Any]]:
-    return [_function(tool) for tool in tools]
-
-
-def _declarations(tools: Iterable[ToolDefinition]) -> list[dict[str, Any]]:
-    # One Tool with all declarations: on the raw interface only the first Tool counts.
-    return [{"function_declarations": [_declaration(tool) for tool in tools]}]
-
-
-FORMATS: dict[str, Callable[[Iterable[ToolDefinition]], list[dict[str, Any]]]] = {
-    "openai": _functions,
-    "ollama": _functions,
-    "gemini": _declarations,
-}
-"""How each provider wants to be told of tools."""
-
-
-def provider_format(tools: Iterable[ToolDefinition], provider: str) -> list[dict[str, Any]]:
-    """The tools in a provider's form.
-
-    Raises:
-        SpecError: an unknown provider.
-    """
-    if provider not in FORMATS:
-        raise SpecError(f"no tool format for provider {provider!r}", hint=nearest(provider, FORMATS))
-    return FORMATS[provider](tools)

@@ -1,8 +1,8 @@
 """The calculator: exact arithmetic on text that is never evaluated.
 
-The text is parsed with `ast`, every node is held against an allow-list, every size is bounded before
-anything is computed, and only then SymPy numbers are built and combined. Neither `eval` nor SymPy's
-own parsing (which evaluates) sees the text.
+The text is parsed with `ast`, every node is held against an allow-list, every size is bounded
+before anything is computed, and only then SymPy numbers are built and combined. Neither `eval` nor
+SymPy's own parsing (which evaluates) sees the text.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ DIGITS = 15
 
 ALLOWED = (
     "numbers, + - * / // % ** (or ^), brackets, the constants pi, e and tau, and the functions "
-    "sqrt, cbrt, abs, min, max, round, floor, ceil, exp, ln, log, log2, log10, sin, cos, tan, asin, "
-    "acos, atan, sinh, cosh, tanh, degrees, radians, factorial, binomial, gcd and lcm"
+    "sqrt, cbrt, abs, min, max, round, floor, ceil, exp, ln, log, log2, log10, sin, cos, tan, "
+    "asin, acos, atan, sinh, cosh, tanh, degrees, radians, factorial, binomial, gcd and lcm"
 )
 
 
@@ -79,7 +79,7 @@ def _value(node: ast.expr, depth: int) -> Any:
     if depth > DEEPEST:
         raise ToolFailure("the expression is nested too deeply")
     match node:
-        case ast.Constant(value=value) if type(value) in (int, float):
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
             return _number(value)
         case ast.Name(id=name) if name.lower() in _constants():
             return _constants()[name.lower()]
@@ -161,9 +161,8 @@ def _power(base: Any, exponent: Any) -> Any:
     if base.is_zero and exponent.is_negative:
         raise ToolFailure("division by zero")
     size = abs(_real(exponent))
-    if not base.is_Rational or not exponent.is_Integer:
-        if size > MOST_EXPONENT:
-            raise ToolFailure(f"the exponent is too large; at most {MOST_EXPONENT} here")
+    if (not base.is_Rational or not exponent.is_Integer) and size > MOST_EXPONENT:
+        raise ToolFailure(f"the exponent is too large; at most {MOST_EXPONENT} here")
     if base not in (0, 1, -1):
         _bounded(_bits(base) * size)
     return base**exponent

@@ -45,4 +45,7 @@ def _by_city() -> dict[str, str]:
     """Zones by the name of their city, as people write it."""
     from zoneinfo import available_timezones
 
-    return {zone.rsplit("/", 1)[-1].lower(): zone for zone in sorted(available_timezones(), reverse=True)}
+    return {
+        zone.rsplit("/", 1)[-1].lower(): zone
+        for zone in sorted(available_timezones(), reverse=True)
+    }
