@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from typing import assert_never
+from typing import Any, assert_never
 
 from toolchart.states.codec import encode
 from toolchart.states.errors import IllegalEvent
@@ -68,26 +68,34 @@ def _setup_digest(
 
 def say(snapshot: Snapshot, message: Message) -> Snapshot:
     """The conversation with one more message; the cost does not depend on its length."""
-    digest = hashlib.sha256(snapshot.digest.encode() + canonical(encode(message))).hexdigest()
+    said = (
+        snapshot.digest,
+        message.role,
+        message.content,
+        message.tool_call_id,
+        message.name,
+        [(call.id, call.name, call.raw or call.arguments) for call in message.tool_calls],
+        message.provider_data,
+    )
+    digest = hashlib.sha256(canonical(said)).hexdigest()
     messages = snapshot.messages.append(message, key=message.tool_call_id)
     return snapshot.evolve(messages=messages, digest=digest)
 
 
 def absorb(snapshot: Snapshot, event: MachineEvent) -> Snapshot:
     """The context after the event, in the same state."""
-    if event.at:
-        snapshot = snapshot.evolve(now=event.at)
+    snapshot = snapshot.evolve(now=event.at or snapshot.now)
     match event:
         case Replied():
             return _replied(snapshot, event.reply)
-        case Failed():
-            return snapshot.evolve(failure=event, attempt=snapshot.attempt + 1)
         case Reviewed():
             return _reviewed(snapshot, event.verdicts)
-        case Decided():
-            return _decided(snapshot, event)
         case ToolFinished():
             return _finished(snapshot, event)
+        case Failed():
+            return snapshot.evolve(failure=event, attempt=snapshot.attempt + 1)
+        case Decided():
+            return _decided(snapshot, event)
         case Waited():
             return snapshot
         case Cancelled():
@@ -180,11 +188,16 @@ def _reviewed(snapshot: Snapshot, verdicts: tuple[Verdict, ...]) -> Snapshot:
     if by_id.keys() != {opened.call.id for opened in snapshot.calls}:
         raise IllegalEvent("reviewed", snapshot.state, refused=("one verdict for every open call",))
     calls = tuple(
-        replace(opened, ruling=by_id[opened.call.id].ruling, reason=by_id[opened.call.id].reason)
-        for opened in snapshot.calls
+        _ruled(opened, by_id[opened.call.id]) for opened in snapshot.calls
     )
     denied = sum(opened.ruling == "denied" for opened in calls)
     return snapshot.evolve(calls=calls, denied=snapshot.denied + denied)
+
+
+def _ruled(opened: OpenCall, verdict: Verdict) -> OpenCall:
+    return OpenCall(
+        call=opened.call, repeat=opened.repeat, ruling=verdict.ruling, reason=verdict.reason
+    )
 
 
 def _decided(snapshot: Snapshot, event: Decided) -> Snapshot:
@@ -215,7 +228,7 @@ def _finished(snapshot: Snapshot, event: ToolFinished) -> Snapshot:
     snapshot = _with_call(snapshot, ended)
     if any(call.outcome is None for call in snapshot.calls):
         return snapshot
-    return _answered(snapshot).evolve(iteration=snapshot.iteration + 1)
+    return _answered(snapshot, iteration=snapshot.iteration + 1)
 
 
 def _open(snapshot: Snapshot, call_id: str, event: str) -> OpenCall:
@@ -232,7 +245,7 @@ def _with_call(snapshot: Snapshot, changed: OpenCall) -> Snapshot:
     return snapshot.evolve(calls=calls)
 
 
-def _answered(snapshot: Snapshot) -> Snapshot:
+def _answered(snapshot: Snapshot, **changes: Any) -> Snapshot:
     """Every open call has its outcome: say the results, in the reply's order, and track them."""
     tracked: Trail[TrackedCall] = snapshot.tracked
     for opened in snapshot.calls:
@@ -245,7 +258,7 @@ def _answered(snapshot: Snapshot) -> Snapshot:
             ),
         )
         tracked = tracked.append(_track(snapshot, opened, result), key=call_key(opened.call))
-    return snapshot.evolve(tracked=tracked)
+    return snapshot.evolve(tracked=tracked, **changes)
 
 
 def _track(snapshot: Snapshot, opened: OpenCall, result: dict[str, object]) -> TrackedCall:
@@ -273,7 +286,7 @@ def settle(snapshot: Snapshot, reason: str) -> Snapshot:
         opened if opened.outcome is not None else _skipped(opened, reason)
         for opened in snapshot.calls
     )
-    return _answered(snapshot.evolve(calls=calls)).evolve(calls=())
+    return _answered(snapshot.evolve(calls=calls), calls=())
 
 
 def _skipped(opened: OpenCall, reason: str) -> OpenCall:

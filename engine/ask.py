@@ -82,10 +82,9 @@ def _call_model(snapshot: Snapshot, name: str, *, with_tools: bool) -> tuple[Sna
     )
     seen = f"{snapshot.setup_digest}:{len(tools)}:{snapshot.digest}"
     digest = hashlib.sha256(seen.encode()).hexdigest()[:32]
-    return (
-        snapshot.evolve(tools_sent=bool(tools)),
-        CallModel(name=name, request=request, digest=digest),
-    )
+    if snapshot.tools_sent != bool(tools):
+        snapshot = snapshot.evolve(tools_sent=bool(tools))
+    return snapshot, CallModel(name=name, request=request, digest=digest)
 
 
 def _allowed(snapshot: Snapshot) -> tuple[str, ...]:

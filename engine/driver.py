@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol, assert_never
@@ -161,11 +162,13 @@ class Driver:
 
     def _review(self, effect: ReviewCalls) -> Reviewed:
         review = self.hands.executor.review
-        return Reviewed(verdicts=tuple(review(call, effect.allowed) for call in effect.calls))
+        verdicts = tuple(review(call, effect.allowed) for call in effect.calls)
+        return Reviewed(at=self.hands.clock.now(), verdicts=verdicts)
 
     async def _call_model(self, effect: CallModel) -> Replied | Failed:
         try:
-            return Replied(reply=await self.hands.provider.complete(effect.request))
+            reply = await self.hands.provider.complete(effect.request)
+            return Replied(at=self.hands.clock.now(), reply=reply)
         except ProviderError as error:
             return Failed(
                 kind=error.kind,
@@ -182,16 +185,17 @@ class Driver:
 
     async def _run_tools(self, effect: RunTools, waiting: deque[Effect]) -> None:
         """Feed outcomes as they come; those that have come together share a commit."""
-        async for event in self._outcomes(effect):
-            try:
-                waiting.extend(self.take(event).effects)
-            except IllegalEvent:
-                # The chart has moved on while calls were running; the core has answered for them.
-                log.warning("call %s ended after the chart had moved on", event.call_id)
-            if self.snapshot.over:
-                return
+        async with aclosing(self._outcomes(effect)) as outcomes:
+            async for event in outcomes:
+                try:
+                    waiting.extend(self.take(event).effects)
+                except IllegalEvent:
+                    # The chart moved on while calls were running; the core has answered for them.
+                    log.warning("call %s ended after the chart had moved on", event.call_id)
+                if self.snapshot.over:
+                    return
 
-    async def _outcomes(self, effect: RunTools) -> AsyncIterator[ToolFinished]:
+    async def _outcomes(self, effect: RunTools) -> AsyncGenerator[ToolFinished, None]:
         executor = self.hands.executor
         for call, outcome, reason in effect.refused:
             yield executor.refuse(call, outcome, reason)

@@ -147,7 +147,7 @@ def _unknown_keys(document: Document) -> tuple[list[SpecError], list[str]]:
         for key in data:
             if key in known:
                 continue
-            close = get_close_matches(str(key), sorted(known - set(data)), n=1, cutoff=0.8)
+            close = get_close_matches(str(key), sorted(known - set(data)), n=1, cutoff=0.7)
             if close:
                 misspelt.append(
                     _problem(document, (*place, str(key)), f"unknown key {key!r}",

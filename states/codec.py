@@ -8,6 +8,7 @@ a `ValueError` that names the place.
 from __future__ import annotations
 
 import dataclasses
+import operator
 import types
 import typing
 from collections.abc import Callable
@@ -28,18 +29,25 @@ def encode(value: Any) -> Any:
     if kind in _AS_IS:
         return value
     if kind is tuple or kind is list:
-        return [encode(item) for item in value]
+        return [item if type(item) in _AS_IS else encode(item) for item in value]
+    names, defaults, read = _written(kind)
     return {
-        name: encode(item)
-        for name, default in _written(kind)
-        if (item := getattr(value, name)) is not default and item != default
+        name: item if type(item) in _AS_IS else encode(item)
+        for name, default, item in zip(names, defaults, read(value), strict=False)
+        if item is not default and item != default
     }
 
 
 @cache
-def _written(kind: type) -> tuple[tuple[str, Any], ...]:
-    """Names and defaults of the fields that are written."""
-    return tuple((field.name, _default(field)) for field in dataclasses.fields(kind))
+def _written(kind: type) -> tuple[tuple[str, ...], tuple[Any, ...], Callable[[Any], Any]]:
+    """Names and defaults of the fields that are written, and how to read them all at once."""
+    fields = dataclasses.fields(kind)
+    names = tuple(field.name for field in fields)
+    defaults = tuple(_default(field) for field in fields)
+    if len(names) == 1:
+        only = operator.attrgetter(names[0])
+        return names, defaults, lambda value: (only(value),)
+    return names, defaults, operator.attrgetter(*names)
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

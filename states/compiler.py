@@ -7,6 +7,8 @@ and called, and a listener that writes down which transitions fire.
 
 from __future__ import annotations
 
+import ast
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -66,7 +68,32 @@ def _compiled(text: str) -> Callable[[Facts], bool]:
         value = parse_expr(text, _fact_reader)
     except (ValueError, SyntaxError) as error:
         raise InvalidDefinition(f"{text!r}: {error}") from None
+    return _comparison(text) or _truth_of(value)
 
+
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
+    ast.Gt: operator.gt, ast.GtE: operator.ge,
+}  # fmt: skip
+
+
+def _comparison(text: str) -> Callable[[Facts], bool] | None:
+    """A fact compared with a fact or a constant, as nearly every guard is, without detours.
+
+    The library's own closure for it costs four times as much: it is made for coroutines too. What it
+    means is the same, which the differential test demands.
+    """
+    match ast.parse(text, mode="eval").body:
+        case ast.Compare(left=ast.Name(id=left), ops=[op], comparators=[ast.Name(id=right)]):
+            compare = _COMPARE[type(op)]
+            return lambda facts: bool(compare(facts[left], facts[right]))
+        case ast.Compare(left=ast.Name(id=left), ops=[op], comparators=[ast.Constant(value=value)]):
+            compare = _COMPARE[type(op)]
+            return lambda facts: bool(compare(facts[left], value))
+    return None
+
+
+def _truth_of(value: Callable[[Facts], Any]) -> Callable[[Facts], bool]:
     def truth(facts: Facts) -> bool:
         return bool(value(facts))
 

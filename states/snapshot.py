@@ -116,9 +116,10 @@ class Snapshot:
 
     def evolve(self, **changes: Any) -> Snapshot:
         """A snapshot that differs in these fields; this one stays as it is."""
+        fields = self.__dict__.copy()
+        fields.update(changes)
         twin = object.__new__(Snapshot)
-        twin.__dict__.update(self.__dict__)
-        twin.__dict__.update(changes)
+        object.__setattr__(twin, "__dict__", fields)
         return twin
 
     @property
