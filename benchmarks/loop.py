@@ -28,13 +28,13 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-import conftest  # noqa: F401, E402  makes a checkout importable
+import conftest  # noqa: F401  makes a checkout importable
 
-from toolchart.engine.engine import Engine  # noqa: E402
-from toolchart.engine.stores import open_store  # noqa: E402
-from toolchart.providers.scripted import ScriptedProvider  # noqa: E402
-from toolchart.states.messages import Reply, Request, ToolCall, Usage  # noqa: E402
-from toolchart.tools.definition import Tool, ToolDefinition  # noqa: E402
+from toolchart.engine.engine import Engine
+from toolchart.engine.stores import open_store
+from toolchart.providers.scripted import ScriptedProvider
+from toolchart.states.messages import Reply, Request, ToolCall, Usage
+from toolchart.tools.definition import Tool, ToolDefinition
 
 SCHEMA = {
     "type": "object",
@@ -58,7 +58,12 @@ async def plain_loop(iterations: int, path: Path) -> int:
     with path.open("w", encoding="utf-8") as file:
 
         def log(kind: str, data: Any) -> None:
-            row = {"at": datetime.now(UTC).isoformat(), "id": conversation, "type": kind, "data": data}
+            row = {
+                "at": datetime.now(UTC).isoformat(),
+                "id": conversation,
+                "type": kind,
+                "data": data,
+            }
             file.write(json.dumps(row) + "\n")
             file.flush()
 
@@ -86,7 +91,9 @@ async def plain_loop(iterations: int, path: Path) -> int:
                     result = {"success": False, "error": str(error)}
                 result["execution_time_ms"] = round((time.perf_counter() - started) * 1000, 3)
                 log("result", result)
-                messages.append({"role": "tool", "tool_call_id": call["id"], "content": json.dumps(result)})
+                messages.append(
+                    {"role": "tool", "tool_call_id": call["id"], "content": json.dumps(result)}
+                )
     return path.stat().st_size
 
 
@@ -116,7 +123,9 @@ def engine(iterations: int, log: Any) -> Engine:
         "responses": [{"llm": "model", "tools": {"enabled": True}}],
         "tools": {},
     }
-    tool = Tool(definition=ToolDefinition(name="add", description="Add.", parameters=SCHEMA), run=add)
+    tool = Tool(
+        definition=ToolDefinition(name="add", description="Add.", parameters=SCHEMA), run=add
+    )
     replies = [scripted(iterations)] * (iterations + 1)
     return Engine(spec, log=log, functions=[tool], providers={"model": ScriptedProvider(replies)})
 
@@ -157,9 +166,13 @@ def fsync_us(folder: Path) -> float:
     return statistics.median(spent)
 
 
-def measure(sizes: list[int], rounds: int, folder: Path) -> dict[str, dict[int, tuple[float, float]]]:
+def measure(
+    sizes: list[int], rounds: int, folder: Path
+) -> dict[str, dict[int, tuple[float, float]]]:
     """Medians by kind and size; the kinds take turns, so that a noisy moment hits all."""
-    found: dict[str, dict[int, list[tuple[float, float]]]] = {k: {} for k in ("floor", "memory", "sqlite")}
+    found: dict[str, dict[int, list[tuple[float, float]]]] = {
+        k: {} for k in ("floor", "memory", "sqlite")
+    }
     for size in sizes:
         for turn in range(rounds):
             for kind, rows in found.items():
@@ -168,14 +181,18 @@ def measure(sizes: list[int], rounds: int, folder: Path) -> dict[str, dict[int, 
                     continue
                 rows.setdefault(size, []).append(asyncio.run(timed(kind, size, path)))
     return {
-        kind: {n: tuple(map(statistics.median, zip(*runs, strict=True))) for n, runs in rows.items()}  # type: ignore[misc]
+        kind: {
+            n: tuple(map(statistics.median, zip(*runs, strict=True))) for n, runs in rows.items()
+        }  # type: ignore[misc]
         for kind, rows in found.items()
     }
 
 
 def report(found: dict[str, dict[int, tuple[float, float]]]) -> None:
     """The table."""
-    print(f"{'iterations':>10} {'floor us':>9} {'memory us':>10} {'ratio':>6} {'sqlite us':>10} {'bytes':>7}")
+    print(
+        f"{'iterations':>10} {'floor us':>9} {'memory us':>10} {'ratio':>6} {'sqlite us':>10} {'bytes':>7}"
+    )
     for size, (floor, _) in found["floor"].items():
         memory, sqlite = found["memory"][size], found["sqlite"][size]
         print(f"{size:>10} {floor:>9.1f} {memory[0]:>10.1f} {memory[0] / floor:>6.2f} "

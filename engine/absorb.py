@@ -187,17 +187,16 @@ def _reviewed(snapshot: Snapshot, verdicts: tuple[Verdict, ...]) -> Snapshot:
     by_id = {verdict.call_id: verdict for verdict in verdicts}
     if by_id.keys() != {opened.call.id for opened in snapshot.calls}:
         raise IllegalEvent("reviewed", snapshot.state, refused=("one verdict for every open call",))
-    calls = tuple(
-        _ruled(opened, by_id[opened.call.id]) for opened in snapshot.calls
-    )
+    calls = tuple(_ruled(opened, by_id[opened.call.id]) for opened in snapshot.calls)
     denied = sum(opened.ruling == "denied" for opened in calls)
     return snapshot.evolve(calls=calls, denied=snapshot.denied + denied)
 
 
 def _ruled(opened: OpenCall, verdict: Verdict) -> OpenCall:
-    return OpenCall(
-        call=opened.call, repeat=opened.repeat, ruling=verdict.ruling, reason=verdict.reason
-    )
+    call = opened.call
+    if verdict.arguments is not None:
+        call = replace(call, arguments=verdict.arguments)
+    return OpenCall(call=call, repeat=opened.repeat, ruling=verdict.ruling, reason=verdict.reason)
 
 
 def _decided(snapshot: Snapshot, event: Decided) -> Snapshot:
@@ -210,7 +209,11 @@ def _decided(snapshot: Snapshot, event: Decided) -> Snapshot:
     if event.arguments is not None:
         call = replace(call, arguments=event.arguments)
     decided = replace(
-        opened, call=call, ruling="run" if event.approved else "denied", reason=event.reason
+        opened,
+        call=call,
+        ruling="run" if event.approved else "denied",
+        reason=event.reason,
+        decided_at=event.at,
     )
     return _with_call(snapshot, decided).evolve(
         approved=snapshot.approved + event.approved,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -94,7 +94,9 @@ class Hands:
 class Driver:
     """Drives one conversation. One at a time per conversation; the log refuses a second."""
 
-    def __init__(self, machine: Machine, snapshot: Snapshot, journal: Journal, hands: Hands) -> None:
+    def __init__(
+        self, machine: Machine, snapshot: Snapshot, journal: Journal, hands: Hands
+    ) -> None:
         self.snapshot = snapshot
         self._machine = machine
         self._journal = journal
@@ -245,7 +247,7 @@ class Driver:
             log.info("the chart takes no %r here; resume goes on from the log", event.TYPE)
 
 
-async def _stop(tasks: list[asyncio.Future[ToolFinished]]) -> None:
+async def _stop(tasks: Sequence[asyncio.Future[ToolFinished]]) -> None:
     """Cancel what still runs and wait until it has ended."""
     for task in tasks:
         task.cancel()

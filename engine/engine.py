@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from toolchart.engine.driver import Approver, Clock, Driver, Hands, Observer, SystemClock
 from toolchart.engine.journal import Journal
@@ -29,6 +29,8 @@ from toolchart.states.messages import Message
 from toolchart.states.ports import Provider, Store
 from toolchart.states.snapshot import Snapshot
 from toolchart.tools.manager import ToolManager
+
+Value = TypeVar("Value")
 
 
 @dataclass(slots=True)
@@ -109,9 +111,7 @@ class Engine:
         """
         given = {**(variables or {}), "user_message": message}
         chosen = select_handler(self.spec, given, handler)
-        plan = plan_turn(
-            self.spec, chosen, given, self.tools.names(), llm=llm, model=model
-        )
+        plan = plan_turn(self.spec, chosen, given, self.tools.names(), llm=llm, model=model)
         name = conversation or new_conversation()
         opened = self._open(name, self._hands(plan.settings.service))
         started = TurnStarted(
@@ -133,7 +133,7 @@ class Engine:
         """`arun`, waited for. Takes the same arguments; not for use inside a running event loop."""
         return self._waited(lambda: self.arun(message, **options))
 
-    def _waited(self, make: Callable[[], Any]) -> Any:
+    def _waited(self, make: Callable[[], Coroutine[Any, Any, Value]]) -> Value:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -150,7 +150,9 @@ class Engine:
         opened = self._opened.get(name)
         if opened is None:
             found = standing(self.store, name)
-            opened = self._begin(name, hands) if found is None else self._continue(name, found, hands)
+            opened = (
+                self._begin(name, hands) if found is None else self._continue(name, found, hands)
+            )
             self._opened[name] = opened
         opened.driver.hands = hands
         return opened

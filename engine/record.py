@@ -30,7 +30,7 @@ GENESIS = "0" * 64
 _HASH_TAIL = len(b',"hash":""}') + 64
 
 KEYS = frozenset(
-    "seq at turn iteration event source target guards effects prev hash".split()
+    ["seq", "at", "turn", "iteration", "event", "source", "target", "guards", "effects", "prev", "hash"]
 )  # fmt: skip
 
 
@@ -113,7 +113,9 @@ def effect_data(effect: Effect, snapshot: Snapshot) -> dict[str, Any]:
             return {"type": effect.name, "seconds": effect.seconds}
         case Answer():
             own = snapshot.reply is not None and effect.content == (snapshot.reply.content or "")
-            return {"type": effect.name} if own else {"type": effect.name, "content": effect.content}
+            return (
+                {"type": effect.name} if own else {"type": effect.name, "content": effect.content}
+            )
 
 
 def hash_of(line: bytes) -> str:
@@ -129,9 +131,7 @@ def read(line: bytes, seq: int, prev: str, conversation: str | None = None) -> R
     """
     record = parse(line, seq, conversation)
     if record.hash != hash_of(line):
-        raise LogDamaged(
-            "its hash does not match its content", conversation=conversation, seq=seq
-        )
+        raise LogDamaged("its hash does not match its content", conversation=conversation, seq=seq)
     if record.seq != seq:
         raise LogDamaged(
             f"it says that it is number {record.seq}", conversation=conversation, seq=seq

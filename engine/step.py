@@ -48,11 +48,12 @@ from dataclasses import dataclass
 
 from toolchart.engine.absorb import absorb, configure, open_turn
 from toolchart.engine.ask import ask
+from toolchart.states.compiler import Taken
 from toolchart.states.effects import Effect
 from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import AnyEvent, Configured, TurnStarted
 from toolchart.states.facts import FactView
-from toolchart.states.machine import Machine, Move, Taken
+from toolchart.states.machine import Machine, Move
 from toolchart.states.snapshot import Snapshot
 
 

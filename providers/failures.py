@@ -59,7 +59,9 @@ def failure(
     """The failure of an HTTP answer with an error status, or of an error body inside a 200."""
     told = _message(body)
     text = f"{told} {body if isinstance(body, str) else _codes(body)}"
-    kind, retryable = _KINDS.get(status, ("server", True) if status >= 500 else ("bad_request", False))
+    kind, retryable = _KINDS.get(
+        status, ("server", True) if status >= 500 else ("bad_request", False)
+    )
     if kind in ("bad_request", "not_found", "server") or status < 400:
         for pattern, meant in _WORDS:
             if pattern.search(text):
@@ -91,11 +93,15 @@ def from_exception(error: Exception) -> ProviderError:
         return failure(status, _body_of(error), getattr(response, "headers", None))
     names = {kind.__name__ for kind in type(error).__mro__}
     if names & {"TimeoutException", "APITimeoutError", "TimeoutError"}:
-        return ProviderError(kind="timeout", message="the model host did not answer in time", retryable=True)
+        return ProviderError(
+            kind="timeout", message="the model host did not answer in time", retryable=True
+        )
     if names & {"APIConnectionError", "TransportError", "ConnectionError", "OSError"}:
         reason = _clean(str(error.__cause__ or error)) or type(error).__name__
         return ProviderError(
-            kind="connection", message=f"the model host could not be reached: {reason}", retryable=True
+            kind="connection",
+            message=f"the model host could not be reached: {reason}",
+            retryable=True,
         )
     if names & {"APIError", "ResponseError"}:  # an error told inside a success
         return failure(200, _body_of(error))

@@ -64,7 +64,9 @@ _FIRM: tuple[FinishReason, ...] = ("error", "malformed_call", "length", "content
 """Reasons that stand even beside calls: what such a reply asks for is not to be trusted."""
 
 
-def finish_reason(word: str | None, table: Table, *, calls: int, refused: bool = False) -> FinishReason:
+def finish_reason(
+    word: str | None, table: Table, *, calls: int, refused: bool = False
+) -> FinishReason:
     """The normalised reason.
 
     Precedence: error, malformed_call, length, content_filter, calls present, then the word itself.

@@ -85,7 +85,8 @@ class GeminiProvider:
                 config=config,
             )
             # The body as it came: the SDK's own objects drop what they do not know.
-            data = json.loads(answer.sdk_http_response.body)
+            response = answer.sdk_http_response
+            data = json.loads((response.body if response else None) or "")
         except (json.JSONDecodeError, TypeError):
             raise unreadable("the answer is not JSON") from None
         except Exception as error:

@@ -57,7 +57,9 @@ class OllamaProvider:
             if value is not None:
                 body[name] = value
         try:
-            response = await self._client._request_raw("POST", "/api/chat", json=body)
+            response = await self._client._request_raw(  # type: ignore[no-untyped-call]
+                "POST", "/api/chat", json=body
+            )
             data = response.json()
         except ValueError:
             raise unreadable("the answer is not JSON") from None

@@ -57,7 +57,9 @@ class OpenAIProvider:
         base_url = resolve(config.base_url) if config.base_url else None
         key = resolve(config.api_key) if config.api_key else None
         if key is None and base_url and urlsplit(base_url).hostname != OFFICIAL:
-            key = _ambient_key() or "none"  # most compatible hosts on one's own machine ask for none
+            key = (
+                _ambient_key() or "none"
+            )  # most compatible hosts on one's own machine ask for none
         try:
             client = AsyncOpenAI(
                 api_key=key,

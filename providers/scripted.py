@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -132,7 +132,8 @@ class ScriptedProvider:
         self.requests.append(request)
         if self._next >= len(self._replies):
             raise ProviderError(
-                kind="bad_request", message=f"the script has {len(self._replies)} replies and no more"
+                kind="bad_request",
+                message=f"the script has {len(self._replies)} replies and no more",
             )
         reply = self._replies[self._next]
         self._next += 1
@@ -164,9 +165,13 @@ def _readable(reply: Any) -> Reply | Scripted | ScriptedReply:
         try:
             return ScriptedReply(**reply)
         except ValidationError as error:
-            raise SpecError(f"scripted reply: {error.errors(include_url=False)[0]['msg']}") from None
-    if isinstance(reply, (Reply, ScriptedReply)) or callable(reply):
+            raise SpecError(
+                f"scripted reply: {error.errors(include_url=False)[0]['msg']}"
+            ) from None
+    if isinstance(reply, (Reply, ScriptedReply)):
         return reply
+    if callable(reply):
+        return cast(Scripted, reply)
     raise SpecError(f"a scripted reply is a text, a mapping, a Reply or a function, not {reply!r}")
 
 
@@ -178,7 +183,9 @@ def _pattern(rule: Rule) -> re.Pattern[str]:
     try:
         return re.compile(rule.match, re.IGNORECASE)
     except re.error as error:
-        raise SpecError(f"scripted rule {rule.match!r}: not a regular expression: {error}") from None
+        raise SpecError(
+            f"scripted rule {rule.match!r}: not a regular expression: {error}"
+        ) from None
 
 
 def _reply(script: ScriptedReply) -> Reply:
@@ -190,7 +197,9 @@ def _reply(script: ScriptedReply) -> Reply:
         )  # fmt: skip
     calls = tuple(_tool_call(call) for call in script.tool_calls)
     reason = script.finish_reason or ("tool_calls" if calls else "stop")
-    return Reply(content=script.content, tool_calls=calls, finish_reason=reason, native_reason=reason)
+    return Reply(
+        content=script.content, tool_calls=calls, finish_reason=reason, native_reason=reason
+    )
 
 
 def _tool_call(call: ScriptedCall) -> ToolCall:

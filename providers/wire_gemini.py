@@ -29,7 +29,11 @@ def to_wire(request: Request) -> dict[str, Any]:
     system = [m.content for m in request.messages if m.role == "system" and m.content]
     config: dict[str, Any] = {
         "automatic_function_calling": {"disable": True},
-        **{wire: request.options[name] for name, wire in _OPTIONS.items() if name in request.options},
+        **{
+            wire: request.options[name]
+            for name, wire in _OPTIONS.items()
+            if name in request.options
+        },
     }
     if system:
         config["system_instruction"] = "\n\n".join(system)
@@ -155,7 +159,9 @@ def from_wire(body: Any) -> Reply:
     content = candidate.get("content")
     content = content if isinstance(content, Mapping) else {}
     parts = [part for part in content.get("parts") or () if isinstance(part, Mapping)]
-    calls = tuple(_call(p["functionCall"]) for p in parts if isinstance(p.get("functionCall"), Mapping))
+    calls = tuple(
+        _call(p["functionCall"]) for p in parts if isinstance(p.get("functionCall"), Mapping)
+    )
     word = candidate.get("finishReason")
     return Reply(
         content=_joined(parts, thought=False),

@@ -43,7 +43,9 @@ def to_wire(request: Request, options: Mapping[str, Any] | None = None) -> dict[
             }
             for tool in request.tools
         ]
-    own = {wire: request.options[name] for name, wire in _OPTIONS.items() if name in request.options}
+    own = {
+        wire: request.options[name] for name, wire in _OPTIONS.items() if name in request.options
+    }
     merged = {**(options or {}), **own}
     if isinstance(merged.get("stop"), str):
         merged["stop"] = [merged["stop"]]

@@ -139,9 +139,7 @@ def _reply(body: Mapping[str, Any], choice: Mapping[str, Any], words: finish.Tab
     return Reply(
         content=_text(message.get("content")),
         tool_calls=calls,
-        finish_reason=finish.finish_reason(
-            word, words, calls=len(calls), refused=bool(refusal)
-        ),
+        finish_reason=finish.finish_reason(word, words, calls=len(calls), refused=bool(refusal)),
         native_reason=word if isinstance(word, str) else None,
         usage=usage_of(body.get("usage")),
         reasoning=_reasoning(message),
@@ -162,7 +160,9 @@ def _warnings(word: Any, calls: tuple[ToolCall, ...], words: finish.Table) -> tu
 def _text(content: Any) -> str | None:
     """Text of a message; Mistral answers with a list of parts when it thinks (recorded traffic)."""
     if isinstance(content, list):
-        parts = [p.get("text") for p in content if isinstance(p, Mapping) and p.get("type") == "text"]
+        parts = [
+            p.get("text") for p in content if isinstance(p, Mapping) and p.get("type") == "text"
+        ]
         return "".join(part for part in parts if isinstance(part, str)) or None
     return content if isinstance(content, str) else None
 

@@ -44,7 +44,9 @@ def read_document(path: Path) -> Document:
     except FileNotFoundError:
         raise SpecError("there is no such file", file=source) from None
     except UnicodeDecodeError as error:
-        raise SpecError(f"not UTF-8 text ({error.reason} at byte {error.start})", file=source) from None
+        raise SpecError(
+            f"not UTF-8 text ({error.reason} at byte {error.start})", file=source
+        ) from None
     except OSError as error:
         raise SpecError(f"cannot be read: {error.strerror}", file=source) from None
     return parse_document(text, source, json_only=path.suffix == ".json")
@@ -94,7 +96,10 @@ def _unreadable(error: yaml.YAMLError, source: str | None) -> SpecError:
     hint = "indent with spaces, never with tabs" if "\\t" in problem else None
     where = f" (column {mark.column + 1})" if mark else ""
     return SpecError(
-        f"not valid YAML: {problem}{where}", file=source, line=mark.line + 1 if mark else None, hint=hint
+        f"not valid YAML: {problem}{where}",
+        file=source,
+        line=mark.line + 1 if mark else None,
+        hint=hint,
     )
 
 

@@ -50,14 +50,20 @@ def messages_of(data: list[Any], source: str | None = None) -> tuple[Message, ..
             _answer(message, waiting, source, where)
         elif waiting:
             missing = next(iter(waiting))
-            raise SpecError(f"the call {missing!r} before it has no answer", file=source, path=where)
+            raise SpecError(
+                f"the call {missing!r} before it has no answer", file=source, path=where
+            )
         waiting.update({call.id: call.name for call in message.tool_calls})
         if message.role != "system":
             messages.append(message)
         elif place:
-            raise SpecError("a system message stands only at the beginning", file=source, path=where)
+            raise SpecError(
+                "a system message stands only at the beginning", file=source, path=where
+            )
     if waiting:
-        raise SpecError(f"the call {next(iter(waiting))!r} has no answer", file=source, path="[end]")
+        raise SpecError(
+            f"the call {next(iter(waiting))!r} has no answer", file=source, path="[end]"
+        )
     return tuple(messages)
 
 
@@ -66,7 +72,9 @@ def _answer(message: Message, waiting: dict[str, str], source: str | None, where
         raise SpecError("a tool message needs `tool_call_id`", file=source, path=where)
     if message.tool_call_id not in waiting:
         raise SpecError(
-            f"it answers the call {message.tool_call_id!r}, which nobody made", file=source, path=where
+            f"it answers the call {message.tool_call_id!r}, which nobody made",
+            file=source,
+            path=where,
         )
     del waiting[message.tool_call_id]
 
@@ -77,7 +85,10 @@ def _message(entry: Any, source: str | None, where: str) -> Message:
     role = entry.get("role")
     if role not in ROLES:
         raise SpecError(
-            f"unknown role {role!r}", file=source, path=f"{where}.role", hint="known: " + ", ".join(ROLES)
+            f"unknown role {role!r}",
+            file=source,
+            path=f"{where}.role",
+            hint="known: " + ", ".join(ROLES),
         )
     calls = tuple(
         _call(call, source, f"{where}.tool_calls[{index}]")
@@ -99,9 +110,7 @@ def _text(content: Any, source: str | None, where: str) -> str | None:
         isinstance(part, dict) and part.get("type") == "text" for part in content
     ):
         return "".join(str(part.get("text", "")) for part in content)
-    raise SpecError(
-        "content is text or a list of text parts", file=source, path=f"{where}.content"
-    )
+    raise SpecError("content is text or a list of text parts", file=source, path=f"{where}.content")
 
 
 def _call(entry: Any, source: str | None, where: str) -> ToolCall:

@@ -108,7 +108,9 @@ def _told(error: ValidationError, document: Document) -> Iterator[SpecError]:
             yield _problem(document, place[:-1], f"the key {place[-1]!r} is missing")
             continue
         found = detail.get("input")
-        shown = f", found {found!r}" if isinstance(found, (str, int, float, bool, type(None))) else ""
+        shown = (
+            f", found {found!r}" if isinstance(found, (str, int, float, bool, type(None))) else ""
+        )
         message = detail["msg"][:1].lower() + detail["msg"][1:]
         yield _problem(document, place, message + shown)
 
@@ -150,8 +152,12 @@ def _unknown_keys(document: Document) -> tuple[list[SpecError], list[str]]:
             close = get_close_matches(str(key), sorted(known - set(data)), n=1, cutoff=0.7)
             if close:
                 misspelt.append(
-                    _problem(document, (*place, str(key)), f"unknown key {key!r}",
-                             f"did you mean {close[0]!r}?")  # fmt: skip
+                    _problem(
+                        document,
+                        (*place, str(key)),
+                        f"unknown key {key!r}",
+                        f"did you mean {close[0]!r}?",
+                    )  # fmt: skip
                 )
             elif not issubclass(model, _OPEN):
                 foreign.append(dotted((*place, str(key))) or str(key))

@@ -53,7 +53,10 @@ def _named(spec: AgentSpec, name: str) -> Handler:
         return spec.responses[int(name)]
     known = [handler.name or str(place) for place, handler in enumerate(spec.responses)]
     raise SpecError(
-        f"there is no handler {name!r}", file=spec.source, path="responses", hint=nearest(name, known)
+        f"there is no handler {name!r}",
+        file=spec.source,
+        path="responses",
+        hint=nearest(name, known),
     )
 
 

@@ -10,7 +10,9 @@ from toolchart.states.errors import SpecError
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
-_SECRET_KEYS = re.compile(r"(?i)(api_?key|secret|password|authorization|(access|auth|bearer)_?token)$")
+_SECRET_KEYS = re.compile(
+    r"(?i)(api_?key|secret|password|authorization|(access|auth|bearer)_?token)$"
+)
 
 HIDDEN = "(secret)"
 """What stands in the log for a secret that was written into the spec itself."""

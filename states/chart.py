@@ -166,11 +166,16 @@ def _extended(
     if "extends" not in document:
         return document
     base_name = document["extends"]
-    where = {"file": source, "line": lines.get(("extends",)), "path": "extends"}
+    line = lines.get(("extends",))
     if not isinstance(base_name, str) or resolve is None:
-        raise SpecError("`extends` takes the name or path of one chart", **where)
+        raise SpecError(
+            "`extends` takes the name or path of one chart", file=source, line=line, path="extends"
+        )
     if depth >= _DEEPEST_EXTENSION:
-        raise SpecError("charts extend each other in a circle or too deeply", **where)
+        raise SpecError(
+            "charts extend each other in a circle or too deeply",
+            file=source, line=line, path="extends",
+        )  # fmt: skip
     base, base_lines = _read(resolve(base_name), base_name)
     base = _extended(base, base_name, base_lines, resolve, depth + 1)
     return _merged(base, {key: item for key, item in document.items() if key != "extends"})

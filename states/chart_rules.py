@@ -26,8 +26,20 @@ _IMPURE = ("assign", "log", "foreach", "send", "cancel", "script")
 _IMPURE_KEYS = ("datamodel", "invoke", "donedata")
 
 _TAKEN = frozenset(
-    "models states send configuration prepare history_values state_field states_map listeners "
-    "current_state_value model name".split()
+    [
+        "models",
+        "states",
+        "send",
+        "configuration",
+        "prepare",
+        "history_values",
+        "state_field",
+        "states_map",
+        "listeners",
+        "current_state_value",
+        "model",
+        "name",
+    ]
 )
 """Names that the library uses for itself; a state so called is lost in silence."""
 
@@ -189,7 +201,9 @@ def _check_name(chart: Chart, name: str, place: Place, seen: dict[str, Place]) -
         _fail(chart, place, f"{name!r} cannot name a state: the name is {kind}",
               "choose another name")  # fmt: skip
     if name.startswith(("on_", "before_", "after_", "prepare_")):
-        _fail(chart, place, f"{name!r} begins like a callback of the library", "choose another name")
+        _fail(
+            chart, place, f"{name!r} begins like a callback of the library", "choose another name"
+        )
     seen[name] = place
 
 

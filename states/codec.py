@@ -30,7 +30,7 @@ def encode(value: Any) -> Any:
         return value
     if kind is tuple or kind is list:
         return [item if type(item) in _AS_IS else encode(item) for item in value]
-    names, defaults, read = _written(kind)
+    names, defaults, read = _written(kind)  # type: ignore[arg-type]  # classes are hashable
     return {
         name: item if type(item) in _AS_IS else encode(item)
         for name, default, item in zip(names, defaults, read(value), strict=False)
@@ -39,7 +39,7 @@ def encode(value: Any) -> Any:
 
 
 @cache
-def _written(kind: type) -> tuple[tuple[str, ...], tuple[Any, ...], Callable[[Any], Any]]:
+def _written(kind: Any) -> tuple[tuple[str, ...], tuple[Any, ...], Callable[[Any], Any]]:
     """Names and defaults of the fields that are written, and how to read them all at once."""
     fields = dataclasses.fields(kind)
     names = tuple(field.name for field in fields)
@@ -74,7 +74,7 @@ def decode_event(data: Any, at: str) -> AnyEvent:
         known = ", ".join(EVENTS)
         raise ValueError(f"/event/type: not a known event (known: {known})")
     fields = {key: item for key, item in data.items() if key != "type"}
-    return cast(AnyEvent, decode(EVENTS[data["type"]], {**fields, "at": at}, "/event"))
+    return decode(EVENTS[data["type"]], {**fields, "at": at}, "/event")
 
 
 def decode(kind: type[Value], data: Any, place: str = "") -> Value:
@@ -83,7 +83,7 @@ def decode(kind: type[Value], data: Any, place: str = "") -> Value:
     Raises:
         ValueError: unknown or missing key, or a wrong type, with its JSON pointer.
     """
-    readers, required = _readers(kind)
+    readers, required = _readers(kind)  # type: ignore[arg-type]
     if not isinstance(data, dict):
         raise ValueError(f"{place or '/'}: expected an object, found {type(data).__name__}")
     unknown = data.keys() - readers.keys()
@@ -96,7 +96,7 @@ def decode(kind: type[Value], data: Any, place: str = "") -> Value:
 
 
 @cache
-def _readers(kind: type) -> tuple[dict[str, Reader], frozenset[str]]:
+def _readers(kind: Any) -> tuple[dict[str, Reader], frozenset[str]]:
     hints = typing.get_type_hints(kind)
     fields = dataclasses.fields(kind)
     required = frozenset(

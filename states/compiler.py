@@ -171,7 +171,9 @@ class _PureEvaluator(RestrictedEvaluator):  # type: ignore[misc]  # the library 
         self._guards = guards
 
     def compile_bool(self, expr: str) -> Callable[..., Any]:
-        if asks_configuration(expr):  # In('state') depends on the configuration, which is in the key
+        if asks_configuration(
+            expr
+        ):  # In('state') depends on the configuration, which is in the key
             located: Callable[..., Any] = super().compile_bool(expr)
             return located
         index = self._guards.add(expr)

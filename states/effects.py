@@ -54,7 +54,9 @@ EFFECTS: dict[str, EffectKind] = {
             produces=("waited",),
         ),
         EffectKind(name="answer", meaning="end the turn with the model's answer"),
-        EffectKind(name="answer_at_limit", meaning="end the turn at a limit, keeping what was found"),
+        EffectKind(
+            name="answer_at_limit", meaning="end the turn at a limit, keeping what was found"
+        ),
         EffectKind(name="answer_with_error", meaning="end the turn with what could be said"),
     )
 }

@@ -100,7 +100,9 @@ class ProviderError(ToolchartError):
 class ReplayMismatch(ToolchartError):
     """The first place where a log does not re-derive from its own recorded answers."""
 
-    def __init__(self, *, seq: int, pointer: str, expected: object, got: object, blame: str) -> None:
+    def __init__(
+        self, *, seq: int, pointer: str, expected: object, got: object, blame: str
+    ) -> None:
         self.seq = seq
         """Sequence number of the record."""
         self.pointer = pointer

@@ -166,7 +166,9 @@ class Machine:
             return self._learn(configuration, event, facts)
         return node  # type: ignore[return-value]  # a while over _Ask leaves the other two
 
-    def _learn(self, configuration: Configuration | None, event: str, facts: Facts) -> Move | _Refusal:
+    def _learn(
+        self, configuration: Configuration | None, event: str, facts: Facts
+    ) -> Move | _Refusal:
         """Ask the library once, and remember the answer under the guards that it asked."""
         if configuration is not None and configuration.terminated:
             answer: Move | _Refusal = _Refusal({})

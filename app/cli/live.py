@@ -28,7 +28,9 @@ class Live:
             case ToolFinished():
                 self._finished(event)
             case Failed():
-                self._line(f"[red]failed[/red] {escape(event.kind)}: {escape(short(event.message, 100))}")
+                self._line(
+                    f"[red]failed[/red] {escape(event.kind)}: {escape(short(event.message, 100))}"
+                )
             case Waited():
                 self._line(f"[dim]waited {event.seconds:g} s[/dim]")
             case _:
@@ -40,14 +42,18 @@ class Live:
         if reply.tool_calls and reply.content:
             self._line(f"[italic]{escape(short(reply.content, 100))}[/italic]")
         for call in reply.tool_calls:
-            self._line(f"[cyan]{escape(call.name)}[/cyan] {escape(short(arguments_text(call), 90))}")
+            self._line(
+                f"[cyan]{escape(call.name)}[/cyan] {escape(short(arguments_text(call), 90))}"
+            )
 
     def _finished(self, event: ToolFinished) -> None:
         result = event.result
         name, spent = result.get("tool_name", ""), result.get("execution_time_ms", 0)
         if result.get("success"):
             shown = short(canonical_text(result.get("result")), 90)
-            self._line(f"[green]{escape(str(name))}[/green] = {escape(shown)} [dim]{spent:g} ms[/dim]")
+            self._line(
+                f"[green]{escape(str(name))}[/green] = {escape(shown)} [dim]{spent:g} ms[/dim]"
+            )
         else:
             shown = short(str(result.get("error")), 110)
             self._line(f"[red]{escape(str(name))} {event.outcome}[/red]: {escape(shown)}")

@@ -37,7 +37,11 @@ def command(conversation: str, as_json: bool, log: str | None) -> int:
 
 def line(record: Record) -> str:
     """One record for people: number, time, event, move, reason, then what the event said."""
-    move = record.target if record.source == record.target else f"{record.source or '·'} → {record.target}"
+    move = (
+        record.target
+        if record.source == record.target
+        else f"{record.source or '·'} → {record.target}"
+    )
     head = f"{record.seq:>4} {record.at[11:23]} {record.event['type']:<14} {move}"
     asks = ", ".join(effect["type"] for effect in record.effects)
     text = f"{head}  ⇒ {asks}" if asks else head

@@ -15,7 +15,9 @@ def command() -> None:
 @command.command("list", short_help="List the tools of an agent.")
 @click.argument("spec")
 @click.option(
-    "--provider", metavar="NAME", help="Print them as this provider is told: openai, ollama, gemini."
+    "--provider",
+    metavar="NAME",
+    help="Print them as this provider is told: openai, ollama, gemini.",
 )
 @json_option
 def list_tools(spec: str, provider: str | None, as_json: bool) -> int:

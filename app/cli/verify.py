@@ -32,7 +32,9 @@ def command(conversation: str | None, as_json: bool, log: str | None) -> int:
                 row = {"conversation": found.conversation, "records": found.records}
                 print_json({**row, "head": found.head, "ok": True}, lines=True)
             else:
-                click.echo(f"{found.conversation}: {found.records} records verify, head {found.head[:16]}")
+                click.echo(
+                    f"{found.conversation}: {found.records} records verify, head {found.head[:16]}"
+                )
     return 5 if damaged else 0
 
 

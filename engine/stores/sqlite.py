@@ -77,7 +77,9 @@ class SqliteStore:
         try:
             yield
         except sqlite3.IntegrityError as error:
-            raise LogConflict(f"another writer appended to this conversation first ({error})") from None
+            raise LogConflict(
+                f"another writer appended to this conversation first ({error})"
+            ) from None
         except sqlite3.DatabaseError as error:
             if "malformed" in str(error) or "not a database" in str(error):
                 raise LogDamaged(f"{self.path} cannot be read as a SQLite file: {error}") from None

@@ -148,7 +148,7 @@ def test_wrong_usage(here: Path, words: list[str], told: str) -> None:
 
 def test_exit_codes_of_a_turn(here: Path) -> None:
     """0 for an answer, 1 for a turn that ended in error, 4 for a limit."""
-    again = '{tool_calls: [{name: echo, arguments: {text: x}}]}'
+    again = "{tool_calls: [{name: echo, arguments: {text: x}}]}"
     for replies, code in (("[fine]", 0), ("[]", 1), (f"[{', '.join([again] * 6)}]", 4)):
         (here / "agent.yaml").write_text(SPEC % replies)
         done = toolchart("run", "agent.yaml", "hi", "--var", "who.name=Ada", cwd=here)
@@ -158,10 +158,14 @@ def test_exit_codes_of_a_turn(here: Path) -> None:
 
 def test_a_damaged_log(here: Path) -> None:
     """One changed byte: verify exits with 5 and names the record; replay and show refuse too."""
-    name = json.loads(toolchart("run", "quickstart", "1+1", "--json", cwd=here).stdout)["conversation_id"]
+    name = json.loads(toolchart("run", "quickstart", "1+1", "--json", cwd=here).stdout)[
+        "conversation_id"
+    ]
     database = sqlite3.connect(here / ".toolchart" / "log.db")
     line = database.execute("SELECT line FROM records WHERE seq = 3").fetchone()[0]
-    database.execute("UPDATE records SET line = ? WHERE seq = 3", (line.replace(b"run", b"rum", 1),))
+    database.execute(
+        "UPDATE records SET line = ? WHERE seq = 3", (line.replace(b"run", b"rum", 1),)
+    )
     database.commit()
     database.close()
     verified = toolchart("verify", cwd=here)
@@ -176,7 +180,9 @@ def test_a_log_that_does_not_replay(here: Path) -> None:
     """A log whose chart decides otherwise than recorded exits with 1 and says where and why."""
     import hashlib
 
-    name = json.loads(toolchart("run", "quickstart", "1+1", "--json", cwd=here).stdout)["conversation_id"]
+    name = json.loads(toolchart("run", "quickstart", "1+1", "--json", cwd=here).stdout)[
+        "conversation_id"
+    ]
     database = sqlite3.connect(here / ".toolchart" / "log.db")
     prev = "0" * 64
     for seq, line in database.execute("SELECT seq, line FROM records ORDER BY seq").fetchall():

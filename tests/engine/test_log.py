@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def test_one_record_is_one_step() -> None:
     ]  # fmt: skip
     assert rows[2]["guards"] == {"finish_reason == 'tool_calls'": True}
     assert [row["seq"] for row in rows] == list(range(6))
-    assert all(now["prev"] == before["hash"] for before, now in zip(rows, rows[1:], strict=False))
+    assert all(now["prev"] == before["hash"] for before, now in pairwise(rows))
     assert rows[0]["event"]["chart"]["name"] == "tool_loop"
     assert rows[0]["event"]["format"] == records.FORMAT
     assert [row["iteration"] for row in rows] == [0, 0, 0, 0, 1, 1]
@@ -47,7 +48,12 @@ def test_secrets_never_reach_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """A key in the spec is logged as a reference, one written out as nothing at all."""
     monkeypatch.setenv("SOME_KEY", "sk-from-environment")
     llms = {
-        "model": {"provider": "scripted", "model": "m", "replies": ["x"], "api_key": "sk-literal-1"},
+        "model": {
+            "provider": "scripted",
+            "model": "m",
+            "replies": ["x"],
+            "api_key": "sk-literal-1",
+        },
         "other": {"provider": "openai", "model": "m", "api_key": "${SOME_KEY}"},
     }
     run = engine(["hi"], llms=llms)

@@ -116,9 +116,7 @@ def test_stops_at_the_limit_and_loses_nothing() -> None:
     assert len(result.tool_calls) == result.iterations == 3
 
 
-@pytest.mark.parametrize(
-    ("own", "shared", "reached"), [(2, 4, 2), (None, 4, 4), (None, None, 5)]
-)
+@pytest.mark.parametrize(("own", "shared", "reached"), [(2, 4, 2), (None, 4, 4), (None, None, 5)])
 def test_the_handlers_limit_goes_before_the_global_one(
     own: int | None, shared: int | None, reached: int
 ) -> None:
@@ -130,7 +128,9 @@ def test_the_handlers_limit_goes_before_the_global_one(
     assert run.run("go").iterations == reached
 
 
-@pytest.mark.parametrize("reason", ["length", "content_filter", "unknown", "paused", "malformed_call"])
+@pytest.mark.parametrize(
+    "reason", ["length", "content_filter", "unknown", "paused", "malformed_call"]
+)
 def test_other_reasons_end_in_error_with_what_was_said(reason: str) -> None:
     """S1.15: any other finish reason ends with the content, else with a text that says so."""
     spoken = engine([{"content": "half", "finish_reason": reason}]).run("go")
@@ -150,7 +150,7 @@ def test_failing_tools_are_data() -> None:
         [
             calls(
                 ("calculater", {"expression": "1"}), ("calculator", {}), ("echo", '{"text": "cut'),
-                ("bad", {}), ("weather", {"city": 5}), ("echo", {"text": "fine"}),
+                ("bad", {}), ("weather", {"city": ["x"]}), ("echo", {"text": "fine"}),
             ),
             "I saw.",
         ],
@@ -322,7 +322,9 @@ async def test_a_call_that_needs_approval_waits_or_is_asked_about() -> None:
     async def deny(call: ToolCall) -> Decided:
         return Decided(call_id=call.id, approved=False, reason="not today")
 
-    asking = engine([calls(("echo", {"text": "x"})), "ok"], tools={"registry": registry}, approver=deny)
+    asking = engine(
+        [calls(("echo", {"text": "x"})), "ok"], tools={"registry": registry}, approver=deny
+    )
     result = await asking.arun("go")
     assert result.state == "finished"
     assert "not today" in result.tool_calls[0]["result"]["error"]

@@ -13,7 +13,7 @@ def test_doctests() -> None:
     """The examples of every module of the package run and give what they say."""
     attempted = 0
     for info in pkgutil.walk_packages(toolchart.__path__, "toolchart."):
-        if not info.name.split(".")[1] in ("tests", "docs", "benchmarks", "build"):
+        if info.name.split(".")[1] not in ("tests", "docs", "benchmarks", "build"):
             module = importlib.import_module(info.name)
             outcome = doctest.testmod(module)
             assert outcome.failed == 0, info.name

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("states", "specs", "tools", "providers", "engine", "testing", "app")
+ROOMS = ("states", "specs", "tools", "providers", "engine", "app")
 
 
 def declared() -> set[str]:

@@ -26,9 +26,7 @@ def tools_of(recording: Recording) -> list[Tool]:
     def run(arguments: Any) -> Any:
         return next(results)
 
-    return [
-        Tool(definition=ToolDefinition(**_complete(one)), run=run) for one in recording.tools
-    ]
+    return [Tool(definition=ToolDefinition(**_complete(one)), run=run) for one in recording.tools]
 
 
 def _complete(one: dict[str, Any]) -> dict[str, Any]:
@@ -92,7 +90,9 @@ def test_openai_conversations(path: str) -> None:
         ]
         ours = [(m["role"], m.get("tool_call_id")) for m in body["messages"]]
         theirs = [(m["role"], m.get("tool_call_id")) for m in was["messages"]]
-        assert ours == [("system", None) if role == "developer" else (role, i) for role, i in theirs]
+        assert ours == [
+            ("system", None) if role == "developer" else (role, i) for role, i in theirs
+        ]
 
 
 @needs_recorded
@@ -145,7 +145,9 @@ def test_ollama_conversation() -> None:
     scenario = "generate-text-with-multiple-tools"
     lines = [json.loads(x) for x in (RECORDED / path).read_text("utf-8").splitlines()]
     bodies = [json.loads(x["body"]) for x in lines if x["scenario"] == scenario]
-    asked = [call["function"] for body in bodies for call in body["message"].get("tool_calls") or ()]
+    asked = [
+        call["function"] for body in bodies for call in body["message"].get("tool_calls") or ()
+    ]
     schema = {"type": "object", "properties": {}}
     recording = Recording(
         path=path, model="qwen", system="s", history=[], message="go",

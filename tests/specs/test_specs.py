@@ -62,7 +62,12 @@ def problem(path: Path | str) -> SpecError:
         ("enabled: true", "max_iterations: 0", 10, "greater than or equal to 1"),
         ("enabled: true", "max_iterations: three", 10, "found 'three'"),
         ("{intent: support}", "{intent_regexp: '('}", 9, "not a regular expression"),
-        ("    - {name: calculator}", "    - {name: calculator}\n    - {name: calculator}", 7, "twice"),
+        (
+            "    - {name: calculator}",
+            "    - {name: calculator}\n    - {name: calculator}",
+            7,
+            "twice",
+        ),
         ("    match:", "\tmatch:", 9, "never with tabs"),
         ("name: good", "name: good\nname: again", 2, "stands twice, first in line 1"),
         ("    - {name: calculator}", "    5", 5, "list"),
@@ -84,7 +89,11 @@ def test_errors_point_at_the_place(
         ("a.yaml", "", "empty"),
         ("a.yaml", "- 1", "found a list"),
         ("a.json", "{", "not valid JSON"),
-        ("a.json", '{"llms": {"a": {"provider": "openai"}},\n\t"responses": [{"llm": "z"}]}', "'z'"),
+        (
+            "a.json",
+            '{"llms": {"a": {"provider": "openai"}},\n\t"responses": [{"llm": "z"}]}',
+            "'z'",
+        ),
         ("a.yaml", "[" * 5000, "nested too deeply"),
         ("a.yaml", "llms: {}\nresponses: []", "at least 1"),
     ],
@@ -114,7 +123,7 @@ def test_several_problems_are_told_together(tmp_path: Path) -> None:
 @needs_recorded
 @pytest.mark.parametrize("name", ["04-multi-rag-multi-llm.json", "08-tool-calling.json"])
 def test_existing_files_load_unchanged(name: str) -> None:
-    """S2.11: configurations of an existing server load, foreign sections are named once, and fit the schema."""
+    """S2.11: an existing server's configurations load, foreign sections named once, and fit the schema."""
     path = RECORDED / "configs" / name
     spec = load_spec(path)
     assert len(spec.warnings) <= 1
@@ -185,7 +194,8 @@ def test_no_handler_is_a_clear_error() -> None:
 def test_prompts_fill_once_and_name_what_is_missing() -> None:
     """S1.1: nested names, JSON for values that are no text, missing ones empty and named, no second pass."""
     text, missing = render(
-        "{{a}} {{ b.c }} {{list}} {{gone}} {{b.gone}}|", {"a": "{{gone}}", "b": {"c": 1}, "list": [1]}
+        "{{a}} {{ b.c }} {{list}} {{gone}} {{b.gone}}|",
+        {"a": "{{gone}}", "b": {"c": 1}, "list": [1]},
     )
     assert text == "{{gone}} 1 [1]  |"
     assert missing == ("gone", "b.gone")

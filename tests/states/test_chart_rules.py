@@ -137,7 +137,9 @@ def test_refuses_what_is_no_chart(text: str) -> None:
 
 def test_keeps_words_that_yaml_would_turn_into_truth_values() -> None:
     """`on`, `off`, `yes` and `no` are names in a chart, as they are for the library's own loader."""
-    read = parse_chart("states:\n  off: {initial: true, transitions: [{event: failed, target: on}]}\n  on: {final: true}")
+    read = parse_chart(
+        "states:\n  off: {initial: true, transitions: [{event: failed, target: on}]}\n  on: {final: true}"
+    )
     assert list(read.document["states"]) == ["off", "on"]
 
 
@@ -152,7 +154,9 @@ def extend(text: str) -> Chart:
     import yaml
 
     return parse_chart(
-        textwrap.dedent(text), source="mine.yaml", resolve=lambda name: yaml.safe_dump(base, sort_keys=False)
+        textwrap.dedent(text),
+        source="mine.yaml",
+        resolve=lambda name: yaml.safe_dump(base, sort_keys=False),
     )
 
 
@@ -197,7 +201,9 @@ def test_a_state_set_to_null_is_gone() -> None:
 def test_circles_and_unknown_bases_are_errors() -> None:
     """A chart that extends itself and one that extends nothing known are refused with a reason."""
     with pytest.raises(SpecError, match="circle"):
-        parse_chart("extends: x\nstates: {a: {}}", resolve=lambda name: "extends: x\nstates: {b: {}}")
+        parse_chart(
+            "extends: x\nstates: {a: {}}", resolve=lambda name: "extends: x\nstates: {b: {}}"
+        )
     with pytest.raises(SpecError, match="did you mean 'tool_loop'"):
         load_chart({"extends": "tool_lop", "states": {}})
 

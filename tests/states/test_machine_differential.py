@@ -102,7 +102,8 @@ def test_the_table_answers_as_the_library_does(
         machine = Machine(make_chart(document))
         move = machine.start(first)
     except SpecError as error:
-        assert "never rests" in str(error)
+        if "never rests" not in str(error):
+            raise
         return
     plain = Plain(document, first)
     assert (move.configuration.states, list(move.effects)) == (plain.states, plain.model.called)

@@ -150,7 +150,12 @@ def linear(provider: str) -> list[str]:
     show pictures, or stop in the middle.
     """
     folders = {
-        "openai": ("openai-chat", "azure-openai", "openai-compatible-chat", "ollama-openai-endpoint"),
+        "openai": (
+            "openai-chat",
+            "azure-openai",
+            "openai-compatible-chat",
+            "ollama-openai-endpoint",
+        ),
         "gemini": ("gemini", "gemini-vertex"),
     }[provider]
     check = _linear_openai if provider == "openai" else _linear_gemini
@@ -202,9 +207,9 @@ def _linear_gemini(found: list[Any]) -> bool:
         added = then["contents"][start:]
         if then["contents"][:start] != now["contents"] or len(added) != 2 or not calls:
             return False
-        if [set(p) & {"functionResponse"} for p in added[1]["parts"]] != [{"functionResponse"}] * len(
-            calls
-        ):
+        if [set(p) & {"functionResponse"} for p in added[1]["parts"]] != [
+            {"functionResponse"}
+        ] * len(calls):
             return False
         if not {name for name, _ in calls} <= declared:
             return False

@@ -74,7 +74,9 @@ def _level(
                 region = f"s{len(names)}"
                 names.append(region)
                 body["states"][region] = {}
-                _compound(draw, body["states"][region], region, names, compounds, histories, depth + 1)
+                _compound(
+                    draw, body["states"][region], region, names, compounds, histories, depth + 1
+                )
         for slot in ("enter", "exit"):
             if draw(st.integers(0, 2)) == 0:
                 body[slot] = draw(

@@ -31,9 +31,7 @@ def index() -> list[dict[str, Any]]:
 
 def replayer() -> ModuleType:
     """The module that serves a cassette over loopback (`CassetteServer`, `load`)."""
-    spec = importlib.util.spec_from_file_location(
-        "serve_cassettes", SHARED / "serve_cassettes.py"
-    )
+    spec = importlib.util.spec_from_file_location("serve_cassettes", SHARED / "serve_cassettes.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

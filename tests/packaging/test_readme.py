@@ -1,0 +1,38 @@
+"""The README says what is so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from toolchart.specs.charts import load_chart
+from toolchart.specs.document import parse_document
+from toolchart.specs.loader import spec_of
+from toolchart.states.chart import parse_chart
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+BLOCKS = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+
+
+def test_the_chart_is_the_shipped_one() -> None:
+    """The chart in the README is the shipped tool_loop."""
+    assert parse_chart(BLOCKS[0]).digest == load_chart("tool_loop").digest
+
+
+def test_the_extension_loads() -> None:
+    """The README's extended chart loads, and its row stands first."""
+    base = (ROOT / "specs" / "charts" / "tool_loop.yaml").read_text("utf-8")
+    chart = parse_chart(BLOCKS[1], resolve=lambda name: base)
+    assert chart.document["states"]["prompting"]["transitions"][0]["target"] == "prompting"
+
+
+def test_the_agent_loads_without_a_warning() -> None:
+    """The README's agent is a spec."""
+    assert spec_of(parse_document(BLOCKS[2], "README.md")).warnings == ()
+
+
+def test_the_python_example_runs(capsys: object) -> None:
+    """The README's Python example runs as written."""
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    exec(compile(code, "README.md", "exec"), {"__name__": "readme"})  # noqa: S102  our own text
