@@ -148,10 +148,13 @@ def test_ollama_conversation() -> None:
     asked = [
         call["function"] for body in bodies for call in body["message"].get("tool_calls") or ()
     ]
-    schema = {"type": "object", "properties": {}}
+    given = {one["name"]: one["arguments"] for one in asked}
     recording = Recording(
         path=path, model="qwen", system="s", history=[], message="go",
-        tools=[{"name": name, "parameters": schema} for name in {one["name"] for one in asked}],
+        tools=[
+            {"name": name, "parameters": {"type": "object", "properties": {key: {} for key in keys}}}
+            for name, keys in given.items()
+        ],
         results=["sunny"] * len(asked), replies=[],
     )  # fmt: skip
     result, server, engine = run(recording, {"provider": "ollama"}, scenario=scenario)
