@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol, assert_never
 
@@ -88,7 +88,7 @@ class Hands:
     executor: Executor
     approver: Approver | None = None
     observer: Observer | None = None
-    clock: Clock = SystemClock()
+    clock: Clock = field(default_factory=SystemClock)
 
 
 class Driver:

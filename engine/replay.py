@@ -7,6 +7,7 @@ finding.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -171,11 +172,10 @@ def standing(store: Store, conversation: str) -> Standing | None:
     Raises:
         LogDamaged, ReplayMismatch: the log cannot be trusted to go on from.
     """
-    newest: Replayed | None = None
-    for newest in replay(store.read(conversation), conversation):
-        pass
-    if newest is None:
+    kept = deque(replay(store.read(conversation), conversation), maxlen=1)
+    if not kept:
         return None
+    newest = kept[0]
     return Standing(
         snapshot=newest.step.snapshot,
         configured=newest.configured,

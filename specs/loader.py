@@ -151,14 +151,9 @@ def _unknown_keys(document: Document) -> tuple[list[SpecError], list[str]]:
                 continue
             close = get_close_matches(str(key), sorted(known - set(data)), n=1, cutoff=0.7)
             if close:
-                misspelt.append(
-                    _problem(
-                        document,
-                        (*place, str(key)),
-                        f"unknown key {key!r}",
-                        f"did you mean {close[0]!r}?",
-                    )  # fmt: skip
-                )
+                hint = f"did you mean {close[0]!r}?"
+                here = (*place, str(key))
+                misspelt.append(_problem(document, here, f"unknown key {key!r}", hint))
             elif not issubclass(model, _OPEN):
                 foreign.append(dotted((*place, str(key))) or str(key))
     return misspelt, foreign

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from statemachine.exceptions import StateMachineError, TransitionNotAllowed
@@ -190,7 +191,7 @@ class Machine:
         node = self._table.get(key)
         if not isinstance(node, _Ask):
             node = self._table[key] = _Ask(asked[0][0], {})
-        for (_, truth), (guard, _) in zip(asked, asked[1:], strict=False):
+        for (_, truth), (guard, _) in pairwise(asked):
             below = node.then.setdefault(truth, _Ask(guard, {}))
             assert isinstance(below, _Ask), "the library asked other guards than last time"
             node = below

@@ -104,7 +104,7 @@ class Snapshot:
     tool_only_streak: int = 0
     approved: int = 0
     denied: int = 0
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
     cancelled: bool = False
     limit_reached: str | None = None
     """The limit at which the turn ended: `max_iterations` or the name of a budget."""

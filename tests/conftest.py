@@ -80,6 +80,6 @@ def _loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
 def _no_ambient_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """A developer's own keys and addresses never reach a test."""
     for name in list(os.environ):
-        if name.startswith(("OPENAI_", "OLLAMA_", "GOOGLE_", "GEMINI_", "TOOLCHART_")):
-            if name != "TOOLCHART_REAL_TRAFFIC":
-                monkeypatch.delenv(name)
+        ours = name.startswith(("OPENAI_", "OLLAMA_", "GOOGLE_", "GEMINI_", "TOOLCHART_"))
+        if ours and name != "TOOLCHART_REAL_TRAFFIC":
+            monkeypatch.delenv(name)

@@ -77,7 +77,8 @@ class QuickClock:
     def now(self) -> str:
         """A moment later each time."""
         self.seconds += 1
-        return f"2026-01-01T{self.seconds // 3600 % 24:02}:{self.seconds // 60 % 60:02}:{self.seconds % 60:02}.000Z"
+        minutes, seconds = divmod(self.seconds, 60)
+        return f"2026-01-01T{minutes // 60 % 24:02}:{minutes % 60:02}:{seconds:02}.000Z"
 
     async def sleep(self, seconds: float) -> None:
         """No time is lost."""
