@@ -55,15 +55,15 @@ def tool(function: Any = None, **options: Any) -> Any:
     Raises:
         SpecError: an option that there is not.
     """
+    for option in options:
+        if option not in _OPTIONS:
+            raise SpecError(f"unknown option {option!r} of a tool", hint=nearest(option, _OPTIONS))
     if function is None:
         return lambda later: _marked(later, options)
     return _marked(function, options)
 
 
 def _marked(function: Any, options: Mapping[str, Any]) -> Any:
-    for option in options:
-        if option not in _OPTIONS:
-            raise SpecError(f"unknown option {option!r} of a tool", hint=nearest(option, _OPTIONS))
     setattr(function, _MARK, dict(options))
     return function
 

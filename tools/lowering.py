@@ -56,6 +56,10 @@ _SILENT = frozenset({"$schema", "$id", "$comment", "$defs", "definitions", "titl
 """Keywords that tell a model nothing; leaving them out changes nothing."""
 
 
+MOST_SCHEMAS = 2000
+"""Schemas inside one tool's schema, once its references are written out."""
+
+
 def lowered(schema: Mapping[str, Any], dialect: Dialect) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The schema in a dialect, and what was rewritten, each with its place."""
     work = _Lowering(schema, dialect)
@@ -73,6 +77,7 @@ def lowered(schema: Mapping[str, Any], dialect: Dialect) -> tuple[dict[str, Any]
 class _Lowering:
     def __init__(self, root: Mapping[str, Any], dialect: Dialect) -> None:
         self.rewrites: list[str] = []
+        self._written = 0
         self._root = root
         self._dialect = dialect
 
@@ -87,6 +92,10 @@ class _Lowering:
             return {}
         if self._dialect.keywords is None:
             return dict(schema)
+        self._written += 1
+        if self._written > MOST_SCHEMAS:
+            self.note("", f"too large once its references are written out: cut at {MOST_SCHEMAS}")
+            return {}
         schema, seen = self._inlined(schema, place, seen)
         schema = self._rephrased(schema, place)
         result: dict[str, Any] = {}

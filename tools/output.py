@@ -55,13 +55,11 @@ def cut(text: str, size: int) -> str:
     """
     if len(text) <= size:
         return text
-    head = text[:size]
-    if text[size].isspace():
-        return head.rstrip()
+    head, after = text[:size], text[size]
     for marks, least in (("\n", 0.5), (" \t\n,", 0.8)):
-        place = max(head.rfind(mark) for mark in marks)
+        place = size if after in marks else max(head.rfind(mark) for mark in marks)
         if place >= size * least:
-            return head[: place + (head[place] == ",")].rstrip()
+            return text[: place + (text[place] == ",")].rstrip()
     return head
 
 

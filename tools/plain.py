@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import enum
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -50,6 +51,8 @@ def _ordered(value: Iterable[Any]) -> Iterable[Any]:
 
 
 def _word(value: Any) -> Any:
+    if isinstance(value, enum.Enum):
+        return plain(value.value)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return base64.b64encode(bytes(value)).decode("ascii")
     if isinstance(value, str):

@@ -1,0 +1,152 @@
+"""Python functions as tools: the schema from the signature, the values as the types want them."""
+
+from __future__ import annotations
+
+import enum
+from datetime import date
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field
+from tool_calls import call, executor, ran
+
+from toolchart.states.errors import SpecError
+from toolchart.tools import tool
+from toolchart.tools.function import tool_of
+
+
+class Colour(enum.Enum):
+    """An enumeration."""
+
+    RED = "red"
+    BLUE = "blue"
+
+
+class Person(BaseModel):
+    """A model as a parameter."""
+
+    name: str
+    born: date
+
+
+@tool(idempotent=True, risk="high", timeout_s=2.0)
+def plan(
+    who: Person,
+    day: date,
+    colours: list[Colour],
+    kind: Literal["fast", "slow"] = "slow",
+    size: Annotated[int, Field(ge=1, description="How many.")] = 1,
+    note: str | None = None,
+) -> dict[str, Any]:
+    """Plan a day.
+
+    The second paragraph.
+
+    Args:
+        who: The person
+            who travels.
+        day: When.
+
+    Returns:
+        Anything.
+    """
+    return {
+        "born": who.born.year, "day": day, "colours": colours, "kind": kind, "size": size,
+        "note": note,
+    }  # fmt: skip
+
+
+def test_the_schema_comes_from_the_signature() -> None:
+    """Issue 2: types, defaults, constraints and the docstring make the schema."""
+    made = tool_of(plan)
+    schema = made.definition.parameters
+    assert schema["required"] == ["who", "day", "colours"]
+    assert schema["properties"]["size"]["minimum"] == 1
+    assert schema["properties"]["size"]["description"] == "How many."
+    assert schema["properties"]["who"]["description"] == "The person who travels."
+    assert schema["properties"]["day"]["format"] == "date"
+    assert schema["properties"]["kind"]["enum"] == ["fast", "slow"]
+    assert made.definition.description == "Plan a day.\n\nThe second paragraph."
+    assert (made.idempotent, made.risk, made.timeout_s) == (True, "high", 2.0)
+
+
+def test_values_arrive_as_the_types_say() -> None:
+    """Issue 2: a model, a date and an enumeration arrive as such; the result becomes plain JSON."""
+    arguments = {
+        "who": {"name": "Ada", "born": "1815-12-10"},
+        "day": "2026-01-02",
+        "colours": ["red"],
+        "note": None,
+    }
+    (event,) = ran(executor(tool_of(plan)), call("plan", arguments))
+    assert event.result["result"] == {
+        "born": 1815, "day": "2026-01-02", "colours": ["red"], "kind": "slow", "size": 1,
+        "note": None,
+    }  # fmt: skip
+
+
+def test_what_only_the_type_refuses_is_an_error_that_names_it() -> None:
+    """S2.6: a value that fits the schema but not the type names its parameter."""
+    arguments = {"who": {"name": "A", "born": "1815-12-10"}, "day": "soon", "colours": []}
+    (event,) = ran(executor(tool_of(plan)), call("plan", arguments))
+    assert event.outcome == "failed"
+    assert "'day'" in event.result["error"]
+
+
+def test_odd_parameter_names_work() -> None:
+    """Issue 2: a parameter may be called what a pydantic field may not."""
+
+    def odd(json: str, _x: int, model_config: int = 3, self_: int = 4) -> list[Any]:
+        return [json, _x, model_config, self_]
+
+    (event,) = ran(executor(tool_of(odd)), call("odd", {"json": "a", "_x": 1}))
+    assert event.result["result"] == ["a", 1, 3, 4]
+
+
+def test_a_callable_object_is_a_tool_too() -> None:
+    """Issue 2: anything with a signature can be a tool."""
+
+    class Adder:
+        """Adds."""
+
+        def __call__(self, a: int, b: int) -> int:
+            """Add two numbers."""
+            return a + b
+
+    (event,) = ran(executor(tool_of(Adder())), call("Adder", {"a": 1, "b": 2}))
+    assert event.result["result"] == 3
+
+
+def test_functions_that_cannot_be_tools_say_why() -> None:
+    """Issue 2: a star parameter, a type without a schema and an unknown option are named."""
+
+    def star(*args: int) -> None: ...
+
+    with pytest.raises(SpecError, match="'args' of tool 'star'"):
+        tool_of(star)
+    with pytest.raises(SpecError, match="risk"):
+        tool(rsik="high")
+
+    class Opaque: ...
+
+    def foreign(value: Opaque) -> None: ...
+
+    foreign.__annotations__["value"] = Opaque
+    with pytest.raises(SpecError, match="'foreign'"):
+        tool_of(foreign)
+
+
+def test_docstrings_in_the_other_style_are_read_too() -> None:
+    """Issue 2: `:param name:` describes a parameter as `Args:` does."""
+
+    def look(query: str) -> str:
+        """Look something up.
+
+        :param query: What to look for.
+        :returns: What was found.
+        """
+        return query
+
+    definition = tool_of(look).definition
+    assert definition.description == "Look something up."
+    assert definition.parameters["properties"]["query"]["description"] == "What to look for."

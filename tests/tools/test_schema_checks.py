@@ -1,0 +1,123 @@
+"""The compiled check agrees with `jsonschema`, on made-up schemas and on real ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from toolchart.states.errors import SpecError
+from toolchart.tools.arguments import ArgumentCheck
+from toolchart.tools.fastcheck import compile_check
+
+scalars = (
+    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([0.0, 1.0, 1.5, -2.0])
+    | st.sampled_from(["", "a", "b", "ab", "1"])
+)  # fmt: skip
+instances = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+types = st.sampled_from(["string", "integer", "number", "boolean", "null", "array", "object"])
+
+
+def _schemas(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    several = st.lists(inner, min_size=1, max_size=3)
+    small = st.integers(0, 3)
+    return st.fixed_dictionaries(
+        {},
+        optional={
+            "type": types | st.lists(types, min_size=1, max_size=3, unique=True),
+            "enum": st.lists(instances, min_size=1, max_size=3),
+            "const": instances,
+            "properties": st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+            "required": st.lists(st.sampled_from("abc"), max_size=2, unique=True),
+            "additionalProperties": inner,
+            "items": inner,
+            "minimum": small,
+            "exclusiveMaximum": small,
+            "minLength": small,
+            "maxItems": small,
+            "pattern": st.sampled_from(["a", "^b", "1$"]),
+            "anyOf": several,
+            "oneOf": several,
+            "allOf": several,
+            "not": inner,
+            "$ref": st.sampled_from(["#/$defs/x"]),
+            "title": st.just("t"),
+            "default": scalars,
+        },
+    )
+
+
+schemas = st.recursive(st.booleans() | st.just({}), _schemas, max_leaves=6)
+
+
+@settings(max_examples=600, deadline=None)
+@given(schema=schemas, definition=schemas, instance=instances)
+def test_the_compiled_check_agrees_with_the_library(
+    schema: Any, definition: Any, instance: Any
+) -> None:
+    """S2.6: on every schema that is compiled, the quick answer is jsonschema's answer."""
+    if not isinstance(schema, dict):
+        schema = {"allOf": [schema]}
+    schema = {**schema, "$defs": {"x": definition}}
+    check = compile_check(schema)
+    assert check is not None
+    try:
+        ours, theirs = check(instance), Draft202012Validator(schema).is_valid(instance)
+    except RecursionError:  # a schema that names nothing but itself has no answer
+        assume(False)
+    assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{"patternProperties": {"a": {}}}, {"uniqueItems": True}, {"type": "strange"}, {"if": {}},
+     {"$ref": "http://x/y"}, {"$ref": "#/$defs/none"}, {"pattern": "("}, {"prefixItems": [{}]}],
+)  # fmt: skip
+def test_what_is_not_compiled_is_left_to_the_library(schema: dict[str, Any]) -> None:
+    """S2.6: a keyword that the compiler does not know is never silently passed over."""
+    assert compile_check(schema) is None
+
+
+def test_keywords_beyond_the_compiler_still_hold() -> None:
+    """S2.6: the whole of 2020-12 is checked, through the library where the compiler ends."""
+    check = ArgumentCheck(
+        {"type": "object", "properties": {"ids": {"type": "array", "uniqueItems": True}}}, "t"
+    )
+    assert check.problem({"ids": [1, 2]}) is None
+    assert "'ids'" in str(check.problem({"ids": [1, 1]}))
+
+
+def test_endless_nesting_is_refused_not_a_crash() -> None:
+    """S1.17: arguments nested beyond reason end as a problem in words."""
+    schema = {"type": "object", "properties": {"a": {"$ref": "#"}}}
+    value: Any = {}
+    for _ in range(100_000):
+        value = {"a": value}
+    check = ArgumentCheck(schema, "t")
+    assert not check.valid(value)
+    assert "nested too deeply" in str(check.problem(value))
+
+
+@pytest.mark.parametrize(
+    ("schema", "place"),
+    [
+        ({"type": "object", "properties": {"a": {"type": "text"}}}, "parameters/properties/a/type"),
+        ({"type": "array"}, ""),
+        ({"type": "object", "required": "a"}, "parameters/required"),
+    ],
+)
+def test_a_schema_that_is_none_is_refused_with_its_place(schema: Any, place: str) -> None:
+    """S2.6: a broken schema is an error of the spec, with the place inside it."""
+    with pytest.raises(SpecError) as caught:
+        ArgumentCheck(schema, "weather")
+    assert place in str(caught.value)
+    assert "weather" in str(caught.value)
