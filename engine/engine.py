@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from toolchart.engine.driver import Approver, Clock, Driver, Hands, Observer, SystemClock
 from toolchart.engine.journal import Journal
-from toolchart.engine.record import FORMAT
+from toolchart.engine.record import FORMAT, parse
 from toolchart.engine.replay import Standing, standing
 from toolchart.engine.result import TurnResult, turn_result
 from toolchart.engine.stores import open_store
@@ -23,7 +23,8 @@ from toolchart.specs.models import AgentSpec, ToolsConfig
 from toolchart.specs.secrets import resolve
 from toolchart.specs.turns import plan_turn
 from toolchart.states.errors import SpecError, ToolchartError
-from toolchart.states.events import Configured, TurnStarted
+from toolchart.states.events import Configured, ToolFinished, TurnStarted
+from toolchart.states.jsonvalue import canonical_text
 from toolchart.states.machine import machine_of
 from toolchart.states.messages import Message
 from toolchart.states.ports import Provider, Store
@@ -31,14 +32,6 @@ from toolchart.states.snapshot import Snapshot
 from toolchart.tools.manager import ToolManager
 
 Value = TypeVar("Value")
-
-
-@dataclass(slots=True)
-class _Opened:
-    """A conversation that this engine holds in memory between turns."""
-
-    driver: Driver
-    configured: Configured
 
 
 class Engine:
@@ -77,7 +70,7 @@ class Engine:
         self._approver = approver
         self._observer = observer
         self._clock = clock or SystemClock()
-        self._opened: dict[str, _Opened] = {}
+        self._opened: dict[str, Driver] = {}
         self._runner: asyncio.Runner | None = None
         self._owns_store = log is None or isinstance(log, (str, Path))
         self.store: Store = open_store(log) if log is None or isinstance(log, (str, Path)) else log
@@ -113,7 +106,7 @@ class Engine:
         chosen = select_handler(self.spec, given, handler)
         plan = plan_turn(self.spec, chosen, given, self.tools.names(), llm=llm, model=model)
         name = conversation or new_conversation()
-        opened = self._open(name, self._hands(plan.settings.service))
+        opened = self._open(name, plan.settings.service)
         started = TurnStarted(
             message=message,
             system=plan.system,
@@ -122,7 +115,7 @@ class Engine:
             warnings=(*self.tools.warnings, *plan.warnings),
         )
         try:
-            snapshot = await opened.driver.drive(started)
+            snapshot = await opened.drive(started)
         except BaseException:
             # What the log holds is the truth; the next turn derives it again.
             self._opened.pop(name, None)
@@ -145,32 +138,34 @@ class Engine:
 
     # -- conversations ---------------------------------------------------------------------------
 
-    def _open(self, name: str, hands: Hands) -> _Opened:
+    def _open(self, name: str, service: str) -> Driver:
         """The conversation, at rest, configured as this engine's spec says."""
         opened = self._opened.get(name)
         if opened is None:
             found = standing(self.store, name)
             opened = (
-                self._begin(name, hands) if found is None else self._continue(name, found, hands)
+                self._begin(name, service)
+                if found is None
+                else self._continue(name, service, found)
             )
             self._opened[name] = opened
-        opened.driver.hands = hands
+        opened.hands = replace(opened.hands, provider=self._provider(service))
         return opened
 
-    def _begin(self, name: str, hands: Hands) -> _Opened:
+    def _begin(self, name: str, service: str) -> Driver:
         configured = self._configured(name)
-        driver = Driver(self._machine, Snapshot(), Journal(self.store, name), hands)
+        driver = self._driver(name, service, Snapshot(), Journal(self.store, name))
         driver.take(configured)
-        return _Opened(driver, configured)
+        return driver
 
-    def _continue(self, name: str, found: Standing, hands: Hands) -> _Opened:
+    def _continue(self, name: str, service: str, found: Standing) -> Driver:
         if not found.snapshot.over:
             raise SpecError(
                 f"conversation {name!r} rests in state {found.snapshot.state!r} in the middle of a turn",
                 hint=f"finish that turn first: toolchart resume {name}",
             )
         journal = Journal(self.store, name, seq=found.next_seq, prev=found.head)
-        driver = Driver(self._machine, found.snapshot, journal, hands)
+        driver = self._driver(name, service, found.snapshot, journal)
         configured = self._configured(name)
         before = found.configured
         if (before.chart, before.spec, before.tools) != (
@@ -179,7 +174,7 @@ class Engine:
             configured.tools,
         ):
             driver.take(configured)
-        return _Opened(driver, configured)
+        return driver
 
     def _configured(self, name: str) -> Configured:
         return Configured(
@@ -190,14 +185,29 @@ class Engine:
             tools=self.tools.definitions(),
         )
 
-    def _hands(self, service: str) -> Hands:
-        return Hands(
+    def _driver(self, name: str, service: str, snapshot: Snapshot, journal: Journal) -> Driver:
+        """A driver whose tools know where the conversation stands."""
+        hands = Hands(
             provider=self._provider(service),
-            executor=self.tools,
+            executor=self.tools.bind(
+                name, lambda: driver.snapshot, lambda call_id: self._result_of(name, call_id)
+            ),
             approver=self._approver,
             observer=self._observer,
             clock=self._clock,
         )
+        driver = Driver(self._machine, snapshot, journal, hands)
+        return driver
+
+    def _result_of(self, name: str, call_id: str) -> dict[str, Any] | None:
+        """The whole result of an earlier call, from the log."""
+        wanted = f'"call_id":{canonical_text(call_id)}'.encode()
+        for seq, line in enumerate(self.store.read(name)):
+            if wanted in line:
+                event = parse(line, seq, name).event
+                if event["type"] == ToolFinished.TYPE and event["call_id"] == call_id:
+                    return dict(event["result"])
+        return None
 
     def _provider(self, service: str) -> Provider:
         provider = self._providers.get(service)

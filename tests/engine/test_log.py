@@ -186,7 +186,7 @@ def test_replay_finds_what_a_rewritten_log_claims() -> None:
 
 def test_messages_are_written_once() -> None:
     """Invariant 6: the bytes of an iteration do not grow with the conversation."""
-    run = engine([calls(("echo", {"text": "x" * 10})) for _ in range(60)] + ["end"],
+    run = engine([calls(("echo", {"text": f"{n:010}"})) for n in range(60)] + ["end"],
                  limits={"max_iterations": 99}, tools={"registry": [{"name": "echo"}]})  # fmt: skip
     run.run("go", conversation="c")
     lines = [_shape(line) for line in run.store.read("c")][2:-1]
