@@ -39,6 +39,11 @@ from toolchart.states.snapshot import Snapshot
 
 log = logging.getLogger("toolchart.engine")
 
+INTERRUPTED = (
+    "The process stopped while this call may have been running. Its outcome is unknown: it may or "
+    "may not have taken effect. Check before doing it again."
+)
+
 Approver = Callable[[ToolCall], Awaitable[Decided | None]]
 """Asked about each call that needs approval; None leaves it undecided."""
 
@@ -128,6 +133,36 @@ class Driver:
         except asyncio.CancelledError:
             await self._cancel()
             raise
+
+    async def resume(
+        self, outstanding: Sequence[Effect], may_repeat: Callable[[str], bool]
+    ) -> Snapshot:
+        """Go on after a crash, from the effects that nothing answered.
+
+        A call that may have been running is run again only if `may_repeat` says so of its tool;
+        otherwise it ends as `interrupted`, and the model is told that its outcome is unknown.
+        """
+        left: list[Effect] = []
+        for effect in outstanding:
+            if isinstance(effect, RunTools):
+                left.extend(self._interrupted(effect, may_repeat))
+            else:
+                left.append(effect)
+        return await self.perform(tuple(left))
+
+    def _interrupted(self, effect: RunTools, may_repeat: Callable[[str], bool]) -> list[Effect]:
+        open_ids = {opened.call.id for opened in self.snapshot.calls if opened.outcome is None}
+        calls = [call for call in effect.calls if call.id in open_ids]
+        again = tuple(call for call in calls if may_repeat(call.name))
+        refused = tuple(one for one in effect.refused if one[0].id in open_ids)
+        follow: list[Effect] = []
+        for call in calls:
+            if call not in again:
+                ended = self.hands.executor.refuse(call, "interrupted", INTERRUPTED)
+                follow.extend(self.take(ended).effects)
+        if again or refused:
+            return [replace(effect, calls=again, refused=refused)]
+        return follow
 
     # -- steps -----------------------------------------------------------------------------------
 

@@ -23,9 +23,9 @@ from toolchart.specs.models import AgentSpec, ToolsConfig
 from toolchart.specs.secrets import resolve
 from toolchart.specs.turns import plan_turn
 from toolchart.states.errors import SpecError, ToolchartError
-from toolchart.states.events import Configured, ToolFinished, TurnStarted
+from toolchart.states.events import Configured, Decided, ToolFinished, TurnStarted
 from toolchart.states.jsonvalue import canonical_text
-from toolchart.states.machine import machine_of
+from toolchart.states.machine import Machine, machine_of
 from toolchart.states.messages import Message
 from toolchart.states.ports import Provider, Store
 from toolchart.states.snapshot import Snapshot
@@ -122,6 +122,43 @@ class Engine:
             raise
         return turn_result(snapshot, name)
 
+    async def aresume(self, conversation: str, decision: Decided | None = None) -> TurnResult:
+        """Go on with a turn that a crash, or a call that waits for a decision, left open.
+
+        Completed calls are not run again. A call that may have started is run again only if its tool
+        is `idempotent`; otherwise it ends as `interrupted` and the model is told so.
+
+        Args:
+            decision: decides one waiting call first.
+
+        Raises:
+            SpecError: there is no such conversation.
+            IllegalEvent: no call waits for this decision.
+        """
+        found = standing(self.store, conversation)
+        if found is None:
+            raise SpecError(f"there is no conversation {conversation!r} in this log")
+        if found.snapshot.over:
+            return turn_result(found.snapshot, conversation)
+        settings = found.snapshot.settings
+        assert settings is not None, "an open turn has settings"
+        journal = Journal(self.store, conversation, seq=found.next_seq, prev=found.head)
+        driver = self._driver(
+            conversation, settings.service, found.snapshot, journal, found.machine
+        )
+        effects = found.outstanding
+        if decision is not None:
+            effects = (*effects, *driver.take(decision).effects)
+        return turn_result(await driver.resume(effects, self._may_repeat), conversation)
+
+    def resume(self, conversation: str, decision: Decided | None = None) -> TurnResult:
+        """`aresume`, waited for."""
+        return self._waited(lambda: self.aresume(conversation, decision))
+
+    def _may_repeat(self, name: str) -> bool:
+        tool = self.tools.registry.get(name)
+        return tool is not None and tool.idempotent
+
     def run(self, message: str, **options: Any) -> TurnResult:
         """`arun`, waited for. Takes the same arguments; not for use inside a running event loop."""
         return self._waited(lambda: self.arun(message, **options))
@@ -185,7 +222,14 @@ class Engine:
             tools=self.tools.definitions(),
         )
 
-    def _driver(self, name: str, service: str, snapshot: Snapshot, journal: Journal) -> Driver:
+    def _driver(
+        self,
+        name: str,
+        service: str,
+        snapshot: Snapshot,
+        journal: Journal,
+        machine: Machine | None = None,
+    ) -> Driver:
         """A driver whose tools know where the conversation stands."""
         hands = Hands(
             provider=self._provider(service),
@@ -196,7 +240,7 @@ class Engine:
             observer=self._observer,
             clock=self._clock,
         )
-        driver = Driver(self._machine, snapshot, journal, hands)
+        driver = Driver(machine or self._machine, snapshot, journal, hands)
         return driver
 
     def _result_of(self, name: str, call_id: str) -> dict[str, Any] | None:

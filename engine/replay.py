@@ -7,7 +7,6 @@ finding.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +15,9 @@ from toolchart.engine import record as records
 from toolchart.engine.record import Record
 from toolchart.engine.step import Step, step
 from toolchart.states.chart import make_chart
+from toolchart.states.effects import Answer, CallModel, Effect, ReviewCalls, RunTools, Wait
 from toolchart.states.errors import IllegalEvent, LogDamaged, ReplayMismatch, SpecError
-from toolchart.states.events import Configured
+from toolchart.states.events import Configured, Failed, Replied, Reviewed, Waited
 from toolchart.states.machine import Machine, machine_of
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot
@@ -160,10 +160,32 @@ class Standing:
     snapshot: Snapshot
     configured: Configured
     machine: Machine
-    last: Step
+    outstanding: tuple[Effect, ...]
+    """Effects that were asked for and not answered: what a resumed driver has to see to."""
     next_seq: int
     head: str
     """Hash of the newest record."""
+
+
+_ANSWERS: dict[str, type[Effect]] = {
+    Replied.TYPE: CallModel,
+    Failed.TYPE: CallModel,
+    Reviewed.TYPE: ReviewCalls,
+    Waited.TYPE: Wait,
+}
+"""Which effect an event answers; a run of tools is answered when no call is open any more."""
+
+
+def _still_waiting(before: list[Effect], replayed: Replayed) -> list[Effect]:
+    """The effects that nothing has answered yet, after one more step."""
+    answered = _ANSWERS.get(replayed.record.event["type"])
+    left = [effect for effect in before if answered is None or not isinstance(effect, answered)]
+    snapshot = replayed.step.snapshot
+    if snapshot.over:
+        return []
+    if not any(opened.outcome is None for opened in snapshot.calls):
+        left = [effect for effect in left if not isinstance(effect, RunTools)]
+    return left + [effect for effect in replayed.step.effects if not isinstance(effect, Answer)]
 
 
 def standing(store: Store, conversation: str) -> Standing | None:
@@ -172,15 +194,18 @@ def standing(store: Store, conversation: str) -> Standing | None:
     Raises:
         LogDamaged, ReplayMismatch: the log cannot be trusted to go on from.
     """
-    kept = deque(replay(store.read(conversation), conversation), maxlen=1)
-    if not kept:
+    newest: Replayed | None = None
+    waiting: list[Effect] = []
+    for replayed in replay(store.read(conversation), conversation):
+        newest = replayed
+        waiting = _still_waiting(waiting, replayed)
+    if newest is None:
         return None
-    newest = kept[0]
     return Standing(
         snapshot=newest.step.snapshot,
         configured=newest.configured,
         machine=newest.machine,
-        last=newest.step,
+        outstanding=tuple(waiting),
         next_seq=newest.record.seq + 1,
         head=newest.record.hash,
     )

@@ -20,6 +20,8 @@ COMMANDS: dict[str, str] = {
     "runs": "List the conversations of a log.",
     "verify": "Check that a log is what was written.",
     "replay": "Derive a conversation again from its log, offline.",
+    "resume": "Go on with a turn that was left open.",
+    "approve": "Decide a call that waits for a person.",
     "tools": "List the tools of an agent.",
     "schema": "Print a JSON Schema.",
 }

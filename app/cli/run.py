@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from toolchart.app.cli.common import log_option, print_json
+from toolchart.app.cli.common import log_option
+from toolchart.app.cli.turn import display, tell
 from toolchart.states.errors import SpecError
 
 
@@ -59,8 +60,7 @@ def command(
     given = parse_variables(variables)
     earlier = load_history(history) if history else ()
     name = conversation or new_conversation()
-    display = _display(quiet or as_json)
-    with Engine(spec, log=log, observer=display) as engine:
+    with Engine(spec, log=log, observer=display(quiet or as_json)) as engine:
         try:
             result = engine.run(
                 text, conversation=name, handler=handler, variables=given, history=earlier,
@@ -71,30 +71,7 @@ def command(
                 f"toolchart: cancelled; the log has what happened: toolchart show {name}", err=True
             )
             return 3
-    if not quiet:
-        for warning in result.warnings:
-            click.echo(f"warning: {warning}", err=True)
-    if as_json:
-        print_json(result.to_dict())
-    else:
-        click.echo(result.content)
-    return result_code(result)
-
-
-def _display(silent: bool) -> Any:
-    """What shows the machine moving, on a terminal; None elsewhere."""
-    if silent or not sys.stderr.isatty():
-        return None
-    from toolchart.app.cli.live import Live
-
-    return Live()
-
-
-def result_code(result: Any) -> int:
-    """The exit code of a turn."""
-    if result.limit_reached:
-        return 4
-    return 1 if result.ended_by == "answer_with_error" else 0
+    return tell(result, as_json, quiet)
 
 
 def _message(message: str | None) -> str:

@@ -1,0 +1,37 @@
+"""`toolchart approve`: decide a call that waits for a person."""
+
+from __future__ import annotations
+
+import click
+
+from toolchart.app.cli.common import find, json_option, log_option, opened
+from toolchart.app.cli.turn import continued
+from toolchart.states.events import Decided
+
+
+@click.command(short_help="Decide a call that waits for a person.")
+@click.argument("conversation")
+@click.argument("call_id")
+@click.option("--deny", is_flag=True, help="Reject the call instead; the model is told.")
+@click.option("--reason", metavar="TEXT", help="Words for the model.")
+@click.option("--spec", metavar="SPEC", help="The agent; without it the one in the log.")
+@json_option
+@log_option
+def command(
+    conversation: str,
+    call_id: str,
+    deny: bool,
+    reason: str | None,
+    spec: str | None,
+    as_json: bool,
+    log: str | None,
+) -> int:
+    """Approve the call CALL_ID of CONVERSATION, and go on with its turn.
+
+    \b
+    Example:  toolchart approve 5f0c call_1_0_0
+              toolchart approve 5f0c call_1_0_0 --deny --reason "not on a Friday"
+    """
+    decision = Decided(call_id=call_id, approved=not deny, reason=reason, by="command line")
+    with opened(log) as store:
+        return continued(store, find(store, conversation), spec, decision, as_json)

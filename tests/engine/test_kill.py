@@ -1,0 +1,91 @@
+"""A process killed at any instant: nothing acknowledged is lost, nothing runs twice that must not."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from killing import ROUNDS, engine, run_and_kill
+
+from toolchart.engine.replay import replay
+from toolchart.engine.stores import open_store
+from toolchart.engine.verify import Verified, verify_store
+
+KILLS = 120
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_kill_and_resume(tmp_path: Path) -> None:
+    """Invariant 5: after SIGKILL at random instants the log verifies, replays and resumes to its end.
+
+    A tool that is not idempotent never ran twice; a call whose outcome was recorded ran exactly once;
+    an unfinished call of such a tool is `interrupted`, and the model is told that its outcome is unknown.
+    """
+    chance = random.Random(20261120)
+    killed = interrupted = 0
+    for turn in range(KILLS):
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        log, marks = str(folder / "log.db"), folder / "marks"
+        killed += run_and_kill(log, marks, chance.uniform(0.0, 0.03))
+        interrupted += check(log, marks)
+    assert killed > KILLS // 4
+    assert interrupted > 0
+
+
+def check(log: str, marks: Path) -> int:
+    """Resume what was killed and look at everything; how many calls were interrupted."""
+    run = engine(log, marks)
+    acknowledged = list(run.store.read("c"))
+    assert all(isinstance(found, Verified) for found in verify_store(run.store))
+    if acknowledged and len(acknowledged) > 1:
+        result = run.resume("c")
+    else:  # killed before the turn was acknowledged: nothing had happened yet
+        assert not marks.exists()
+        result = run.run("go", conversation="c")
+    lines = list(run.store.read("c"))
+    run.close()
+    assert lines[: len(acknowledged)] == acknowledged
+    assert (result.state, result.content) == ("finished", "all done")
+    assert sum(1 for _ in replay(lines, "c")) == len(lines)
+    outcomes = {
+        event["call_id"]: event["outcome"]
+        for event in (json.loads(line)["event"] for line in lines)
+        if event["type"] == "tool_finished"
+    }
+    assert len(outcomes) == ROUNDS * 2
+    seen = Counter(marks.read_text().split())
+    for call, outcome in outcomes.items():
+        if call.startswith("once"):
+            assert seen[call] == 1 if outcome == "succeeded" else seen[call] <= 1
+        else:
+            assert outcome == "succeeded"
+            assert seen[call] >= 1
+    return sum(outcome == "interrupted" for outcome in outcomes.values())
+
+
+async def test_an_interrupted_call_is_told_to_the_model(tmp_path: Path) -> None:
+    """S4.5: the result of an interrupted call says that its outcome is unknown."""
+    from agents import calls, fixed_tool
+    from agents import engine as small
+
+    class Crash(BaseException):
+        pass
+
+    def crash(arguments: object) -> None:
+        raise Crash
+
+    store = open_store(tmp_path / "log.db")
+    tool = fixed_tool("charge", {"type": "object", "properties": {}}, crash)
+    with pytest.raises(Crash):
+        await small([calls(("charge", {}))], log=store, functions=[tool]).arun(
+            "go", conversation="c"
+        )
+    again = small(["I will check first."], log=store, functions=[tool])
+    result = await again.aresume("c")
+    assert result.content == "I will check first."
+    assert "outcome is unknown" in result.tool_calls[0]["result"]["error"]
+    assert (await again.aresume("c")).content == "I will check first."
