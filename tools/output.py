@@ -50,7 +50,7 @@ def result_text(value: Any) -> str:
 def cut(text: str, size: int) -> str:
     """At most `size` characters, ended at a line, a word or a JSON item where one is near.
 
-    >>> cut("one two three", 9)
+    >>> cut("one two three", 8)
     'one two'
     """
     if len(text) <= size:

@@ -11,25 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from places import where
 from tool_calls import call, executor, made, ran
 
 from toolchart.states.errors import SpecError
 from toolchart.tools.definition import Tool
 from toolchart.tools.function import tool, tool_of
 from toolchart.tools.running import MOST_LATE_THREADS
-
-
-class Place(BaseModel):
-    """A parameter of a process tool."""
-
-    city: str
-    zip: int = 0
-
-
-def where(place: Place) -> Place:
-    """Give the place back."""
-    return Place(city=place.city.upper(), zip=place.zip + 1)
 
 
 def sleep_for_ever(marker: str) -> None:
