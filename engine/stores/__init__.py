@@ -9,16 +9,35 @@ from toolchart.states.ports import Store
 DEFAULT_LOG = ".toolchart/log.db"
 
 
-def open_store(address: str | Path | None, *, create: bool = True) -> Store:
-    """The store of an address: `memory`, or the path of a SQLite file; None is the default file.
+def open_store(address: str | Path | None, *, create: bool = True, durable: bool = True) -> Store:
+    """The store of an address; None is the default SQLite file.
+
+    - `memory`: as long as the process;
+    - `postgresql://...`: a PostgreSQL database (extra `postgres`);
+    - a folder, or a path that ends in `/` or `.jsonl`: one JSON Lines file per conversation in it;
+    - any other path: a SQLite file.
+
+    Args:
+        create: whether a log that is not there may be made.
+        durable: `full`: synced before it is acknowledged; else `normal`, where the last moments may be
+            lost when the machine (not the process) stops.
 
     Raises:
         LogUnavailable: it cannot be opened.
     """
-    if address == "memory":
+    text = str(address or DEFAULT_LOG)
+    if text == "memory":
         from toolchart.engine.stores.memory import MemoryStore
 
         return MemoryStore()
+    if text.startswith(("postgresql://", "postgres://")):
+        from toolchart.engine.stores.postgres import PostgresStore
+
+        return PostgresStore(text, durable=durable)
+    if text.endswith(("/", ".jsonl")) or Path(text).is_dir():
+        from toolchart.engine.stores.jsonl import JsonlStore
+
+        return JsonlStore(text, create=create, durable=durable)
     from toolchart.engine.stores.sqlite import SqliteStore
 
-    return SqliteStore(address or DEFAULT_LOG, create=create)
+    return SqliteStore(text, create=create, durable=durable)

@@ -18,13 +18,14 @@ class MemoryStore:
     def append(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
         """Append lines, all or none."""
         with self._lock:
-            kept = self._lines.setdefault(conversation, [])
+            kept = self._lines.get(conversation, [])
             if len(kept) != first_seq:
                 raise LogConflict(
                     f"conversation {conversation}: record {first_seq} cannot be appended, "
                     f"the log has {len(kept)}"
                 )
             kept.extend(lines)
+            self._lines[conversation] = kept
 
     def read(self, conversation: str, start: int = 0) -> Iterator[bytes]:
         """The lines from `start` on."""

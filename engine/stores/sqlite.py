@@ -35,13 +35,18 @@ _PAGE = 256
 class SqliteStore:
     """Keeps records in a SQLite file; made with its folder when it is first written.
 
+    Args:
+        durable: whether a commit waits for the disk (`full`); else it is in the system's hands
+            (`normal`), which survives the process but not always the machine.
+
     Raises:
         LogUnavailable: the file cannot be opened or is no Toolchart log.
     """
 
-    def __init__(self, path: str | Path, *, create: bool = True) -> None:
+    def __init__(self, path: str | Path, *, create: bool = True, durable: bool = True) -> None:
         self.path = Path(path)
         self._lock = threading.RLock()
+        self._durable = durable
         self._numbers: dict[str, int] = {}
         if not create and not self.path.is_file():
             raise LogUnavailable(
@@ -58,7 +63,7 @@ class SqliteStore:
     def _prepare(self) -> None:
         db = self._db
         db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = FULL")
+        db.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
         version = db.execute("PRAGMA user_version").fetchone()[0]
         if version == 0:
             with self._transaction():

@@ -9,16 +9,18 @@ from pathlib import Path
 
 import pytest
 from killing import ROUNDS, engine, run_and_kill
+from logs import database
 
 from toolchart.engine.replay import replay
 from toolchart.engine.stores import open_store
 from toolchart.engine.verify import Verified, verify_store
 
-KILLS = 120
+KILLS = {"sqlite": 100, "jsonl": 100, "postgres": 30}
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_kill_and_resume(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", KILLS)
+def test_kill_and_resume(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """Invariant 5: after SIGKILL at random instants the log verifies, replays and resumes to its end.
 
     A tool that is not idempotent never ran twice; a call whose outcome was recorded ran exactly once;
@@ -26,14 +28,22 @@ def test_kill_and_resume(tmp_path: Path) -> None:
     """
     chance = random.Random(20261120)
     killed = interrupted = 0
-    for turn in range(KILLS):
+    slowest = 0.12 if kind == "postgres" else 0.03
+    for turn in range(KILLS[kind]):
         folder = tmp_path / str(turn)
         folder.mkdir()
-        log, marks = str(folder / "log.db"), folder / "marks"
-        killed += run_and_kill(log, marks, chance.uniform(0.0, 0.03))
+        log, marks = address(kind, folder, request), folder / "marks"
+        killed += run_and_kill(log, marks, chance.uniform(0.0, slowest))
         interrupted += check(log, marks)
-    assert killed > KILLS // 4
+    assert killed > KILLS[kind] // 4
     assert interrupted > 0
+
+
+def address(kind: str, folder: Path, request: pytest.FixtureRequest) -> str:
+    """A log of the kind in that folder."""
+    if kind == "postgres":
+        return database(request.getfixturevalue("postgres"), folder)
+    return str(folder / "log.db") if kind == "sqlite" else f"{folder}/log/"
 
 
 def check(log: str, marks: Path) -> int:

@@ -7,7 +7,6 @@ import re
 import sqlite3
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from agents import calls, engine
@@ -15,7 +14,6 @@ from agents import calls, engine
 from toolchart.engine import record as records
 from toolchart.engine.replay import read_chain, replay
 from toolchart.engine.stores import open_store
-from toolchart.engine.stores.memory import MemoryStore
 from toolchart.engine.stores.sqlite import SqliteStore
 from toolchart.engine.verify import Verified, verify_lines, verify_store
 from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable, ReplayMismatch
@@ -63,28 +61,6 @@ def test_secrets_never_reach_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "${SOME_KEY}" in text
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-def test_stores_agree(kind: str, tmp_path: Path) -> None:
-    """Every store appends all or none, in order, reads back the same bytes, and refuses a second writer."""
-    store: Any = MemoryStore() if kind == "memory" else SqliteStore(tmp_path / "deep" / "log.db")
-    lines = logged()
-    store.append("c", 0, lines[:2])
-    store.append("c", 2, lines[2:])
-    for start, batch in ((6, 0), (0, 1), (8, 1), (5, 1)):
-        if batch:
-            with pytest.raises(LogConflict):
-                store.append("c", start, lines[:batch])
-    store.append("d", 0, lines[:1])
-    assert list(store.read("c")) == lines
-    assert list(store.read("c", 4)) == lines[4:]
-    assert list(store.read("nobody")) == []
-    assert store.last("c") == (5, lines[5])
-    assert store.last("nobody") is None
-    assert list(store.conversations()) == ["c", "d"]
-    store.close()
-    store.close()
-
-
 def test_sqlite_survives_reopening_and_two_processes_hands(tmp_path: Path) -> None:
     """What one handle committed another reads; of two that append record N one gets LogConflict."""
     path, lines = tmp_path / "log.db", logged()
@@ -101,8 +77,11 @@ def test_a_log_that_cannot_be_opened_is_one_clear_error(tmp_path: Path) -> None:
     """A missing log, a folder, and a file that is something else are told apart and left alone."""
     with pytest.raises(LogUnavailable, match="there is no log"):
         open_store(tmp_path / "none.db", create=False)
+    (tmp_path / "file").write_text("x")
     with pytest.raises(LogUnavailable):
-        open_store(tmp_path)
+        open_store(f"{tmp_path}/file/")
+    with pytest.raises(LogUnavailable):
+        open_store(tmp_path / "file" / "deep.db")
     other = tmp_path / "other.db"
     other.write_bytes(b"not a database at all, but long enough to look at" * 40)
     with pytest.raises(LogDamaged):
