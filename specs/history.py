@@ -35,8 +35,13 @@ def _listed(text: str, source: str) -> list[Any]:
     return list(data)
 
 
-def messages_of(data: list[Any], source: str | None = None) -> tuple[Message, ...]:
+def messages_of(
+    data: list[Any], source: str | None = None, *, open_end: bool = False
+) -> tuple[Message, ...]:
     """Messages of plain data; a system message at the beginning is left out: the prompt is the spec's.
+
+    Args:
+        open_end: whether the last calls may still wait for their answers.
 
     Raises:
         SpecError: names the message by its place in the list.
@@ -60,7 +65,7 @@ def messages_of(data: list[Any], source: str | None = None) -> tuple[Message, ..
             raise SpecError(
                 "a system message stands only at the beginning", file=source, path=where
             )
-    if waiting:
+    if waiting and not open_end:
         raise SpecError(
             f"the call {next(iter(waiting))!r} has no answer", file=source, path="[end]"
         )

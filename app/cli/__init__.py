@@ -6,6 +6,7 @@ A new command is one file with a `command` and one line in `COMMANDS`.
 from __future__ import annotations
 
 import importlib
+import keyword
 import os
 import sys
 from typing import Any
@@ -22,6 +23,8 @@ COMMANDS: dict[str, str] = {
     "replay": "Derive a conversation again from its log, offline.",
     "resume": "Go on with a turn that was left open.",
     "approve": "Decide a call that waits for a person.",
+    "import": "Bring conversations from message lists into a log.",
+    "export": "Print a conversation in another form.",
     "tools": "List the tools of an agent.",
     "schema": "Print a JSON Schema.",
 }
@@ -41,7 +44,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"toolchart.app.cli.{cmd_name}")
+        name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        module = importlib.import_module(f"toolchart.app.cli.{name}")
         command: click.Command = module.command
         return command
 
