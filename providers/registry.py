@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import cast
 
 from toolchart.specs.models import LLMConfig
-from toolchart.states.chart_rules import nearest
 from toolchart.states.errors import SpecError
+from toolchart.states.naming import nearest
 from toolchart.states.ports import Provider
 
 ADAPTERS: dict[str, str] = {

@@ -7,8 +7,8 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from toolchart.specs.models import LLMConfig
-from toolchart.states.chart_rules import nearest
 from toolchart.states.errors import SpecError
+from toolchart.states.naming import nearest
 
 
 class AdapterSettings(BaseModel):

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from toolchart.states.chart import Place
 from toolchart.states.errors import SpecError
+from toolchart.states.places import Place, lines_of, nearest_line, not_yaml
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,10 +24,7 @@ class Document:
 
     def line(self, place: Place) -> int | None:
         """The line of a place, or of the nearest thing around it."""
-        for length in range(len(place), -1, -1):
-            if place[:length] in self.lines:
-                return self.lines[place[:length]]
-        return None
+        return nearest_line(self.lines, place)
 
 
 def read_document(path: Path) -> Document:
@@ -60,12 +57,10 @@ def parse_document(text: str, source: str | None, *, json_only: bool = False) ->
         text = text.replace("\t", " ")
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
-        lines: dict[Place, int] = {}
-        if node is not None:
-            _mark(node, (), lines, source)
+        lines = lines_of(node, source)
         data = json.loads(text) if json_only else yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise _unreadable(error, source) from None
+        raise not_yaml(error, source) from None
     except RecursionError:
         raise SpecError("nested too deeply", file=source) from None
     if data is None:
@@ -88,34 +83,3 @@ def _check_json(text: str, source: str | None) -> None:
         ) from None
     except RecursionError:
         raise SpecError("nested too deeply", file=source) from None
-
-
-def _unreadable(error: yaml.YAMLError, source: str | None) -> SpecError:
-    mark = getattr(error, "problem_mark", None)
-    problem = str(getattr(error, "problem", None) or error).split("\n")[0]
-    hint = "indent with spaces, never with tabs" if "\\t" in problem else None
-    where = f" (column {mark.column + 1})" if mark else ""
-    return SpecError(
-        f"not valid YAML: {problem}{where}",
-        file=source,
-        line=mark.line + 1 if mark else None,
-        hint=hint,
-    )
-
-
-def _mark(node: yaml.Node, place: Place, lines: dict[Place, int], source: str | None) -> None:
-    lines.setdefault(place, node.start_mark.line + 1)
-    if isinstance(node, yaml.SequenceNode):
-        for index, entry in enumerate(node.value):
-            _mark(entry, (*place, index), lines, source)
-    elif isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            here = (*place, str(key.value))
-            line = key.start_mark.line + 1
-            if here in lines and key.value != "<<":
-                raise SpecError(
-                    f"the key {key.value!r} stands twice, first in line {lines[here]}",
-                    file=source, line=line, hint="keep one of them",
-                )  # fmt: skip
-            lines[here] = line
-            _mark(value, here, lines, source)

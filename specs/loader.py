@@ -15,9 +15,9 @@ from toolchart.specs.document import Document, parse_document, read_document
 from toolchart.specs.matching import pattern
 from toolchart.specs.models import AgentSpec, Implementation, LLMConfig, Section, ToolEntry
 from toolchart.specs.secrets import hidden
-from toolchart.states.chart import Place, dotted
-from toolchart.states.chart_rules import nearest
 from toolchart.states.errors import SpecError
+from toolchart.states.naming import nearest
+from toolchart.states.places import Place, dotted
 
 _MOST_PROBLEMS = 10
 """Problems of one document that are told at once."""

@@ -14,8 +14,8 @@ from typing import Any
 
 from toolchart.specs.models import AgentSpec, Handler
 from toolchart.specs.prompts import look_up
-from toolchart.states.chart_rules import nearest
 from toolchart.states.errors import SpecError
+from toolchart.states.naming import nearest
 
 _FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE}
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from toolchart.specs.models import DEFAULT_MAX_ITERATIONS, AgentSpec, Handler, LLMConfig
 from toolchart.specs.prompts import render
-from toolchart.states.chart_rules import nearest
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Limits, Settings
+from toolchart.states.naming import nearest
 
 _OPTIONS = (
     "max_tokens", "temperature", "top_p", "seed", "stop", "tool_choice", "parallel_tool_calls",

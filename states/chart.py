@@ -8,44 +8,23 @@ states and rows; it is resolved here, and what is logged, checked and drawn is t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import yaml
 
+from toolchart.states.chart_data import Chart, walk_states
+from toolchart.states.chart_rules import check_rules
 from toolchart.states.errors import SpecError
 from toolchart.states.jsonvalue import canonical
+from toolchart.states.places import Place, dotted, lines_of, not_yaml
 
-Place = tuple[str | int, ...]
-"""A key path in a document, for instance `("states", "prompting", "transitions", 0)`."""
+__all__ = ["Chart", "Place", "dotted", "make_chart", "parse_chart", "walk_states"]
 
 Resolve = Callable[[str], str]
 """Gives the text of the chart that `extends` names; raises SpecError for an unknown name."""
 
 _DEEPEST_EXTENSION = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chart:
-    """A resolved chart that has passed every rule that can be checked without running it."""
-
-    name: str
-    document: dict[str, Any]
-    """Plain native YAML data, `extends` resolved."""
-    source: str | None = None
-    """File or name it came from."""
-    lines: Mapping[Place, int] = field(default_factory=dict, compare=False, repr=False)
-    """One-based line of every key and entry that stands in the source itself."""
-    digest: str = ""
-    """SHA-256 of the document's canonical JSON."""
-
-    def line(self, place: Place) -> int | None:
-        """The line of a place, or of the nearest thing around it."""
-        for length in range(len(place), -1, -1):
-            if place[:length] in self.lines:
-                return self.lines[place[:length]]
-        return None
 
 
 def parse_chart(text: str, *, source: str | None = None, resolve: Resolve | None = None) -> Chart:
@@ -66,8 +45,6 @@ def make_chart(
     resolve: Resolve | None = None,
 ) -> Chart:
     """The chart of a document that is data already (inline in a spec, or from a log)."""
-    from toolchart.states.chart_rules import check_rules
-
     resolved = _extended(dict(document), source, dict(lines or {}), resolve, 0)
     chart = Chart(
         name=str(resolved.get("name") or source or "chart"),
@@ -78,19 +55,6 @@ def make_chart(
     )
     check_rules(chart)
     return chart
-
-
-def walk_states(chart: Chart) -> Iterator[tuple[str, dict[str, Any], Place]]:
-    """Every state with its definition and place, parents before children, in document order."""
-    yield from _walk(chart.document.get("states") or {}, ("states",))
-
-
-def _walk(states: Mapping[str, Any], place: Place) -> Iterator[tuple[str, dict[str, Any], Place]]:
-    for name, definition in states.items():
-        here = (*place, name)
-        body = definition or {}
-        yield str(name), body, here
-        yield from _walk(body.get("states") or {}, (*here, "states"))
 
 
 # -- reading -------------------------------------------------------------------------------------
@@ -106,50 +70,13 @@ def _read(text: str, source: str | None) -> tuple[dict[str, Any], dict[Place, in
         node = yaml.compose(text, Loader=loader)
         document = yaml.load(text, Loader=loader)  # a SafeLoader
     except yaml.YAMLError as error:
-        raise _not_yaml(error, source) from None
+        raise not_yaml(error, source) from None
     if node is None or not isinstance(document, dict):
         raise SpecError(
             "a chart is a mapping with the key `states`", file=source, line=1,
             hint="start from a shipped chart: toolchart draw tool_loop --format yaml",
         )  # fmt: skip
-    lines: dict[Place, int] = {}
-    _mark(node, (), lines, source)
-    return document, lines
-
-
-def _not_yaml(error: yaml.YAMLError, source: str | None) -> SpecError:
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or "not readable"
-    hint = "indent with spaces, never with tabs" if "\\t" in str(problem) else None
-    line = mark.line + 1 if mark else None
-    return SpecError(f"not valid YAML: {problem}", file=source, line=line, hint=hint)
-
-
-def _mark(node: yaml.Node, place: Place, lines: dict[Place, int], source: str | None) -> None:
-    """Note the line of every key and entry; refuse a key that stands twice."""
-    lines.setdefault(place, node.start_mark.line + 1)
-    if isinstance(node, yaml.SequenceNode):
-        for index, entry in enumerate(node.value):
-            _mark(entry, (*place, index), lines, source)
-    elif isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            here = (*place, str(key.value))
-            line = key.start_mark.line + 1
-            if here in lines:
-                raise SpecError(
-                    f"the key {key.value!r} stands twice, first in line {lines[here]}",
-                    file=source, line=line, path=dotted(place), hint="keep one of them",
-                )  # fmt: skip
-            lines[here] = line
-            _mark(value, here, lines, source)
-
-
-def dotted(place: Place) -> str | None:
-    """A place as people write it: `states.prompting.transitions[0]`."""
-    text = ""
-    for part in place:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
-    return text or None
+    return document, lines_of(node, source)
 
 
 # -- extending -----------------------------------------------------------------------------------

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from toolchart.states.chart_rules import nearest
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition
+from toolchart.states.naming import nearest
 from toolchart.tools.lowering import DIALECTS, lowered
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")

@@ -9,9 +9,9 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
-from toolchart.states.chart_rules import nearest
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition
+from toolchart.states.naming import nearest
 from toolchart.tools.definition import Tool, ToolFailure, Way
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -11,9 +11,9 @@ from urllib.parse import quote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from toolchart.states.chart_rules import nearest
 from toolchart.states.errors import SpecError
 from toolchart.states.jsonvalue import canonical_text
+from toolchart.states.naming import nearest
 from toolchart.tools.definition import ToolFailure
 
 Place = Literal["query", "path", "header", "body"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from toolchart.states.chart_rules import nearest
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition
+from toolchart.states.naming import nearest
 from toolchart.tools.definition import Tool
 from toolchart.tools.formats import NAME, Conversion, convert, portable_name, provider_format
 

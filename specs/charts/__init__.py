@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from toolchart.states.chart import Chart, make_chart, parse_chart
-from toolchart.states.chart_rules import nearest
 from toolchart.states.errors import SpecError
+from toolchart.states.naming import nearest
 
 DEFAULT = "tool_loop"
 """The chart of an agent spec that names none."""

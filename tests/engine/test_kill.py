@@ -27,9 +27,11 @@ def test_kill_and_resume(kind: str, tmp_path: Path, request: pytest.FixtureReque
     an unfinished call of such a tool is `interrupted`, and the model is told that its outcome is unknown.
     """
     chance = random.Random(20261120)
-    killed = interrupted = 0
+    killed = interrupted = turn = 0
     slowest = 0.12 if kind == "postgres" else 0.03
-    for turn in range(KILLS[kind]):
+    # At least so many, and on until a kill has hit a running tool; four times as many at most.
+    while turn < KILLS[kind] or (not interrupted and turn < KILLS[kind] * 4):
+        turn += 1
         folder = tmp_path / str(turn)
         folder.mkdir()
         log, marks = address(kind, folder, request), folder / "marks"
