@@ -20,11 +20,11 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from toolchart.states.chart_rules import nearest
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Ruling
 from toolchart.states.jsonvalue import canonical
 from toolchart.states.messages import ToolCall
+from toolchart.states.naming import nearest
 from toolchart.tools.definition import Tool
 from toolchart.tools.fastcheck import is_number, same
 
@@ -87,6 +87,16 @@ class Policy:
         if rule.decision == "never":
             return "denied", rule.reason or f"the policy never lets {tool.name!r} run like this"
         return DECISIONS[rule.decision], None
+
+    def may_ask(self, tool: Tool) -> bool:
+        """Whether some rule asks about this tool, whatever its arguments."""
+        names = (tool.name, tool.alias) if tool.alias else (tool.name,)
+        return any(
+            rule.decision == "ask" and fnmatchcase(name, glob)
+            for rule in self.rules
+            for glob in rule.tools
+            for name in names
+        )
 
 
 def holds(condition: Condition, arguments: Mapping[str, Any]) -> bool:

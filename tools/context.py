@@ -25,6 +25,8 @@ class CallContext:
     turn: int = 0
     iteration: int = 0
     call_id: str = ""
+    tool: str = ""
+    """Name of the tool; set by the executor."""
     repeat: int = 1
     """How often this tool was asked for with these arguments in this turn, this time included."""
     max_repeats: int | None = None

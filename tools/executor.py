@@ -170,7 +170,7 @@ class ToolExecutor:
         if tool.way == "inline" and not tool.cacheable and not tool.needs_context:
             event = await _run(tool, call, arguments, context, notes)
         else:
-            context = replace(context, allowance=size, call_id=call.id)
+            context = replace(context, allowance=size, call_id=call.id, tool=tool.name)
             event = await self._guarded(tool, call, arguments, context, notes)
         said = repetition.nudge(tool, context) if context.repeat > 1 else None
         return _shown(event, size, (said,) if said else ())

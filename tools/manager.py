@@ -3,17 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from difflib import get_close_matches
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
-from toolchart.specs.models import Implementation, ToolEntry, ToolsConfig
-from toolchart.states.messages import ToolDefinition
-from toolchart.tools.builtin import BUILTINS
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from toolchart.specs.models import ToolsConfig
+from toolchart.specs.secrets import resolve as resolve_environment
+from toolchart.states.errors import SpecError
+from toolchart.states.naming import nearest
+from toolchart.tools.approval import parse_policy
 from toolchart.tools.definition import Tool
 from toolchart.tools.executor import ToolExecutor
+from toolchart.tools.formats import cap_tools
 from toolchart.tools.function import tool_of
+from toolchart.tools.http_tool import Secret
+from toolchart.tools.loading import Surroundings, load_entry
+from toolchart.tools.output import OutputLimits
 from toolchart.tools.registry import Registry
+
+
+class OutputSettings(BaseModel):
+    """The spec's `output` section: characters of tool output that a model is shown."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    total: int = Field(default=6000, gt=0)
+    """Of one turn."""
+    per_tool: int = Field(default=2000, gt=0)
+    """Of one call."""
+    listing: int = Field(default=5000, gt=0)
+    """Of one call to a tool whose results are listings."""
+    least: int = Field(default=300, gt=0)
+    """Of one call when the total is used up."""
+
+
+class FurtherTools(BaseModel):
+    """Keys of the `tools` section that concern the tools room alone."""
+
+    model_config = ConfigDict(extra="ignore", use_attribute_docstrings=True)
+
+    parallel: int = Field(default=4, ge=1, le=64)
+    """Calls of one reply that run at the same time."""
+    max_tools: int | None = Field(default=None, ge=1)
+    """Tools that a model is offered at most."""
+    essential_tools: list[str] = Field(default_factory=list)
+    """Tools that are offered first where there is a most."""
+    mcp: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """MCP servers by name."""
+    openapi: list[dict[str, Any]] = Field(default_factory=list)
+    """OpenAPI documents whose operations are tools."""
 
 
 class ToolManager(ToolExecutor):
@@ -23,92 +63,135 @@ class ToolManager(ToolExecutor):
         warnings: what was left out and why, for people.
     """
 
-    def __init__(self, registry: Registry, warnings: tuple[str, ...] = ()) -> None:
-        super().__init__(registry)
+    def __init__(self, registry: Registry, warnings: tuple[str, ...] = (), **options: Any) -> None:
+        self._further: FurtherTools = options.pop("further", None) or FurtherTools()
+        self._closing: ExitStack = options.pop("closing", None) or ExitStack()
+        super().__init__(registry, parallel=self._further.parallel, **options)
         self.warnings = warnings
 
     @classmethod
     def from_config(
-        cls, config: ToolsConfig, *, functions: Sequence[Tool | Callable[..., Any]] = ()
+        cls,
+        config: ToolsConfig,
+        *,
+        functions: Sequence[Tool | Callable[..., Any]] = (),
+        services: Mapping[str, Any] | None = None,
+        beside: Path | None = None,
+        approval: Any = None,
+        output: Mapping[str, Any] | None = None,
+        resolve: Secret = resolve_environment,
     ) -> ToolManager:
-        """The tools of a spec, then the Python functions.
+        """The tools of a spec, those of its servers and documents, then the Python functions.
 
-        An entry that names no known builtin is left out with a warning that names the nearest.
+        An entry that names nothing known is left out with a warning that names the nearest; so is a
+        server that cannot be reached.
+
+        Args:
+            services: internal services by handler name: a search, a function or a `Tool`.
+            beside: folder that the spec's relative paths start from.
+            approval: the spec's `approval` section.
+            output: the spec's `output` section.
 
         Raises:
-            SpecError: two tools of one name, a name no provider takes, a schema that is none.
+            SpecError: two tools of one name, a schema that is none, settings that cannot be.
         """
-        registry, warnings = Registry(), []
-        for entry in config.registry:
-            tool = _tool(entry)
-            if isinstance(tool, str):
-                warnings.append(tool)
-            else:
-                registry.add(_settings(tool, entry, config))
-        for function in functions:
-            registry.add(function if isinstance(function, Tool) else tool_of(function))
-        return cls(registry, tuple(warnings))
+        around = Surroundings(beside=beside or Path(), services=services or {}, resolve=resolve)
+        registry, closing = Registry(), ExitStack()
+        warnings: list[str] = []
+        further = _further(config)
+        policy, limits = parse_policy(approval), _output(output)
+        try:
+            for entry in config.registry:
+                loaded = load_entry(entry, config, around)
+                warnings += loaded.warnings
+                if loaded.tool is not None:
+                    registry.add(loaded.tool)
+            warnings += _add_foreign(registry, further, config, around, closing)
+            for function in functions:
+                registry.add(function if isinstance(function, Tool) else tool_of(function))
+            return cls(
+                registry, tuple(warnings), policy=policy, output=limits, further=further,
+                closing=closing,
+            )  # fmt: skip
+        except BaseException:
+            closing.close()
+            raise
 
     def names(self) -> tuple[str, ...]:
         """Every tool's name, in order."""
         return self.registry.names()
 
+    def offered(self, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Of these tools, those that a model is offered under the spec's cap, and the others."""
+        return cap_tools(names, self._further.max_tools, self._further.essential_tools)
+
     @property
     def risky(self) -> tuple[str, ...]:
-        """Names of the tools that a person should decide about."""
-        return tuple(t.name for t in self.registry if t.requires_approval or t.risk == "high")
+        """Names of the tools that a person may have to decide about."""
+        return tuple(
+            tool.name
+            for tool in self.registry
+            if tool.requires_approval or tool.risk == "high" or self.policy.may_ask(tool)
+        )
+
+    def close(self) -> None:
+        """Give back connections to servers; safe to call twice."""
+        self._closing.close()
 
 
-def _tool(entry: ToolEntry) -> Tool | str:
-    """The tool of an entry, or why there is none."""
-    does = entry.implementation or Implementation(type="builtin")
-    if does.type == "mock":
-        return _mock(entry, does)
-    if does.type == "builtin":
-        return _builtin(entry, does.handler or entry.name)
-    return (
-        f"tool {entry.name!r} left out: tools of type {does.type!r} cannot be run here "
-        "(known: mock, builtin)"
+def _further(config: ToolsConfig) -> FurtherTools:
+    said = {**(config.model_extra or {}), **config.model_dump(exclude_unset=True)}
+    try:
+        return FurtherTools.model_validate(said)
+    except ValidationError as error:
+        raise _told(error, "tools") from None
+
+
+def _output(data: Any) -> OutputLimits:
+    if isinstance(data, BaseModel):
+        data = data.model_dump(exclude_unset=True)
+    said = {key: value for key, value in (data or {}).items() if key != "comment"}
+    try:
+        return OutputLimits(**OutputSettings.model_validate(said).model_dump())
+    except ValidationError as error:
+        raise _told(error, "output") from None
+
+
+def _told(error: ValidationError, section: str) -> SpecError:
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join([section, *map(str, first["loc"])])
+    known = nearest(str(first["loc"][-1]), OutputSettings.model_fields)
+    return SpecError(
+        first["msg"], path=place, hint=known if first["type"] == "extra_forbidden" else None
     )
 
 
-def _builtin(entry: ToolEntry, handler: str) -> Tool | str:
-    found = BUILTINS.get(handler)
-    if found is None:
-        close = get_close_matches(handler, BUILTINS, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else "known: " + ", ".join(BUILTINS)
-        return f"tool {entry.name!r} left out: there is no builtin {handler!r}; {hint}"
-    known = found.definition
-    definition = ToolDefinition(
-        name=entry.name,
-        description=entry.description or known.description,
-        parameters=entry.parameters or known.parameters,
-    )
-    return replace(found, definition=definition)
+def _add_foreign(
+    registry: Registry,
+    further: FurtherTools,
+    config: ToolsConfig,
+    around: Surroundings,
+    closing: ExitStack,
+) -> list[str]:
+    """Add what documents and servers bring; a name that is taken stays with the first tool."""
+    found: list[Tool] = []
+    warnings: list[str] = []
+    if further.openapi:
+        from toolchart.tools.openapi import openapi_tools
 
+        for place, data in enumerate(further.openapi):
+            tools, said = openapi_tools(data, f"tools.openapi[{place}]", around)
+            found += tools
+            warnings += said
+    if further.mcp:
+        from toolchart.tools.mcp_servers import connect
 
-def _mock(entry: ToolEntry, does: Implementation) -> Tool:
-    answer = does.mock_response
-
-    def respond(arguments: Mapping[str, Any]) -> Any:
-        return answer
-
-    return Tool(
-        definition=ToolDefinition(
-            name=entry.name,
-            description=entry.description or f"{entry.name} (mock)",
-            parameters=entry.parameters or {"type": "object", "properties": {}},
-        ),
-        run=respond,
-        kind="mock",
-    )
-
-
-def _settings(tool: Tool, entry: ToolEntry, config: ToolsConfig) -> Tool:
-    return replace(
-        tool,
-        timeout_s=(entry.timeout_ms or config.default_timeout_ms) / 1000,
-        idempotent=entry.idempotent or tool.idempotent,
-        requires_approval=entry.requires_approval,
-        risk=entry.risk,
-    )
+        tools, said = connect(further.mcp, around, closing, config.default_timeout_ms / 1000)
+        found += tools
+        warnings += said
+    for tool in found:
+        try:
+            registry.add(tool)
+        except SpecError as error:
+            warnings.append(f"tool {tool.name!r} left out: {error.message}")
+    return warnings

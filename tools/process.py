@@ -32,6 +32,10 @@ CPU_SLACK_S = 1
 else."""
 
 
+class Ended(ToolFailure):
+    """The child ended without an answer."""
+
+
 def check_isolable(function: Callable[..., Any] | None, tool: str) -> None:
     """Whether a process of its own could find the function again.
 
@@ -50,7 +54,8 @@ async def run_in_process(tool: Tool, arguments: Mapping[str, Any]) -> Any:
     """The tool's answer from a process of its own.
 
     Raises:
-        ToolFailure: the tool failed, or the child ended without an answer (out of memory, say).
+        ToolFailure: the tool failed.
+        Ended: the child ended without an answer (killed by one of its limits, say).
         TimedOut: its time is over; the child has been killed.
     """
     request = _request(tool, arguments)
@@ -116,7 +121,7 @@ async def _killed(child: asyncio.subprocess.Process) -> None:
 def _read(answer: bytes, code: int | None) -> Any:
     if not answer:
         how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
-        raise ToolFailure(
+        raise Ended(
             f"the tool's process ended without an answer ({how}); it may have reached its limit of "
             "memory or processor time"
         )

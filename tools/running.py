@@ -38,7 +38,11 @@ async def perform(tool: Tool, arguments: Mapping[str, Any], context: CallContext
     given = (arguments, context) if tool.needs_context else (arguments,)
     match tool.way:
         case "inline":
-            return _inline(tool, given)
+            value = _inline(tool, given)
+            # A builtin may hand the rare hard case on to something that is awaited.
+            return (
+                value if not inspect.isawaitable(value) else await _awaited(value, tool.timeout_s)
+            )
         case "async":
             return await _awaited(tool.run(*given), tool.timeout_s)
         case "thread":

@@ -33,7 +33,7 @@ ALLOWED = (
 
 
 def calculate(arguments: Mapping[str, Any]) -> Any:
-    """The value of `expression`.
+    """The value of `expression`; another `operation` than `evaluate` is algebra, and awaited.
 
     An integer comes as a number (as text beyond 64 bits), a finite decimal as a number, anything
     else as `{"exact": text, "decimal": number}`.
@@ -41,18 +41,33 @@ def calculate(arguments: Mapping[str, Any]) -> Any:
     Raises:
         ToolFailure: the text is no expression of the allowed kind, or its value would be too large.
     """
-    text = str(arguments["expression"]).strip()
+    if arguments.get("operation", "evaluate") != "evaluate":
+        from toolchart.tools.builtin.algebra import transformed
+
+        return transformed(arguments)
+    text = checked_text(arguments["expression"])
+    return shown_value(value_of(parsed(text), 0))
+
+
+def checked_text(expression: Any) -> str:
+    """The expression's text, within its length.
+
+    Raises:
+        ToolFailure: it is empty or too long.
+    """
+    text = str(expression).strip()
     if not text:
         raise ToolFailure("the expression is empty")
     if len(text) > MOST_CHARACTERS:
         raise ToolFailure(f"the expression has {len(text)} characters; at most {MOST_CHARACTERS}")
-    return _shown(_value(_parsed(text), 0))
+    return text
 
 
 # -- parsing -------------------------------------------------------------------------------------
 
 
-def _parsed(text: str) -> ast.expr:
+def parsed(text: str) -> ast.expr:
+    """The syntax tree of an expression, within its size; nothing of it is evaluated."""
     # People and models write ^ for powers; Python's own ^ would bind more loosely than +.
     source = text.replace("^", "**").replace("\u00d7", "*").replace("\u00f7", "/")
     source = source.replace("\u2212", "-").replace("\u03c0", "pi").replace("\u221a", "sqrt")
@@ -65,7 +80,8 @@ def _parsed(text: str) -> ast.expr:
     return tree.body
 
 
-def _refuse(node: ast.AST) -> ToolFailure:
+def refusal(node: ast.AST) -> ToolFailure:
+    """The error for a part that is not on the allow-list."""
     shown = ast.unparse(node)
     shown = shown if len(shown) <= 60 else shown[:57] + "..."
     return ToolFailure(f"{shown!r} is not allowed in an expression; allowed: {ALLOWED}")
@@ -74,24 +90,24 @@ def _refuse(node: ast.AST) -> ToolFailure:
 # -- values --------------------------------------------------------------------------------------
 
 
-def _value(node: ast.expr, depth: int) -> Any:
+def value_of(node: ast.expr, depth: int) -> Any:
     """The SymPy number of a node; every size is bounded before it is computed."""
     if depth > DEEPEST:
         raise ToolFailure("the expression is nested too deeply")
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
             return _number(value)
-        case ast.Name(id=name) if name.lower() in _constants():
-            return _constants()[name.lower()]
+        case ast.Name(id=name) if name.lower() in constants():
+            return constants()[name.lower()]
         case ast.UnaryOp(op=ast.USub(), operand=inner):
-            return -_value(inner, depth + 1)
+            return -value_of(inner, depth + 1)
         case ast.UnaryOp(op=ast.UAdd(), operand=inner):
-            return _value(inner, depth + 1)
+            return value_of(inner, depth + 1)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)](_value(left, depth + 1), _value(right, depth + 1))
+            return _OPERATORS[type(op)](value_of(left, depth + 1), value_of(right, depth + 1))
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _functions():
-            return _call(name, [_value(one, depth + 1) for one in args])
-    raise _refuse(node)
+            return _call(name, [value_of(one, depth + 1) for one in args])
+    raise refusal(node)
 
 
 def _number(value: int | float) -> Any:
@@ -193,7 +209,8 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 
 @cache
-def _constants() -> dict[str, Any]:
+def constants() -> dict[str, Any]:
+    """The named numbers."""
     import sympy
 
     return {"pi": sympy.pi, "e": sympy.E, "tau": 2 * sympy.pi}
@@ -284,7 +301,8 @@ def _whole(function: Callable[..., Any]) -> Callable[..., Any]:
 # -- showing -------------------------------------------------------------------------------------
 
 
-def _shown(value: Any) -> Any:
+def shown_value(value: Any) -> Any:
+    """A number as it is told: exactly, and as a decimal where the two differ."""
     import sympy
 
     if value.has(sympy.zoo, sympy.nan, sympy.oo, -sympy.oo):

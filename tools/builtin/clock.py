@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, tzinfo
+from functools import cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -14,7 +15,7 @@ def current_datetime(arguments: Mapping[str, Any]) -> dict[str, Any]:
     An unknown zone falls back to UTC and says so, so that the model can tell the user.
     """
     asked = str(arguments.get("timezone") or "UTC").strip()
-    zone, name, note = _zone(asked)
+    zone, name, note = zone_of(asked)
     now = datetime.now(zone)
     result = {
         "iso": now.isoformat(timespec="seconds"),
@@ -27,7 +28,8 @@ def current_datetime(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {**result, "note": note} if note else result
 
 
-def _zone(asked: str) -> tuple[tzinfo, str, str | None]:
+def zone_of(asked: str) -> tuple[tzinfo, str, str | None]:
+    """The zone of an IANA name or of a city, its name, and a note where there is none: then UTC."""
     if asked.upper() in ("UTC", "Z", "GMT"):
         return UTC, "UTC", None
     try:
@@ -41,6 +43,7 @@ def _zone(asked: str) -> tuple[tzinfo, str, str | None]:
     return UTC, "UTC", f"there is no time zone {asked!r}; this is UTC"
 
 
+@cache
 def _by_city() -> dict[str, str]:
     """Zones by the name of their city, as people write it."""
     from zoneinfo import available_timezones
