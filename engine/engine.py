@@ -217,7 +217,7 @@ class Engine:
         return Configured(
             format=FORMAT,
             conversation=name,
-            chart=self.chart.document,
+            chart=self.chart.text(),
             spec=self.spec.public(),
             tools=self.tools.definitions(),
         )

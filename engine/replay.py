@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from toolchart.engine import record as records
 from toolchart.engine.record import Record
 from toolchart.engine.step import Step, step
-from toolchart.states.chart import make_chart
+from toolchart.states.chart import parse_chart
 from toolchart.states.effects import Answer, CallModel, Effect, ReviewCalls, RunTools, Wait
 from toolchart.states.errors import IllegalEvent, LogDamaged, ReplayMismatch, SpecError
 from toolchart.states.events import Configured, Failed, Replied, Reviewed, Waited
@@ -95,12 +96,18 @@ def _check_configured(event: Configured, record: Record, conversation: str | Non
 
 def _machine(event: Configured, record: Record) -> Machine:
     try:
-        return machine_of(make_chart(event.chart, source="the log's chart"))
+        return _machine_of_text(event.chart)
     except SpecError as error:
         raise ReplayMismatch(
             seq=record.seq, pointer="/event/chart", expected="a chart that loads", got=str(error),
             blame="chart",
         ) from None  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _machine_of_text(text: str) -> Machine:
+    """Many conversations share a chart, and reading YAML takes milliseconds."""
+    return machine_of(parse_chart(text, source="the log's chart"))
 
 
 def compare(record: Record, taken: Step) -> None:

@@ -18,7 +18,7 @@ A whole turn, driven by hand:
     >>> from toolchart.states.messages import Reply, ToolCall, ToolDefinition
     >>> machine = Machine(load_chart("tool_loop"))
     >>> add = ToolDefinition(name="add", description="Add two numbers.")
-    >>> snapshot = begin(Configured(format=1, conversation="c1", chart={}, spec={}, tools=(add,)))
+    >>> snapshot = begin(Configured(format=1, conversation="c1", chart="", spec={}, tools=(add,)))
     >>> settings = Settings(service="s", provider="scripted", model="m", tools=("add",))
     >>> one = step(machine, snapshot, TurnStarted(message="1 + 2?", settings=settings))
     >>> one.target, one.effects[0].name

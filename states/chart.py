@@ -11,12 +11,12 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import orjson
 import yaml
 
 from toolchart.states.chart_data import Chart, walk_states
 from toolchart.states.chart_rules import check_rules
 from toolchart.states.errors import SpecError
-from toolchart.states.jsonvalue import canonical
 from toolchart.states.places import Place, dotted, lines_of, not_yaml
 
 __all__ = ["Chart", "Place", "dotted", "make_chart", "parse_chart", "walk_states"]
@@ -51,7 +51,8 @@ def make_chart(
         document=resolved,
         source=source,
         lines=lines or {},
-        digest=hashlib.sha256(canonical(resolved)).hexdigest(),
+        # Not canonical JSON: the order of states is a part of what a chart means.
+        digest=hashlib.sha256(orjson.dumps(resolved)).hexdigest(),
     )
     check_rules(chart)
     return chart

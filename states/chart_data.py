@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import yaml
+
 from toolchart.states.places import Place, nearest_line
 
 
@@ -21,11 +23,17 @@ class Chart:
     lines: Mapping[Place, int] = field(default_factory=dict, compare=False, repr=False)
     """One-based line of every key and entry that stands in the source itself."""
     digest: str = ""
-    """SHA-256 of the document's canonical JSON."""
+    """SHA-256 of the document in its own order."""
 
     def line(self, place: Place) -> int | None:
         """The line of a place, or of the nearest thing around it."""
         return nearest_line(self.lines, place)
+
+    def text(self) -> str:
+        """The resolved chart as plain native YAML, which the library and we read back to an equal one."""
+        return yaml.safe_dump(
+            self.document, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100
+        )
 
 
 def walk_states(chart: Chart) -> Iterator[tuple[str, dict[str, Any], Place]]:

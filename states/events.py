@@ -82,8 +82,9 @@ class Configured(Event):
     format: int
     """Version of the log's form."""
     conversation: str
-    chart: dict[str, Any]
-    """The resolved chart, as plain native YAML data."""
+    chart: str
+    """The resolved chart as plain native YAML text. Text, because a record's keys are sorted and the
+    order of states in a chart has a meaning."""
     spec: dict[str, Any]
     """The agent spec, secrets as references."""
     tools: tuple[ToolDefinition, ...] = ()

@@ -21,6 +21,7 @@ COMMANDS: dict[str, str] = {
     "runs": "List the conversations of a log.",
     "verify": "Check that a log is what was written.",
     "replay": "Derive a conversation again from its log, offline.",
+    "draw": "Draw a chart, or the path of a conversation through it.",
     "resume": "Go on with a turn that was left open.",
     "approve": "Decide a call that waits for a person.",
     "import": "Bring conversations from message lists into a log.",

@@ -55,7 +55,8 @@ def details(event: dict[str, Any]) -> list[str]:
     """What an event says, in short lines."""
     match event["type"]:
         case "configured":
-            return [f"conversation {event['conversation']}, chart {event['chart'].get('name')}"]
+            chart = event["chart"].splitlines()[0].removeprefix("name: ")
+            return [f"conversation {event['conversation']}, chart {chart}"]
         case "turn_started":
             return [f"user: {short(event['message'], 110)}"]
         case "replied":

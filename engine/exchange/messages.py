@@ -154,7 +154,7 @@ def _configured(conversation: str, names: tuple[str, ...], system: str | None) -
     return Configured(
         format=FORMAT,
         conversation=conversation,
-        chart=load_chart("tool_loop").document,
+        chart=load_chart("tool_loop").text(),
         spec={
             "name": SERVICE,
             "llms": {SERVICE: {"provider": "scripted", "model": SERVICE}},

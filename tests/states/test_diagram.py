@@ -1,0 +1,148 @@
+"""Diagrams: every format of every chart, read back where something can read it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import statemachine.io
+from agents import calls, engine
+from hypothesis import HealthCheck, given, settings
+from random_charts import charts
+
+from toolchart.engine.paths import overlay_of
+from toolchart.engine.replay import replay
+from toolchart.specs.charts import load_chart, shipped
+from toolchart.states.chart import make_chart, parse_chart, walk_states
+from toolchart.states.diagram import FORMATS, TEXT_FORMATS, diagram_of, draw
+from toolchart.states.diagram.model import Node, Overlay
+from toolchart.states.errors import SpecError
+
+DOC = Path(__file__).resolve().parents[2] / "docs" / "charts.md"
+
+
+def ids(nodes: tuple[Node, ...]) -> Iterator[str]:
+    """Every state of a diagram."""
+    for node in nodes:
+        yield node.id
+        yield from ids(node.children)
+
+
+@pytest.mark.parametrize("form", TEXT_FORMATS)
+@pytest.mark.parametrize("name", shipped())
+def test_every_state_and_event_is_drawn(name: str, form: str) -> None:
+    """The card: each text format names every state, event, guard and effect of every shipped chart."""
+    chart = load_chart(name)
+    text = draw(chart, form)
+    assert isinstance(text, str)
+    plain = text.replace("&gt;", ">").replace("&lt;", "<").replace("''", "'").replace("\n", " ")
+    for state, body, _ in walk_states(chart):
+        assert state in text
+        for row in body.get("transitions", ()):
+            assert row["event"] in text
+            guard = " ".join(str(row.get("cond") or "").split())
+            assert all(word in plain for word in guard.split())
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(document=charts())
+def test_any_chart_can_be_drawn(document: dict[str, Any]) -> None:
+    """Nested, parallel, historic, eventless: every text format draws it, and YAML reads back equal."""
+    chart = make_chart(document)
+    for form in TEXT_FORMATS:
+        assert draw(chart, form)
+    assert parse_chart(chart.text()).digest == chart.digest
+    assert set(ids(diagram_of(chart).nodes)) >= {state for state, _, _ in walk_states(chart)}
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_the_library_reads_our_scxml(name: str) -> None:
+    """SCXML, which the library only reads, comes back with the same states, events and targets."""
+    chart = load_chart(name)
+    text = draw(chart, "scxml")
+    assert isinstance(text, str)
+    read = statemachine.io.load(text, format="scxml", name=f"Scxml_{name}")
+    plain = statemachine.io.load(chart.text(), format="yaml", name=f"Yaml_{name}")
+    assert shape(read) == shape(plain)
+
+
+def shape(machine: Any) -> list[Any]:
+    """States with their kinds, and transitions with events and targets, in order."""
+    return [
+        (
+            state.id, state.initial, state.final, state.parallel,
+            [(str(t.event), [s.id for s in t.targets if s]) for t in state.transitions if not t.initial],
+        )
+        for state in machine.states_map.values()
+    ]  # fmt: skip
+
+
+def conversation() -> tuple[Any, Overlay]:
+    """A chart and the path of a conversation through it."""
+    run = engine([calls(("echo", {"text": "a"})), calls(("echo", {"text": "b"})), "end"])
+    run.run("go", conversation="c")
+    steps = list(replay(run.store.read("c"), "c"))
+    return steps[-1].machine.chart, overlay_of(steps)
+
+
+def test_the_path_of_a_conversation() -> None:
+    """Visits, transitions taken, time and the current state are counted from the log alone."""
+    chart, overlay = conversation()
+    assert dict(overlay.states) == {
+        "prompting": 3, "awaiting_tools": 2, "executing": 2, "finished": 1,
+    }  # fmt: skip
+    assert overlay.current == ("finished",)
+    assert overlay.edges[("prompting", 0)] == 2
+    assert overlay.edges[("executing", 2)] == 2
+    assert set(overlay.seconds) <= set(overlay.states)
+    mermaid = draw(chart, "mermaid", overlay)
+    assert isinstance(mermaid, str)
+    assert "(2x)" in mermaid
+    assert "class finished current" in mermaid
+    assert "class error" not in mermaid
+    for form in ("text", "table", "dot"):
+        assert draw(chart, form, overlay) != draw(chart, form)
+
+
+@pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed here")
+def test_pictures() -> None:
+    """With Graphviz there are SVG and PNG."""
+    chart, overlay = conversation()
+    svg, png = draw(chart, "svg", overlay), draw(chart, "png")
+    assert isinstance(svg, bytes)
+    assert isinstance(png, bytes)
+    assert b"<svg" in svg
+    assert png.startswith(b"\x89PNG")
+
+
+def test_without_graphviz_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Graphviz a picture is one clear error, with a way to get it and a way around it."""
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(SpecError, match="mermaid"):
+        draw(load_chart("tool_loop"), "svg")
+    with pytest.raises(SpecError, match="did you mean 'mermaid'"):
+        draw(load_chart("tool_loop"), "mermiad")
+    assert json.dumps(FORMATS)
+
+
+def documented() -> str:
+    """docs/charts.md as it should be; `python tests/states/test_diagram.py` writes it."""
+    parts = ["# The shipped charts\n\nMade from the charts themselves; a test holds it to them.\n"]
+    for name in shipped():
+        chart = load_chart(name)
+        mermaid, table = draw(chart, "mermaid"), draw(chart, "table")
+        parts.append(f"## {name}\n\n```mermaid\n{mermaid}```\n\n{table}")
+    return "\n".join(parts)
+
+
+def test_the_documented_diagrams_are_the_charts() -> None:
+    """docs/charts.md shows the charts as they are."""
+    assert DOC.read_text("utf-8") == documented(), "run: python tests/states/test_diagram.py"
+
+
+if __name__ == "__main__":
+    DOC.write_text(documented(), "utf-8")
