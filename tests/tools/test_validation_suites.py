@@ -116,6 +116,14 @@ def test_parallel_calls_count_in_any_order(order: list[int], wrong: bool) -> Non
     assert (problem_of(right, calls) is None) is not wrong
 
 
+def test_a_call_that_fits_twice_is_given_to_the_one_that_needs_it() -> None:
+    """Issue 6: matching is not greedy: a call that fits two expectations goes where it must."""
+    right = case(expected("one", a=[1, 2]), expected("one", a=[1]))
+    assert problem_of(right, [made("one", a=1), made("one", a=2)]) is None
+    assert problem_of(right, [made("one", a=2), made("one", a=1)]) is None
+    assert problem_of(right, [made("one", a=2), made("one", a=2)]) is not None
+
+
 class Fake:
     """A model that answers as a function says; it speaks no wire."""
 

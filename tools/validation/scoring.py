@@ -40,13 +40,40 @@ def problem_of(case: Case, calls: Sequence[ToolCall]) -> str | None:
         made = ", ".join(call.name for call in calls) or "none"
         return f"{len(case.calls)} calls were expected, not {len(calls)} ({made})"
     tools = {tool.name: tool for tool in case.tools}
-    left = list(calls)
-    for expected in case.calls:
-        reasons = [_difference(expected, call, tools.get(call.name)) for call in left]
-        if None not in reasons:
-            return reasons[0] if len(reasons) == 1 else f"no call is {expected.name}: {reasons[0]}"
-        left.pop(reasons.index(None))
-    return None
+    table = [
+        [_difference(expected, call, tools.get(call.name)) for call in calls]
+        for expected in case.calls
+    ]
+    unmatched = _unmatched([[reason is None for reason in row] for row in table])
+    if unmatched is None:
+        return None
+    reason = table[unmatched][min(unmatched, len(calls) - 1)]
+    return (
+        reason
+        if len(calls) == 1
+        else f"no call is the {case.calls[unmatched].name} expected: {reason}"
+    )
+
+
+def _unmatched(fits: list[list[bool]]) -> int | None:
+    """The first row that finds no column of its own, or None where all do.
+
+    Taking the first call that fits would be wrong: it may be the only one that fits a later row. So a
+    row may take a column from another row that finds itself a new one.
+    """
+    holder: dict[int, int] = {}
+
+    def place(row: int, tried: set[int]) -> bool:
+        for column, fit in enumerate(fits[row]):
+            if not fit or column in tried:
+                continue
+            tried.add(column)
+            if column not in holder or place(holder[column], tried):
+                holder[column] = row
+                return True
+        return False
+
+    return next((row for row in range(len(fits)) if not place(row, set())), None)
 
 
 def _difference(expected: ExpectedCall, call: ToolCall, tool: ToolDefinition | None) -> str | None:
