@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from functools import cache
 from typing import Any
 
 from toolchart.states.errors import SpecError
-from toolchart.tools.fastcheck import Check, compile_check
+from toolchart.tools.fastcheck import MOST_PATTERN_TEXT, Check, compile_check
 
 MOST_PROBLEMS = 3
 """Problems of one call that are told at once."""
@@ -60,10 +61,28 @@ class ArgumentCheck:
 
     def _full(self) -> Any:
         if self._validator is None:
-            from jsonschema import Draft202012Validator
-
-            self._validator = Draft202012Validator(self.schema)
+            self._validator = _validator_class()(self.schema)
         return self._validator
+
+
+@cache
+def _validator_class() -> Any:
+    """The validator of 2020-12, with a bound for the texts that patterns are held against."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import ValidationError
+    from jsonschema.validators import extend
+
+    known = Draft202012Validator.VALIDATORS["pattern"]
+
+    def pattern(validator: Any, expected: Any, given: Any, schema: Any) -> Iterator[Any]:
+        if isinstance(given, str) and len(given) > MOST_PATTERN_TEXT:
+            yield ValidationError(
+                f"longer than {MOST_PATTERN_TEXT} characters, too long for a pattern"
+            )
+        else:
+            yield from known(validator, expected, given, schema) or ()
+
+    return extend(Draft202012Validator, {"pattern": pattern})  # type: ignore[no-untyped-call]
 
 
 def check_schema(schema: Any, tool: str) -> None:

@@ -112,7 +112,8 @@ class ToolExecutor:
         """Known, allowed, parsed and valid, with at most one repair."""
         tool = self.registry.get(call.name)
         if tool is None:
-            reason = f"Tool {call.name!r} not found; {self.registry.nearest(call.name)}"
+            name = _short(call.name)
+            reason = f"Tool {name!r} not found; {self.registry.nearest(name)}"
             return Judged(None, {}, (), "failed", reason)
         if call.name not in allowed and not _allows(tool, allowed):
             listed = ", ".join(allowed) or "none"
@@ -153,7 +154,7 @@ class ToolExecutor:
 
     def refuse(self, call: ToolCall, outcome: str, reason: str) -> ToolFinished:
         """The result of a call that is not run."""
-        return ended(call, call.name, cast(Outcome, outcome), reason, 0.0)
+        return ended(call, _short(call.name), cast(Outcome, outcome), reason, 0.0)
 
     async def run(
         self, call: ToolCall, allowed: Sequence[str], context: CallContext = ALONE
@@ -253,6 +254,11 @@ def _shown(event: ToolFinished, size: int, notices: tuple[str, ...]) -> ToolFini
     if not notices and isinstance(value, str) and len(value) <= size:
         return event
     return trimmed(event, size, notices)
+
+
+def _short(name: str) -> str:
+    """A name as a result tells it; a model may make up one of any length."""
+    return name if len(name) <= 100 else name[:97] + "..."
 
 
 def _check(tool: Tool) -> ArgumentCheck:

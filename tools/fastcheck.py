@@ -21,6 +21,11 @@ _ANNOTATIONS = frozenset({
 schema that has some is left to `jsonschema`."""
 
 
+MOST_PATTERN_TEXT = 5000
+"""Characters of a text that is held against a `pattern`: what a model writes is not trusted, and the
+time that Python's engine takes may grow with the square of the length."""
+
+
 class _NotCompiled(Exception):
     """The schema uses something that is not compiled here."""
 
@@ -214,5 +219,8 @@ def _bound(key: str, limit: Any) -> Check:
             return lambda given: not isinstance(given, list) or len(given) <= limit
         case "pattern":
             found = re.compile(limit).search
-            return lambda given: not isinstance(given, str) or found(given) is not None
+            return lambda given: (
+                not isinstance(given, str)
+                or (len(given) <= MOST_PATTERN_TEXT and found(given) is not None)
+            )
     raise _NotCompiled

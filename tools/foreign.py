@@ -25,12 +25,15 @@ def is_calm(pattern: str) -> bool:
         return False
     if len(pattern) > 500 or re.search(r"\\[1-9]|\(\?P=|\(\?<?[=!]", pattern):
         return False
-    return not _repeats_a_group(pattern) and _unbounded(pattern) <= 3
+    # One open repetition costs a text's length, a second one its square; a search that may begin
+    # anywhere costs the length once more.
+    return not _repeats_a_group(pattern) and _unbounded(pattern) <= (2 if pattern[:1] == "^" else 1)
 
 
 def _bare(pattern: str) -> str:
     """The pattern with escapes and character classes as plain letters."""
-    return re.sub(r"\[\^?\]?(?:\\.|[^\]\\])*\]", "a", re.sub(r"\\.", "a", pattern))
+    plain = re.sub(r"\\.", "a", pattern).replace("(?:", "(")
+    return re.sub(r"\[\^?\]?[^\]]*\]", "a", plain)
 
 
 def _repeats_a_group(pattern: str) -> bool:
@@ -40,7 +43,7 @@ def _repeats_a_group(pattern: str) -> bool:
     for place, mark in enumerate(bare):
         if mark == "(":
             open_.append(False)
-        elif mark in "*+{|" and open_:
+        elif mark in "*+{|?" and open_:
             open_[-1] = True
         elif mark == ")" and open_:
             busy = open_.pop()

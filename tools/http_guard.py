@@ -79,8 +79,24 @@ def is_public(address: str) -> bool:
     inner = _inside(found)
     if inner is not None:
         return is_public(str(inner))
-    return found.is_global and not (found.is_multicast or found.is_reserved)
+    if found.is_multicast or found.is_reserved or any(found in block for block in _ALSO_PRIVATE):
+        return False
+    return found.is_global
 
+
+_ALSO_PRIVATE = tuple(
+    ipaddress.ip_network(block)
+    for block in (
+        "192.0.0.0/24",
+        "64:ff9b:1::/48",
+        "2001::/23",
+        "3fff::/20",
+        "5f00::/16",
+        "fec0::/10",
+    )
+)
+"""Special blocks that older versions of `ipaddress` call global. Source: the IANA special-purpose
+address registries."""
 
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _COMPATIBLE = ipaddress.ip_network("::/96")

@@ -96,6 +96,14 @@ def test_keywords_beyond_the_compiler_still_hold() -> None:
     assert "'ids'" in str(check.problem({"ids": [1, 1]}))
 
 
+def test_a_pattern_is_not_held_against_a_text_without_end() -> None:
+    """Issue 6: a text too long for its pattern is a problem in words, found without matching it."""
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
+    check = ArgumentCheck(schema, "t")
+    assert check.problem({"a": "a" * 20}) is None
+    assert "too long for a pattern" in str(check.problem({"a": "a" * 5001 + "!"}))
+
+
 def test_endless_nesting_is_refused_not_a_crash() -> None:
     """S1.17: arguments nested beyond reason end as a problem in words."""
     schema = {"type": "object", "properties": {"a": {"$ref": "#"}}}

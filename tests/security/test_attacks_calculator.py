@@ -1,0 +1,111 @@
+"""Attacks on the calculator: each is refused in words, within a second and bounded memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import sympy
+from bounded import bounded
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolchart.tools.builtin.algebra import transformed, worked_out
+from toolchart.tools.builtin.calculator import calculate
+from toolchart.tools.definition import ToolFailure
+
+CODE = (
+    "__import__('os').system('id')", "(1).__class__", "().__class__.__bases__[0]", "open('/etc/passwd')",
+    "exec('1')", "eval('1')", "lambda: 1", "(lambda: 1)()", "[x for x in (1,)]", "{1: 2}", "{*()}",
+    "x := 5", "f'{1}'", "'a' * 9", "b'a'", "1 if 1 else 2", "1 < 2", "not 1", "1 and 2", "~1", "1 << 9",
+    "1 & 2", "1 @ 2", "a[0]", "print", "sqrt.__globals__", "sqrt(*[4])", "sqrt(**{})", "sqrt(x=4)",
+    "await 1", "yield", "1; 2", "1\nimport os", "globals()", "__builtins__", "sympy.sqrt(4)", "I", "oo",
+    "True", "None", "...", "1j", "E.args", "max([1])", "\uff11", "sqrt\u200b(4)", "#", "\\", "1 #\x00",
+)  # fmt: skip
+
+SIZE = (
+    "9**9**9**9", "10**10**10", "2**(2**(2**20))", "(2**19999)**19999", "factorial(10**9)",
+    "factorial(factorial(20))", "factorial(2000)**9", "binomial(10**9, 5*10**8)",
+    "binomial(binomial(40, 20), 9)", "exp(exp(exp(9)))", "exp(10**9)", "2**1e9", "1e308**1e308", "1e999",
+    "9" * 499, "9" * 5000, "(" * 400 + "1" + ")" * 400, "-" * 490 + "1", "1" + "+1" * 249,
+    "2**0.5**-9999", "sqrt(2)**99999", "(1+sqrt(2))**9999", "(1/3)**99999", "0.1**99999",
+    "sin(10**100)", "tan(10**15 + 1)", "floor(exp(9999))", "round(pi, 10**9)", "gcd(2**19000, 3**9000)",
+    "*".join(["factorial(1900)"] * 20), "**".join(["2"] * 60), "cosh(9999)**99", "log(10**9999, 10)",
+    "sqrt(" * 60 + "2" + ")" * 60, "sqrt(sqrt(2)+sqrt(3)+sqrt(5)+sqrt(7)+sqrt(11))**40",
+    "(sqrt(2)+sqrt(3)+sqrt(5)+sqrt(7)+sqrt(11)+sqrt(13)+pi+e)**30", "cbrt(2)**9999 % 7",
+    "sin(1)**200+cos(1)**200", "7 % sqrt(2)", "(10**6000+1) // 3", "max(" + "9," * 200 + "1)",
+    "floor(pi*10**14) // e", "1/(sqrt(2)-sqrt(2))", "log(sqrt(4)-2)", "0**(0-1)", "tan(pi/2)",
+)  # fmt: skip
+
+
+def told(expression: str) -> tuple[str, Any]:
+    """What the calculator says, or how it refuses."""
+    try:
+        return "value", calculate({"expression": expression})
+    except ToolFailure as refusal:
+        return "refused", str(refusal)
+
+
+@pytest.mark.parametrize("expression", CODE)
+def test_code_is_refused(expression: str) -> None:
+    """S2.9: whatever is not arithmetic is refused by its syntax, and says what is allowed."""
+    kind, words = bounded(told, expression)
+    assert kind == "refused"
+    assert words
+
+
+@pytest.mark.parametrize("expression", SIZE)
+def test_size_is_bounded_before_it_is_computed(expression: str) -> None:
+    """S2.9: an expression that would be too large ends in time, as a value or in words."""
+    assert sympy.Integer(1)  # loaded here, so that the limits count the calculation alone
+    kind, value = bounded(told, expression)
+    assert len(str(value)) < 10_000
+    assert kind in ("value", "refused")
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    text=st.text(max_size=60)
+    | st.lists(
+        st.sampled_from(["9", "2", "**", "*", "/", "(", ")", "+", "-", "sqrt(", "factorial(", "pi", "%",
+                         "//", "1e9", ",", "exp(", "log("]),
+        max_size=14,
+    ).map("".join)
+)  # fmt: skip
+def test_no_text_whatever_does_more_than_compute(text: str) -> None:
+    """S2.9: any text is a value or a refusal, never another exception, never without end."""
+    kind, _ = bounded(told, text)
+    assert kind in ("value", "refused")
+
+
+@pytest.mark.parametrize(
+    ("operation", "expression"),
+    [(operation, text) for text in CODE[:12] for operation in ("solve", "simplify")],
+)
+async def test_algebra_has_the_same_allow_list(operation: str, expression: str) -> None:
+    """Issue 6: solve, simplify, derivative and integral refuse what the calculator refuses."""
+    with pytest.raises(ToolFailure):
+        await transformed({"expression": expression, "operation": operation})
+
+
+@pytest.mark.parametrize(
+    "expression", ["x**(10**9)", "(x+1)**21", "a+b+c+d", "x**2**9**9", "2**x**9**9**9", "1/0*x"]
+)
+def test_algebra_bounds_what_it_can_beforehand(expression: str) -> None:
+    """Issue 6: powers and symbols are bounded before SymPy sees them."""
+    with pytest.raises(ToolFailure):
+        bounded(worked_out, "simplify", expression, "x")
+
+
+def test_algebra_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 6: a problem without an end is killed with its process, and said so."""
+    import asyncio
+
+    from toolchart.tools.builtin import algebra
+
+    monkeypatch.setattr(algebra, "TIMEOUT_S", 0.3)
+    algebra._isolated.cache_clear()
+    hard = "+".join(f"sin(x**{n})*exp(x**{n})" for n in range(2, 19))
+    with pytest.raises(ToolFailure, match="limits of time"):
+        asyncio.run(transformed({"expression": hard, "operation": "integral"}))
+    algebra._isolated.cache_clear()
