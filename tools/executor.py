@@ -7,6 +7,7 @@ run, however it was judged at the review. No exception escapes but a cancellatio
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -28,6 +29,8 @@ from toolchart.tools.registry import Registry
 from toolchart.tools.repair import repaired_arguments, repaired_text
 from toolchart.tools.results import TooLarge, as_json, ended, trimmed
 from toolchart.tools.running import TimedOut, perform
+
+log = logging.getLogger("toolchart.tools")
 
 
 class Judged(NamedTuple):
@@ -173,6 +176,8 @@ class ToolExecutor:
         else:
             context = replace(context, allowance=size, call_id=call.id, tool=tool.name)
             event = await self._guarded(tool, call, arguments, context, notes)
+        if log.isEnabledFor(logging.DEBUG):
+            _tell(tool, arguments, event)
         said = repetition.nudge(tool, context) if context.repeat > 1 else None
         return _shown(event, size, (said,) if said else ())
 
@@ -254,6 +259,13 @@ def _shown(event: ToolFinished, size: int, notices: tuple[str, ...]) -> ToolFini
     if not notices and isinstance(value, str) and len(value) <= size:
         return event
     return trimmed(event, size, notices)
+
+
+def _tell(tool: Tool, arguments: Mapping[str, Any], event: ToolFinished) -> None:
+    """A line for whoever watches: names and times, never the values of arguments or results."""
+    spent = event.result["execution_time_ms"]
+    named = ", ".join(arguments)
+    log.debug("tool %s(%s) %s in %s ms", tool.name, named, event.outcome, spent)
 
 
 def _short(name: str) -> str:

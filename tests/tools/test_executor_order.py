@@ -361,3 +361,12 @@ def test_cancellation_reaches_a_running_tool() -> None:
 
     asyncio.run(scenario())
     assert ended == ["cancelled"]
+
+
+def test_the_log_for_people_holds_no_values(caplog: pytest.LogCaptureFixture) -> None:
+    """S2.12: verbose logging names tool, parameters, outcome and time; values stay out of it."""
+    with caplog.at_level("DEBUG", logger="toolchart.tools"):
+        ran(executor(made("echo", echo, TEXT)), call("echo", {"text": "hush-hush"}))
+    (line,) = caplog.messages
+    assert line.startswith("tool echo(text) succeeded in ")
+    assert "hush" not in line

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -197,3 +200,19 @@ def test_files_and_documents_need_their_folder(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     made = manager({"name": "read_file", "root": "docs"}, beside=tmp_path)
     assert made.warnings == ()
+
+
+def test_loading_tools_stays_light() -> None:
+    """DESIGN 12: making the builtin tools loads neither SymPy nor an HTTP library nor MCP."""
+    code = (
+        "import sys; from toolchart.specs.models import ToolsConfig;"
+        "from toolchart.tools.manager import ToolManager;"
+        "ToolManager.from_config(ToolsConfig.model_validate({'registry': [{'name': 'calculator'}]}));"
+        "heavy = {'sympy', 'httpx', 'httpx2', 'mcp', 'jsonpath_ng', 'pypdf', 'jsonschema', 'sqlite3'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/",
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+    )  # fmt: skip
+    assert run.stdout.strip() == "[]"
