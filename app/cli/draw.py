@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from toolchart.app.cli.charts import chart_meant, known_charts
 from toolchart.app.cli.common import find, log_option, opened
 from toolchart.states.chart import Chart
 from toolchart.states.diagram import FORMATS, Overlay, draw
@@ -48,33 +49,16 @@ def command(what: str, form: str, output: str | None, log: str | None) -> int:
 
 def _found(what: str, log: str | None) -> tuple[Chart, Overlay | None]:
     """The chart that is meant, and what a conversation made of it."""
-    from toolchart.specs.charts import load_chart, shipped
-    from toolchart.specs.loader import load_spec, shipped_agents
-
-    if what in shipped():
-        return load_chart(what), None
-    if what in shipped_agents():
-        return load_chart(load_spec(what).chart), None
-    if Path(what).is_file():
-        return _of_file(Path(what)), None
+    chart = chart_meant(what)
+    if chart is not None:
+        return chart, None
     try:
         return _of_conversation(what, log)
     except SpecError as error:
-        names = ", ".join((*shipped(), *shipped_agents()))
         raise SpecError(
             f"{what!r} is no chart, no agent, no file and no conversation",
-            hint=f"{error.hint or ''}; charts and agents: {names}".strip("; "),
+            hint=f"{error.hint or ''}; charts and agents: {known_charts()}".strip("; "),
         ) from None
-
-
-def _of_file(path: Path) -> Chart:
-    from toolchart.specs.charts import load_chart
-    from toolchart.specs.document import read_document
-    from toolchart.specs.loader import load_spec
-
-    if "llms" in read_document(path).data:
-        return load_chart(load_spec(path).chart, beside=path.parent)
-    return load_chart(str(path))
 
 
 def _of_conversation(what: str, log: str | None) -> tuple[Chart, Overlay]:
