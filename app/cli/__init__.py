@@ -1,19 +1,26 @@
 """The command line, one command a file; a command's module loads when it is used.
 
-A new command is one file with a `command` and one line in `COMMANDS`.
+To add a command: write `app/cli/<name>.py` with a click command called `command`, and add one line to
+`COMMANDS`. Its docstring is its help: one sentence, then an `Example:` behind a `\\b` line. It returns
+an exit code of `outcomes` (None is 0) and raises errors of `toolchart.states.errors`, which `main` puts
+into words. Data goes to stdout (`click.echo`), talk to stderr (`text.talk`).
 """
 
 from __future__ import annotations
 
 import importlib
 import keyword
-import os
 import sys
+from difflib import get_close_matches
 from typing import Any
 
 import click
 
 from toolchart import __version__
+from toolchart.app.cli.options import log_option
+from toolchart.app.cli.outcomes import EXIT_CODES, ended, exit_code, speak_utf8
+
+__all__ = ["COMMANDS", "cli", "exit_code", "main"]
 
 COMMANDS: dict[str, str] = {
     "run": "Run one turn of an agent.",
@@ -22,6 +29,7 @@ COMMANDS: dict[str, str] = {
     "verify": "Check that a log is what was written.",
     "replay": "Derive a conversation again from its log, offline.",
     "draw": "Draw a chart, or the path of a conversation through it.",
+    "coverage": "Say what conversations have visited of a chart.",
     "resume": "Go on with a turn that was left open.",
     "approve": "Decide a call that waits for a person.",
     "import": "Bring conversations from message lists into a log.",
@@ -31,13 +39,17 @@ COMMANDS: dict[str, str] = {
 }
 """Every command with its one sentence; the module of the same name has it as `command`."""
 
-EXIT_CODES = """\
-Exit codes: 0 done; 1 the answer is no (diverged, failed check, the turn ended in error); 2 wrong usage
-or spec; 3 cancelled; 4 a limit ended the turn; 5 the log is damaged."""
-
 
 class _Commands(click.Group):
     """Finds commands by name without loading the others."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        for word in args:
+            if any("\ud800" <= character <= "\udfff" for character in word):
+                raise click.UsageError(f"{word!a} is not UTF-8 text.", ctx)
+        if args[:1] == ["help"]:
+            args = [*args[1:], "--help"]
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -51,8 +63,6 @@ class _Commands(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        from difflib import get_close_matches
-
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             close = get_close_matches(args[0], COMMANDS, n=1)
             hint = f"Did you mean {close[0]!r}?" if close else "Commands: " + ", ".join(COMMANDS)
@@ -69,8 +79,9 @@ class _Commands(click.Group):
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@log_option
 @click.version_option(__version__, prog_name="toolchart")
-def cli() -> None:
+def cli(log: str | None) -> None:
     """Run LLM tool loops as declared state machines, and answer for them.
 
     \b
@@ -81,48 +92,5 @@ def cli() -> None:
 
 def main() -> None:
     """The console script: every outcome becomes an exit code, a user's mistake never a traceback."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(encoding="utf-8", errors="replace")
-    sys.exit(_run())
-
-
-def _run() -> int:
-    from toolchart.states.errors import ToolchartError
-
-    try:
-        return int(cli.main(standalone_mode=False, prog_name="toolchart") or 0)
-    except click.exceptions.Exit as end:
-        return end.exit_code
-    except click.Abort:
-        return _say("cancelled", 3)
-    except click.ClickException as error:
-        error.show()
-        return 2
-    except KeyboardInterrupt:
-        return _say("cancelled", 3)
-    except BrokenPipeError:
-        # The reader has gone; give the interpreter nothing to flush into the broken pipe.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except ToolchartError as error:
-        return _say(str(error), exit_code(error))
-    except Exception as error:
-        if os.environ.get("TOOLCHART_DEBUG"):
-            raise
-        name = type(error).__name__
-        return _say(f"internal error: {name}: {error}\n  TOOLCHART_DEBUG=1 shows where", 70)
-
-
-def exit_code(error: Exception) -> int:
-    """The exit code of an error of ours."""
-    from toolchart.states.errors import LogDamaged, ReplayMismatch
-
-    if isinstance(error, LogDamaged):
-        return 5
-    return 1 if isinstance(error, ReplayMismatch) else 2
-
-
-def _say(text: str, code: int) -> int:
-    click.echo(f"toolchart: {text}", err=True)
-    return code
+    speak_utf8()
+    sys.exit(ended(lambda: cli.main(standalone_mode=False, prog_name="toolchart")))

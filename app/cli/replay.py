@@ -5,8 +5,15 @@ from __future__ import annotations
 import click
 
 from toolchart.app.cli.common import find, json_option, log_option, opened, print_json
+from toolchart.app.cli.outcomes import DONE, NO
+from toolchart.app.cli.text import short, talk
 from toolchart.engine.replay import replay
 from toolchart.states.errors import ReplayMismatch
+from toolchart.states.jsonvalue import canonical_text
+from toolchart.states.ports import Store
+
+_MOST = 300
+"""Characters of a value that a person is shown; `--json` has it whole."""
 
 
 @click.command(short_help="Derive a conversation again from its log, offline.")
@@ -21,28 +28,45 @@ def command(conversation: str, as_json: bool, log: str | None) -> int:
 
     \b
     Example:  toolchart replay 5f0c
+              toolchart replay 5f0c --json | jq .pointer
     """
     with opened(log) as store:
         name = find(store, conversation)
-        steps = requests = 0
         try:
-            for replayed in replay(store.read(name), name):
-                steps += 1
-                requests += sum("request" in effect for effect in replayed.record.effects)
+            steps, requests = _figures(store, name)
         except ReplayMismatch as mismatch:
-            if as_json:
-                print_json(_mismatch(name, mismatch))
-                return 1
-            raise
+            _tell_difference(name, mismatch, as_json)
+            return NO
     if as_json:
         print_json({"conversation": name, "ok": True, "steps": steps, "requests": requests})
     else:
         click.echo(f"{name}: {steps} steps and {requests} requests derived again, all equal")
-    return 0
+    return DONE
 
 
-def _mismatch(conversation: str, found: ReplayMismatch) -> dict[str, object]:
-    return {
-        "conversation": conversation, "ok": False, "seq": found.seq, "pointer": found.pointer,
-        "expected": found.expected, "got": found.got, "blame": found.blame,
-    }  # fmt: skip
+def _figures(store: Store, conversation: str) -> tuple[int, int]:
+    """Steps and requests that were derived again."""
+    steps = requests = 0
+    for replayed in replay(store.read(conversation), conversation):
+        steps += 1
+        requests += sum("request" in effect for effect in replayed.record.effects)
+    return steps, requests
+
+
+def _tell_difference(conversation: str, found: ReplayMismatch, as_json: bool) -> None:
+    if as_json:
+        print_json({
+            "conversation": conversation, "ok": False, "seq": found.seq, "pointer": found.pointer,
+            "expected": found.expected, "got": found.got, "blame": found.blame,
+        })  # fmt: skip
+        return
+    talk(
+        f"toolchart: conversation {conversation}: record {found.seq} differs at {found.pointer}\n"
+        f"  expected (the log):  {_shown(found.expected)}\n"
+        f"  got (this replay):   {_shown(found.got)}\n"
+        f"  cause: {found.blame}"
+    )
+
+
+def _shown(value: object) -> str:
+    return short(canonical_text(value), _MOST)

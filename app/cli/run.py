@@ -3,20 +3,45 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from toolchart.app.cli.common import log_option
-from toolchart.app.cli.turn import display, tell
+from toolchart.app.cli.text import on_terminal
+from toolchart.app.cli.turn import cancelled, tell, watch
+from toolchart.app.cli.variables import parse_variables
 from toolchart.states.errors import SpecError
 
+if TYPE_CHECKING:
+    from toolchart.states.messages import Message
+    from toolchart.states.ports import Store
 
-@click.command(short_help="Run one turn of an agent.")
+
+class _Run(click.Command):
+    """Knows how a message is mistyped."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.possibilities:
+                raise
+            told, advice = error.format_message(), "A message that begins with - goes after --."
+        except click.UsageError as error:
+            told, advice = f"{error.message}.", "Put the message in quotes."
+            if "unexpected extra argument" not in told:
+                raise
+        raise click.UsageError(f"{told} {advice}", ctx)
+
+
+@click.command(cls=_Run, short_help="Run one turn of an agent.")
 @click.argument("spec")
 @click.argument("message", required=False)
-@click.option("--conversation", metavar="ID", help="Continue this conversation, with its history.")
+@click.option(
+    "--conversation", metavar="ID",
+    help="Continue this conversation, with its history; one of that name begins where there is none.",
+)  # fmt: skip
 @click.option("--handler", metavar="NAME", help="The handler; without it `match` decides.")
 @click.option(
     "--var", "variables", multiple=True, metavar="K=V",
@@ -24,12 +49,16 @@ from toolchart.states.errors import SpecError
 )  # fmt: skip
 @click.option(
     "--history", type=click.Path(), metavar="FILE",
-    help="Earlier messages: a JSON list in OpenAI's form.",
+    help="Earlier messages of a new conversation: a JSON list, or lines, in OpenAI's form.",
 )  # fmt: skip
 @click.option("--llm", metavar="NAME", help="Another entry of `llms`.")
-@click.option("--model", metavar="NAME", help="Another model.")
+@click.option("--model", metavar="NAME", help="Another model of that entry's provider.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result object.")
 @click.option("--quiet", "-q", is_flag=True, help="Print the answer and nothing else.")
+@click.option(
+    "--verbose", "-v", is_flag=True,
+    help="Show every step on stderr, whole, even where that is no terminal.",
+)  # fmt: skip
 @log_option
 def command(
     spec: str,
@@ -42,6 +71,7 @@ def command(
     model: str | None,
     as_json: bool,
     quiet: bool,
+    verbose: bool,
     log: str | None,
 ) -> int:
     """Run one turn of the agent SPEC (a shipped name or a file) with MESSAGE.
@@ -52,65 +82,65 @@ def command(
     \b
     Example:  toolchart run quickstart "What is 17 * (23 + 4)?"
               toolchart run agent.yaml --var intent=support --conversation c1 "And then?"
+              toolchart run quickstart --json 2**10 | jq .tool_calls
     """
     from toolchart.engine.engine import Engine, new_conversation
-    from toolchart.specs.history import load_history
 
+    if quiet and verbose:
+        raise click.UsageError("--quiet and --verbose exclude each other.")
     text = _message(message)
     given = parse_variables(variables)
-    earlier = load_history(history) if history else ()
-    name = conversation or new_conversation()
-    with Engine(spec, log=log, observer=display(quiet or as_json)) as engine:
+    name = new_conversation() if conversation is None else _usable(conversation)
+    seen = watch(silent=quiet or as_json, verbose=verbose)
+    with Engine(spec, log=log, observer=seen) as engine:
         try:
             result = engine.run(
-                text, conversation=name, handler=handler, variables=given, history=earlier,
-                llm=llm, model=model,
+                text, conversation=name, handler=handler, variables=given, llm=llm, model=model,
+                history=_earlier(history, engine.store, name),
             )  # fmt: skip
         except KeyboardInterrupt:
-            click.echo(
-                f"toolchart: cancelled; the log has what happened: toolchart show {name}", err=True
-            )
-            return 3
-    return tell(result, as_json, quiet)
+            return cancelled(engine.store, name, ["run", spec, "--conversation", name])
+    return tell(result, seen, as_json=as_json, quiet=quiet)
 
 
 def _message(message: str | None) -> str:
+    """The user's message, from the command or from standard input."""
     if message is not None and message != "-":
+        if not message.strip():
+            raise click.UsageError("The message is empty.")
         return message
-    if message is None and sys.stdin.isatty():
+    if message is None and on_terminal(sys.stdin):
         raise click.UsageError('There is no message. Try: toolchart run SPEC "your question"')
-    text = sys.stdin.read().strip()
+    try:
+        text = "" if sys.stdin is None else sys.stdin.buffer.read().decode("utf-8-sig").strip()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(
+            f"Standard input is not UTF-8 text ({error.reason} at byte {error.start})."
+        ) from None
     if not text:
         raise click.UsageError("Standard input is empty: there is no message.")
     return text
 
 
-def parse_variables(pairs: tuple[str, ...]) -> dict[str, Any]:
-    """`k=v` pairs as a mapping; dots nest, `@FILE` reads.
-
-    Raises:
-        SpecError: a pair without `=`, or a file that cannot be read.
-    """
-    found: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            raise SpecError(f"--var {pair!r} is not of the form name=value")
-        here = found
-        *parents, last = key.split(".")
-        for parent in parents:
-            inner = here.setdefault(parent, {})
-            if not isinstance(inner, dict):
-                raise SpecError(f"--var {pair!r}: {parent!r} has a value of its own already")
-            here = inner
-        here[last] = _value(value)
-    return found
+def _usable(conversation: str) -> str:
+    """An id that can be typed again."""
+    if not conversation.strip() or not conversation.isprintable():
+        raise SpecError(
+            f"{conversation!r} cannot be the id of a conversation",
+            hint="take letters, digits, - and _",
+        )
+    return conversation
 
 
-def _value(value: str) -> str:
-    if not value.startswith("@"):
-        return value
-    try:
-        return Path(value[1:]).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"the file of a --var cannot be read: {error}") from None
+def _earlier(history: str | None, store: Store, conversation: str) -> tuple[Message, ...]:
+    """The messages of `--history`, which only a new conversation can begin with."""
+    from toolchart.specs.history import load_history
+
+    if history is None:
+        return ()
+    if store.last(conversation) is not None:
+        raise SpecError(
+            f"conversation {conversation!r} has a history of its own",
+            hint="--history is for a new conversation: leave one of the two options out",
+        )
+    return load_history(history)

@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import click
+import yaml
 
 from toolchart.app.cli.common import find, json_option, log_option, opened, short
+from toolchart.app.cli.text import printable, room, styled
 from toolchart.engine.record import Record
 from toolchart.engine.replay import read_chain
 from toolchart.states.jsonvalue import canonical_text
+
+_INDENT = " " * 7
 
 
 @click.command(short_help="Show a conversation, step by step.")
@@ -28,54 +32,81 @@ def command(conversation: str, as_json: bool, log: str | None) -> int:
     with opened(log) as store:
         name = find(store, conversation)
         for record in read_chain(store.read(name), name):
-            if as_json:
-                click.echo(record.line.decode())
-            else:
-                click.echo(line(record))
+            click.echo(record.line.decode() if as_json else line(record))
     return 0
 
 
 def line(record: Record) -> str:
     """One record for people: number, time, event, move, reason, then what the event said."""
-    move = (
-        record.target
-        if record.source == record.target
-        else f"{record.source or '·'} → {record.target}"
-    )
-    head = f"{record.seq:>4} {record.at[11:23]} {record.event['type']:<14} {move}"
+    source, target = printable(record.source) or "·", printable(record.target)
+    move = target if source == target else f"{source} → {target}"
+    event = printable(record.event["type"])
+    text = f"{record.seq:>4} {styled(record.at[11:23], dim=True)} {event:<14}"
+    text += f" {styled(move, bold=True)}" if target else ""
     asks = ", ".join(effect["type"] for effect in record.effects)
-    text = f"{head}  ⇒ {asks}" if asks else head
+    text += f"  ⇒ {asks}" if asks else ""
     reasons = [expression for expression, truth in record.guards.items() if truth]
     if reasons:
-        text += f"   because {' and '.join(reasons)}"
-    return "\n".join([text, *(f"       {detail}" for detail in details(record.event))])
+        text += styled(f"   because {printable(' and '.join(reasons))}", dim=True)
+    return "\n".join([text, *(_INDENT + detail for detail in details(record.event))])
 
 
 def details(event: dict[str, Any]) -> list[str]:
-    """What an event says, in short lines."""
+    """What an event says, each in one line that fits."""
+    return [short(text, room() - len(_INDENT)) for text in _said(event)]
+
+
+def _said(event: dict[str, Any]) -> list[str]:
     match event["type"]:
         case "configured":
-            chart = event["chart"].splitlines()[0].removeprefix("name: ")
-            return [f"conversation {event['conversation']}, chart {chart}"]
+            return [f"conversation {event['conversation']}, chart {_chart_name(event['chart'])}"]
         case "turn_started":
-            return [f"user: {short(event['message'], 110)}"]
+            return [f"user: {event['message']}", *_warnings(event)]
         case "replied":
             return _reply(event["reply"])
         case "reviewed":
-            return [f"{v['ruling']}: {v['reason']}" for v in event["verdicts"] if v.get("reason")]
+            return [_verdict(verdict) for verdict in event["verdicts"] if len(verdict) > 2]
+        case "decided":
+            by = f" by {event['by']}" if event.get("by") else ""
+            said = "approved" if event["approved"] else "denied"
+            reason = f": {event['reason']}" if event.get("reason") else ""
+            return [f"{event['call_id']} {said}{by}{reason}"]
         case "tool_finished":
             result = event["result"]
             value = result.get("result") if result.get("success") else result.get("error")
-            told = short(canonical_text(value), 90)
-            return [f"{result.get('tool_name')} {event['outcome']}: {told}"]
+            told = f"{result.get('tool_name')} {event['outcome']}: {canonical_text(value)}"
+            return [told, *_notes(event)]
         case "failed":
-            return [f"{event['kind']}: {short(event['message'], 110)}"]
+            return [f"{event['kind']}: {event['message']}"]
+        case "cancelled":
+            return [event["reason"]] if event.get("reason") else []
     return []
 
 
+def _chart_name(text: str) -> str:
+    """The name inside a recorded chart."""
+    document = yaml.safe_load(text)
+    return str(document.get("name", "(no name)")) if isinstance(document, dict) else "(no name)"
+
+
 def _reply(reply: dict[str, Any]) -> list[str]:
-    lines = [f"model: {short(reply['content'], 110)}"] if reply.get("content") else []
+    lines = [f"model: {reply['content']}"] if reply.get("content") else []
     for call in reply.get("tool_calls", ()):
         given = call.get("raw") or canonical_text(call.get("arguments"))
-        lines.append(f"calls {call['name']} {short(given, 90)}")
+        lines.append(f"calls {call['name']} {given}")
     return lines or [f"model: ({reply['finish_reason']})"]
+
+
+def _verdict(verdict: dict[str, Any]) -> str:
+    reason = f": {verdict['reason']}" if verdict.get("reason") else ""
+    return "; ".join(
+        [f"{verdict['call_id']} {verdict['ruling']}{reason}", *verdict.get("notes", ())]
+    )
+
+
+def _warnings(event: dict[str, Any]) -> list[str]:
+    return [f"warning: {warning}" for warning in event.get("warnings", ())]
+
+
+def _notes(event: dict[str, Any]) -> list[str]:
+    return [f"note: {note}" for note in event.get("notes", ())]

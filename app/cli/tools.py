@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from toolchart.app.cli.common import json_option, print_json, short
+from toolchart.app.cli.options import json_option
+from toolchart.app.cli.text import room, short, talk
 
 
 @click.group(short_help="List the tools of an agent.")
@@ -21,28 +22,35 @@ def command() -> None:
 )
 @json_option
 def list_tools(spec: str, provider: str | None, as_json: bool) -> int:
-    """List the tools of the agent SPEC.
+    """List the tools of the agent SPEC: name, kind, description.
 
     \b
     Example:  toolchart tools list quickstart
+              toolchart tools list quickstart --json | jq .parameters
               toolchart tools list quickstart --provider gemini
     """
-    from toolchart.specs.loader import load_spec
-    from toolchart.specs.models import ToolsConfig
+    from toolchart.app.cli.common import print_json
+    from toolchart.engine.engine import Engine
     from toolchart.states.codec import encode
-    from toolchart.tools.manager import ToolManager
-    from toolchart.tools.registry import provider_format
+    from toolchart.tools.formats import convert
 
-    loaded = load_spec(spec)
-    manager = ToolManager.from_config(loaded.tools or ToolsConfig())
-    for warning in (*loaded.warnings, *manager.warnings):
-        click.echo(f"warning: {warning}", err=True)
+    with Engine(spec, log="memory") as engine:
+        tools = list(engine.tools.registry)
+        for warning in (*engine.spec.warnings, *engine.tools.warnings):
+            talk(f"warning: {warning}")
     if provider:
-        print_json(provider_format(manager.definitions(), provider))
+        converted = convert([tool.definition for tool in tools], provider)
+        for rewrite in converted.rewrites:
+            talk(f"warning: {rewrite}")
+        print_json(converted.tools)
         return 0
-    for tool in manager.registry:
+    width = max((len(tool.name) for tool in tools), default=0)
+    for tool in tools:
         if as_json:
             print_json({**encode(tool.definition), "kind": tool.kind}, lines=True)
         else:
-            click.echo(f"{tool.name:<24} {tool.kind:<8} {short(tool.definition.description, 80)}")
+            head = f"{short(tool.name, width):<{width}}  {tool.kind:<8}  "
+            click.echo(head + short(tool.definition.description, max(20, room() - len(head))))
+    if not tools:
+        talk("this agent has no tools")
     return 0

@@ -7,51 +7,117 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolchart.app.cli.common import print_json
+from toolchart.app.cli.common import print_json, to_type
+from toolchart.app.cli.outcomes import CANCELLED, DONE, LIMIT, NO
+from toolchart.app.cli.remarks import hear
+from toolchart.app.cli.text import on_terminal, printable, short, talk
+from toolchart.states.events import AnyEvent, Failed, Replied
+from toolchart.states.jsonvalue import canonical_text
 
 if TYPE_CHECKING:
+    from toolchart.engine.driver import Observer
     from toolchart.engine.result import TurnResult
+    from toolchart.engine.step import Step
     from toolchart.states.events import Decided
     from toolchart.states.ports import Store
 
 
-def display(silent: bool) -> Any:
-    """What shows the machine moving, on a terminal; None elsewhere."""
-    if silent or not sys.stderr.isatty():
-        return None
+class Witness:
+    """An observer that keeps what a result does not tell, and lets a display see every step."""
+
+    def __init__(self, display: Observer | None = None) -> None:
+        self.failure: Failed | None = None
+        """The model call that failed last, unless a reply came after it."""
+        self._display = display
+
+    def __call__(self, event: AnyEvent, step: Step) -> None:
+        """Take note of a step."""
+        if isinstance(event, Failed):
+            self.failure = event
+        elif isinstance(event, Replied):
+            self.failure = None
+        if self._display is not None:
+            self._display(event, step)
+
+
+def watch(*, silent: bool, verbose: bool = False) -> Witness:
+    """What watches a turn: the machine is shown moving on a terminal, and anywhere if `verbose`."""
+    hear(verbose=verbose)
+    if not verbose and (silent or not on_terminal(sys.stderr)):
+        return Witness()
     from toolchart.app.cli.live import Live
 
-    return Live()
+    return Witness(Live(whole=verbose))
 
 
-def tell(result: TurnResult, as_json: bool, quiet: bool = False) -> int:
-    """Print a result: warnings and open decisions to the person, the answer to the pipe."""
+def tell(result: TurnResult, seen: Witness, *, as_json: bool, quiet: bool = False) -> int:
+    """Print a result, the answer on stdout, what a person should know on stderr; the exit code."""
     if not quiet:
-        for warning in result.warnings:
-            click.echo(f"warning: {warning}", err=True)
-        for call in result.undecided:
-            click.echo(
-                f"waiting for a decision: {call['tool']} {call['params']}\n"
-                f"  toolchart approve {result.conversation_id} {call['id']}  (or --deny)",
-                err=True,
-            )
+        _remark(result, seen)
     if as_json:
         print_json(result.to_dict())
     elif result.over:
-        click.echo(result.content)
+        shown = printable(result.content) if on_terminal(sys.stdout) else result.content
+        click.echo(
+            shown, color=True
+        )  # as it is: to change what the model wrote is not our business
     if result.limit_reached:
-        return 4
-    return 1 if result.ended_by == "answer_with_error" else 0
+        return LIMIT
+    return DONE if result.over and result.ended_by != "answer_with_error" else NO
+
+
+def _remark(result: TurnResult, seen: Witness) -> None:
+    for warning in result.warnings:
+        talk(f"warning: {warning}")
+    for call in result.undecided:
+        approve = to_type("approve", result.conversation_id, call["id"])
+        talk(
+            f"waiting for a decision: {call['tool']} {short(canonical_text(call['params']), 200)}\n"
+            f"  {approve}   (or with --deny)"
+        )
+    if result.ended_by == "answer_with_error":
+        why = f"finish reason {result.finish_reason}"
+        if seen.failure is not None:
+            why = f"{seen.failure.kind}: {seen.failure.message}"
+        talk(f"toolchart: the turn ended in state {result.state!r}; {why}")
+        talk(f"  every step: {to_type('show', result.conversation_id)}")
+
+
+def cancelled(store: Store, conversation: str, again: list[str]) -> int:
+    """Say that the turn was cancelled, and how to go on; the exit code.
+
+    Args:
+        again: words of a command that continues the conversation once its turn is over.
+    """
+    from toolchart.engine.replay import standing
+
+    found = standing(store, conversation)
+    if found is None:
+        talk("toolchart: cancelled before anything was written")
+        return CANCELLED
+    go_on = again if found.snapshot.over else ["resume", conversation]
+    talk(
+        f"toolchart: cancelled; conversation {conversation} has every step up to here\n"
+        f"  look:   {to_type('show', conversation)}\n"
+        f"  go on:  {to_type(*go_on)}"
+    )
+    return CANCELLED
 
 
 def continued(
     store: Store, conversation: str, spec: str | None, decision: Decided | None, as_json: bool
 ) -> int:
-    """Go on with an open turn, with the agent of the log or another one."""
+    """Go on with an open turn, with the agent of the log or another one; the exit code."""
     from toolchart.engine.engine import Engine
     from toolchart.engine.replay import standing
 
     found = standing(store, conversation)
     assert found is not None, "the conversation was found in this log"
-    with Engine(spec or found.configured.spec, log=store, observer=display(as_json)) as engine:
-        return tell(engine.resume(conversation, decision), as_json)
+    agent: Any = spec or found.configured.spec
+    seen = watch(silent=as_json)
+    with Engine(agent, log=store, observer=seen) as engine:
+        try:
+            result = engine.resume(conversation, decision)
+        except KeyboardInterrupt:
+            return cancelled(store, conversation, ["resume", conversation])
+    return tell(result, seen, as_json=as_json)

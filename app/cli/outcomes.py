@@ -1,0 +1,85 @@
+"""How a process ends: one exit code per outcome, and one place that turns errors into codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from toolchart.app.cli.text import talk
+from toolchart.states.errors import (
+    LogConflict,
+    LogDamaged,
+    ProviderError,
+    ReplayMismatch,
+    ToolchartError,
+)
+
+DONE = 0
+NO = 1
+USAGE = 2
+CANCELLED = 3
+LIMIT = 4
+DAMAGED = 5
+FAULT = 70
+"""Source: EX_SOFTWARE of sysexits.h."""
+
+EXIT_CODES = """\
+Exit codes: 0 done; 1 the answer is no (diverged, failed check, the turn ended in error or waits for a
+decision); 2 wrong usage or spec; 3 cancelled; 4 a limit ended the turn; 5 the log is damaged; 70 a fault
+of Toolchart or of the machine."""
+
+
+def exit_code(error: ToolchartError) -> int:
+    """The exit code of an error of ours; the user's mistake where no other class is meant."""
+    match error:
+        case LogDamaged():
+            return DAMAGED
+        case ReplayMismatch() | ProviderError() | LogConflict():
+            return NO
+        case _:
+            return USAGE
+
+
+def ended(command: Callable[[], Any]) -> int:
+    """Run a command; its exit code, whatever happens. A user's mistake is told without a traceback."""
+    try:
+        return int(command() or DONE)
+    except SystemExit:
+        # Click's only exit without `standalone_mode`: who read our output has gone, content with it.
+        return DONE
+    except (click.Abort, KeyboardInterrupt):
+        return _told("cancelled", CANCELLED)
+    except click.ClickException as error:
+        error.show()
+        return USAGE
+    except ToolchartError as error:
+        return _told(str(error), exit_code(error))
+    except Exception as error:
+        if os.environ.get("TOOLCHART_DEBUG"):
+            raise
+        return _told(_fault(error), FAULT)
+
+
+def _fault(error: Exception) -> str:
+    """What nobody but us or the machine is to blame for, in one message."""
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        return f"{place}{error.strerror or error}"
+    name = type(error).__name__
+    return f"internal error: {name}: {error}\n  TOOLCHART_DEBUG=1 shows where"
+
+
+def _told(message: str, code: int) -> int:
+    talk(f"toolchart: {message}")
+    return code
+
+
+def speak_utf8() -> None:
+    """Make every stream UTF-8, whatever the locale says."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="replace")
