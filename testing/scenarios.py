@@ -8,7 +8,7 @@ turn that can really happen, and where no scenario is found the search has seen 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -94,7 +94,19 @@ def paths(chart: ChartLike, *, most_situations: int = MOST_SITUATIONS) -> Paths:
     found = chart_of(chart)
     search = _Search(found, most_situations)
     search.run()
-    return Paths(scenarios=tuple(search.scenarios()), untaken=tuple(search.untaken()))
+    return Paths(scenarios=_needed(list(search.scenarios())), untaken=tuple(search.untaken()))
+
+
+def _needed(scenarios: list[Scenario]) -> tuple[Scenario, ...]:
+    """The scenarios without those whose transitions the others take as well, the shortest going first."""
+    times = Counter(one.key for scenario in scenarios for one in scenario.takes)
+    kept = []
+    for scenario in reversed(scenarios):
+        if any(times[one.key] == 1 for one in scenario.takes):
+            kept.append(scenario)
+        else:
+            times.subtract(one.key for one in scenario.takes)
+    return tuple(reversed(kept))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +155,7 @@ class _Search:
                     queue.append(after)
 
     def scenarios(self) -> Iterator[Scenario]:
-        """Whole turns, the longest first, without those that add nothing."""
+        """Whole turns, the longest first, each with something that none before it takes."""
         covered: set[Key] = set()
         deepest = sorted(self._first.items(), key=lambda item: -item[1].place)
         for key, situation in deepest:
