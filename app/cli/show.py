@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import click
-import yaml
 
 from toolchart.app.cli.common import find, json_option, log_option, opened, short
 from toolchart.app.cli.text import printable, room, styled
@@ -85,8 +84,8 @@ def _said(event: dict[str, Any]) -> list[str]:
 
 def _chart_name(text: str) -> str:
     """The name inside a recorded chart."""
-    document = yaml.safe_load(text)
-    return str(document.get("name", "(no name)")) if isinstance(document, dict) else "(no name)"
+    named = (line for line in text.splitlines() if line.startswith("name:"))
+    return next(named, "").removeprefix("name:").strip() or "(no name)"
 
 
 def _reply(reply: dict[str, Any]) -> list[str]:

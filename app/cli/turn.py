@@ -11,8 +11,10 @@ from toolchart.app.cli.common import print_json, to_type
 from toolchart.app.cli.outcomes import CANCELLED, DONE, LIMIT, NO
 from toolchart.app.cli.remarks import hear
 from toolchart.app.cli.text import on_terminal, printable, short, talk
+from toolchart.states.errors import SpecError
 from toolchart.states.events import AnyEvent, Failed, Replied
 from toolchart.states.jsonvalue import canonical_text
+from toolchart.states.naming import nearest
 
 if TYPE_CHECKING:
     from toolchart.engine.driver import Observer
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from toolchart.engine.step import Step
     from toolchart.states.events import Decided
     from toolchart.states.ports import Store
+    from toolchart.states.snapshot import Snapshot
 
 
 class Witness:
@@ -113,6 +116,10 @@ def continued(
 
     found = standing(store, conversation)
     assert found is not None, "the conversation was found in this log"
+    if decision is not None:
+        _check_waiting(found.snapshot, conversation, decision.call_id)
+    elif found.snapshot.over:
+        talk("nothing is open here: this is the answer of the last turn")
     agent: Any = spec or found.configured.spec
     seen = watch(silent=as_json)
     with Engine(agent, log=store, observer=seen) as engine:
@@ -121,3 +128,17 @@ def continued(
         except KeyboardInterrupt:
             return cancelled(store, conversation, ["resume", conversation])
     return tell(result, seen, as_json=as_json)
+
+
+def _check_waiting(snapshot: Snapshot, conversation: str, call_id: str) -> None:
+    """Demand that the call waits for a decision.
+
+    Raises:
+        SpecError: it does not; names the nearest, or those that do.
+    """
+    waiting = [one.call.id for one in snapshot.calls if one.ruling == "needs_approval"]
+    if call_id not in waiting:
+        raise SpecError(
+            f"no call {call_id!r} waits for a decision in conversation {conversation!r}",
+            hint=nearest(call_id, waiting) if waiting else "no call waits there at all",
+        )
