@@ -9,6 +9,7 @@ from typing import Any
 
 from toolchart.states.chart import Chart, walk_states
 from toolchart.states.compiler import Taken
+from toolchart.states.diagram.model import guard_text
 
 ChartLike = Chart | str | Path | Mapping[str, Any]
 """A chart, the name of a shipped one, a path, or an inline mapping."""
@@ -38,11 +39,9 @@ class Transition:
         return self.source, self.row
 
     def __str__(self) -> str:
-        texts = [*self.guards, *(f"not ({text})" for text in self.unless)]
-        guard = f" [{' '.join(' and '.join(texts).split())}]" if texts else ""
-        return (
-            f"{self.source} --{self.event or ''}{guard}--> {', '.join(self.targets) or '(stays)'}"
-        )
+        text = guard_text(self.guards, self.unless)
+        why = " ".join(part for part in (self.event, f"[{text}]" if text else "") if part)
+        return f"{self.source} --{why}--> {', '.join(self.targets) or '(stays)'}"
 
 
 def chart_of(chart: ChartLike) -> Chart:

@@ -18,6 +18,7 @@ __all__ = ["FORMATS", "IMAGE_FORMATS", "TEXT_FORMATS", "Diagram", "Overlay", "di
 
 TEXT_FORMATS: dict[str, Callable[[Diagram], str]] = {
     "text": box.render,
+    "ascii": box.render_ascii,
     "mermaid": mermaid.render,
     "dot": dot.render,
     "table": table.render,

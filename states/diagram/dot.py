@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 
 from toolchart.states.diagram.model import Diagram, Edge, Node
+
+_WIDEST = 34
+"""Characters of a line of an edge's label."""
 
 
 def render(diagram: Diagram) -> str:
     """A digraph, one cluster per compound state."""
     lines = [
         "digraph chart {",
-        "  compound=true; rankdir=TB; nodesep=0.5; ranksep=0.6;",
+        '  compound=true; rankdir=TB; nodesep=0.5; ranksep=0.6; fontname="Helvetica";',
         '  node [shape=box, style="rounded,filled", fillcolor=white, fontname="Helvetica"];',
         '  edge [fontname="Helvetica", fontsize=10, color="#555555"];',
         *_nodes(diagram, diagram.nodes, "  "),
@@ -30,15 +34,31 @@ def _nodes(diagram: Diagram, nodes: tuple[Node, ...], pad: str) -> Iterator[str]
     for node in nodes:
         if node.initial:
             start = f"__start_{node.id}"
-            yield f"{pad}{start} [shape=point, width=0.12];"
-            yield f"{pad}{start} -> {_quoted(_leaf(node))};"
+            leaf = _leaf(node)
+            inside = f" [lhead=cluster_{node.id}]" if leaf != node.id else ""
+            yield f'{pad}{start} [shape=point, width=0.12, style=filled, fillcolor="#555555"];'
+            yield f"{pad}{start} -> {_quoted(leaf)}{inside};"
         if node.children:
             yield f"{pad}subgraph cluster_{node.id} {{"
-            yield f'{pad}  label={_quoted(node.id)}; style="rounded{",dashed" if node.parallel else ""}";'
+            yield f"{pad}  {_cluster(diagram, node)}"
             yield from _nodes(diagram, node.children, pad + "  ")
             yield f"{pad}}}"
         else:
             yield f"{pad}{_quoted(node.id)} [{_style(diagram, node)}];"
+
+
+def _cluster(diagram: Diagram, node: Node) -> str:
+    """The frame of a compound state: its effects in the label, dashed where its regions are parallel."""
+    told = [node.id, *node.enter, *(f"exit {name}" for name in node.exit)]
+    style = (
+        f'label={_quoted(chr(10).join(told))}; style="rounded{",dashed" if node.parallel else ""}";'
+    )
+    return f'{style} color="#2e7d32"; penwidth=2;' if diagram.visited(node.id) else style
+
+
+def _wrapped(label: str) -> str:
+    """A label in short lines: Graphviz draws a long one as wide as it is."""
+    return "\n".join(textwrap.wrap(label, _WIDEST, break_long_words=False, break_on_hyphens=False))
 
 
 def _style(diagram: Diagram, node: Node) -> str:
@@ -59,7 +79,7 @@ def _style(diagram: Diagram, node: Node) -> str:
 
 def _edge(diagram: Diagram, edge: Edge) -> Iterator[str]:
     count = diagram.count(edge)
-    style = f"label={_quoted(edge.label + count)}"
+    style = f"label={_quoted(_wrapped(edge.label + count))}"
     if count:
         style += ', color="#2e7d32", penwidth=2'
     leaves = {node.id: _leaf(node) for node in _all(diagram.nodes)}

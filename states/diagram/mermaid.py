@@ -28,7 +28,9 @@ def _states(diagram: Diagram, nodes: tuple[Node, ...], pad: str) -> Iterator[str
         if node.history:
             yield f'{pad}state "{"H*" if node.history == "deep" else "H"}" as {node.id}'
         elif node.children:
-            yield f"{pad}state {node.id} {{"
+            told = [*node.enter, *(f"exit {name}" for name in node.exit)]
+            named = f'"{node.id}<br/>{", ".join(told)}" as {node.id}' if told else node.id
+            yield f"{pad}state {named} {{"
             for place, child in enumerate(node.children):
                 if node.parallel and place:
                     yield f"{pad}    --"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,8 +85,11 @@ def diagram_of(chart: Chart, overlay: Overlay | None = None) -> Diagram:
     return Diagram(chart=chart, nodes=nodes, edges=tuple(edges), overlay=overlay)
 
 
-def _nodes(states: Mapping[str, Any], edges: list[Edge]) -> tuple[Node, ...]:
-    marked = any((body or {}).get("initial") for body in states.values())
+def _nodes(
+    states: Mapping[str, Any], edges: list[Edge], *, parallel: bool = False
+) -> tuple[Node, ...]:
+    # Where none is marked the first is entered; the regions of a parallel state are all entered.
+    marked = parallel or any((body or {}).get("initial") for body in states.values())
     return tuple(
         _node(name, body or {}, edges, first=place == 0 and not marked)
         for place, (name, body) in enumerate(states.items())
@@ -110,7 +113,8 @@ def _node(name: str, body: Mapping[str, Any], edges: list[Edge], *, first: bool 
         parallel=bool(body.get("parallel")),
         enter=_effects(body.get("enter")),
         exit=_effects(body.get("exit")),
-        children=_nodes(body.get("states") or {}, edges) + remembered,
+        children=_nodes(body.get("states") or {}, edges, parallel=bool(body.get("parallel")))
+        + remembered,
     )
 
 
@@ -128,9 +132,16 @@ def _edge(source: str, row: Mapping[str, Any], place: int) -> Edge:
 
 def _guard(row: Mapping[str, Any]) -> str | None:
     """All conditions of a row as one text, white space collapsed."""
-    wanted = [" ".join(text.split()) for text in _listed(row.get("cond"))]
-    unwanted = [f"not ({' '.join(text.split())})" for text in _listed(row.get("unless"))]
-    return " and ".join(wanted + unwanted) or None
+    return guard_text(_listed(row.get("cond")), _listed(row.get("unless")))
+
+
+def guard_text(wanted: Sequence[str], unwanted: Sequence[str]) -> str | None:
+    """Conditions that all hold and conditions of which none does, as one; None where there is none."""
+    texts = [" ".join(text.split()) for text in wanted]
+    if len(texts) + len(unwanted) > 1:
+        texts = [f"({text})" if " or " in text else text for text in texts]
+    texts += [f"not ({' '.join(text.split())})" for text in unwanted]
+    return " and ".join(texts) or None
 
 
 def _listed(value: Any) -> list[str]:

@@ -130,7 +130,7 @@ def test_without_graphviz_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPa
 
 
 def documented() -> str:
-    """docs/charts.md as it should be; `python tests/states/test_diagram.py` writes it."""
+    """docs/charts.md as it should be; this file, run as a script, writes it."""
     parts = ["# The shipped charts\n\nMade from the charts themselves; a test holds it to them.\n"]
     for name in shipped():
         chart = load_chart(name)
@@ -141,7 +141,9 @@ def documented() -> str:
 
 def test_the_documented_diagrams_are_the_charts() -> None:
     """docs/charts.md shows the charts as they are."""
-    assert DOC.read_text("utf-8") == documented(), "run: python tests/states/test_diagram.py"
+    assert DOC.read_text("utf-8") == documented(), (
+        "run: PYTHONPATH=tests/support python tests/states/test_diagram.py"
+    )
 
 
 if __name__ == "__main__":
