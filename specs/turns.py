@@ -67,7 +67,7 @@ def plan_turn(
         model=chosen,
         options=_options(handler),
         tools=tools,
-        limits=_limits(spec, handler),
+        limits=limits_of(spec, handler),
     )
     return TurnPlan(settings=settings, system=system, warnings=(*spec.warnings, *warnings))
 
@@ -119,7 +119,8 @@ def offered_tools(
     return kept, warnings
 
 
-def _limits(spec: AgentSpec, handler: Handler) -> Limits:
+def limits_of(spec: AgentSpec, handler: Handler) -> Limits:
+    """The limits of a turn: the handler's iterations go before the tools section's, that before the rest."""
     limits = spec.limits
     own = handler.tools.max_iterations if handler.tools else None
     shared = spec.tools.max_iterations if spec.tools and _says_max(spec) else None

@@ -62,6 +62,10 @@ class Guards:
         self.evaluate.append(_compiled(text))
         return len(self.texts) - 1
 
+    def judge(self, facts: Facts) -> Callable[[int], bool]:
+        """The truth of guards under these facts, by index."""
+        return lambda guard: self.evaluate[guard](facts)
+
 
 def _compiled(text: str) -> Callable[[Facts], bool]:
     try:
@@ -109,19 +113,22 @@ def _fact_reader(name: str) -> Callable[..., Any]:
 
 
 class Probe:
-    """Stands in for the model: holds the facts, writes down guards asked and effects called."""
+    """Stands in for the model: answers for guards, writes down those asked and the effects called.
 
-    def __init__(self, facts: Facts, guards: Guards) -> None:
+    Args:
+        judge: the truth of a guard, by its index.
+    """
+
+    def __init__(self, judge: Callable[[int], bool]) -> None:
         self.state: Any = None
-        self._facts = facts
-        self._guards = guards
+        self._judge = judge
         self.asked: dict[int, bool] = {}
         self.effects: list[str] = []
 
     def ask(self, guard: int) -> bool:
         """The truth of a guard, written down the first time."""
         if guard not in self.asked:
-            self.asked[guard] = self._guards.evaluate[guard](self._facts)
+            self.asked[guard] = self._judge(guard)
         return self.asked[guard]
 
 

@@ -29,7 +29,7 @@ configuration, which is a handful of words.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -128,6 +128,34 @@ class Machine:
                     events[event] = None
         return tuple(events)
 
+    def outcomes(
+        self,
+        configuration: Configuration | None,
+        event: str,
+        possible: Callable[[Mapping[str, bool]], bool],
+    ) -> Iterator[tuple[dict[str, bool], Move | None]]:
+        """Everything that an event can do here: the truths of the guards asked, and the move.
+
+        Every guard is forced both ways, in the order in which the library asks; None means that nothing
+        takes the event. What `possible` denies is left out.
+        """
+        if configuration is not None and configuration.terminated:
+            return
+        waiting: list[list[tuple[int, bool]]] = [[]]
+        while waiting:
+            forced = waiting.pop()
+            answer, asked = self._run(configuration, event, dict(forced).get)  # type: ignore[arg-type]
+            path = [(guard, bool(truth)) for guard, truth in asked.items()]
+            for place in range(len(forced), len(path)):
+                flipped = [*path[:place], (path[place][0], not path[place][1])]
+                if possible(self._told(flipped)):
+                    waiting.append(flipped)
+            if possible(self._told(path)):
+                yield self._told(path), answer if isinstance(answer, Move) else None
+
+    def _told(self, path: list[tuple[int, bool]]) -> dict[str, bool]:
+        return {self._guards.texts[guard]: truth for guard, truth in path}
+
     @property
     def table_size(self) -> int:
         """Answers remembered so far."""
@@ -175,7 +203,7 @@ class Machine:
             answer: Move | _Refusal = _Refusal({})
             asked: dict[int, bool] = {}
         else:
-            answer, asked = self._run(configuration, event, facts)
+            answer, asked = self._run(configuration, event, self._guards.judge(facts))
         self._remember((configuration, event), answer, list(asked.items()))
         return answer
 
@@ -200,9 +228,9 @@ class Machine:
     # -- the library -----------------------------------------------------------------------------
 
     def _run(
-        self, configuration: Configuration | None, event: str, facts: Facts
+        self, configuration: Configuration | None, event: str, judge: Callable[[int], bool]
     ) -> tuple[Move | _Refusal, dict[int, bool]]:
-        probe = probe_class()(facts, self._guards)
+        probe = probe_class()(judge)
         trace = Trace()
         if configuration is not None:
             probe.state = self._restored(configuration)

@@ -28,6 +28,7 @@ COMMANDS: dict[str, str] = {
     "runs": "List the conversations of a log.",
     "verify": "Check that a log is what was written.",
     "replay": "Derive a conversation again from its log, offline.",
+    "check": "Prove what can be proved of a chart.",
     "draw": "Draw a chart, or the path of a conversation through it.",
     "coverage": "Say what conversations have visited of a chart.",
     "resume": "Go on with a turn that was left open.",

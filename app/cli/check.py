@@ -1,0 +1,87 @@
+"""`toolchart check`: what can be proved of a chart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from toolchart.app.cli.common import json_option, print_json
+from toolchart.states.check import Finding, Report, check
+from toolchart.states.codec import encode
+from toolchart.states.events import Limits
+
+
+@click.command(short_help="Prove what can be proved of a chart.")
+@click.argument("what")
+@json_option
+def command(what: str, as_json: bool) -> int:
+    """Check WHAT: a chart (a shipped name or a file), or an agent with its limits and tools.
+
+    Proves that every state can be reached and left, that every event that may arrive is taken, that no
+    transition is dead, that nothing waiting for a person is run, and that every turn ends; shows facts
+    that break it where it cannot. Exits with 1 where there is a finding.
+
+    \b
+    Example:  toolchart check full
+              toolchart check agent.yaml --json
+    """
+    chart, options = _found(what)
+    report = check(chart, **options)
+    if as_json:
+        print_json(_data(report))
+    else:
+        _tell(report, chart.source or what)
+    return 1 if report.findings else 0
+
+
+def _found(what: str) -> tuple[Any, dict[str, Any]]:
+    """The chart that is meant, and what an agent says about it."""
+    from toolchart.specs.charts import load_chart, shipped
+    from toolchart.specs.document import read_document
+    from toolchart.specs.loader import load_spec, shipped_agents
+    from toolchart.specs.turns import limits_of
+
+    path = Path(what)
+    is_agent = what in shipped_agents() or (path.is_file() and "llms" in read_document(path).data)
+    if what in shipped() or not is_agent:
+        return load_chart(what), {"risky": True}
+    spec = load_spec(what)
+    risky = any(
+        t.requires_approval or t.risk == "high" for t in (spec.tools.registry if spec.tools else ())
+    )
+    chart = load_chart(spec.chart, beside=path.parent if path.is_file() else None)
+    limits: Limits = limits_of(spec, spec.responses[0])
+    return chart, {"risky": risky, "limits": limits, "unbounded": spec.limits.unbounded}
+
+
+def _data(report: Report) -> dict[str, Any]:
+    return {
+        "chart": report.chart,
+        "ok": not report.findings,
+        "findings": [encode(finding) for finding in report.findings],
+        "places": report.places,
+        "answers": report.table_size,
+        "worst": encode(report.worst) if report.worst else None,
+    }
+
+
+def _tell(report: Report, source: str) -> None:
+    for finding in report.findings:
+        click.echo(f"{_place(finding, source)}{finding.kind}: {finding.message}")
+    worst = report.worst
+    told = (
+        f"at most {worst.model_calls} model calls, {worst.tool_rounds} rounds of tools and {worst.waits} "
+        "waits a turn"
+        if worst
+        else "no bound for a turn"
+    )
+    verdict = f"{len(report.findings)} findings" if report.findings else "clean"
+    click.echo(
+        f"{report.chart}: {verdict}; {report.places} places, {report.table_size} answers, {told}"
+    )
+
+
+def _place(finding: Finding, source: str) -> str:
+    return f"{source}:{finding.line}: " if finding.line else f"{source}: "
