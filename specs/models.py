@@ -162,15 +162,6 @@ class LimitsConfig(Section):
     """Says aloud that the chart has no bound of its own."""
 
 
-class RedactConfig(Section):
-    """What never reaches the log."""
-
-    keys: list[str] = Field(default_factory=list)
-    """Names of JSON keys whose values are replaced."""
-    patterns: list[str] = Field(default_factory=list)
-    """Regular expressions whose matches are replaced."""
-
-
 class AgentSpec(Section):
     """An agent: the chart, the hosts, the tools and the handlers."""
 
@@ -186,8 +177,6 @@ class AgentSpec(Section):
     """Handlers, the first that matches is taken."""
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     """Limits of a turn."""
-    redact: RedactConfig = Field(default_factory=RedactConfig)
-    """What is kept out of the log."""
 
     _source: str | None = PrivateAttr(default=None)
     _warnings: tuple[str, ...] = PrivateAttr(default=())
