@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from toolchart.states.chart import parse_chart
+from toolchart.states.chart import make_chart, parse_chart
 from toolchart.states.diagram import TEXT_FORMATS, Overlay, diagram_of, draw
 from toolchart.states.diagram.model import Edge, Node
 
@@ -170,3 +170,24 @@ def test_a_colon_does_not_end_a_mermaid_label() -> None:
         if "-->" in line:
             assert line.count(": ") <= 1
             assert ";" not in line.replace("&colon;", "")
+
+
+@pytest.mark.parametrize("word", ["state", "note", "default", "Class", "end"])
+def test_words_that_mermaid_keeps_are_no_ids(word: str) -> None:
+    """A state may be called as Mermaid's own words are: it gets another id there and keeps its title."""
+    chart = make_chart(
+        {
+            "states": {
+                word: {"initial": True, "transitions": [{"event": "replied", "target": "outer"}]},
+                "outer": {"states": {f"{word}_inside": {}}},
+            }
+        }
+    )
+    drawn = draw(chart, "mermaid", Overlay(states={word: 1, "outer": 0}))
+    assert isinstance(drawn, str)
+    lines = [line.strip() for line in drawn.splitlines()]
+    assert lines[1] == f"{word}__: {word}"
+    assert f"[*] --> {word}__" in lines
+    assert f"{word}__ --> outer: replied" in lines
+    assert f"class {word}__ visited" in lines
+    assert "class outer visited" not in lines
