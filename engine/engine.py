@@ -64,7 +64,13 @@ class Engine:
         self.spec = spec if isinstance(spec, AgentSpec) else load_spec(spec)
         beside = Path(self.spec.source).parent if self.spec.source else None
         self.chart = load_chart(self.spec.chart, beside=beside)
-        self.tools = ToolManager.from_config(self.spec.tools or ToolsConfig(), functions=functions)
+        self.tools = ToolManager.from_config(
+            self.spec.tools or ToolsConfig(),
+            functions=functions,
+            beside=beside,
+            approval=self.spec.approval,
+            output=self.spec.output,
+        )
         self._machine = machine_of(self.chart)
         self._providers: dict[str, Provider] = dict(providers or {})
         self._approver = approver
@@ -269,6 +275,7 @@ class Engine:
         """Give back connections and, where this engine opened it, the log."""
         for provider in self._providers.values():
             await provider.aclose()
+        self.tools.close()
         if self._owns_store:
             self.store.close()
 

@@ -93,6 +93,12 @@ class ToolsConfig(Section):
     """Milliseconds for one tool call."""
     registry: list[ToolEntry] = Field(default_factory=list)
     """The tools."""
+    parallel: int = Field(default=4, ge=1, le=64)
+    """Calls of one reply that run at the same time."""
+    mcp: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """MCP servers by name (extra `mcp`); their tools appear with the name as a prefix."""
+    openapi: list[dict[str, Any]] = Field(default_factory=list)
+    """OpenAPI documents whose operations are tools (extra `http`)."""
 
 
 class HandlerTools(Section):
@@ -177,6 +183,10 @@ class AgentSpec(Section):
     """Handlers, the first that matches is taken."""
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     """Limits of a turn."""
+    approval: Any = None
+    """Which calls a person decides about: rules over tools and arguments, the first that matches."""
+    output: dict[str, Any] | None = None
+    """Characters of tool output that a model is shown: `total`, `per_tool`, `listing`, `least`."""
 
     _source: str | None = PrivateAttr(default=None)
     _warnings: tuple[str, ...] = PrivateAttr(default=())

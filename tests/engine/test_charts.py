@@ -284,3 +284,18 @@ def test_a_user_lets_a_cut_answer_go_on(tmp_path: Path) -> None:
         [{"content": "and ", "finish_reason": "length"}] * 9, chart=str(tmp_path / "mine.yaml")
     )
     assert endless.run("go").content == "and and and and "
+
+
+def test_the_specs_policy_decides_what_needs_a_person() -> None:
+    """An `approval` section of the spec is what the engine asks by: the call rests until it is decided."""
+    run = engine(
+        [calls(("echo", {"text": "x"})), "done"],
+        chart="approval",
+        tools=ECHO,
+        approval=[{"tools": "echo", "decision": "ask"}],
+    )
+    result = run.run("go", conversation="c")
+    assert result.state == "awaiting_approval"
+    (waiting,) = result.undecided
+    again = run.resume("c", Decided(call_id=waiting["id"], approved=True))
+    assert (again.state, again.tool_calls[0]["result"]["success"]) == ("finished", True)
