@@ -190,7 +190,9 @@ def test_a_log_that_does_not_replay(here: Path) -> None:
         row.pop("hash")
         row["prev"] = prev
         if seq == 0:
-            row["event"]["chart"] = row["event"]["chart"].replace("target: finished", "target: error")
+            row["event"]["chart"] = row["event"]["chart"].replace(
+                "target: finished", "target: error"
+            )
         body = json.dumps(row, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
         prev = hashlib.sha256(body).hexdigest()
         forged = body[:-1] + f',"hash":"{prev}"}}'.encode()
