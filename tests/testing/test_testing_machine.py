@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 import unittest
 from pathlib import Path
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 from toolchart.specs.charts import load_chart, shipped
 from toolchart.states.chart import Chart, parse_chart
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import SpecError, ToolchartError
 from toolchart.states.messages import Message, ToolCall
 from toolchart.testing import chart_state_machine
 from toolchart.testing.invariants import answered_once
@@ -157,3 +158,30 @@ def test_dangling_calls_are_seen(said: tuple[str, ...], complaint: str) -> None:
 def test_answered_calls_pass() -> None:
     """Invariant 1: answers in any order, before anything else is said, are right."""
     answered_once(told("u", "+a,b", "-b", "-a", "+c", "-c", "u"))
+
+
+def test_limits_can_be_given() -> None:
+    """The limits of every turn may be fixed: where no iteration can fill them, no turn ends at them."""
+    from toolchart.states.events import Limits
+
+    case = chart_state_machine("tool_loop", limits=Limits(max_iterations=999))
+    seen: set[str] = set()
+
+    class Noting(case):  # type: ignore[misc, valid-type]
+        def teardown(self) -> None:
+            seen.add(self.conversation.snapshot.state)
+            super().teardown()
+
+    outcome = unittest.TestResult()
+    Noting.TestCase.settings = QUICK
+    unittest.defaultTestLoader.loadTestsFromTestCase(Noting.TestCase).run(outcome)
+    assert outcome.wasSuccessful(), outcome.failures + outcome.errors
+    assert len(seen) > 1
+    assert "max_iterations" not in seen
+
+
+def test_without_hypothesis_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hypothesis is an extra: without it there is one clear error."""
+    monkeypatch.setitem(sys.modules, "hypothesis", None)
+    with pytest.raises(ToolchartError, match="pip install hypothesis"):
+        chart_state_machine("tool_loop")
