@@ -45,9 +45,7 @@ class _Commands(click.Group):
     """Finds commands by name without loading the others."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        for word in args:
-            if any("\ud800" <= character <= "\udfff" for character in word):
-                raise click.UsageError(f"{word!a} is not UTF-8 text.", ctx)
+        args = [_decoded(word, ctx) for word in args]
         if args[:1] == ["help"]:
             args = [*args[1:], "--help"]
         return super().parse_args(ctx, args)
@@ -77,6 +75,14 @@ class _Commands(click.Group):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_paragraph()
         formatter.write_text(EXIT_CODES)
+
+
+def _decoded(word: str, context: click.Context) -> str:
+    """The word as UTF-8, also where the locale is not; no other bytes could be logged."""
+    try:
+        return word.encode("utf-8", "surrogateescape").decode("utf-8")
+    except UnicodeError:
+        raise click.UsageError(f"{word!a} is not UTF-8 text.", context) from None
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Any
+import traceback
 
 from toolchart.app.cli.text import talk
 
 
 class _Talk(logging.Handler):
-    """Says log records on stderr."""
+    """Says log records on stderr; of an error its class and words, with TOOLCHART_DEBUG its traceback."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Say one record."""
-        talk(self.format(record))
-
-
-class _Brief(logging.Formatter):
-    """An error's class and words; its traceback only where TOOLCHART_DEBUG asks for it."""
-
-    def formatException(self, ei: Any) -> str:  # noqa: N802  the library's name
-        if os.environ.get("TOOLCHART_DEBUG"):
-            return super().formatException(ei)
-        return f"  {ei[0].__name__}: {ei[1]}"
+        said = f"toolchart: {record.getMessage()}"
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            said += f"\n  {type(error).__name__}: {error}"
+            if os.environ.get("TOOLCHART_DEBUG"):
+                said += "\n" + "".join(traceback.format_exception(error)).rstrip()
+        talk(said)
 
 
 def hear(*, verbose: bool) -> None:
@@ -31,8 +28,5 @@ def hear(*, verbose: bool) -> None:
     logger = logging.getLogger("toolchart")
     for old in [handler for handler in logger.handlers if isinstance(handler, _Talk)]:
         logger.removeHandler(old)
-    handler = _Talk()
-    handler.setFormatter(_Brief("toolchart: %(message)s"))
-    logger.addHandler(handler)
-    logger.propagate = False
+    logger.addHandler(_Talk())
     logger.setLevel(logging.DEBUG if verbose else logging.WARNING)

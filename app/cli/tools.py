@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
 
 from toolchart.app.cli.options import json_option
@@ -31,7 +33,6 @@ def list_tools(spec: str, provider: str | None, as_json: bool) -> int:
     """
     from toolchart.app.cli.common import print_json
     from toolchart.engine.engine import Engine
-    from toolchart.states.codec import encode
     from toolchart.tools.formats import convert
 
     with Engine(spec, log="memory") as engine:
@@ -47,7 +48,7 @@ def list_tools(spec: str, provider: str | None, as_json: bool) -> int:
     width = max((len(tool.name) for tool in tools), default=0)
     for tool in tools:
         if as_json:
-            print_json({**encode(tool.definition), "kind": tool.kind}, lines=True)
+            print_json({**asdict(tool.definition), "kind": tool.kind}, lines=True)
         else:
             head = f"{short(tool.name, width):<{width}}  {tool.kind:<8}  "
             click.echo(head + short(tool.definition.description, max(20, room() - len(head))))
