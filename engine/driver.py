@@ -135,12 +135,18 @@ class Driver:
             raise
 
     async def resume(
-        self, outstanding: Sequence[Effect], may_repeat: Callable[[str], bool]
+        self,
+        outstanding: Sequence[Effect],
+        may_repeat: Callable[[str], bool],
+        asked: Sequence[Effect] = (),
     ) -> Snapshot:
         """Go on after a crash, from the effects that nothing answered.
 
         A call that may have been running is run again only if `may_repeat` says so of its tool;
         otherwise it ends as `interrupted`, and the model is told that its outcome is unknown.
+
+        Args:
+            asked: effects of a step taken since; nobody can have begun those.
         """
         left: list[Effect] = []
         for effect in outstanding:
@@ -148,7 +154,7 @@ class Driver:
                 left.extend(self._interrupted(effect, may_repeat))
             else:
                 left.append(effect)
-        return await self.perform(tuple(left))
+        return await self.perform((*left, *asked))
 
     def _interrupted(self, effect: RunTools, may_repeat: Callable[[str], bool]) -> list[Effect]:
         open_ids = {opened.call.id for opened in self.snapshot.calls if opened.outcome is None}

@@ -152,10 +152,10 @@ class Engine:
         driver = self._driver(
             conversation, settings.service, found.snapshot, journal, found.machine
         )
-        effects = found.outstanding
-        if decision is not None:
-            effects = (*effects, *driver.take(decision).effects)
-        return turn_result(await driver.resume(effects, self._may_repeat), conversation)
+        asked = driver.take(decision).effects if decision is not None else ()
+        return turn_result(
+            await driver.resume(found.outstanding, self._may_repeat, asked), conversation
+        )
 
     def resume(self, conversation: str, decision: Decided | None = None) -> TurnResult:
         """`aresume`, waited for."""

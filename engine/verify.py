@@ -8,11 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from toolchart.engine.replay import read_chain
 from toolchart.states.errors import LogDamaged
 from toolchart.states.events import Configured
 from toolchart.states.ports import Store
+
+
+@runtime_checkable
+class Checked(Protocol):
+    """A store that can find damage which reading by key does not meet."""
+
+    def check(self) -> None:
+        """Walk the store's own form.
+
+        Raises:
+            LogDamaged: names the first record that is not where it belongs.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +68,19 @@ def verify_lines(lines: Iterable[bytes], conversation: str) -> Verified:
 def verify_store(
     store: Store, conversations: Iterable[str] | None = None
 ) -> Iterator[Verified | LogDamaged]:
-    """Every conversation, or the given ones, each verified or with its damage."""
-    for conversation in conversations if conversations is not None else store.conversations():
+    """Every conversation, or the given ones, each verified or with its damage.
+
+    A store that can look at its own ground (`check`) does so first.
+    """
+    chosen = list(store.conversations() if conversations is None else conversations)
+    if isinstance(store, Checked):
+        try:
+            store.check()
+        except LogDamaged as damage:
+            if damage.conversation is None or damage.conversation in chosen:
+                yield damage
+                chosen = [one for one in chosen if one != damage.conversation]
+    for conversation in chosen:
         try:
             yield verify_lines(store.read(conversation), conversation)
         except LogDamaged as damage:

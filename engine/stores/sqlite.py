@@ -28,6 +28,11 @@ CREATE TABLE records (
 _BUSY_S = 10.0
 """Seconds to wait for another process that is writing."""
 
+_DAMAGE = (
+    "malformed", "not a database", "Could not decode", "unsupported file format", "no such column",
+)  # fmt: skip
+"""Words of SQLite and of its Python module for a file that is not what was written."""
+
 _PAGE = 256
 """Records read at a time, so that a long log is never held whole."""
 
@@ -86,9 +91,11 @@ class SqliteStore:
                 f"another writer appended to this conversation first ({error})"
             ) from None
         except sqlite3.DatabaseError as error:
-            if "malformed" in str(error) or "not a database" in str(error):
+            if any(sign in str(error) for sign in _DAMAGE):
                 raise LogDamaged(f"{self.path} cannot be read as a SQLite file: {error}") from None
             raise LogUnavailable(f"the log {self.path} cannot be used: {error}") from None
+        except UnicodeDecodeError as error:
+            raise LogDamaged(f"{self.path} holds text that is not UTF-8: {error}") from None
         except OSError as error:
             raise LogUnavailable(f"the log {self.path} cannot be used: {error}") from None
 
@@ -168,7 +175,31 @@ class SqliteStore:
             rows = self._db.execute("SELECT id FROM conversations ORDER BY number").fetchall()
         return [str(row[0]) for row in rows]
 
+    def check(self) -> None:
+        """Walk every row in the order of the file: a changed key would hide the rows after it.
+
+        Raises:
+            LogDamaged: names the first record that is not where it belongs.
+        """
+        number, newest = 0, -1
+        with self._reported():
+            names = dict(self._db.execute("SELECT number, id FROM conversations"))
+            for found, seq in self._db.execute("SELECT conversation, seq FROM records"):
+                if not _follows(found, seq, number, newest):
+                    raise LogDamaged(
+                        "another record stands in its place",
+                        conversation=names.get(number), seq=newest + 1,
+                    )  # fmt: skip
+                number, newest = found, seq
+
     def close(self) -> None:
         """Close the file; safe to call twice."""
         with self._lock:
             self._db.close()
+
+
+def _follows(number: object, seq: object, before: int, newest: int) -> bool:
+    """Whether a row stands right after record `newest` of conversation `before`."""
+    if not (isinstance(number, int) and isinstance(seq, int)):
+        return False
+    return (number, seq) == (before, newest + 1) or (number > before and seq == 0)
