@@ -11,37 +11,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from toolchart.states.events import Limits
-from toolchart.states.explore import Arc, Graph, Place
+from toolchart.states.explore import LAST_OUTCOME, Arc, Graph, Place
+from toolchart.states.facts import FACTS, Fact
 from toolchart.states.logic import compile_guard, names_of, satisfiable, split
 
+COUNTERS = tuple(fact for fact in FACTS.values() if fact.moved_by)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counter:
-    """A fact that counts."""
-
-    name: str
-    moved_by: tuple[str, ...]
-    """Events that move it by one."""
-    reset_by: tuple[str, ...] = ()
-    limit: str | None = None
-    """The fact that limits it; None for one that counts down to zero by itself."""
-
-
-COUNTERS = (
-    Counter(name="iteration", moved_by=("tool_finished",), limit="max_iterations"),
-    Counter(name="replies", moved_by=("replied",), limit="max_iterations"),
-    Counter(name="attempt", moved_by=("failed",), reset_by=("replied",), limit="max_attempts"),
-    Counter(name="pending_calls", moved_by=("tool_finished",), reset_by=("replied",)),
-    Counter(name="undecided_calls", moved_by=("decided",), reset_by=("reviewed", "replied")),
-)
-
+_LIMITS = " + ".join(sorted({fact.limit for fact in COUNTERS if fact.limit}))
 _FAR = 1000
-"""A counter that a guard lets grow this far beyond its limit is not bounded by it."""
+"""A counter that a guard lets grow this many times beyond every limit is not bounded by it."""
 
 
 def unbounded_cycle(graph: Graph) -> list[Arc]:
     """The arcs of one cycle that nothing bounds; empty where every cycle is bounded."""
-    arcs = list(graph.arcs())
+    # A turn is cancelled at most once, so no cycle goes through a cancellation for ever.
+    arcs = [arc for arc in graph.arcs() if arc.event != "cancelled"]
     while True:
         parts = _cyclic_parts(graph.places, arcs)
         if not parts:
@@ -54,22 +38,24 @@ def unbounded_cycle(graph: Graph) -> list[Arc]:
 
 def _is_used_up(arc: Arc, part: list[Arc]) -> bool:
     """Whether the arc moves a counter that is bounded here and that nothing in this part resets."""
-    for counter in COUNTERS:
-        if arc.event not in counter.moved_by:
-            continue
-        if any(other.event in counter.reset_by for other in part):
-            continue
-        if counter.limit is None or _held(arc, counter):
-            return True
-    return False
+    return any(
+        _moves(arc, counter)
+        and not any(other.event in counter.reset_by for other in part)
+        and (counter.limit is None or _held(arc, counter))
+        for counter in COUNTERS
+    )
 
 
-def _held(arc: Arc, counter: Counter) -> bool:
-    """Whether the guards of the arc keep the counter near its limit, or below a number."""
-    for far in (f"{counter.name} >= {counter.limit} + {_FAR}", f"{counter.name} >= {_FAR}"):
-        if not satisfiable({**dict(arc.guards), far: True}, arc.event):
-            return True
-    return False
+def _moves(arc: Arc, counter: Fact) -> bool:
+    if counter.name == "iteration":  # only the last outcome ends an iteration
+        return arc.event in counter.moved_by and LAST_OUTCOME in arc.guards
+    return arc.event in counter.moved_by
+
+
+def _held(arc: Arc, counter: Fact) -> bool:
+    """Whether the guards of the arc keep the counter below a number, or near the limits."""
+    far = f"{counter.name} >= ({_LIMITS}) * {_FAR} + {_FAR}"
+    return not satisfiable({**dict(arc.guards), far: True}, arc.event)
 
 
 def _cyclic_parts(places: Iterable[Place], arcs: list[Arc]) -> list[list[Arc]]:
@@ -162,7 +148,7 @@ def _most(graph: Graph, limits: Limits, names: tuple[str, ...]) -> int | None:
         "max_tool_only_streak": limits.max_tool_only_streak,
     }
     best: dict[tuple[Place, _Numbers], int] = {}
-    numbers: _Numbers = (("attempt", 0), ("iteration", 0), ("replies", 0))
+    numbers: _Numbers = (("attempt", 0), ("cancelled", 0), ("iteration", 0), ("replies", 0))
     start = (graph.first, numbers)
     work, open_nodes = [start], {start}
     while work:
@@ -192,6 +178,8 @@ def _follow(
     for arc in graph.places.get(place, ()):
         if arc.target == place and not arc.move.effects:
             continue  # another outcome of the same round, or a decision of the same review
+        if arc.event == "cancelled" and dict(numbers)["cancelled"]:
+            continue  # a turn is cancelled at most once
         moved = _moved(dict(numbers), arc)
         if _possible(arc, {**fixed, **moved}):
             found.append((arc, (arc.target, tuple(sorted(moved.items())))))
@@ -204,8 +192,10 @@ def _moved(numbers: dict[str, int], arc: Arc) -> dict[str, int]:
         numbers["attempt"] = 0
     elif arc.event == "failed":
         numbers["attempt"] += 1
-    elif arc.event == "tool_finished" and "run_tools" not in arc.target.waiting:
+    elif arc.event == "tool_finished" and LAST_OUTCOME in arc.guards:
         numbers["iteration"] += 1
+    elif arc.event == "cancelled":
+        numbers["cancelled"] += 1
     return numbers
 
 

@@ -46,11 +46,12 @@ def make_chart(
 ) -> Chart:
     """The chart of a document that is data already (inline in a spec, or from a log)."""
     resolved = _extended(dict(document), source, dict(lines or {}), resolve, 0)
+    lines = _moved_lines(document, resolved, lines or {})
     chart = Chart(
         name=str(resolved.get("name") or source or "chart"),
         document=resolved,
         source=source,
-        lines=lines or {},
+        lines=lines,
         # Not canonical JSON: the order of states is a part of what a chart means.
         digest=hashlib.sha256(orjson.dumps(resolved)).hexdigest(),
     )
@@ -153,3 +154,34 @@ def _trigger(row: Any) -> Any:
     if not isinstance(row, Mapping):
         return row
     return row.get("event"), str(row.get("cond")), str(row.get("unless"))
+
+
+def _moved_lines(
+    document: Mapping[str, Any], resolved: Mapping[str, Any], lines: Mapping[Place, int]
+) -> dict[Place, int]:
+    """The lines of a chart's own rows under the numbers that they have in the resolved chart."""
+    found = ((_moved(place, document, resolved), line) for place, line in lines.items())
+    return {place: line for place, line in found if place is not None}
+
+
+def _moved(place: Place, before: Any, after: Any) -> Place | None:
+    """A place of the document in the resolved chart: merging moves rows and keeps everything else."""
+    moved: list[str | int] = []
+    for part in place:
+        if isinstance(part, int) and isinstance(before, list) and isinstance(after, list):
+            row = before[part]
+            number = next((i for i, other in enumerate(after) if other is row), None)
+            if number is None:
+                return None
+            moved.append(number)
+            before, after = row, after[number]
+            continue
+        moved.append(part)
+        before, after = _below(before, part), _below(after, part)
+    return tuple(moved)
+
+
+def _below(node: Any, part: str | int) -> Any:
+    if isinstance(node, list) and isinstance(part, int) and part < len(node):
+        return node[part]
+    return node.get(part) if isinstance(node, Mapping) else None

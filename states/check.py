@@ -1,37 +1,28 @@
 """What can be proved of a chart before it runs, with a counterexample where it cannot.
 
-Checked: every state can be reached; a final state can be reached from everywhere; every event that may
-arrive is taken, whatever the facts (or the facts that nothing takes are shown); no transition is dead; no
-call that waits for a person is run; every turn ends. `docs/check.md` says how and under which assumptions.
+Checked: every state can be reached; a final state can be reached from everywhere; every event that has to
+be taken is taken, whatever the facts (or the facts that nothing takes are shown); the chart never waits
+for nothing and always rests; no transition is dead; calls are looked at, and decided where a person has
+to, before they run; no whole answer is lost; every turn ends. `docs/check.md` says how, and under which
+assumptions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from toolchart.states.bounds import Worst, unbounded_cycle, worst_case
 from toolchart.states.chart_data import Chart, walk_states
 from toolchart.states.events import Limits
-from toolchart.states.explore import Arc, Graph, explore
+from toolchart.states.explore import PENDING, Arc, Graph, Place, Refusal, explore, joined
+from toolchart.states.findings import Finding, line_of, shown
+from toolchart.states.formulas import formulas
 from toolchart.states.logic import satisfiable, witness
 from toolchart.states.machine import machine_of
+from toolchart.states.overlaps import notes
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One thing that is wrong with a chart."""
-
-    kind: str
-    """`unreachable`, `dead end`, `gap`, `unhandled`, `stuck`, `dead row`, `unapproved`, `unbounded`,
-    `too large`."""
-    message: str
-    state: str
-    event: str | None = None
-    line: int | None = None
-    counterexample: dict[str, Any] | None = None
-    """Facts under which it happens."""
+__all__ = ["Finding", "Report", "Worst", "check"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +31,17 @@ class Report:
 
     chart: str
     findings: tuple[Finding, ...]
+    notes: tuple[Finding, ...] = ()
+    """What is sound and good to know: transitions that go before others by their order, states that do
+    not take a cancellation."""
     places: int
     """Places in which the chart can be."""
     table_size: int
     """Answers that its table can hold."""
     worst: Worst | None
     """The most that one turn can cost; None where it is not bounded."""
+    formulas: Mapping[str, str] = field(default_factory=dict)
+    """The same over the limits, for instance `2 * max_iterations + 1`, where it can be said so."""
 
 
 def check(
@@ -57,101 +53,172 @@ def check(
         limits: for the numbers of the worst case; the default limits without.
         risky: whether the agent has tools that need a person's decision.
         unbounded: whether the agent says aloud that its chart has no bound.
+
+    Raises:
+        SpecError: the chart cannot be compiled, or never rests from its very start.
     """
     machine = machine_of(chart)
     graph = explore(machine)
     cycle = unbounded_cycle(graph) if graph.complete else []
-    findings = [
-        *_reach(chart, graph),
-        *_gaps(chart, graph),
-        *_stuck(chart, graph),
-        *_dead_rows(chart, graph),
-    ]
-    if risky:
-        findings += _unapproved(chart, graph)
+    bounded = graph.complete and not cycle
+    worst = worst_case(graph, limits or Limits()) if bounded else None
+    findings = [*_findings(chart, graph, risky)]
     if cycle and not unbounded:
         findings.append(_endless(chart, cycle))
-    if not graph.complete:
-        findings.append(
-            Finding(kind="too large", message="too many places to prove anything", state=chart.name)
-        )
     return Report(
         chart=chart.name,
         findings=tuple(findings),
+        notes=tuple(notes(chart, graph)),
         places=len(graph.places),
-        table_size=sum(len(arcs) for arcs in graph.places.values()) + len(graph.refused),
-        worst=None if cycle or not graph.complete else worst_case(graph, limits or Limits()),
+        table_size=_table_size(graph),
+        worst=worst,
+        formulas=formulas(graph) if worst else {},
     )
 
 
-def _line(chart: Chart, state: str, row: int | None = None) -> int | None:
-    for name, _, place in walk_states(chart):
-        if name == state:
-            return chart.line(place if row is None else (*place, "transitions", row))
-    return None
+def _findings(chart: Chart, graph: Graph, risky: bool) -> Iterator[Finding]:
+    if not graph.complete:
+        yield Finding(
+            kind="too large", state=chart.name,
+            message=f"more than {len(graph.places)} places: not everything could be looked at",
+        )  # fmt: skip
+    if not graph.complete or any(refusal.spins for refusal in graph.refused):
+        # What was not looked at may be all that is missing elsewhere, so only what was seen is told.
+        yield from _refusals(chart, graph)
+        return
+    yield from _unreachable(chart, graph)
+    yield from _dead_ends(chart, graph)
+    yield from _refusals(chart, graph)
+    yield from _stuck(chart, graph)
+    yield from _dead_rows(chart, graph)
+    yield from _unapproved(chart, graph, risky)
+    yield from _lost_answers(chart, graph)
+
+
+def _table_size(graph: Graph) -> int:
+    """Every answer that can be remembered: per configuration and event, one for each way to answer the
+    guards that are asked."""
+    answers = {
+        (arc.source.configuration, arc.event, tuple(arc.move.guards.items()))
+        for arc in graph.arcs()
+    }
+    refused = {(r.place.configuration, r.event, tuple(r.asked.items())) for r in graph.refused}
+    return len(answers) + len(refused)
+
+
+def _innermost(place: Place) -> str:
+    return place.configuration.states[-1]
 
 
 # -- states --------------------------------------------------------------------------------------
 
 
-def _reach(chart: Chart, graph: Graph) -> Iterator[Finding]:
+def _unreachable(chart: Chart, graph: Graph) -> Iterator[Finding]:
     seen = {state for place in graph.places for state in place.configuration.states}
     for state, _, _ in walk_states(chart):
         if state not in seen:
             yield Finding(
-                kind="unreachable", state=state, line=_line(chart, state),
+                kind="unreachable", state=state, line=line_of(chart, state),
                 message=f"the state {state!r} is never entered",
             )  # fmt: skip
-    good = {place for place in graph.places if place.configuration.terminated}
-    grown = True
-    while grown:
-        before = len(good)
-        good |= {arc.source for arc in graph.arcs() if arc.target in good}
-        grown = len(good) > before
+
+
+def _dead_ends(chart: Chart, graph: Graph) -> Iterator[Finding]:
+    """Places that only a cancellation leaves for a final state, if anything does."""
     told: set[str] = set()
+    good = _ending(graph)
     for place in graph.places:
         label = place.configuration.label
-        if place not in good and label not in told:
+        if place not in good and not place.rests and label not in told:
             told.add(label)
             yield Finding(
-                kind="dead end", state=label, line=_line(chart, place.configuration.states[-1]),
+                kind="dead end", state=label, line=line_of(chart, _innermost(place)),
                 message=f"from {label!r} no final state can be reached",
             )  # fmt: skip
 
 
-def _gaps(chart: Chart, graph: Graph) -> Iterator[Finding]:
-    """Events that may arrive and that nothing takes: at all, or under some facts."""
+def _ending(graph: Graph) -> set[Place]:
+    """Places from which a final state can be reached without a cancellation."""
+    before: dict[Place, list[Place]] = {}
+    for arc in graph.arcs():
+        if arc.event != "cancelled":
+            before.setdefault(arc.target, []).append(arc.source)
+    good = {place for place in graph.places if place.configuration.terminated}
+    due = list(good)
+    while due:
+        for place in before.get(due.pop(), ()):
+            if place not in good:
+                good.add(place)
+                due.append(place)
+    return good
+
+
+# -- events --------------------------------------------------------------------------------------
+
+
+def _refusals(chart: Chart, graph: Graph) -> Iterator[Finding]:
+    """Events that have to be taken and that nothing takes, at all or under some facts; and spins."""
     told: set[tuple[str, str, str]] = set()
-    for place, event, path in graph.refused:
-        label = place.configuration.label
-        kind = "gap" if path else "unhandled"
-        if (label, event, kind) in told:
+    for refusal in graph.refused:
+        label = refusal.place.configuration.label
+        kind = "spin" if refusal.spins else "gap" if refusal.asked else "unhandled"
+        if (label, refusal.event, kind) in told:
             continue
-        told.add((label, event, kind))
-        facts = witness(path, event) if path else None
-        when = f" when {_shown(facts)}" if facts else ""
-        yield Finding(
-            kind=kind, state=label, event=event, counterexample=facts,
-            line=_line(chart, place.configuration.states[-1]),
-            message=f"in {label!r} nothing takes {event!r}{when}",
-        )  # fmt: skip
+        told.add((label, refusal.event, kind))
+        yield _refused(chart, refusal, kind)
 
 
-def _shown(facts: dict[str, Any]) -> str:
-    return ", ".join(f"{name} = {value!r}" for name, value in facts.items())
+def _refused(chart: Chart, refusal: Refusal, kind: str) -> Finding:
+    facts = witness(refusal.guards, refusal.event, about=refusal.asked) if refusal.asked else None
+    label, event = refusal.place.configuration.label, refusal.event
+    when = f" when {shown(facts)}" if facts else ""
+    message = (
+        f"in {label!r} the chart never rests after {event!r}{when}: transitions without an event follow "
+        "each other for ever"
+        if refusal.spins
+        else f"in {label!r} nothing takes {event!r}{when}"
+    )
+    line = line_of(chart, _innermost(refusal.place))
+    return Finding(
+        kind=kind, state=label, event=event, line=line, counterexample=facts, message=message
+    )
 
 
 def _stuck(chart: Chart, graph: Graph) -> Iterator[Finding]:
-    """Places where nothing is awaited, and nobody outside can go on either."""
-    for place, arcs in graph.places.items():
-        label = place.configuration.label
-        if place.configuration.terminated or place.waiting:
-            continue
-        if not any(arc.event == "decided" for arc in arcs):
-            yield Finding(
-                kind="stuck", state=label, line=_line(chart, place.configuration.states[-1]),
-                message=f"in {label!r} nothing is asked for, and no decision leads on",
-            )  # fmt: skip
+    """Ways into places where nothing is awaited: the turn would stay open for ever."""
+    told: set[str] = set()
+    if graph.first.rests and not graph.first.configuration.terminated:
+        told.add(graph.first.configuration.label)
+        yield _waits_for_nothing(chart, graph.first, None)
+    for arc in graph.arcs():
+        label = arc.target.configuration.label
+        if arc.target.rests and not arc.target.configuration.terminated and label not in told:
+            told.add(label)
+            yield _waits_for_nothing(chart, arc.target, arc)
+
+
+def _waits_for_nothing(chart: Chart, place: Place, arc: Arc | None) -> Finding:
+    label = place.configuration.label
+    in_vain = arc is not None and "run_tools" in arc.move.effects
+    facts = None
+    if arc:
+        about = (*arc.move.guards, PENDING) if in_vain else arc.move.guards
+        facts = witness(dict(arc.guards), arc.event, about=about)
+    after = f" after {arc.event!r}" if arc else ""
+    when = f" when {shown(facts)}" if facts else ""
+    why = (
+        "no call is left to run"
+        if in_vain
+        else "no effect is open, and no call waits for a decision"
+    )
+    return Finding(
+        kind="stuck", state=label, event=arc.event if arc else None, counterexample=facts,
+        line=line_of(chart, _innermost(place)),
+        message=f"in {label!r} nothing is awaited{after}{when}: {why}",
+    )  # fmt: skip
+
+
+# -- rows ----------------------------------------------------------------------------------------
 
 
 def _dead_rows(chart: Chart, graph: Graph) -> Iterator[Finding]:
@@ -161,45 +228,80 @@ def _dead_rows(chart: Chart, graph: Graph) -> Iterator[Finding]:
         if state not in entered:
             continue  # told as unreachable
         for row, transition in enumerate(body.get("transitions") or ()):
-            event = transition.get("event")
-            if (state, row) not in taken and event is not None and _may_arrive(graph, state, event):
+            event = str(transition.get("event") or "")
+            if (state, row) not in taken and _may_arrive(graph, state, event):
+                said = f", on {event!r}," if event else ", without an event,"
                 yield Finding(
-                    kind="dead row", state=state, event=event, line=_line(chart, state, row),
-                    message=f"in {state!r} the transition number {row + 1}, on {event!r}, is never taken: "
-                    "an earlier one takes every case, or its guard cannot hold",
+                    kind="dead row", state=state, event=event or None, line=line_of(chart, state, row),
+                    message=f"in {state!r} the transition number {row + 1}{said} is never taken: an earlier "
+                    "one takes every case, or its guard cannot hold",
                 )  # fmt: skip
 
 
 def _may_arrive(graph: Graph, state: str, event: str) -> bool:
-    """Whether the event arrives at all while the state is active: a row kept for later is not dead."""
+    """Whether the event arrives at all while the state is active: a row kept for later is not dead.
+
+    What the chart itself sends, and what needs no event, always may.
+    """
+    if not event or event.startswith("done.state."):
+        return True
+    arrived = [(arc.source, arc.event) for arc in graph.arcs()]
+    arrived += [(refusal.place, refusal.event) for refusal in graph.refused]
     return any(
-        state in arc.source.configuration.states and arc.event in event.split()
-        for arc in graph.arcs()
+        state in place.configuration.states and one in event.split() for place, one in arrived
     )
 
 
 # -- approval and ends ---------------------------------------------------------------------------
 
 
-def _unapproved(chart: Chart, graph: Graph) -> Iterator[Finding]:
-    """Ways to run tools while a call still waits for a person."""
+def _unapproved(chart: Chart, graph: Graph, risky: bool) -> Iterator[Finding]:
+    """Ways to run tools while a call still waits for a person, or before the calls were looked at."""
+    told: set[tuple[str, str]] = set()
     for arc in graph.arcs():
         if "run_tools" not in arc.move.effects:
             continue
-        open_call = {**dict(arc.guards), "undecided_calls >= 1": True}
-        if satisfiable(open_call, arc.event):
-            label = arc.source.configuration.label
-            yield Finding(
-                kind="unapproved", state=label, event=arc.event, counterexample=witness(open_call, arc.event),
-                line=_line(chart, arc.source.configuration.states[-1]),
-                message=f"from {label!r} tools are run while a call waits for a decision",
-            )  # fmt: skip
+        kind = {"undecided": "unapproved", "unreviewed": "unreviewed"}.get(arc.target.calls)
+        label = arc.source.configuration.label
+        if kind is None or (kind == "unapproved" and not risky) or (label, kind) in told:
+            continue
+        told.add((label, kind))
+        why = (
+            "while a call waits for a decision"
+            if kind == "unapproved"
+            else "before anybody has looked at the calls, so that every one is refused"
+        )
+        yield Finding(
+            kind=kind, state=label, event=arc.event, line=line_of(chart, _innermost(arc.source)),
+            counterexample=witness(dict(arc.guards), arc.event),
+            message=f"from {label!r} tools are run {why}",
+        )  # fmt: skip
+
+
+def _lost_answers(chart: Chart, graph: Graph) -> Iterator[Finding]:
+    """Replies that say all that was asked for, and end the turn in error all the same."""
+    good = {"finish_reason == 'stop'": True, "has_content": True}
+    told: set[str] = set()
+    for arc in graph.arcs():
+        label = arc.source.configuration.label
+        if arc.event != "replied" or "answer_with_error" not in arc.move.effects or label in told:
+            continue
+        case = joined(dict(arc.guards), good)
+        if case is None or not satisfiable(case, arc.event):
+            continue
+        told.add(label)
+        facts = witness(case, arc.event, about=(*good, *arc.move.guards))
+        yield Finding(
+            kind="lost answer", state=label, event=arc.event, counterexample=facts,
+            line=line_of(chart, _innermost(arc.source)),
+            message=f"in {label!r} a whole answer ends the turn in error"
+            + (f" when {shown(facts)}" if facts else ""),
+        )  # fmt: skip
 
 
 def _endless(chart: Chart, cycle: list[Arc]) -> Finding:
     labels = list(dict.fromkeys(arc.source.configuration.label for arc in cycle))
-    first = cycle[0].source.configuration
     return Finding(
-        kind="unbounded", state=first.label, line=_line(chart, first.states[-1]),
+        kind="unbounded", state=labels[0], line=line_of(chart, _innermost(cycle[0].source)),
         message=f"the cycle {' -> '.join([*labels, labels[0]])} uses up no counter that a guard bounds",
     )  # fmt: skip

@@ -31,6 +31,12 @@ class Fact:
     read: Callable[[Snapshot], Any]
     words: tuple[str, ...] = ()
     """The possible values of a text fact."""
+    moved_by: tuple[str, ...] = ()
+    """Events that move a counter by one: up to its limit, or down to zero where it has none."""
+    reset_by: tuple[str, ...] = ()
+    """Events that set a counter back."""
+    limit: str | None = None
+    """The fact that a counter which grows is usually compared with."""
 
 
 def _limits(snapshot: Snapshot) -> Limits:
@@ -97,6 +103,8 @@ FACTS: dict[str, Fact] = {
             meaning="calls of the latest reply that have no outcome yet",
             changes="with every reply and every finished call",
             read=lambda s: sum(call.outcome is None for call in s.calls),
+            moved_by=("tool_finished",),
+            reset_by=("replied",),
         ),
         Fact(
             name="undecided_calls",
@@ -104,6 +112,8 @@ FACTS: dict[str, Fact] = {
             meaning="calls that wait for a person's decision",
             changes="with the review and every decision",
             read=lambda s: sum(call.ruling == "needs_approval" for call in s.calls),
+            moved_by=("decided",),
+            reset_by=("replied", "reviewed"),
         ),
         Fact(
             name="approved_calls",
@@ -125,6 +135,8 @@ FACTS: dict[str, Fact] = {
             meaning="replies of this turn whose calls have all been answered",
             changes="grows by one when the last call of a reply has its outcome",
             read=lambda s: s.iteration,
+            moved_by=("tool_finished",),
+            limit="max_iterations",
         ),
         Fact(
             name="max_iterations",
@@ -167,6 +179,8 @@ FACTS: dict[str, Fact] = {
             meaning="replies of this turn",
             changes="grows with every reply",
             read=lambda s: s.replies,
+            moved_by=("replied",),
+            limit="max_iterations",
         ),
         Fact(
             name="attempt",
@@ -174,6 +188,9 @@ FACTS: dict[str, Fact] = {
             meaning="model calls that failed since the latest reply",
             changes="grows with every failure, back to 0 with a reply",
             read=lambda s: s.attempt,
+            moved_by=("failed",),
+            reset_by=("replied",),
+            limit="max_attempts",
         ),
         Fact(
             name="max_attempts",

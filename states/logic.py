@@ -40,8 +40,9 @@ DOMAIN: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("replied",), "not retryable", "a reply ends the failures"),
     (("replied",), "pending_calls == tool_calls", "no call of a new reply has an outcome"),
     (("reviewed",), "undecided_calls <= tool_calls", "a review looks at calls"),
-    (("reviewed",), "tool_calls >= 1", "a review looks at calls"),
     (("reviewed",), "pending_calls == tool_calls", "a review comes before any outcome"),
+    (("decided",), "undecided_calls + 1 <= tool_calls", "one call has just been decided"),
+    (("decided",), "pending_calls == tool_calls", "a decision comes before any outcome"),
     (("failed",), "attempt >= 1", "a failure was counted"),
     (("failed",), "error_kind != 'none'", "a failure has a kind"),
     (
@@ -103,9 +104,9 @@ def _decided(literals: frozenset[tuple[str, bool]], event: str) -> bool:
 
 
 def _formula(literals: frozenset[tuple[str, bool]]) -> Any:
-    from sympy import And, Not
+    from sympy import And
 
-    said = [_encoded(text) if truth else Not(_encoded(text)) for text, truth in sorted(literals)]
+    said = [_encoded(text, truth) for text, truth in sorted(literals)]
     names = {name for text, _ in literals for name in names_of(text)}
     return And(*said, *(_shape(name) for name in sorted(names)))
 
@@ -138,66 +139,88 @@ def _symbol(name: str) -> Any:
 
 def _shape(name: str) -> Any:
     """What a fact always is: not negative, or exactly one of its words."""
-    from sympy import And, Not, Or, true
+    from sympy import And, Not, Or
 
     fact = FACTS[name]
     if fact.type == "integer":
         return _symbol(name) >= 0
     if fact.type == "boolean":
-        return true
+        return _ordered(_symbol(name), ast.Eq, 0, 1) | _ordered(_symbol(name), ast.Eq, 1, 1)
     words = [_symbol(f"{name}:{word}") >= 1 for word in fact.words]
     alone = [Or(Not(a), Not(b)) for i, a in enumerate(words) for b in words[i + 1 :]]
     return And(Or(*words), *alone)
 
 
 @cache
-def _encoded(text: str) -> Any:
-    return _truth(ast.parse(text, mode="eval").body)
+def _encoded(text: str, truth: bool) -> Any:
+    return _truth(ast.parse(text, mode="eval").body, truth)
 
 
-def _truth(node: ast.expr) -> Any:
-    from sympy import And, Not, Or, false, true
+def _truth(node: ast.expr, truth: bool) -> Any:
+    """The formula for a guard that is true, or false: the negation is driven inwards, to where integers
+    are compared."""
+    from sympy import And, Or, false, true
 
     match node:
-        case ast.BoolOp(op=ast.And(), values=values):
-            return And(*map(_truth, values))
-        case ast.BoolOp(values=values):
-            return Or(*map(_truth, values))
+        case ast.BoolOp(op=op, values=values):
+            join = And if isinstance(op, ast.And) is truth else Or
+            return join(*(_truth(value, truth) for value in values))
         case ast.UnaryOp(op=ast.Not(), operand=inner):
-            return Not(_truth(inner))
+            return _truth(inner, not truth)
         case ast.Compare(left=left, ops=ops, comparators=rights):
             sides = [left, *rights]
-            return And(*(_compared(sides[i], op, sides[i + 1]) for i, op in enumerate(ops)))
-        case ast.Name(id=name) if FACTS[name].type == "boolean":
-            return _symbol(name) >= 1
+            pairs = (_compared(sides[i], op, sides[i + 1], truth) for i, op in enumerate(ops))
+            return (And if truth else Or)(*pairs)
         case ast.Constant(value=value):
-            return true if value else false
-        case _:  # a number as a truth value: whether it is not zero
-            return _number(node) >= 1
+            return true if bool(value) is truth else false
+        case _:  # a truth value, or a number as one: whether it is not zero
+            return _compared(node, ast.NotEq(), ast.Constant(value=0), truth)
 
 
-def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr) -> Any:
-    from sympy import And, Not
+def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr, truth: bool) -> Any:
+    from sympy import Not
 
     if isinstance(left, ast.Constant) and isinstance(left.value, str):
         left, right = right, left
     if isinstance(right, ast.Constant) and isinstance(right.value, str):
         same = _symbol(f"{ast.unparse(left)}:{right.value}") >= 1
-        return same if isinstance(op, ast.Eq) else Not(same)
-    a, b = _number(left), _number(right)
+        return same if isinstance(op, ast.Eq) is truth else Not(same)
+    step = 1 if _is_whole(left) and _is_whole(right) else 0
+    return _ordered(_number(left), type(op) if truth else _OPPOSITE[type(op)], _number(right), step)
+
+
+_OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt,
+}  # fmt: skip
+
+
+def _ordered(a: Any, op: type[ast.cmpop], b: Any, step: int) -> Any:
+    """Two numbers compared; between whole ones `more` means `by one at least`."""
+    from sympy import And, Or
+
+    above, below = (a >= b + 1, b >= a + 1) if step else (a > b, b > a)
     match op:
-        case ast.GtE():
+        case ast.GtE:
             return a >= b
-        case ast.Gt():
-            return a >= b + 1
-        case ast.LtE():
+        case ast.Gt:
+            return above
+        case ast.LtE:
             return b >= a
-        case ast.Lt():
-            return b >= a + 1
-        case ast.Eq():
+        case ast.Lt:
+            return below
+        case ast.Eq:
             return And(a >= b, b >= a)
         case _:
-            return Not(And(a >= b, b >= a))
+            return Or(above, below)
+
+
+def _is_whole(node: ast.expr) -> bool:
+    """Whether a term is an integer for certain."""
+    return not any(
+        isinstance(part, ast.Div)
+        or (isinstance(part, ast.Constant) and isinstance(part.value, float))
+        for part in ast.walk(node)
+    )
 
 
 def _number(node: ast.expr) -> Any:
@@ -219,6 +242,8 @@ def _number(node: ast.expr) -> Any:
             return _number(left) - _number(right)
         case ast.BinOp(left=left, op=ast.Mult(), right=ast.Constant(value=int() as factor)):
             return _number(left) * factor
+        case ast.BinOp(left=ast.Constant(value=int() as factor), op=ast.Mult(), right=right):
+            return _number(right) * factor
         case ast.UnaryOp(op=ast.USub(), operand=inner):
             return -_number(inner)
     return _symbol(f"({ast.unparse(node)})")
@@ -229,15 +254,21 @@ def _number(node: ast.expr) -> Any:
 _SMALL = (0, 1, 2, 3, 5)
 
 
-def witness(literals: Mapping[str, bool], event: str = "") -> dict[str, Any] | None:
-    """Concrete facts that give the guards these truths; None where no small ones do."""
+def witness(
+    literals: Mapping[str, bool], event: str = "", *, about: Iterable[str] | None = None
+) -> dict[str, Any] | None:
+    """Concrete facts that give the guards these truths; None where no small ones do.
+
+    Args:
+        about: guards whose facts are told; all of them without.
+    """
     facts: dict[str, Any] = {}
     for part in _apart(literals, event):
         found = _found(part)
         if found is None:
             return None
         facts.update(found)
-    shown = {name for text in literals for name in names_of(text)}
+    shown = {name for text in (literals if about is None else about) for name in names_of(text)}
     return {name: facts[name] for name in sorted(shown)}
 
 

@@ -42,6 +42,7 @@ from toolchart.states.compiler import (
     MOST_MICROSTEPS,
     Facts,
     Guards,
+    Probe,
     Spins,
     Taken,
     Trace,
@@ -133,25 +134,35 @@ class Machine:
         configuration: Configuration | None,
         event: str,
         possible: Callable[[Mapping[str, bool]], bool],
-    ) -> Iterator[tuple[dict[str, bool], Move | None]]:
+    ) -> Iterator[tuple[dict[str, bool], Move | SpecError | None]]:
         """Everything that an event can do here: the truths of the guards asked, and the move.
 
         Every guard is forced both ways, in the order in which the library asks; None means that nothing
-        takes the event. What `possible` denies is left out.
+        takes the event, an error that the chart never rests. What `possible` denies is left out.
         """
         if configuration is not None and configuration.terminated:
             return
         waiting: list[list[tuple[int, bool]]] = [[]]
         while waiting:
             forced = waiting.pop()
-            answer, asked = self._run(configuration, event, dict(forced).get)  # type: ignore[arg-type]
-            path = [(guard, bool(truth)) for guard, truth in asked.items()]
+            probe = probe_class()(dict(forced).get)  # type: ignore[arg-type]
+            answer = self._tried(configuration, event, probe)
+            path = [(guard, bool(truth)) for guard, truth in probe.asked.items()]
             for place in range(len(forced), len(path)):
                 flipped = [*path[:place], (path[place][0], not path[place][1])]
                 if possible(self._told(flipped)):
                     waiting.append(flipped)
             if possible(self._told(path)):
-                yield self._told(path), answer if isinstance(answer, Move) else None
+                yield self._told(path), answer
+
+    def _tried(
+        self, configuration: Configuration | None, event: str, probe: Probe
+    ) -> Move | SpecError | None:
+        try:
+            answer = self._run(configuration, event, probe)
+        except SpecError as error:
+            return error
+        return answer if isinstance(answer, Move) else None
 
     def _told(self, path: list[tuple[int, bool]]) -> dict[str, bool]:
         return {self._guards.texts[guard]: truth for guard, truth in path}
@@ -203,7 +214,8 @@ class Machine:
             answer: Move | _Refusal = _Refusal({})
             asked: dict[int, bool] = {}
         else:
-            answer, asked = self._run(configuration, event, self._guards.judge(facts))
+            probe = probe_class()(self._guards.judge(facts))
+            answer, asked = self._run(configuration, event, probe), probe.asked
         self._remember((configuration, event), answer, list(asked.items()))
         return answer
 
@@ -228,9 +240,8 @@ class Machine:
     # -- the library -----------------------------------------------------------------------------
 
     def _run(
-        self, configuration: Configuration | None, event: str, judge: Callable[[int], bool]
-    ) -> tuple[Move | _Refusal, dict[int, bool]]:
-        probe = probe_class()(judge)
+        self, configuration: Configuration | None, event: str, probe: Probe
+    ) -> Move | _Refusal:
         trace = Trace()
         if configuration is not None:
             probe.state = self._restored(configuration)
@@ -250,12 +261,11 @@ class Machine:
             ) from None
         guards = {self._guards.texts[index]: truth for index, truth in probe.asked.items()}
         if configuration is not None and not trace.took_sent:
-            return _Refusal(guards), probe.asked
-        move = Move(
+            return _Refusal(guards)
+        return Move(
             configuration=self._rest(machine), effects=tuple(probe.effects), guards=guards,
             taken=tuple(trace.taken),
         )  # fmt: skip
-        return move, probe.asked
 
     @staticmethod
     def _send(machine: Any, event: str) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from toolchart.app.cli.common import json_option, print_json
+from toolchart.app.cli.text import printable
+from toolchart.states.bounds import Worst
 from toolchart.states.check import Finding, Report, check
 from toolchart.states.codec import encode
-from toolchart.states.events import Limits
 
 
 @click.command(short_help="Prove what can be proved of a chart.")
@@ -52,7 +54,9 @@ def _found(what: str) -> tuple[Any, dict[str, Any]]:
         t.requires_approval or t.risk == "high" for t in (spec.tools.registry if spec.tools else ())
     )
     chart = load_chart(spec.chart, beside=path.parent if path.is_file() else None)
-    limits: Limits = limits_of(spec, spec.responses[0])
+    limits = max(
+        (limits_of(spec, one) for one in spec.responses), key=lambda one: one.max_iterations
+    )
     return chart, {"risky": risky, "limits": limits, "unbounded": spec.limits.unbounded}
 
 
@@ -63,24 +67,35 @@ def _data(report: Report) -> dict[str, Any]:
         "findings": [encode(finding) for finding in report.findings],
         "places": report.places,
         "answers": report.table_size,
+        "notes": [encode(note) for note in report.notes],
         "worst": encode(report.worst) if report.worst else None,
+        "formulas": dict(report.formulas),
     }
 
 
 def _tell(report: Report, source: str) -> None:
     for finding in report.findings:
-        click.echo(f"{_place(finding, source)}{finding.kind}: {finding.message}")
-    worst = report.worst
-    told = (
-        f"at most {worst.model_calls} model calls, {worst.tool_rounds} rounds of tools and {worst.waits} "
-        "waits a turn"
-        if worst
-        else "no bound for a turn"
+        click.echo(printable(f"{_place(finding, source)}{finding.kind}: {finding.message}"))
+    for note in report.notes:
+        click.echo(printable(f"{_place(note, source)}note: {note.message}"))
+    count = len(report.findings)
+    verdict = f"{count} finding{'s' if count > 1 else ''}" if count else "clean"
+    told = _bound(report.worst, report.formulas) if report.worst else "no bound for a turn"
+    size = f"{report.places} places, {report.table_size} answers"
+    click.echo(printable(f"{report.chart}: {verdict}; {size}; {told}"))
+
+
+def _bound(worst: Worst, formulas: Mapping[str, str]) -> str:
+    parts = (
+        _counted(worst.model_calls, "model calls", formulas.get("model_calls")),
+        _counted(worst.tool_rounds, "rounds of tools", formulas.get("tool_rounds")),
+        _counted(worst.waits, "waits", formulas.get("waits")),
     )
-    verdict = f"{len(report.findings)} findings" if report.findings else "clean"
-    click.echo(
-        f"{report.chart}: {verdict}; {report.places} places, {report.table_size} answers, {told}"
-    )
+    return "a turn takes at most " + ", ".join(parts)
+
+
+def _counted(number: int, what: str, formula: str | None) -> str:
+    return f"{number} {what}" + (f" ({formula})" if formula and formula != str(number) else "")
 
 
 def _place(finding: Finding, source: str) -> str:
