@@ -70,18 +70,22 @@ def verify_store(
 ) -> Iterator[Verified | LogDamaged]:
     """Every conversation, or the given ones, each verified or with its damage.
 
-    A store that can look at its own ground (`check`) does so first.
+    A store that can look at its own ground (`check`) does so too: what a reader by key does not meet
+    is damage all the same.
     """
-    chosen = list(store.conversations() if conversations is None else conversations)
+    hidden: LogDamaged | None = None
     if isinstance(store, Checked):
         try:
             store.check()
         except LogDamaged as damage:
-            if damage.conversation is None or damage.conversation in chosen:
-                yield damage
-                chosen = [one for one in chosen if one != damage.conversation]
-    for conversation in chosen:
+            hidden = damage
+    for conversation in store.conversations() if conversations is None else conversations:
         try:
-            yield verify_lines(store.read(conversation), conversation)
+            verified = verify_lines(store.read(conversation), conversation)
+            if hidden is not None and hidden.conversation == conversation:
+                raise hidden
+            yield verified
         except LogDamaged as damage:
             yield damage
+    if hidden is not None and hidden.conversation is None:
+        yield hidden
