@@ -19,6 +19,7 @@ from typing import Protocol, assert_never
 from toolchart.engine.journal import Journal
 from toolchart.engine.record import plain_event
 from toolchart.engine.step import Step, step
+from toolchart.states.deltas import Delta
 from toolchart.states.effects import Answer, CallModel, Effect, ReviewCalls, RunTools, Wait
 from toolchart.states.errors import IllegalEvent, ProviderError
 from toolchart.states.events import (
@@ -33,8 +34,8 @@ from toolchart.states.events import (
     Waited,
 )
 from toolchart.states.machine import Machine
-from toolchart.states.messages import ToolCall
-from toolchart.states.ports import Executor, Provider
+from toolchart.states.messages import Reply, Request, ToolCall
+from toolchart.states.ports import Executor, Provider, Streams
 from toolchart.states.snapshot import Snapshot
 
 log = logging.getLogger("toolchart.engine")
@@ -49,6 +50,10 @@ Approver = Callable[[ToolCall], Awaitable[Decided | None]]
 
 Observer = Callable[[AnyEvent, Step], None]
 """Hears of every step after its record is noted; for display, it changes nothing."""
+
+
+DeltaObserver = Callable[[Delta], None]
+"""Sees a reply grow; for display, it changes nothing."""
 
 
 class Clock(Protocol):
@@ -93,6 +98,8 @@ class Hands:
     executor: Executor
     approver: Approver | None = None
     observer: Observer | None = None
+    on_delta: DeltaObserver | None = None
+    """Asks for streamed replies, where the provider can stream."""
     clock: Clock = field(default_factory=SystemClock)
 
 
@@ -210,7 +217,7 @@ class Driver:
 
     async def _call_model(self, effect: CallModel) -> Replied | Failed:
         try:
-            reply = await self.hands.provider.complete(effect.request)
+            reply = await _reply(self.hands, effect.request)
             return Replied(at=self.hands.clock.now(), reply=reply)
         except ProviderError as error:
             return Failed(
@@ -286,6 +293,22 @@ class Driver:
             self.take(event)
         except IllegalEvent:
             log.info("the chart takes no %r here; resume goes on from the log", event.TYPE)
+
+
+async def _reply(hands: Hands, request: Request) -> Reply:
+    """The whole reply, seen growing where somebody looks and the provider can show it.
+
+    Raises:
+        ProviderError: the call failed, or the stream ended without a reply.
+    """
+    if hands.on_delta is None or not isinstance(hands.provider, Streams):
+        return await hands.provider.complete(request)
+    async with aclosing(hands.provider.stream(request)) as stream:
+        async for piece in stream:
+            if isinstance(piece, Reply):
+                return piece
+            hands.on_delta(piece)
+    raise ProviderError(kind="bad_response", message="the stream ended without a reply")
 
 
 async def _stop(tasks: Sequence[asyncio.Future[ToolFinished]]) -> None:

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from toolchart.engine.driver import Approver, Clock, Driver, Hands, Observer, SystemClock
+from toolchart.engine.driver import (
+    Approver,
+    Clock,
+    DeltaObserver,
+    Driver,
+    Hands,
+    Observer,
+    SystemClock,
+)
 from toolchart.engine.journal import Journal
 from toolchart.engine.record import FORMAT, parse
 from toolchart.engine.replay import Standing, standing
 from toolchart.engine.result import TurnResult, turn_result
 from toolchart.engine.stores import open_store
+from toolchart.engine.streaming import Moved, streamed
 from toolchart.providers.registry import create_provider
 from toolchart.specs.charts import load_chart
 from toolchart.specs.loader import load_spec
@@ -22,6 +31,7 @@ from toolchart.specs.matching import select_handler
 from toolchart.specs.models import AgentSpec, ToolsConfig
 from toolchart.specs.secrets import resolve
 from toolchart.specs.turns import plan_turn
+from toolchart.states.deltas import Delta
 from toolchart.states.errors import SpecError, ToolchartError
 from toolchart.states.events import Configured, Decided, ToolFinished, TurnStarted
 from toolchart.states.jsonvalue import canonical_text
@@ -93,6 +103,8 @@ class Engine:
         history: Sequence[Message] = (),
         llm: str | None = None,
         model: str | None = None,
+        observer: Observer | None = None,
+        on_delta: DeltaObserver | None = None,
     ) -> TurnResult:
         """One turn, from a user message to a state in which the chart rests.
 
@@ -103,6 +115,8 @@ class Engine:
             variables: what the prompt may use and `match` looks at.
             history: earlier messages from elsewhere, for a new conversation.
             llm, model: go before the handler's own.
+            observer: hears of this turn's steps, instead of the engine's.
+            on_delta: sees replies grow; with it the provider streams, where it can.
 
         Raises:
             SpecError: no handler, prompt or provider for this turn.
@@ -113,6 +127,7 @@ class Engine:
         plan = plan_turn(self.spec, chosen, given, self.tools.names(), llm=llm, model=model)
         name = conversation or new_conversation()
         opened = self._open(name, plan.settings.service)
+        opened.hands = replace(opened.hands, observer=observer or self._observer, on_delta=on_delta)
         started = TurnStarted(
             message=message,
             system=plan.system,
@@ -127,6 +142,16 @@ class Engine:
             self._opened.pop(name, None)
             raise
         return turn_result(snapshot, name)
+
+    def stream(
+        self, message: str, **options: Any
+    ) -> AsyncGenerator[Moved | Delta | TurnResult, None]:
+        """One turn as it happens: deltas, each step that was taken, and last the result.
+
+        Takes the arguments of `arun`. Closing the generator early cancels the turn; the log has
+        every step up to there.
+        """
+        return streamed(lambda **watching: self.arun(message, **options, **watching))
 
     async def aresume(self, conversation: str, decision: Decided | None = None) -> TurnResult:
         """Go on with a turn that a crash, or a call that waits for a decision, left open.

@@ -8,13 +8,15 @@ on the request alone, so a conversation goes on, and is replayed, as it was.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Annotated, Any, cast
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from toolchart.providers.pieces import in_pieces
 from toolchart.specs.models import LLMConfig
+from toolchart.states.deltas import Delta
 from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.events import FAILURE_KINDS
 from toolchart.states.messages import FinishReason, Message, Reply, Request, ToolCall
@@ -122,6 +124,11 @@ class ScriptedProvider:
         if not self._rules:
             return self._from_list(request)
         return self._from_rules(request)
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+        """The same reply, word by word."""
+        async for piece in in_pieces(await self.complete(request)):
+            yield piece
 
     async def aclose(self) -> None:
         """Nothing to give back."""

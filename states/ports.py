@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from typing import Protocol, runtime_checkable
 
+from toolchart.states.deltas import Delta
 from toolchart.states.events import ToolFinished, Verdict
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
 
@@ -25,6 +26,21 @@ class Provider(Protocol):
 
     async def aclose(self) -> None:
         """Give back connections; safe to call twice."""
+        ...
+
+
+@runtime_checkable
+class Streams(Protocol):
+    """A provider whose replies can be seen growing."""
+
+    def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+        """Deltas as they come, and last, exactly once, the whole reply: the one `complete` gives.
+
+        Closing the generator early closes the connection.
+
+        Raises:
+            ProviderError: the call failed, or the stream ended without its terminal marker.
+        """
         ...
 
 

@@ -1,0 +1,91 @@
+"""A turn seen as it happens: deltas and steps in order, and the same log as unwatched."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import agents
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolchart.engine import TurnResult
+from toolchart.engine.stores.memory import MemoryStore
+from toolchart.engine.streaming import Moved
+from toolchart.providers.pieces import pieces_of
+from toolchart.states.deltas import CallArguments, CallStarted, ReasoningDelta, TextDelta
+from toolchart.states.errors import SpecError
+from toolchart.states.messages import Reply
+
+SCRIPT = [agents.calls(("calculator", {"expression": "1+2"})), "That makes three."]
+
+
+def seen(message: str, **options: Any) -> list[object]:
+    """Everything that a stream yields."""
+
+    async def collect() -> list[object]:
+        async with agents.engine(SCRIPT, log=MemoryStore(), **options) as engine:
+            return [piece async for piece in engine.stream(message)]
+
+    return asyncio.run(collect())
+
+
+def test_a_stream_tells_states_deltas_calls_and_the_result_in_order() -> None:
+    """S3.4: text and calls are seen growing, every step is told, the result comes last."""
+    pieces = seen("1+2")
+    states = [piece.step.target for piece in pieces if isinstance(piece, Moved)]
+    assert states == ["prompting", "awaiting_tools", "executing", "prompting", "finished"]
+    text = "".join(piece.text for piece in pieces if isinstance(piece, TextDelta))
+    assert text == "That makes three."
+    assert [p.name for p in pieces if isinstance(p, CallStarted)] == ["calculator"]
+    first_delta = next(i for i, p in enumerate(pieces) if isinstance(p, CallStarted))
+    moved = next(
+        i
+        for i, p in enumerate(pieces)
+        if isinstance(p, Moved) and p.step.target == "awaiting_tools"
+    )
+    assert first_delta < moved
+    assert isinstance(pieces[-1], TurnResult)
+    assert pieces[-1].content == "That makes three."
+
+
+def test_a_turn_that_cannot_begin_raises_out_of_the_stream() -> None:
+    """An error of the turn is the stream's error, not a stream that ends early."""
+
+    async def collect() -> None:
+        async with agents.engine(SCRIPT, log=MemoryStore()) as engine:
+            async for _ in engine.stream("x", handler="nobody"):
+                pass
+
+    with pytest.raises(SpecError):
+        asyncio.run(collect())
+
+
+def test_closing_a_stream_cancels_its_turn() -> None:
+    """Whoever stops looking stops the turn; the log has every step up to there and can go on."""
+
+    async def leave() -> tuple[str, int]:
+        async with agents.engine(SCRIPT, log=MemoryStore()) as engine:
+            stream = engine.stream("1+2", conversation="c")
+            async for piece in stream:
+                if isinstance(piece, Moved) and piece.step.target == "awaiting_tools":
+                    break
+            await stream.aclose()
+            records = len(list(engine.store.read("c")))
+            result = await engine.aresume("c")
+            return result.state, records
+
+    state, records = asyncio.run(leave())
+    assert records >= 3
+    assert state in ("finished", "cancelled")
+
+
+@given(st.text(), st.text())
+def test_pieces_lose_nothing(text: str, reasoning: str) -> None:
+    """Whatever a reply says, its pieces say it whole."""
+    reply = Reply(content=text, reasoning=reasoning, finish_reason="stop")
+    pieces = list(pieces_of(reply))
+    assert "".join(p.text for p in pieces if isinstance(p, TextDelta)) == text
+    assert "".join(p.text for p in pieces if isinstance(p, ReasoningDelta)) == reasoning
+    assert not [p for p in pieces if isinstance(p, CallArguments)]
