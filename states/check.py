@@ -20,7 +20,7 @@ from toolchart.states.findings import Finding, line_of, shown
 from toolchart.states.formulas import formulas
 from toolchart.states.logic import satisfiable, witness
 from toolchart.states.machine import machine_of
-from toolchart.states.overlaps import notes
+from toolchart.states.overlaps import may_arrive, notes
 
 __all__ = ["Finding", "Report", "Worst", "check"]
 
@@ -229,27 +229,13 @@ def _dead_rows(chart: Chart, graph: Graph) -> Iterator[Finding]:
             continue  # told as unreachable
         for row, transition in enumerate(body.get("transitions") or ()):
             event = str(transition.get("event") or "")
-            if (state, row) not in taken and _may_arrive(graph, state, event):
+            if (state, row) not in taken and may_arrive(graph, state, event):
                 said = f", on {event!r}," if event else ", without an event,"
                 yield Finding(
                     kind="dead row", state=state, event=event or None, line=line_of(chart, state, row),
                     message=f"in {state!r} the transition number {row + 1}{said} is never taken: an earlier "
                     "one takes every case, or its guard cannot hold",
                 )  # fmt: skip
-
-
-def _may_arrive(graph: Graph, state: str, event: str) -> bool:
-    """Whether the event arrives at all while the state is active: a row kept for later is not dead.
-
-    What the chart itself sends, and what needs no event, always may.
-    """
-    if not event or event.startswith("done.state."):
-        return True
-    arrived = [(arc.source, arc.event) for arc in graph.arcs()]
-    arrived += [(refusal.place, refusal.event) for refusal in graph.refused]
-    return any(
-        state in place.configuration.states and one in event.split() for place, one in arrived
-    )
 
 
 # -- approval and ends ---------------------------------------------------------------------------
@@ -278,13 +264,18 @@ def _unapproved(chart: Chart, graph: Graph, risky: bool) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+_NO_ANSWER = {"answer_with_error": "in error", "answer_at_limit": "as if a limit had cut it off"}
+"""Effects that end a turn with something else than the model's answer."""
+
+
 def _lost_answers(chart: Chart, graph: Graph) -> Iterator[Finding]:
-    """Replies that say all that was asked for, and end the turn in error all the same."""
+    """Replies that say all that was asked for, and do not end the turn as its answer."""
     good = {"finish_reason == 'stop'": True, "has_content": True}
     told: set[str] = set()
     for arc in graph.arcs():
         label = arc.source.configuration.label
-        if arc.event != "replied" or "answer_with_error" not in arc.move.effects or label in told:
+        ends = [how for effect, how in _NO_ANSWER.items() if effect in arc.move.effects]
+        if arc.event != "replied" or not ends or label in told:
             continue
         case = joined(dict(arc.guards), good)
         if case is None or not satisfiable(case, arc.event):
@@ -294,7 +285,7 @@ def _lost_answers(chart: Chart, graph: Graph) -> Iterator[Finding]:
         yield Finding(
             kind="lost answer", state=label, event=arc.event, counterexample=facts,
             line=line_of(chart, _innermost(arc.source)),
-            message=f"in {label!r} a whole answer ends the turn in error"
+            message=f"in {label!r} a whole answer ends the turn {ends[0]}"
             + (f" when {shown(facts)}" if facts else ""),
         )  # fmt: skip
 

@@ -15,7 +15,8 @@ class Finding:
 
     kind: str
     """Wrong: `unreachable`, `dead end`, `gap`, `unhandled`, `spin`, `stuck`, `dead row`, `unapproved`,
-    `unreviewed`, `lost answer`, `unbounded`, `too large`. Good to know: `order`, `not cancelled`."""
+    `unreviewed`, `lost answer`, `unbounded`, `too large`. Good to know: `order`, `idle`, `not
+    cancelled`."""
     message: str
     state: str
     event: str | None = None

@@ -1,4 +1,4 @@
-"""What is good to know of a sound chart: what its order decides, and where a cancellation is not taken."""
+"""What is good to know of a sound chart: what its order decides, what never arrives, what is not taken."""
 
 from __future__ import annotations
 
@@ -17,7 +17,21 @@ def notes(chart: Chart, graph: Graph) -> Iterator[Finding]:
     """What is sound and good to know."""
     for state, body, _ in walk_states(chart):
         yield from _decided_by_order(chart, state, body.get("transitions") or [])
+    yield from _idle(chart, graph)
     yield from _not_cancelled(chart, graph)
+
+
+def _idle(chart: Chart, graph: Graph) -> Iterator[Finding]:
+    """Transitions on an event that never arrives where they stand: inherited, or kept for later."""
+    entered = {state for place in graph.places for state in place.configuration.states}
+    for state, body, _ in walk_states(chart):
+        for row, transition in enumerate(body.get("transitions") or ()):
+            event = str(transition.get("event") or "")
+            if state in entered and not may_arrive(graph, state, event):
+                yield Finding(
+                    kind="idle", state=state, event=event, line=line_of(chart, state, row),
+                    message=f"in {state!r} the event {event!r} never arrives: transition {row + 1} stands by",
+                )  # fmt: skip
 
 
 def _decided_by_order(chart: Chart, state: str, rows: list[Mapping[str, Any]]) -> Iterator[Finding]:
@@ -69,3 +83,17 @@ def _not_cancelled(chart: Chart, graph: Graph) -> Iterator[Finding]:
             line=line_of(chart, place.configuration.states[-1]),
             message=f"in {label!r} nothing takes 'cancelled': the turn stays open, to be resumed",
         )  # fmt: skip
+
+
+def may_arrive(graph: Graph, state: str, event: str) -> bool:
+    """Whether the event arrives at all while the state is active: a row kept for later is not dead.
+
+    What the chart itself sends, and what needs no event, always may.
+    """
+    if not event or event.startswith("done.state."):
+        return True
+    arrived = [(arc.source, arc.event) for arc in graph.arcs()]
+    arrived += [(refusal.place, refusal.event) for refusal in graph.refused]
+    return any(
+        state in place.configuration.states and one in event.split() for place, one in arrived
+    )

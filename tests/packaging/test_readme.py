@@ -9,6 +9,7 @@ from toolchart.specs.charts import load_chart
 from toolchart.specs.document import parse_document
 from toolchart.specs.loader import spec_of
 from toolchart.states.chart import parse_chart
+from toolchart.states.diagram import draw
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -18,6 +19,12 @@ BLOCKS = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
 def test_the_chart_is_the_shipped_one() -> None:
     """The chart in the README is the shipped tool_loop."""
     assert parse_chart(BLOCKS[0]).digest == load_chart("tool_loop").digest
+
+
+def test_the_diagram_is_the_charts() -> None:
+    """The card: the README's diagram is drawn from the shipped chart."""
+    (diagram,) = re.findall(r"```mermaid\n(.*?)```", README, re.DOTALL)
+    assert diagram == draw(load_chart("tool_loop"), "mermaid")
 
 
 def test_the_extension_loads() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 from toolchart.specs.charts import load_chart, shipped
 from toolchart.states.chart import make_chart, parse_chart
+from toolchart.states.chart_data import walk_states
 from toolchart.states.check import Finding, check
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Limits
@@ -79,59 +82,104 @@ def test_unbounded_may_be_said_aloud() -> None:
 
 # -- mutations -----------------------------------------------------------------------------------
 
-HARMLESS = {
-    (
-        "cancelled",
-        "dropped",
-    ): "a cancellation without a row rests in the log and is resumed from there",
-    (
-        "decided",
-        "dropped",
-    ): "a decision that is not taken is refused; a second row of it may still lead on",
-}
-"""Mutations that leave a sound chart behind, and why."""
+Rows = list[dict[str, Any]]
 
 
-def mutants(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Every chart with one row dropped: the event, what was done, and the chart."""
+@dataclass(frozen=True, kw_only=True)
+class Mutant:
+    """A chart with one thing changed, and the rows of the resolved chart that were touched."""
+
+    what: str
+    state: str
+    touched: Rows
+    left: Rows
+    """Rows of the same state that were not touched."""
+    document: dict[str, Any]
+
+
+def mutants(document: dict[str, Any]) -> Iterator[Mutant]:
+    """One row dropped, its guard dropped, its bound taken away, its target swapped with another's."""
     for state, body in document["states"].items():
-        for place, row in enumerate(body.get("transitions") or ()):
-            changed = copy.deepcopy(document)
-            del changed["states"][state]["transitions"][place]
-            yield str(row["event"]), "dropped", changed
+        rows = body.get("transitions") or []
+        for place, row in enumerate(rows):
+            without = rows[:place] + rows[place + 1 :]
+            bound = "max_" in str(row.get("cond"))
+            yield _mutant("bound" if bound else "dropped", document, state, [row], without, without)
             if row.get("cond"):
-                changed = copy.deepcopy(document)
-                del changed["states"][state]["transitions"][place]["cond"]
-                yield str(row["event"]), "unguarded", changed
+                bare = {key: value for key, value in row.items() if key != "cond"}
+                changed = [*rows[:place], bare, *rows[place + 1 :]]
+                yield _mutant("unguarded", document, state, [row], without, changed)
+        for (i, one), (j, other) in combinations(enumerate(rows), 2):
+            if one.get("target") != other.get("target"):
+                changed = list(rows)
+                changed[i], changed[j] = _aimed(one, other), _aimed(other, one)
+                left = [row for place, row in enumerate(rows) if place not in (i, j)]
+                yield _mutant("swapped", document, state, [one, other], left, changed)
 
 
-@pytest.mark.parametrize("name", ["tool_loop", "forced_answer", "resilient"])
+def _mutant(
+    what: str, document: dict[str, Any], state: str, touched: Rows, left: Rows, rows: Rows
+) -> Mutant:
+    changed = copy.deepcopy(document)
+    changed["states"][state]["transitions"] = rows
+    return Mutant(what=what, state=state, touched=touched, left=left, document=changed)
+
+
+def _aimed(row: dict[str, Any], at: dict[str, Any]) -> dict[str, Any]:
+    aimed = {key: value for key, value in row.items() if key != "target"}
+    return aimed if at.get("target") is None else {**aimed, "target": at["target"]}
+
+
+def _sound_all_the_same(mutant: Mutant, document: dict[str, Any], idle: set[str]) -> str | None:
+    """Why a mutant is a sound chart that merely does something else; None where it must be found."""
+    events = {row["event"] for row in mutant.touched}
+    if "cancelled" in events:
+        return "a cancellation that is not taken rests in the log and is resumed from there"
+    if {f"{mutant.state}/{event}" for event in events} & idle:
+        return "the event never arrives there"
+    if mutant.what in ("dropped", "bound") and any(
+        row["event"] in events and ("cond" not in row or "max_iterations" in row["cond"])
+        for row in mutant.left
+    ):
+        return "another row of the event takes the case, and ends or bounds it"
+    ends = {name for name, body in document["states"].items() if body.get("final")}
+    last = {"answering", "concluding"}  # the call that ends the turn, without tools
+    if mutant.what == "swapped" and {row.get("target") for row in mutant.touched} <= ends | last:
+        return "one end of the turn stands for another"
+    if mutant.what == "swapped" and any(
+        "budget_spent" in str(r.get("cond")) for r in mutant.touched
+    ):
+        return "calls are run when the budget is spent, and only then: odd, but it ends"
+    return None
+
+
+@pytest.mark.parametrize("name", shipped())
 def test_mutated_charts_are_found_out(name: str) -> None:
-    """A row dropped or its guard removed gives a finding, but for rows that the chart can do without.
-
-    A dropped row whose event has a later row without a guard is taken by that one: a sound chart that
-    does something else.
-    """
-    document = load_chart(name).document
-    missed = []
-    for event, done, changed in mutants(document):
+    """Drop a row, a guard or a bound, or swap two targets: each gives a finding, or is sound for a reason."""
+    chart = load_chart(name)
+    idle = {f"{note.state}/{note.event}" for note in check(chart).notes if note.kind == "idle"}
+    found, missed = 0, []
+    for mutant in mutants(chart.document):
         try:
-            findings: tuple[Finding, ...] = check(make_chart(changed), risky=True).findings
+            findings: tuple[Finding, ...] = check(make_chart(mutant.document), risky=True).findings
         except SpecError:
             continue
-        if not findings and (event, done) not in HARMLESS and not _falls_through(document, changed):
-            missed.append((event, done))
+        found += bool(findings)
+        if not findings and not _sound_all_the_same(mutant, chart.document, idle):
+            missed.append((mutant.what, mutant.state, mutant.touched))
     assert missed == []
+    assert found
 
 
-def _falls_through(before: dict[str, Any], after: dict[str, Any]) -> bool:
-    """Whether the row that is gone leaves a row without a guard for its event."""
-    for state, body in before["states"].items():
-        rows, left = body.get("transitions") or [], after["states"][state].get("transitions") or []
-        if len(rows) != len(left):
-            gone = next(row for row in rows if row not in left)
-            return any(row["event"] == gone["event"] and not row.get("cond") for row in left)
-    return False
+@pytest.mark.parametrize("name", shipped())
+def test_a_chart_without_any_iteration_bound_is_unbounded(name: str) -> None:
+    """Invariant 7: with every comparison with `max_iterations` taken away, the loop has no end."""
+    document = copy.deepcopy(load_chart(name).document)
+    for _, body, _ in walk_states(make_chart(document)):
+        if rows := body.get("transitions"):
+            body["transitions"] = [row for row in rows if "max_" not in str(row.get("cond"))]
+    kinds = {finding.kind for finding in check(make_chart(document)).findings}
+    assert "unbounded" in kinds
 
 
 def test_bounds_that_are_removed_are_missed() -> None:
