@@ -16,7 +16,7 @@ from toolchart.states.effects import (
     Wait,
 )
 from toolchart.states.events import Limits
-from toolchart.states.facts import spent_budget
+from toolchart.states.facts import limits_of, spent_budget
 from toolchart.states.machine import Move
 from toolchart.states.messages import Message, Request
 from toolchart.states.snapshot import Snapshot
@@ -24,11 +24,6 @@ from toolchart.states.snapshot import Snapshot
 AT_LIMIT = "I reached the maximum number of tool calls ({limit}) before I had a final answer."
 AT_BUDGET = "I reached the limit of this turn ({budget}) before I had a final answer."
 ISSUE = "I encountered an issue while answering"
-
-FIRST_WAIT_S = 0.5
-LONGEST_WAIT_S = 60.0
-"""Back-off: 0.5 s, doubled per failure, at most a minute, up to a quarter less by jitter. A
-provider's own `retry_after` goes before it."""
 
 
 def ask(context: Snapshot, move: Move) -> tuple[Snapshot, tuple[Effect, ...]]:
@@ -106,12 +101,13 @@ def _run_tools(snapshot: Snapshot, name: str) -> RunTools:
 
 
 def _wait_s(snapshot: Snapshot) -> float:
-    failure = snapshot.failure
+    """What the host asks for, else a back-off that doubles with every failure; never above the limit."""
+    failure, limits = snapshot.failure, limits_of(snapshot)
     if failure is not None and failure.retry_after_s is not None:
-        return failure.retry_after_s
+        return min(failure.retry_after_s, limits.max_wait_s)
     jitter = failure.jitter if failure is not None else 0.0
-    pause = FIRST_WAIT_S * 2.0 ** max(0, snapshot.attempt - 1)
-    return round(min(pause, LONGEST_WAIT_S) * (1 - jitter / 4), 3)
+    pause = limits.first_wait_s * 2.0 ** min(max(0, snapshot.attempt - 1), 60)
+    return round(min(pause, limits.max_wait_s) * (1 - jitter / 4), 3)
 
 
 # -- answers -------------------------------------------------------------------------------------

@@ -168,6 +168,17 @@ class LimitsConfig(Section):
     """Says aloud that the chart has no bound of its own."""
 
 
+class RetryConfig(Section):
+    """How a model call that failed is tried again, by charts that do so."""
+
+    max_attempts: int | None = Field(default=None, ge=1)
+    """Tries of one model call; goes before that of `limits`."""
+    first_wait_s: float = Field(default=0.5, ge=0)
+    """Seconds before the second try; doubled with every further one."""
+    max_wait_s: float = Field(default=60.0, ge=0)
+    """Seconds of one wait at most; a host that asks for more is not asked again."""
+
+
 class AgentSpec(Section):
     """An agent: the chart, the hosts, the tools and the handlers."""
 
@@ -183,6 +194,8 @@ class AgentSpec(Section):
     """Handlers, the first that matches is taken."""
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     """Limits of a turn."""
+    retry: RetryConfig = Field(default_factory=RetryConfig)
+    """Waits between tries of a model call."""
     approval: Any = None
     """Which calls a person decides about: rules over tools and arguments, the first that matches."""
     output: dict[str, Any] | None = None

@@ -116,6 +116,8 @@ class Worst:
     tool_rounds: int
     """Replies whose calls are run."""
     waits: int
+    waiting_s: float
+    """Seconds of all waits together."""
 
 
 _MOST_NODES = 5000
@@ -133,7 +135,12 @@ def worst_case(graph: Graph, limits: Limits) -> Worst | None:
     if None in found:
         return None
     model_calls, tool_rounds, waits = (number or 0 for number in found)
-    return Worst(model_calls=model_calls, tool_rounds=tool_rounds, waits=waits)
+    return Worst(
+        model_calls=model_calls,
+        tool_rounds=tool_rounds,
+        waits=waits,
+        waiting_s=waits * limits.max_wait_s,
+    )
 
 
 _Numbers = tuple[tuple[str, int], ...]

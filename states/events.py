@@ -39,6 +39,10 @@ class Limits:
     """Runs of the same tool with the same arguments."""
     max_attempts: int = 3
     """Tries of one model call."""
+    first_wait_s: float = 0.5
+    """Seconds before the second try; doubled with every further one, up to a quarter less by jitter."""
+    max_wait_s: float = 60.0
+    """Seconds of one wait at most; a host that asks for more is not asked again."""
     max_tokens: int | None = None
     """Tokens of all replies of the turn."""
     max_cost: float | None = None

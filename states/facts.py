@@ -39,8 +39,16 @@ class Fact:
     """The fact that a counter which grows is usually compared with."""
 
 
-def _limits(snapshot: Snapshot) -> Limits:
+def limits_of(snapshot: Snapshot) -> Limits:
+    """The limits of the turn."""
     return snapshot.settings.limits if snapshot.settings else Limits()
+
+
+def _retryable(snapshot: Snapshot) -> bool:
+    failure = snapshot.failure
+    if failure is None or not failure.retryable:
+        return False
+    return (failure.retry_after_s or 0.0) <= limits_of(snapshot).max_wait_s
 
 
 def elapsed_s(snapshot: Snapshot) -> float:
@@ -53,7 +61,7 @@ def elapsed_s(snapshot: Snapshot) -> float:
 
 def spent_budget(snapshot: Snapshot) -> str | None:
     """Which budget of the turn is used up, or None."""
-    limits = _limits(snapshot)
+    limits = limits_of(snapshot)
     if limits.max_tokens is not None and _tokens(snapshot) >= limits.max_tokens:
         return "max_tokens"
     if limits.max_tool_calls is not None and len(snapshot.tracked) >= limits.max_tool_calls:
@@ -143,7 +151,7 @@ FACTS: dict[str, Fact] = {
             type="integer",
             meaning="the turn's limit of iterations",
             changes="never within a turn",
-            read=lambda s: _limits(s).max_iterations,
+            read=lambda s: limits_of(s).max_iterations,
         ),
         Fact(
             name="tool_only_streak",
@@ -157,7 +165,7 @@ FACTS: dict[str, Fact] = {
             type="integer",
             meaning="the turn's limit of tool-only replies in a row",
             changes="never within a turn",
-            read=lambda s: _limits(s).max_tool_only_streak,
+            read=lambda s: limits_of(s).max_tool_only_streak,
         ),
         Fact(
             name="repeated_calls",
@@ -171,7 +179,7 @@ FACTS: dict[str, Fact] = {
             type="integer",
             meaning="the turn's limit for one and the same call",
             changes="never within a turn",
-            read=lambda s: _limits(s).max_repeats,
+            read=lambda s: limits_of(s).max_repeats,
         ),
         Fact(
             name="replies",
@@ -197,7 +205,7 @@ FACTS: dict[str, Fact] = {
             type="integer",
             meaning="the turn's limit of tries for one model call",
             changes="never within a turn",
-            read=lambda s: _limits(s).max_attempts,
+            read=lambda s: limits_of(s).max_attempts,
         ),
         Fact(
             name="error_kind",
@@ -210,9 +218,10 @@ FACTS: dict[str, Fact] = {
         Fact(
             name="retryable",
             type="boolean",
-            meaning="whether the latest failure may pass if the same request is sent again",
+            meaning="whether the latest failure may pass if the same request is sent again, "
+            "after no longer a wait than the limit allows",
             changes="with every failure, back to false with a reply",
-            read=lambda s: s.failure.retryable if s.failure else False,
+            read=_retryable,
         ),
         Fact(
             name="tools_offered",

@@ -26,7 +26,7 @@ def formulas(graph: Graph) -> dict[str, str]:
         worst = worst_case(graph, Limits(max_iterations=pair[0], max_attempts=pair[1]))
         if worst is None:
             return {}
-        table[pair] = asdict(worst)
+        table[pair] = {name: n for name, n in asdict(worst).items() if name != "waiting_s"}
     found = {}
     for name in table[_BASE[0]]:
         terms = _fitted({pair: numbers[name] for pair, numbers in table.items()})

@@ -91,7 +91,8 @@ def _bound(worst: Worst, formulas: Mapping[str, str]) -> str:
         _counted(worst.tool_rounds, "rounds of tools", formulas.get("tool_rounds")),
         _counted(worst.waits, "waits", formulas.get("waits")),
     )
-    return "a turn takes at most " + ", ".join(parts)
+    waiting = f" of together {worst.waiting_s:g} s" if worst.waits else ""
+    return "a turn takes at most " + ", ".join(parts) + waiting
 
 
 def _counted(number: int, what: str, formula: str | None) -> str:

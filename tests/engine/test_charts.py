@@ -93,6 +93,20 @@ def test_resilient_gives_up_after_max_attempts() -> None:
     assert visited(run).count("prompting") == 3
 
 
+def test_a_spec_says_how_long_to_wait() -> None:
+    """S3.3: `retry` sets the waits; a host that asks for more than the longest is not asked again."""
+    clock = Clock()
+    retry = {"max_attempts": 4, "first_wait_s": 2, "max_wait_s": 3}
+    down = failing("server", retryable=True)
+    run = engine([down, down, down, "there"], chart="resilient", clock=clock, retry=retry)
+    assert run.run("go").content == "there"
+    assert clock.waits == [2, 3, 3]
+    later = failing("rate_limited", retryable=True, retry_after_s=3600)
+    run = engine([later, "never asked"], chart="resilient", clock=clock, retry=retry)
+    assert run.run("go").state == "error"
+    assert clock.waits == [2, 3, 3]
+
+
 def test_resilient_leaves_the_tools_out() -> None:
     """S3.3: a request that fails because of its tools is made again without them."""
     run = engine([failing("tools_unsupported"), "plain"], chart="resilient", clock=Clock())

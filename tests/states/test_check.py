@@ -45,6 +45,7 @@ def test_the_worst_case_is_the_worst_case() -> None:
     ).worst
     assert resilient is not None
     assert resilient.waits >= 2
+    assert resilient.waiting_s == resilient.waits * Limits().max_wait_s
 
 
 @pytest.mark.parametrize("path", BROKEN, ids=lambda path: path.stem)
