@@ -7,19 +7,21 @@ on the request alone, so a conversation goes on, and is replayed, as it was.
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, cast
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from toolchart.providers.pieces import in_pieces
+from toolchart.providers.pieces import in_pieces, pieces_of
 from toolchart.specs.models import LLMConfig
-from toolchart.states.deltas import Delta
+from toolchart.states.deltas import Delta, TextDelta
 from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.events import FAILURE_KINDS
-from toolchart.states.messages import FinishReason, Message, Reply, Request, ToolCall
+from toolchart.states.messages import FinishReason, Message, Reply, Request, ToolCall, Usage
 
 Scripted = Callable[[Request], Reply]
 """A reply made by a function, for tests."""
@@ -48,6 +50,26 @@ class ScriptedFailure(_Part):
     retry_after_s: float | None = None
 
 
+class ScriptedUsage(_Part):
+    """Tokens that a reply says it took; `total` is the sum where it is left out."""
+
+    input: int = Field(default=0, ge=0)
+    output: int = Field(default=0, ge=0)
+    reasoning: int | None = None
+    cached: int | None = None
+    total: int | None = None
+    cost: float | None = None
+
+
+class ScriptedStream(_Part):
+    """How a reply grows where it is streamed; without it, word by word."""
+
+    pieces: list[str] = Field(default_factory=list)
+    """The content in these pieces; together they are the content."""
+    pause_s: float = Field(default=0.0, ge=0)
+    """Seconds after each piece."""
+
+
 class ScriptedReply(_Part):
     """One reply of a list."""
 
@@ -56,6 +78,24 @@ class ScriptedReply(_Part):
     finish_reason: FinishReason | None = None
     """Without one: `tool_calls` where there are calls, else `stop`."""
     fail: ScriptedFailure | None = None
+    usage: ScriptedUsage | None = None
+    latency_s: float = Field(default=0.0, ge=0)
+    """Seconds before the answer, or before its first piece."""
+    stream: ScriptedStream | None = None
+    cut: bool = False
+    """Whether the connection ends before the reply is whole: its pieces are seen, then it fails."""
+
+    @model_validator(mode="after")
+    def _pieces_are_the_content(self) -> ScriptedReply:
+        pieces = "".join(self.stream.pieces) if self.stream is not None else ""
+        if pieces and self.content is not None and pieces != self.content:
+            raise ValueError("`stream.pieces` together must be the `content`; leave one out")
+        return self
+
+    def text(self) -> str | None:
+        """The content, said at once or in pieces."""
+        pieces = self.stream.pieces if self.stream is not None else []
+        return "".join(pieces) if self.content is None and pieces else self.content
 
 
 class Rule(_Part):
@@ -73,6 +113,7 @@ class Rule(_Part):
 
 class _Script(_Part):
     model: str | None = None
+    latency_s: float = Field(default=0.0, ge=0)
     rules: list[Rule] = Field(default_factory=list)
     replies: list[Annotated[str | ScriptedReply, Field(union_mode="left_to_right")]] = Field(
         default_factory=list
@@ -86,6 +127,7 @@ class ScriptedProvider:
         replies: taken in order, one per model call: texts, `ScriptedReply` values or the like as
             mappings, `Reply` values, or functions from `Request` to `Reply`.
         rules: asked in order when there are no replies.
+        latency_s: seconds before every answer, beside what a reply says of itself.
 
     Raises:
         SpecError: a script that cannot be read.
@@ -95,10 +137,12 @@ class ScriptedProvider:
 
     def __init__(
         self,
-        replies: Sequence[str | Mapping[str, Any] | Reply | Scripted] = (),
+        replies: Sequence[str | Mapping[str, Any] | Reply | ScriptedReply | Scripted] = (),
         *,
         rules: Sequence[Rule | Mapping[str, Any]] = (),
+        latency_s: float = 0.0,
     ) -> None:
+        self._latency_s = latency_s
         self._replies = [_readable(reply) for reply in replies]
         self._next = 0
         self._rules = [
@@ -114,28 +158,56 @@ class ScriptedProvider:
         try:
             script = _Script.model_validate(config.extras())
         except ValidationError as error:
-            detail = error.errors(include_url=False)[0]
+            detail = error.errors(include_url=False)[
+                -1
+            ]  # the mapping's, where a text fits no better
             place = ".".join(map(str, detail["loc"]))
             raise SpecError(f"scripted provider: {place}: {detail['msg']}") from None
-        return cls([_plain(reply) for reply in script.replies], rules=script.rules)
+        return cls(script.replies, rules=script.rules, latency_s=script.latency_s)
 
     async def complete(self, request: Request) -> Reply:
         """The next reply of the script; an empty script repeats nothing and fails clearly."""
-        if not self._rules:
-            return self._from_list(request)
-        return self._from_rules(request)
+        if self._latency_s:
+            await asyncio.sleep(self._latency_s)
+        scripted = self._next_answer(request)
+        if isinstance(scripted, Reply):
+            return scripted
+        if scripted.latency_s:
+            await asyncio.sleep(scripted.latency_s)
+        reply = _reply(scripted)
+        if scripted.cut:
+            raise _cut_off()
+        return reply
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
-        """The same reply, word by word."""
-        async for piece in in_pieces(await self.complete(request)):
-            yield piece
+        """The same reply in the script's pieces, or word by word."""
+        if self._latency_s:
+            await asyncio.sleep(self._latency_s)
+        scripted = self._next_answer(request)
+        if isinstance(scripted, Reply):
+            async for piece in in_pieces(scripted):
+                yield piece
+            return
+        if scripted.latency_s:
+            await asyncio.sleep(scripted.latency_s)
+        reply, pause_s = _reply(scripted), scripted.stream.pause_s if scripted.stream else 0.0
+        for delta in _deltas(scripted, reply):
+            yield delta
+            if pause_s:
+                await asyncio.sleep(pause_s)
+        if scripted.cut:
+            raise _cut_off()
+        yield reply
 
     async def aclose(self) -> None:
         """Nothing to give back."""
 
+    def _next_answer(self, request: Request) -> Reply | ScriptedReply:
+        return self._from_rules(request) if self._rules else self._from_list(request)
+
     # -- a list ----------------------------------------------------------------------------------
 
-    def _from_list(self, request: Request) -> Reply:
+    def _from_list(self, request: Request) -> Reply | ScriptedReply:
         self.requests.append(request)
         if self._next >= len(self._replies):
             raise ProviderError(
@@ -144,11 +216,7 @@ class ScriptedProvider:
             )
         reply = self._replies[self._next]
         self._next += 1
-        if isinstance(reply, Reply):
-            return reply
-        if callable(reply):
-            return reply(request)
-        return _reply(reply)
+        return reply if isinstance(reply, (Reply, ScriptedReply)) else reply(request)
 
     # -- rules -----------------------------------------------------------------------------------
 
@@ -182,10 +250,6 @@ def _readable(reply: Any) -> Reply | Scripted | ScriptedReply:
     raise SpecError(f"a scripted reply is a text, a mapping, a Reply or a function, not {reply!r}")
 
 
-def _plain(reply: str | ScriptedReply) -> str | Mapping[str, Any]:
-    return reply if isinstance(reply, str) else reply.model_dump()
-
-
 def _pattern(rule: Rule) -> re.Pattern[str]:
     try:
         return re.compile(rule.match, re.IGNORECASE)
@@ -205,7 +269,32 @@ def _reply(script: ScriptedReply) -> Reply:
     calls = tuple(_tool_call(call) for call in script.tool_calls)
     reason = script.finish_reason or ("tool_calls" if calls else "stop")
     return Reply(
-        content=script.content, tool_calls=calls, finish_reason=reason, native_reason=reason
+        content=script.text(), tool_calls=calls, finish_reason=reason, native_reason=reason,
+        usage=_usage(script.usage),
+    )  # fmt: skip
+
+
+def _usage(script: ScriptedUsage | None) -> Usage | None:
+    if script is None:
+        return None
+    total = script.input + script.output if script.total is None else script.total
+    return Usage(**{**script.model_dump(), "total": total})
+
+
+def _deltas(script: ScriptedReply, reply: Reply) -> Iterator[Delta]:
+    """The script's own pieces of the text, and what else the reply says."""
+    pieces = script.stream.pieces if script.stream is not None else []
+    if not pieces:
+        yield from pieces_of(reply)
+        return
+    for text in pieces:
+        yield TextDelta(text=text)
+    yield from pieces_of(replace(reply, content=None))
+
+
+def _cut_off() -> ProviderError:
+    return ProviderError(
+        kind="connection", message="the stream ended before the reply was whole", retryable=True
     )
 
 
