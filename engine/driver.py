@@ -56,6 +56,10 @@ DeltaObserver = Callable[[Delta], None]
 """Sees a reply grow; for display, it changes nothing."""
 
 
+Pricer = Callable[[Reply, Request], Reply]
+"""The reply with its cost, where the host did not say it."""
+
+
 class Clock(Protocol):
     """Time and chance come from outside, so that tests can give their own."""
 
@@ -101,6 +105,8 @@ class Hands:
     on_delta: DeltaObserver | None = None
     """Asks for streamed replies, where the provider can stream."""
     clock: Clock = field(default_factory=SystemClock)
+    price: Pricer | None = None
+    """Fills in what a reply costs."""
 
 
 class Driver:
@@ -218,6 +224,8 @@ class Driver:
     async def _call_model(self, effect: CallModel) -> Replied | Failed:
         try:
             reply = await _reply(self.hands, effect.request)
+            if self.hands.price is not None:
+                reply = self.hands.price(reply, effect.request)
             return Replied(at=self.hands.clock.now(), reply=reply)
         except ProviderError as error:
             return Failed(

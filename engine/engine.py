@@ -16,6 +16,7 @@ from toolchart.engine.driver import (
     Driver,
     Hands,
     Observer,
+    Pricer,
     SystemClock,
 )
 from toolchart.engine.journal import Journal
@@ -24,6 +25,7 @@ from toolchart.engine.replay import Standing, standing
 from toolchart.engine.result import TurnResult, turn_result
 from toolchart.engine.stores import open_store
 from toolchart.engine.streaming import Moved, streamed
+from toolchart.providers.prices import price_table, priced
 from toolchart.providers.registry import create_provider
 from toolchart.specs.charts import load_chart
 from toolchart.specs.loader import load_spec
@@ -81,6 +83,7 @@ class Engine:
             approval=self.spec.approval,
             output=self.spec.output,
         )
+        self._prices = price_table(self.spec.prices, beside)
         self._machine = machine_of(self.chart)
         self._providers: dict[str, Provider] = dict(providers or {})
         self._approver = approver
@@ -270,9 +273,16 @@ class Engine:
             approver=self._approver,
             observer=self._observer,
             clock=self._clock,
+            price=self._pricer(),
         )
         driver = Driver(machine or self._machine, snapshot, journal, hands)
         return driver
+
+    def _pricer(self) -> Pricer | None:
+        table, needed = self._prices, self.spec.limits.max_cost is not None
+        if table is None and not needed:
+            return None
+        return lambda reply, request: priced(reply, request, table, needed=needed)
 
     def _result_of(self, name: str, call_id: str) -> dict[str, Any] | None:
         """The whole result of an earlier call, from the log."""

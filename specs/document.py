@@ -27,8 +27,8 @@ class Document:
         return nearest_line(self.lines, place)
 
 
-def read_document(path: Path) -> Document:
-    """The document of a file.
+def read_document(path: Path, *, holds: str = "`llms` and `responses`") -> Document:
+    """The document of a file; `holds` are the keys that it should have, for an error's words.
 
     Raises:
         SpecError: no such file, not readable, not UTF-8, or not a YAML or JSON mapping.
@@ -46,10 +46,16 @@ def read_document(path: Path) -> Document:
         ) from None
     except OSError as error:
         raise SpecError(f"cannot be read: {error.strerror}", file=source) from None
-    return parse_document(text, source, json_only=path.suffix == ".json")
+    return parse_document(text, source, json_only=path.suffix == ".json", holds=holds)
 
 
-def parse_document(text: str, source: str | None, *, json_only: bool = False) -> Document:
+def parse_document(
+    text: str,
+    source: str | None,
+    *,
+    json_only: bool = False,
+    holds: str = "`llms` and `responses`",
+) -> Document:
     """The document of a text; JSON where `json_only`, else YAML, of which JSON is a part."""
     if json_only:
         _check_json(text, source)
@@ -68,7 +74,7 @@ def parse_document(text: str, source: str | None, *, json_only: bool = False) ->
                         hint="start from an example: toolchart init")  # fmt: skip
     if not isinstance(data, dict):
         raise SpecError(
-            f"expected a mapping with `llms` and `responses`, found a {type(data).__name__}",
+            f"expected a mapping with {holds}, found a {type(data).__name__}",
             file=source, line=1,
         )  # fmt: skip
     return Document(data=data, source=source, lines=lines)

@@ -198,6 +198,9 @@ class AgentSpec(Section):
     """Waits between tries of a model call."""
     approval: Any = None
     """Which calls a person decides about: rules over tools and arguments, the first that matches."""
+    prices: str | dict[str, Any] | None = None
+    """Price table, a file beside the spec or inline: `{currency, models: {NAME: {input, output, cached}}}`,
+    per million tokens."""
     output: dict[str, Any] | None = None
     """Characters of tool output that a model is shown: `total`, `per_tool`, `listing`, `least`."""
 
