@@ -13,9 +13,11 @@ from toolchart.states.events import (
     Configured,
     Decided,
     Failed,
+    Forked,
     MachineEvent,
     Replied,
     Reviewed,
+    Settings,
     ToolFinished,
     TurnStarted,
     Verdict,
@@ -41,8 +43,7 @@ def open_turn(snapshot: Snapshot, event: TurnStarted) -> Snapshot:
         grown = say(grown, message)
     grown = say(grown, Message(role="user", content=event.message))
     system = event.system if event.system is not None else snapshot.system
-    wanted = frozenset(event.settings.tools)
-    offered = tuple(tool for tool in snapshot.tools if tool.name in wanted)
+    offered = _offered(snapshot, event.settings)
     return Snapshot(
         configuration=snapshot.configuration,
         tools=snapshot.tools,
@@ -52,17 +53,38 @@ def open_turn(snapshot: Snapshot, event: TurnStarted) -> Snapshot:
         turn=snapshot.turn + 1,
         settings=event.settings,
         offered=offered,
-        setup_digest=_setup_digest(event, system, offered),
+        setup_digest=_setup_digest(event.settings, system, offered),
         started_at=event.at,
         now=event.at,
         warnings=event.warnings,
     )
 
 
+def fork(snapshot: Snapshot, event: Forked) -> Snapshot:
+    """The same conversation, under other settings where they are given."""
+    snapshot = snapshot.evolve(now=event.at)
+    settings = event.settings or snapshot.settings
+    if settings is None or (event.settings is None and event.system is None):
+        return snapshot
+    system = event.system if event.system is not None else snapshot.system
+    offered = _offered(snapshot, settings)
+    return snapshot.evolve(
+        settings=settings,
+        system=system,
+        offered=offered,
+        setup_digest=_setup_digest(settings, system, offered),
+    )
+
+
+def _offered(snapshot: Snapshot, settings: Settings) -> tuple[ToolDefinition, ...]:
+    wanted = frozenset(settings.tools)
+    return tuple(tool for tool in snapshot.tools if tool.name in wanted)
+
+
 def _setup_digest(
-    event: TurnStarted, system: str | None, offered: tuple[ToolDefinition, ...]
+    settings: Settings, system: str | None, offered: tuple[ToolDefinition, ...]
 ) -> str:
-    parts = [event.settings.model, event.settings.options, system, encode(offered)]
+    parts = [settings.model, settings.options, system, encode(offered)]
     return hashlib.sha256(canonical(parts)).hexdigest()
 
 

@@ -28,9 +28,13 @@ ISSUE = "I encountered an issue while answering"
 
 def ask(context: Snapshot, move: Move) -> tuple[Snapshot, tuple[Effect, ...]]:
     """The snapshot in its new configuration, and the effects in the order of their names."""
-    snapshot = context.evolve(configuration=move.configuration)
+    return ask_for(context.evolve(configuration=move.configuration), move.effects)
+
+
+def ask_for(snapshot: Snapshot, names: tuple[str, ...]) -> tuple[Snapshot, tuple[Effect, ...]]:
+    """The effects of these names, in this order, and the snapshot that knows of them."""
     effects: list[Effect] = []
-    for name in move.effects:
+    for name in names:
         snapshot, effect = _effect(snapshot, name)
         effects.append(effect)
     return snapshot, tuple(effects)
@@ -66,6 +70,7 @@ def _call_model(snapshot: Snapshot, name: str, *, with_tools: bool) -> tuple[Sna
     assert settings is not None, "a turn has settings"
     tools = snapshot.offered if with_tools else ()
     system = snapshot.system
+    seen = f"{snapshot.setup_digest}:{len(tools)}:{snapshot.digest}"
     request = Request(
         model=settings.model,
         messages=_Prefixed(system, snapshot.messages) if system else snapshot.messages,
@@ -73,12 +78,11 @@ def _call_model(snapshot: Snapshot, name: str, *, with_tools: bool) -> tuple[Sna
         options=settings.options,
         turn=snapshot.turn,
         iteration=snapshot.iteration,
+        fingerprint=hashlib.sha256(seen.encode()).hexdigest()[:32],
     )
-    seen = f"{snapshot.setup_digest}:{len(tools)}:{snapshot.digest}"
-    digest = hashlib.sha256(seen.encode()).hexdigest()[:32]
     if snapshot.tools_sent != bool(tools):
         snapshot = snapshot.evolve(tools_sent=bool(tools))
-    return snapshot, CallModel(name=name, request=request, digest=digest)
+    return snapshot, CallModel(name=name, request=request)
 
 
 def _allowed(snapshot: Snapshot) -> tuple[str, ...]:

@@ -18,10 +18,11 @@ from typing import Protocol, assert_never
 
 from toolchart.engine.journal import Journal
 from toolchart.engine.record import plain_event
+from toolchart.engine.replay import still_waiting
 from toolchart.engine.step import Step, step
 from toolchart.states.deltas import Delta
 from toolchart.states.effects import Answer, CallModel, Effect, ReviewCalls, RunTools, Wait
-from toolchart.states.errors import IllegalEvent, ProviderError
+from toolchart.states.errors import IllegalEvent, ProviderError, Unanswered
 from toolchart.states.events import (
     AnyEvent,
     Cancelled,
@@ -147,6 +148,18 @@ class Driver:
             await self._cancel()
             raise
 
+    async def fork(self, first: AnyEvent, given: Sequence[AnyEvent] = ()) -> Snapshot:
+        """Begin with a `Forked`, take what is given instead of what happened, and go on from there."""
+        effects = list(self.take(first).effects)
+        for event in given:
+            effects = still_waiting(effects, event.TYPE, self.take(event))
+        open_ids = {opened.call.id for opened in self.snapshot.calls if opened.outcome is None}
+        try:
+            return await self.perform(tuple(_left_of(effect, open_ids) for effect in effects))
+        except Unanswered:
+            await self._journal.commit()
+            raise
+
     async def resume(
         self,
         outstanding: Sequence[Effect],
@@ -236,6 +249,8 @@ class Driver:
                 retry_after_s=error.retry_after_s,
                 jitter=self.hands.clock.jitter(),
             )
+        except Unanswered:
+            raise
         except Exception as error:
             # A fault of an adapter must not lose the turn: it ends as a failure that the log keeps.
             log.exception("the provider %s failed unexpectedly", self.hands.provider.name)
@@ -301,6 +316,17 @@ class Driver:
             self.take(event)
         except IllegalEvent:
             log.info("the chart takes no %r here; resume goes on from the log", event.TYPE)
+
+
+def _left_of(effect: Effect, open_ids: set[str]) -> Effect:
+    """What is left of a run of tools when some calls have their outcome already."""
+    if not isinstance(effect, RunTools):
+        return effect
+    return replace(
+        effect,
+        calls=tuple(call for call in effect.calls if call.id in open_ids),
+        refused=tuple(one for one in effect.refused if one[0].id in open_ids),
+    )
 
 
 async def _reply(hands: Hands, request: Request) -> Reply:

@@ -19,10 +19,17 @@ from toolchart.engine.driver import (
     Pricer,
     SystemClock,
 )
+from toolchart.engine.fork import Changes, plan_fork, result_of
 from toolchart.engine.journal import Journal
-from toolchart.engine.record import FORMAT, parse
-from toolchart.engine.replay import Standing, standing
-from toolchart.engine.result import TurnResult, turn_result
+from toolchart.engine.offline import (
+    Recorded,
+    RecordedModel,
+    offline,
+    recorded,
+)
+from toolchart.engine.record import FORMAT
+from toolchart.engine.replay import Standing, replay_of, standing
+from toolchart.engine.result import ForkResult, TurnResult, turn_result
 from toolchart.engine.stores import open_store
 from toolchart.engine.streaming import Moved, streamed
 from toolchart.providers.prices import price_table, priced
@@ -34,11 +41,11 @@ from toolchart.specs.models import AgentSpec, ToolsConfig
 from toolchart.specs.secrets import resolve
 from toolchart.specs.turns import plan_turn
 from toolchart.states.deltas import Delta
-from toolchart.states.errors import SpecError, ToolchartError
-from toolchart.states.events import Configured, Decided, ToolFinished, TurnStarted
-from toolchart.states.jsonvalue import canonical_text
+from toolchart.states.errors import SpecError, ToolchartError, Unanswered
+from toolchart.states.events import Configured, Decided, TurnStarted
 from toolchart.states.machine import Machine, machine_of
 from toolchart.states.messages import Message
+from toolchart.states.naming import nearest
 from toolchart.states.ports import Provider, Store
 from toolchart.states.snapshot import Snapshot
 from toolchart.tools.manager import ToolManager
@@ -189,6 +196,56 @@ class Engine:
         """`aresume`, waited for."""
         return self._waited(lambda: self.aresume(conversation, decision))
 
+    # -- forks -----------------------------------------------------------------------------------
+
+    async def afork(
+        self,
+        conversation: str,
+        at: int | None = None,
+        changes: Changes | None = None,
+        *,
+        name: str | None = None,
+        from_log: bool = False,
+    ) -> ForkResult:
+        """A new conversation from a record of another one, with something changed, run on from there.
+
+        Args:
+            at: the newest record that is shared; without it the place that the changes need.
+            name: of the fork; a fresh one without.
+            from_log: whether the recorded conversation answers, instead of model, tools and people.
+
+        Raises:
+            SpecError: nothing can be forked so; nothing was written.
+        """
+        name = name or new_conversation()
+        plan = plan_fork(self.store, conversation, name, at, changes or Changes())
+        settings = plan.event.settings or plan.base.snapshot.settings
+        driver = Driver(
+            plan.base.machine,
+            plan.base.snapshot,
+            Journal(self.store, name),
+            self._hands(name, settings.service if settings else None, lambda: driver.snapshot),
+        )
+        if from_log:
+            known = recorded(replay_of(self.store, conversation, whole=True))
+            driver.hands = offline(driver.hands, known)
+        stopped = None
+        try:
+            await driver.fork(plan.event, plan.given)
+        except Unanswered as found:
+            stopped = str(found)
+        return ForkResult(
+            conversation=name,
+            parent=conversation,
+            at=plan.event.seq,
+            result=turn_result(driver.snapshot, name) if driver.snapshot.settings else None,
+            stopped=stopped,
+        )
+
+    def fork(self, conversation: str, **options: Any) -> ForkResult:
+        """`afork`, waited for. Takes the same arguments."""
+        return self._waited(lambda: self.afork(conversation, **options))
+
     def _may_repeat(self, name: str) -> bool:
         tool = self.tools.registry.get(name)
         return tool is not None and tool.idempotent
@@ -265,18 +322,22 @@ class Engine:
         machine: Machine | None = None,
     ) -> Driver:
         """A driver whose tools know where the conversation stands."""
-        hands = Hands(
-            provider=self._provider(service),
+        hands = self._hands(name, service, lambda: driver.snapshot)
+        driver = Driver(machine or self._machine, snapshot, journal, hands)
+        return driver
+
+    def _hands(self, name: str, service: str | None, snapshot: Callable[[], Snapshot]) -> Hands:
+        """What a conversation works with; without a service no model is asked."""
+        return Hands(
+            provider=RecordedModel(Recorded()) if service is None else self._provider(service),
             executor=self.tools.bind(
-                name, lambda: driver.snapshot, lambda call_id: self._result_of(name, call_id)
+                name, snapshot, lambda call_id: result_of(self.store, name, call_id)
             ),
             approver=self._approver,
             observer=self._observer,
             clock=self._clock,
             price=self._pricer(),
         )
-        driver = Driver(machine or self._machine, snapshot, journal, hands)
-        return driver
 
     def _pricer(self) -> Pricer | None:
         table, needed = self._prices, self.spec.limits.max_cost is not None
@@ -284,19 +345,12 @@ class Engine:
             return None
         return lambda reply, request: priced(reply, request, table, needed=needed)
 
-    def _result_of(self, name: str, call_id: str) -> dict[str, Any] | None:
-        """The whole result of an earlier call, from the log."""
-        wanted = f'"call_id":{canonical_text(call_id)}'.encode()
-        for seq, line in enumerate(self.store.read(name)):
-            if wanted in line:
-                event = parse(line, seq, name).event
-                if event["type"] == ToolFinished.TYPE and event["call_id"] == call_id:
-                    return dict(event["result"])
-        return None
-
     def _provider(self, service: str) -> Provider:
         provider = self._providers.get(service)
         if provider is None:
+            if service not in self.spec.llms:
+                hint = nearest(service, self.spec.llms)
+                raise SpecError(f"the agent has no llms entry {service!r}", path="llms", hint=hint)
             where = f"llms.{service}"
             provider = create_provider(
                 self.spec.llms[service], resolve=lambda text: resolve(text, where)

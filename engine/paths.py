@@ -11,7 +11,7 @@ from typing import Any
 from toolchart.engine.replay import Replayed
 from toolchart.states.chart import Chart, Place, walk_states
 from toolchart.states.diagram.model import Overlay
-from toolchart.states.events import Configured, TurnStarted
+from toolchart.states.events import Configured, Forked, TurnStarted
 
 
 def overlay_of(steps: Iterable[Replayed]) -> Overlay:
@@ -43,14 +43,15 @@ class _Path:
         active = configuration.states if configuration else ()
         if event == TurnStarted.TYPE:
             self.states.update(active)
-        elif event != Configured.TYPE:
+        elif event not in (Configured.TYPE, Forked.TYPE):
             self.states.update(_entered(one, active, self.current))
         self.edges.update((taken.source, taken.row) for taken in one.step.taken)
         self.current = active
 
     def _spend(self, now: datetime, event: str) -> None:
         """Time passes in the states of an open turn; what lies between turns is nobody's."""
-        if self._since is not None and event not in (TurnStarted.TYPE, Configured.TYPE):
+        between = (TurnStarted.TYPE, Configured.TYPE, Forked.TYPE)
+        if self._since is not None and event not in between:
             for name in self.current:
                 spent = (now - self._since).total_seconds()
                 self.seconds[name] = self.seconds.get(name, 0.0) + spent

@@ -104,7 +104,7 @@ def effect_data(effect: Effect, snapshot: Snapshot) -> dict[str, Any]:
     a request appears as its fingerprint and an answer only where it is not the model's own text."""
     match effect:
         case CallModel():
-            return {"type": effect.name, "request": effect.digest}
+            return {"type": effect.name, "request": effect.request.fingerprint}
         case ReviewCalls():
             return {"type": effect.name}
         case RunTools():

@@ -65,6 +65,20 @@ class TurnResult:
         return data
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkResult:
+    """What a fork came to."""
+
+    conversation: str
+    parent: str
+    at: int
+    """The newest record that both share."""
+    result: TurnResult | None
+    """Of the turn in which the fork stands; None where there was none yet."""
+    stopped: str | None = None
+    """Offline: what was asked for that was never recorded."""
+
+
 def turn_result(snapshot: Snapshot, conversation: str) -> TurnResult:
     """The result of the turn that a snapshot stands in."""
     settings = snapshot.settings

@@ -46,12 +46,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from toolchart.engine.absorb import absorb, configure, open_turn
-from toolchart.engine.ask import ask
+from toolchart.engine.absorb import absorb, configure, fork, open_turn
+from toolchart.engine.ask import ask, ask_for
 from toolchart.states.compiler import Taken
 from toolchart.states.effects import Effect
 from toolchart.states.errors import IllegalEvent
-from toolchart.states.events import AnyEvent, Configured, TurnStarted
+from toolchart.states.events import AnyEvent, Configured, Forked, TurnStarted
 from toolchart.states.facts import FactView
 from toolchart.states.machine import Machine, Move
 from toolchart.states.snapshot import Snapshot
@@ -89,6 +89,10 @@ def step(machine: Machine, snapshot: Snapshot, event: AnyEvent) -> Step:
         return Step(
             snapshot=configure(snapshot, event), effects=(), source=label, target=label, guards={}
         )
+    if isinstance(event, Forked):
+        label = snapshot.state
+        snapshot, effects = ask_for(fork(snapshot, event), event.asks)
+        return Step(snapshot=snapshot, effects=effects, source=label, target=label, guards={})
     if isinstance(event, TurnStarted):
         _demand_rest(snapshot, event.TYPE)
         context = open_turn(snapshot, event)

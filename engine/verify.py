@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol, runtime_checkable
 
-from toolchart.engine.replay import read_chain
+from toolchart.engine.record import hash_of
+from toolchart.engine.replay import Lines, read_chain
 from toolchart.states.errors import LogDamaged
-from toolchart.states.events import Configured
+from toolchart.states.events import Configured, Forked
 from toolchart.states.ports import Store
 
 
@@ -39,8 +41,13 @@ class Verified:
     """Hash of the newest record."""
 
 
-def verify_lines(lines: Iterable[bytes], conversation: str) -> Verified:
+def verify_lines(
+    lines: Iterable[bytes], conversation: str, *, parents: Lines | None = None
+) -> Verified:
     """Check one conversation.
+
+    Args:
+        parents: where a fork's parent is looked up; without it the link is not followed.
 
     Raises:
         LogDamaged: names the first record that is not what was written.
@@ -49,10 +56,12 @@ def verify_lines(lines: Iterable[bytes], conversation: str) -> Verified:
     for record in read_chain(lines, conversation):
         event = record.decoded()
         if record.seq == 0:
-            if not isinstance(event, Configured):
+            if not isinstance(event, (Configured, Forked)):
                 raise LogDamaged(
                     "a log begins with its configuration", conversation=conversation, seq=0
                 )
+            if isinstance(event, Forked) and parents is not None:
+                _check_link(event, conversation, parents)
             if event.conversation != conversation:
                 raise LogDamaged(
                     f"it belongs to conversation {event.conversation!r}",
@@ -63,6 +72,16 @@ def verify_lines(lines: Iterable[bytes], conversation: str) -> Verified:
     if not count:
         raise LogDamaged("it has no records", conversation=conversation, seq=0)
     return Verified(conversation=conversation, records=count, head=head)
+
+
+def _check_link(event: Forked, conversation: str, parents: Lines) -> None:
+    """The record that a fork goes on from is there, and is the one that it was."""
+    line = next(islice(parents(event.parent), event.seq, None), None)
+    if line is None or hash_of(line) != event.head:
+        raise LogDamaged(
+            f"record {event.seq} of conversation {event.parent!r}, from which it goes on, is not there",
+            conversation=conversation, seq=0,
+        )  # fmt: skip
 
 
 def verify_store(
@@ -81,7 +100,7 @@ def verify_store(
             hidden = damage
     for conversation in store.conversations() if conversations is None else conversations:
         try:
-            verified = verify_lines(store.read(conversation), conversation)
+            verified = verify_lines(store.read(conversation), conversation, parents=store.read)
             if hidden is not None and hidden.conversation == conversation:
                 raise hidden
             yield verified

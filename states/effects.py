@@ -68,8 +68,6 @@ class CallModel:
 
     name: str
     request: Request
-    digest: str
-    """Fingerprint of the request: model, options, tools and every message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

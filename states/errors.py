@@ -4,6 +4,7 @@
     |-- SpecError          a chart, an agent spec or a history file that cannot be used
     |-- IllegalEvent       an event that the current state does not take
     |-- ProviderError      a model call that failed
+    |-- Unanswered         offline, something that was never recorded
     |-- ReplayMismatch     a log that does not re-derive
     |-- LogConflict        another writer appended first
     |-- LogDamaged         a log that does not verify
@@ -95,6 +96,10 @@ class ProviderError(ToolchartError):
     def __str__(self) -> str:
         status = f" (HTTP {self.status})" if self.status is not None else ""
         return f"{self.kind}{status}: {self.message}"
+
+
+class Unanswered(ToolchartError):
+    """Something was asked for offline that the recorded conversation has no answer to."""
 
 
 class ReplayMismatch(ToolchartError):

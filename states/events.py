@@ -96,6 +96,31 @@ class Configured(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Forked(Event):
+    """Record 0 of a conversation that goes on from another one's record, sharing what came before.
+
+    Chart, spec, tools and messages are those in force there; what is given here goes before.
+    """
+
+    TYPE: ClassVar[str] = "forked"
+    format: int
+    """Version of the log's form."""
+    conversation: str
+    parent: str
+    """The conversation that it comes from."""
+    seq: int
+    """The newest record that both share."""
+    head: str
+    """Hash of that record: what is shared cannot be changed without showing."""
+    asks: tuple[str, ...] = ()
+    """Names of the effects that nothing had answered there: they are asked for again."""
+    settings: Settings | None = None
+    """Of the open turn, where they were changed."""
+    system: str | None = None
+    """System prompt, where it was changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnStarted(Event):
     """A user message opens a turn; the chart starts afresh in its initial state."""
 
@@ -204,12 +229,13 @@ class Cancelled(Event):
 MachineEvent = Replied | Failed | Reviewed | Decided | ToolFinished | Waited | Cancelled
 """Events that charts have transitions for."""
 
-AnyEvent = Configured | TurnStarted | MachineEvent
+AnyEvent = Configured | Forked | TurnStarted | MachineEvent
 
 EVENTS: dict[str, type[AnyEvent]] = {
     kind.TYPE: kind
     for kind in (
-        Configured, TurnStarted, Replied, Failed, Reviewed, Decided, ToolFinished, Waited, Cancelled,
+        Configured, Forked, TurnStarted, Replied, Failed, Reviewed, Decided, ToolFinished, Waited,
+        Cancelled,
     )
 }  # fmt: skip
 """Every event by its tag."""

@@ -106,6 +106,8 @@ class Request:
     `tool_choice`, `parallel_tool_calls`, `response_format`."""
     turn: int = 0
     iteration: int = 0
+    fingerprint: str = ""
+    """Hash of model, options, offered tools and every message: what the log says of a request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,14 +83,14 @@ def _assert_replays(
 
 
 def _replayed(store: Store, conversation: str | None) -> dict[str, list[Replayed]]:
-    from toolchart.engine.replay import replay
+    from toolchart.engine.replay import replay_of
     from toolchart.states.errors import LogDamaged, ReplayMismatch
 
     names = [conversation] if conversation is not None else list(store.conversations())
     steps: dict[str, list[Replayed]] = {}
     for name in names:
         try:
-            steps[name] = list(replay(store.read(name), name))
+            steps[name] = list(replay_of(store, name))
         except (ReplayMismatch, LogDamaged) as error:
             pytest.fail(f"conversation {name!r} does not replay: {error}", pytrace=False)
     empty = [name for name in names if not steps[name]]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from toolchart.engine.paths import overlay_of
-from toolchart.engine.replay import Replayed, replay
+from toolchart.engine.replay import Lines, Replayed, replay
 from toolchart.states.chart import Chart, walk_states
 from toolchart.states.diagram.model import Overlay
 from toolchart.testing.transitions import ChartLike, Transition, chart_of, transitions_of
@@ -80,20 +80,23 @@ class Coverage:
             yield f"  not taken:   {f'line {one.line}: ' if one.line else ''}{one}"
 
 
-def coverage(chart: ChartLike, conversations: Iterable[Iterable[bytes]]) -> Coverage:
+def coverage(
+    chart: ChartLike, conversations: Iterable[Iterable[bytes]], *, parents: Lines | None = None
+) -> Coverage:
     """What conversations have visited of a chart, each derived again from its log.
 
     Args:
         chart: a chart, the name of a shipped one, a path, or an inline mapping.
         conversations: the record lines of each, for instance
             `[store.read(name) for name in store.conversations()]`.
+        parents: where forks find what they share, for instance `store.read`.
 
     Raises:
         SpecError: no such chart.
         LogDamaged, ReplayMismatch: a log that cannot be trusted.
     """
     found = chart_of(chart)
-    counted = _Counted(found)
+    counted = _Counted(found, parents)
     overlay = overlay_of(counted.of(conversations))
     return Coverage(
         chart=found,
@@ -109,8 +112,9 @@ def coverage(chart: ChartLike, conversations: Iterable[Iterable[bytes]]) -> Cove
 class _Counted:
     """Passes on the steps that ran one chart, and counts conversations meanwhile."""
 
-    def __init__(self, chart: Chart) -> None:
+    def __init__(self, chart: Chart, parents: Lines | None) -> None:
         self._chart = chart
+        self._parents = parents
         self.ours = 0
         self.others = 0
 
@@ -118,7 +122,7 @@ class _Counted:
         """The steps of this chart; one conversation may have changed its chart between turns."""
         for lines in conversations:
             mine = False
-            for one in replay(lines):
+            for one in replay(lines, parents=self._parents):
                 if one.machine.chart.digest == self._chart.digest:
                     mine = True
                     yield one

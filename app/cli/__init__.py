@@ -32,6 +32,8 @@ COMMANDS: dict[str, str] = {
     "draw": "Draw a chart, or the path of a conversation through it.",
     "coverage": "Say what conversations have visited of a chart.",
     "resume": "Go on with a turn that was left open.",
+    "diff": "Compare two conversations.",
+    "fork": "Go on from a record, with something changed.",
     "approve": "Decide a call that waits for a person.",
     "import": "Bring conversations from message lists into a log.",
     "export": "Print a conversation in another form.",

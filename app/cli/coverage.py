@@ -67,4 +67,4 @@ def _chart(what: str) -> Chart:
 def _covered(chart: Chart, conversations: tuple[str, ...], log: str | None) -> Coverage:
     with opened(log) as store:
         names = [find(store, one) for one in conversations] or list(store.conversations())
-        return coverage(chart, (store.read(name) for name in names))
+        return coverage(chart, (store.read(name) for name in names), parents=store.read)

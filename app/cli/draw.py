@@ -63,9 +63,9 @@ def _found(what: str, log: str | None) -> tuple[Chart, Overlay | None]:
 
 def _of_conversation(what: str, log: str | None) -> tuple[Chart, Overlay]:
     from toolchart.engine.paths import overlay_of
-    from toolchart.engine.replay import replay
+    from toolchart.engine.replay import replay_of
 
     with opened(log) as store:
         name = find(store, what)
-        steps = list(replay(store.read(name), name))
+        steps = list(replay_of(store, name, whole=True))
     return steps[-1].machine.chart, overlay_of(steps)

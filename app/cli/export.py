@@ -38,8 +38,8 @@ def command(conversation: str, form: str, content: bool, log: str | None) -> int
             click.echo(export_xes(lines, name), nl=False)
         else:
             print_json(
-                export_messages(lines, name)
+                export_messages(lines, name, parents=store.read)
                 if form == "openai"
-                else export_spans(lines, name, content=content)
+                else export_spans(lines, name, content=content, parents=store.read)
             )
     return 0

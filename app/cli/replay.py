@@ -7,7 +7,7 @@ import click
 from toolchart.app.cli.common import find, json_option, log_option, opened, print_json
 from toolchart.app.cli.outcomes import DONE, NO
 from toolchart.app.cli.text import short, talk
-from toolchart.engine.replay import replay
+from toolchart.engine.replay import replay_of
 from toolchart.states.errors import ReplayMismatch
 from toolchart.states.jsonvalue import canonical_text
 from toolchart.states.ports import Store
@@ -40,14 +40,15 @@ def command(conversation: str, as_json: bool, log: str | None) -> int:
     if as_json:
         print_json({"conversation": name, "ok": True, "steps": steps, "requests": requests})
     else:
-        click.echo(f"{name}: {steps} steps and {requests} requests derived again, all equal")
+        asked = f"{requests} request{'' if requests == 1 else 's'}"
+        click.echo(f"{name}: {steps} steps and {asked} derived again, all equal")
     return DONE
 
 
 def _figures(store: Store, conversation: str) -> tuple[int, int]:
     """Steps and requests that were derived again."""
     steps = requests = 0
-    for replayed in replay(store.read(conversation), conversation):
+    for replayed in replay_of(store, conversation):
         steps += 1
         requests += sum("request" in effect for effect in replayed.record.effects)
     return steps, requests

@@ -52,13 +52,18 @@ def line(record: Record) -> str:
 
 def details(event: dict[str, Any]) -> list[str]:
     """What an event says, each in one line that fits."""
-    return [short(text, room() - len(_INDENT)) for text in _said(event)]
+    return [short(text, room() - len(_INDENT)) for text in said(event)]
 
 
-def _said(event: dict[str, Any]) -> list[str]:
+def said(event: dict[str, Any]) -> list[str]:
+    """What an event says, in lines of any length."""
     match event["type"]:
         case "configured":
             return [f"conversation {event['conversation']}, chart {_chart_name(event['chart'])}"]
+        case "forked":
+            changed = [key for key in ("settings", "system") if key in event]
+            with_ = f", with other {' and '.join(changed)}" if changed else ""
+            return [f"goes on from record {event['seq']} of {event['parent']}{with_}"]
         case "turn_started":
             return [f"user: {event['message']}", *_warnings(event)]
         case "replied":

@@ -13,7 +13,7 @@ from typing import Any
 
 from toolchart.engine import record as records
 from toolchart.engine.record import FORMAT, plain_event
-from toolchart.engine.replay import replay
+from toolchart.engine.replay import Lines, replay
 from toolchart.engine.step import step
 from toolchart.specs.charts import load_chart
 from toolchart.specs.history import messages_of
@@ -215,14 +215,19 @@ def _lines(events: Iterable[AnyEvent], at: str) -> Iterator[bytes]:
         yield line
 
 
-def export_messages(lines: Iterable[bytes], conversation: str) -> list[dict[str, Any]]:
+def export_messages(
+    lines: Iterable[bytes], conversation: str, *, parents: Lines | None = None
+) -> list[dict[str, Any]]:
     """The conversation of a log as an OpenAI-style list, the system prompt first.
+
+    Args:
+        parents: where a fork finds what it shares.
 
     Raises:
         LogDamaged, ReplayMismatch: the log cannot be trusted.
     """
     snapshot: Snapshot | None = None
-    for replayed in replay(lines, conversation):
+    for replayed in replay(lines, conversation, parents=parents):
         snapshot = replayed.step.snapshot
     if snapshot is None:
         raise LogDamaged("it has no records", conversation=conversation)

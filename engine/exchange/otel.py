@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-from toolchart.engine.replay import Replayed, replay
+from toolchart.engine.replay import Lines, Replayed, replay
 from toolchart.states.events import Failed, Replied, ToolFinished, TurnStarted
 from toolchart.states.messages import message_to_dict
 from toolchart.states.snapshot import Snapshot
@@ -24,14 +24,19 @@ PROVIDERS = {"gemini": "gcp.gemini"}
 
 
 def export_spans(
-    lines: Iterable[bytes], conversation: str, *, content: bool = False
+    lines: Iterable[bytes],
+    conversation: str,
+    *,
+    content: bool = False,
+    parents: Lines | None = None,
 ) -> dict[str, Any]:
     """The spans of a conversation: `invoke_agent` per turn, in it `chat` and `execute_tool`.
 
     Args:
         content: whether messages and arguments are put in; off by default, as the conventions ask.
+        parents: where a fork finds what it shares; the spans are those of its own part.
     """
-    steps = list(replay(lines, conversation))
+    steps = list(replay(lines, conversation, parents=parents))
     spans = [span for turn in _turns(steps) for span in _turn(turn, conversation, content)]
     scope = {"scope": {"name": "toolchart"}, "spans": spans}
     resource = {"attributes": [_attribute("service.name", "toolchart")]}
