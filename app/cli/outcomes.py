@@ -16,6 +16,7 @@ from toolchart.states.errors import (
     ProviderError,
     ReplayMismatch,
     ToolchartError,
+    Unanswered,
 )
 
 DONE = 0
@@ -38,7 +39,7 @@ def exit_code(error: ToolchartError) -> int:
     match error:
         case LogDamaged():
             return DAMAGED
-        case ReplayMismatch() | ProviderError() | LogConflict():
+        case ReplayMismatch() | ProviderError() | LogConflict() | Unanswered():
             return NO
         case _:
             return USAGE

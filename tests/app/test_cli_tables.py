@@ -179,8 +179,9 @@ def test_records_fit_their_schema(typed: Typed) -> None:
     for agent, message in OFFLINE.items():
         typed("run", agent, message, "--conversation", agent)
     typed("approve", "careful", "call_1_0_0", "--deny")
+    typed("fork", "steadfast", "--set", "temperature=0", "--name", "forked")
     seen = set()
-    for agent in OFFLINE:
+    for agent in (*OFFLINE, "forked"):
         for line in typed("show", agent, "--json").out.splitlines():
             record = json.loads(line)
             seen.add(record["event"]["type"])
