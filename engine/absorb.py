@@ -192,7 +192,7 @@ def _counted(snapshot: Snapshot, calls: tuple[ToolCall, ...]) -> tuple[OpenCall,
         key = call_key(call)
         before = snapshot.tracked.newest(key)
         here[key] = here.get(key, before.repeat if before else 0) + 1
-        opened.append(OpenCall(call=call, repeat=here[key]))
+        opened.append(OpenCall(call=call, key=key, repeat=here[key]))
     return tuple(opened)
 
 
@@ -218,7 +218,13 @@ def _ruled(opened: OpenCall, verdict: Verdict) -> OpenCall:
     call = opened.call
     if verdict.arguments is not None:
         call = replace(call, arguments=verdict.arguments)
-    return OpenCall(call=call, repeat=opened.repeat, ruling=verdict.ruling, reason=verdict.reason)
+    return OpenCall(
+        call=call,
+        key=opened.key,
+        repeat=opened.repeat,
+        ruling=verdict.ruling,
+        reason=verdict.reason,
+    )
 
 
 def _decided(snapshot: Snapshot, event: Decided) -> Snapshot:
@@ -282,7 +288,7 @@ def _answered(snapshot: Snapshot, **changes: Any) -> Snapshot:
                 role="tool", content=content, tool_call_id=opened.call.id, name=opened.call.name
             ),
         )
-        tracked = tracked.append(_track(snapshot, opened, result), key=call_key(opened.call))
+        tracked = tracked.append(_track(snapshot, opened, result), key=opened.key)
     return snapshot.evolve(tracked=tracked, **changes)
 
 

@@ -18,6 +18,7 @@ from typing import Protocol, assert_never
 
 from toolchart.engine.journal import Journal
 from toolchart.engine.record import plain_event
+from toolchart.engine.redact import Shadow
 from toolchart.engine.replay import still_waiting
 from toolchart.engine.step import Step, step
 from toolchart.states.deltas import Delta
@@ -111,12 +112,22 @@ class Hands:
 
 
 class Driver:
-    """Drives one conversation. One at a time per conversation; the log refuses a second."""
+    """Drives one conversation. One at a time per conversation; the log refuses a second.
+
+    Args:
+        shadow: writes the log redacted; without it the log says everything.
+    """
 
     def __init__(
-        self, machine: Machine, snapshot: Snapshot, journal: Journal, hands: Hands
+        self,
+        machine: Machine,
+        snapshot: Snapshot,
+        journal: Journal,
+        hands: Hands,
+        shadow: Shadow | None = None,
     ) -> None:
         self.snapshot = snapshot
+        self._shadow = shadow
         self._machine = machine
         self._journal = journal
         self.hands = hands
@@ -202,7 +213,10 @@ class Driver:
         """Step, and note the record."""
         event, data = plain_event(event if event.at else replace(event, at=self.hands.clock.now()))
         taken = step(self._machine, self.snapshot, event)
-        self._journal.note(event.at, data, taken)
+        if self._shadow is None:
+            self._journal.note(event.at, data, taken)
+        else:
+            self._journal.note(event.at, *self._shadow.take(event, data, taken))
         self.snapshot = taken.snapshot
         if self.hands.observer is not None:
             self.hands.observer(event, taken)

@@ -16,7 +16,6 @@ from toolchart.engine.driver import (
     Driver,
     Hands,
     Observer,
-    Pricer,
     SystemClock,
 )
 from toolchart.engine.fork import Changes, plan_fork, result_of
@@ -28,11 +27,12 @@ from toolchart.engine.offline import (
     recorded,
 )
 from toolchart.engine.record import FORMAT
+from toolchart.engine.redact import Redactor, Shadow
 from toolchart.engine.replay import Standing, replay_of, standing
 from toolchart.engine.result import ForkResult, TurnResult, turn_result
 from toolchart.engine.stores import open_store
 from toolchart.engine.streaming import Moved, streamed
-from toolchart.providers.prices import price_table, priced
+from toolchart.providers.prices import pricer
 from toolchart.providers.registry import create_provider
 from toolchart.specs.charts import load_chart
 from toolchart.specs.loader import load_spec
@@ -90,7 +90,9 @@ class Engine:
             approval=self.spec.approval,
             output=self.spec.output,
         )
-        self._prices = price_table(self.spec.prices, beside)
+        self._price = pricer(self.spec, beside)
+        redact = self.spec.redact
+        self._redactor = Redactor(redact.keys, redact.patterns) if redact else None
         self._machine = machine_of(self.chart)
         self._providers: dict[str, Provider] = dict(providers or {})
         self._approver = approver
@@ -225,6 +227,7 @@ class Engine:
             plan.base.snapshot,
             Journal(self.store, name),
             self._hands(name, settings.service if settings else None, lambda: driver.snapshot),
+            self._shadow(plan.base.machine, plan.base.snapshot),
         )
         if from_log:
             known = recorded(replay_of(self.store, conversation, whole=True))
@@ -323,8 +326,14 @@ class Engine:
     ) -> Driver:
         """A driver whose tools know where the conversation stands."""
         hands = self._hands(name, service, lambda: driver.snapshot)
-        driver = Driver(machine or self._machine, snapshot, journal, hands)
+        machine = machine or self._machine
+        driver = Driver(machine, snapshot, journal, hands, self._shadow(machine, snapshot))
         return driver
+
+    def _shadow(self, machine: Machine, snapshot: Snapshot) -> Shadow | None:
+        if self._redactor is None:
+            return None
+        return Shadow(machine, snapshot, self._redactor.event)
 
     def _hands(self, name: str, service: str | None, snapshot: Callable[[], Snapshot]) -> Hands:
         """What a conversation works with; without a service no model is asked."""
@@ -336,14 +345,8 @@ class Engine:
             approver=self._approver,
             observer=self._observer,
             clock=self._clock,
-            price=self._pricer(),
+            price=self._price,
         )
-
-    def _pricer(self) -> Pricer | None:
-        table, needed = self._prices, self.spec.limits.max_cost is not None
-        if table is None and not needed:
-            return None
-        return lambda reply, request: priced(reply, request, table, needed=needed)
 
     def _provider(self, service: str) -> Provider:
         provider = self._providers.get(service)

@@ -13,7 +13,7 @@ upgrade; a table of one's own is a few lines, and is versioned with the spec tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from toolchart.specs.document import Document, read_document
+from toolchart.specs.models import AgentSpec
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Reply, Request, Usage
 from toolchart.states.naming import nearest
@@ -96,6 +97,18 @@ def price_table(given: str | Mapping[str, Any] | None, beside: Path | None) -> P
         return PriceTable.model_validate(document.data)
     except ValidationError as error:
         raise _told(error, document, inline=not isinstance(given, str)) from None
+
+
+def pricer(spec: AgentSpec, beside: Path | None) -> Callable[[Reply, Request], Reply] | None:
+    """Fills in what replies cost, as a spec's `prices` say; None where nobody asks for it.
+
+    Raises:
+        SpecError: the table cannot be read.
+    """
+    table, needed = price_table(spec.prices, beside), spec.limits.max_cost is not None
+    if table is None and not needed:
+        return None
+    return lambda reply, request: priced(reply, request, table, needed=needed)
 
 
 def _told(error: ValidationError, document: Document, *, inline: bool) -> SpecError:

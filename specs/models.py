@@ -179,6 +179,15 @@ class RetryConfig(Section):
     """Seconds of one wait at most; a host that asks for more is not asked again."""
 
 
+class RedactConfig(Section):
+    """What is taken out of the log before it is hashed; the model still sees it."""
+
+    keys: list[str] = Field(default_factory=list)
+    """Keys inside arguments and results whose values are secret; globs, upper and lower case alike."""
+    patterns: list[str] = Field(default_factory=list)
+    """Patterns in any text: `email`, `phone`, `card`, `iban`, `ipv4`, `token`, or `/expression/`."""
+
+
 class AgentSpec(Section):
     """An agent: the chart, the hosts, the tools and the handlers."""
 
@@ -201,6 +210,8 @@ class AgentSpec(Section):
     prices: str | dict[str, Any] | None = None
     """Price table, a file beside the spec or inline: `{currency, models: {NAME: {input, output, cached}}}`,
     per million tokens."""
+    redact: RedactConfig | None = None
+    """What the log must not hold."""
     output: dict[str, Any] | None = None
     """Characters of tool output that a model is shown: `total`, `per_tool`, `listing`, `least`."""
 

@@ -33,6 +33,8 @@ class OpenCall:
     """One call of the latest reply, on its way to an outcome."""
 
     call: ToolCall
+    key: str = ""
+    """Tool and arguments as the model gave them: what makes it the same call again."""
     repeat: int = 1
     """How often this tool was asked for with these arguments in this turn, this time included."""
     ruling: Ruling | None = None
