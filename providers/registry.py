@@ -16,6 +16,7 @@ ADAPTERS: dict[str, str] = {
     "ollama": "toolchart.providers.ollama:OllamaProvider",
     "gemini": "toolchart.providers.gemini:GeminiProvider",
     "scripted": "toolchart.providers.scripted:ScriptedProvider",
+    "recorded": "toolchart.providers.recorded:RecordedProvider",
 }
 """Adapter classes by the word that a spec uses; each has a `from_config`."""
 
