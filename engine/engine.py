@@ -19,6 +19,7 @@ from toolchart.engine.driver import (
     SystemClock,
 )
 from toolchart.engine.fork import Changes, plan_fork, result_of
+from toolchart.engine.group import GroupCommit
 from toolchart.engine.journal import Journal
 from toolchart.engine.offline import (
     Recorded,
@@ -102,6 +103,7 @@ class Engine:
         self._runner: asyncio.Runner | None = None
         self._owns_store = log is None or isinstance(log, (str, Path))
         self.store: Store = open_store(log) if log is None or isinstance(log, (str, Path)) else log
+        self._log = GroupCommit(self.store)
 
     # -- turns -----------------------------------------------------------------------------------
 
@@ -148,7 +150,8 @@ class Engine:
             warnings=(*self.tools.warnings, *plan.warnings),
         )
         try:
-            snapshot = await opened.drive(started)
+            with self._log.turn():
+                snapshot = await opened.drive(started)
         except BaseException:
             # What the log holds is the truth; the next turn derives it again.
             self._opened.pop(name, None)
@@ -185,14 +188,14 @@ class Engine:
             return turn_result(found.snapshot, conversation)
         settings = found.snapshot.settings
         assert settings is not None, "an open turn has settings"
-        journal = Journal(self.store, conversation, seq=found.next_seq, prev=found.head)
+        journal = Journal(self._log, conversation, seq=found.next_seq, prev=found.head)
         driver = self._driver(
             conversation, settings.service, found.snapshot, journal, found.machine
         )
         asked = driver.take(decision).effects if decision is not None else ()
-        return turn_result(
-            await driver.resume(found.outstanding, self._may_repeat, asked), conversation
-        )
+        with self._log.turn():
+            snapshot = await driver.resume(found.outstanding, self._may_repeat, asked)
+        return turn_result(snapshot, conversation)
 
     def resume(self, conversation: str, decision: Decided | None = None) -> TurnResult:
         """`aresume`, waited for."""
@@ -225,7 +228,7 @@ class Engine:
         driver = Driver(
             plan.base.machine,
             plan.base.snapshot,
-            Journal(self.store, name),
+            Journal(self._log, name),
             self._hands(name, settings.service if settings else None, lambda: driver.snapshot),
             self._shadow(plan.base.machine, plan.base.snapshot),
         )
@@ -234,7 +237,8 @@ class Engine:
             driver.hands = offline(driver.hands, known)
         stopped = None
         try:
-            await driver.fork(plan.event, plan.given)
+            with self._log.turn():
+                await driver.fork(plan.event, plan.given)
         except Unanswered as found:
             stopped = str(found)
         return ForkResult(
@@ -285,7 +289,7 @@ class Engine:
 
     def _begin(self, name: str, service: str) -> Driver:
         configured = self._configured(name)
-        driver = self._driver(name, service, Snapshot(), Journal(self.store, name))
+        driver = self._driver(name, service, Snapshot(), Journal(self._log, name))
         driver.take(configured)
         return driver
 
@@ -295,7 +299,7 @@ class Engine:
                 f"conversation {name!r} rests in state {found.snapshot.state!r} in the middle of a turn",
                 hint=f"finish that turn first: toolchart resume {name}",
             )
-        journal = Journal(self.store, name, seq=found.next_seq, prev=found.head)
+        journal = Journal(self._log, name, seq=found.next_seq, prev=found.head)
         driver = self._driver(name, service, found.snapshot, journal)
         configured = self._configured(name)
         before = found.configured

@@ -8,18 +8,18 @@ outside, so that a record is durable before anything it asks for can have happen
 from __future__ import annotations
 
 from toolchart.engine import record as records
+from toolchart.engine.group import GroupCommit
 from toolchart.engine.step import Step
-from toolchart.states.ports import Store
 
 
 class Journal:
     """Appends to one conversation; owned by one driver."""
 
     def __init__(
-        self, store: Store, conversation: str, *, seq: int = 0, prev: str = records.GENESIS
+        self, log: GroupCommit, conversation: str, *, seq: int = 0, prev: str = records.GENESIS
     ) -> None:
         self.conversation = conversation
-        self._store = store
+        self._log = log
         self._seq = seq
         self._prev = prev
         self._noted: list[bytes] = []
@@ -42,8 +42,9 @@ class Journal:
             LogConflict: another writer was first; nothing was appended.
             LogUnavailable: the store cannot be written; nothing was appended.
         """
-        if not self._noted:
+        lines, first = self._noted, self._seq
+        if not lines:
             return
-        self._store.append(self.conversation, self._seq, self._noted)
-        self._seq += len(self._noted)
-        self._noted = []
+        # Handed over before it is awaited: who is cancelled meanwhile must not hand it over again.
+        self._noted, self._seq = [], first + len(lines)
+        await self._log.append(self.conversation, first, lines)

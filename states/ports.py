@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
 from toolchart.states.deltas import Delta
+from toolchart.states.errors import LogConflict
 from toolchart.states.events import ToolFinished, Verdict
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
 
@@ -61,6 +62,25 @@ class Executor(Protocol):
 
     def refuse(self, call: ToolCall, outcome: str, reason: str) -> ToolFinished:
         """The result of a call that is not run."""
+        ...
+
+
+Batch = tuple[str, int, Sequence[bytes]]
+"""Conversation, number of the first record, record lines: the arguments of `Store.append`."""
+
+
+@runtime_checkable
+class Groups(Protocol):
+    """A store in which several conversations can share one commit."""
+
+    def append_many(self, batches: Sequence[Batch]) -> Sequence[LogConflict | None]:
+        """Append for several conversations in one commit, durable on return.
+
+        Each is appended all or none; the answer says, in their order, which lost to another writer.
+
+        Raises:
+            LogUnavailable: the store cannot be written; nothing of any was appended.
+        """
         ...
 
 

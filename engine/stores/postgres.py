@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable, ToolchartError
+from toolchart.states.ports import Batch
 
 if TYPE_CHECKING:
     import psycopg
@@ -115,6 +116,28 @@ class PostgresStore:
                 raise
 
         self._with(work)
+
+    def append_many(self, batches: Sequence[Batch]) -> Sequence[LogConflict | None]:
+        """Append for several conversations in one transaction; says which lost to another writer."""
+        attempts = 0
+
+        def work(db: psycopg.Connection[Any]) -> list[LogConflict | None]:
+            nonlocal attempts
+            attempts += 1
+            with db.transaction():
+                return [self._tried(db, batch, again=attempts > 1) for batch in batches]
+
+        return self._with(work)
+
+    def _tried(
+        self, db: psycopg.Connection[Any], batch: Batch, *, again: bool
+    ) -> LogConflict | None:
+        """One of several; a savepoint keeps its loss to itself."""
+        try:
+            self._append(db, *batch)
+        except LogConflict as error:
+            return None if again and self._has(db, *batch) else error
+        return None
 
     def _append(
         self, db: psycopg.Connection[Any], conversation: str, first_seq: int, lines: Sequence[bytes]

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable
+from toolchart.states.ports import Batch
 
 SCHEMA_VERSION = 1
 
@@ -113,20 +114,35 @@ class SqliteStore:
     def append(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
         """Append lines, all or none; synced to the disk on return."""
         with self._lock, self._reported(), self._transaction():
-            number = self._number(conversation, create=first_seq == 0)
-            newest = self._db.execute(
-                "SELECT max(seq) FROM records WHERE conversation = ?", (number,)
-            ).fetchone()[0]
-            expected = 0 if newest is None else newest + 1
-            if expected != first_seq:
-                raise LogConflict(
-                    f"conversation {conversation}: record {first_seq} cannot be appended, "
-                    f"the log has {expected}"
-                )
-            self._db.executemany(
-                "INSERT INTO records VALUES (?, ?, ?)",
-                [(number, first_seq + place, line) for place, line in enumerate(lines)],
+            self._insert(conversation, first_seq, lines)
+
+    def append_many(self, batches: Sequence[Batch]) -> Sequence[LogConflict | None]:
+        """Append for several conversations in one transaction; says which lost to another writer."""
+        refused: list[LogConflict | None] = []
+        with self._lock, self._reported(), self._transaction():
+            for batch in batches:
+                try:
+                    self._insert(*batch)
+                    refused.append(None)
+                except LogConflict as error:  # told before anything of it was written
+                    refused.append(error)
+        return refused
+
+    def _insert(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
+        number = self._number(conversation, create=first_seq == 0)
+        newest = self._db.execute(
+            "SELECT max(seq) FROM records WHERE conversation = ?", (number,)
+        ).fetchone()[0]
+        expected = 0 if newest is None else newest + 1
+        if expected != first_seq:
+            raise LogConflict(
+                f"conversation {conversation}: record {first_seq} cannot be appended, "
+                f"the log has {expected}"
             )
+        self._db.executemany(
+            "INSERT INTO records VALUES (?, ?, ?)",
+            [(number, first_seq + place, line) for place, line in enumerate(lines)],
+        )
 
     def _number(self, conversation: str, *, create: bool = False) -> int | None:
         known = self._numbers.get(conversation)
