@@ -255,7 +255,19 @@ def _finished(snapshot: Snapshot, event: ToolFinished) -> Snapshot:
         raise IllegalEvent(
             event.TYPE, snapshot.state, refused=(f"call {event.call_id!r} has no outcome yet",)
         )
-    ended = replace(opened, outcome=event.outcome, result=event.result, shown=event.shown)
+    ended = OpenCall(  # spelt out: `replace` costs three times as much, and this is every call
+        call=opened.call,
+        key=opened.key,
+        repeat=opened.repeat,
+        ruling=opened.ruling,
+        reason=opened.reason,
+        decided_at=opened.decided_at,
+        outcome=event.outcome,
+        result=event.result,
+        shown=event.shown,
+    )
+    if len(snapshot.calls) == 1:
+        return _answered(snapshot.evolve(calls=(ended,)), iteration=snapshot.iteration + 1)
     snapshot = _with_call(snapshot, ended)
     if any(call.outcome is None for call in snapshot.calls):
         return snapshot

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
@@ -81,9 +82,17 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clock."""
 
+    def __init__(self) -> None:
+        self._told = (0, "")
+
     def now(self) -> str:
-        """The present moment."""
-        return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        """The present moment; several steps of one millisecond share its text."""
+        ms = time.time_ns() // 1_000_000
+        if ms != self._told[0]:
+            moment = datetime.fromtimestamp(ms / 1000, UTC)
+            text = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            self._told = (ms, text)
+        return self._told[1]
 
     async def sleep(self, seconds: float) -> None:
         """Wait without blocking."""
@@ -272,6 +281,10 @@ class Driver:
 
     async def _run_tools(self, effect: RunTools, waiting: deque[Effect]) -> None:
         """Feed outcomes as they come; those that have come together share a commit."""
+        if len(effect.calls) == 1 and not effect.refused:  # no task needed: the common case
+            outcome = await self.hands.executor.run(effect.calls[0], effect.allowed)
+            waiting.extend(self.take(outcome).effects)
+            return
         async with aclosing(self._outcomes(effect)) as outcomes:
             async for event in outcomes:
                 try:
@@ -286,9 +299,6 @@ class Driver:
         executor = self.hands.executor
         for call, outcome, reason in effect.refused:
             yield executor.refuse(call, outcome, reason)
-        if len(effect.calls) == 1:  # no task needed: the cheap and common case
-            yield await executor.run(effect.calls[0], effect.allowed)
-            return
         tasks = [asyncio.ensure_future(executor.run(call, effect.allowed)) for call in effect.calls]
         try:
             for done in asyncio.as_completed(tasks):

@@ -54,7 +54,7 @@ from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import AnyEvent, Configured, Forked, TurnStarted
 from toolchart.states.facts import FactView
 from toolchart.states.machine import Machine, Move
-from toolchart.states.snapshot import Snapshot
+from toolchart.states.snapshot import Draft, Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ def step(machine: Machine, snapshot: Snapshot, event: AnyEvent) -> Step:
         return _arrive(snapshot, context, machine.start(FactView(context)))
     if snapshot.configuration is None:
         raise IllegalEvent(event.TYPE, "(no turn yet)", legal=(TurnStarted.TYPE,))
-    context = absorb(snapshot, event)
+    context = absorb(snapshot.draft(), event)
     move = machine.advance(snapshot.configuration, event.TYPE, FactView(context))
     return _arrive(snapshot, context, move)
 
@@ -112,6 +112,8 @@ def _demand_rest(snapshot: Snapshot, event: str) -> None:
 
 def _arrive(before: Snapshot, context: Snapshot, move: Move) -> Step:
     snapshot, effects = ask(context, move)
+    if isinstance(snapshot, Draft):
+        snapshot = snapshot.done()
     return Step(
         snapshot=snapshot,
         effects=effects,

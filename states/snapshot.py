@@ -124,6 +124,12 @@ class Snapshot:
         object.__setattr__(twin, "__dict__", fields)
         return twin
 
+    def draft(self) -> Draft:
+        """A copy that `evolve` changes in place, for the length of one step; this one stays as it is."""
+        draft = object.__new__(Draft)
+        object.__setattr__(draft, "__dict__", self.__dict__.copy())
+        return draft
+
     @property
     def state(self) -> str:
         """Label of the current state; empty before the first turn."""
@@ -133,3 +139,17 @@ class Snapshot:
     def over(self) -> bool:
         """Whether a new turn may start: none did yet, or the last one reached a final state."""
         return self.configuration is None or self.configuration.terminated
+
+
+class Draft(Snapshot):
+    """A snapshot in the making: one copy a step instead of one a change. Nobody else has it yet."""
+
+    def evolve(self, **changes: Any) -> Draft:
+        """This draft, changed."""
+        self.__dict__.update(changes)
+        return self
+
+    def done(self) -> Snapshot:
+        """The snapshot that the draft has become."""
+        object.__setattr__(self, "__class__", Snapshot)
+        return self
