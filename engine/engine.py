@@ -82,7 +82,7 @@ class Engine:
         clock: Clock | None = None,
     ) -> None:
         self.spec = spec if isinstance(spec, AgentSpec) else load_spec(spec)
-        beside = Path(self.spec.source).parent if self.spec.source else None
+        beside = self._beside = Path(self.spec.source).parent if self.spec.source else None
         self.chart = load_chart(self.spec.chart, beside=beside)
         self.tools = ToolManager.from_config(
             self.spec.tools or ToolsConfig(),
@@ -360,7 +360,9 @@ class Engine:
                 raise SpecError(f"the agent has no llms entry {service!r}", path="llms", hint=hint)
             where = f"llms.{service}"
             provider = create_provider(
-                self.spec.llms[service], resolve=lambda text: resolve(text, where)
+                self.spec.llms[service],
+                resolve=lambda text: resolve(text, where),
+                beside=self._beside,
             )
             self._providers[service] = provider
         return provider

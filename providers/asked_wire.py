@@ -212,7 +212,7 @@ def _content(told: Told, content: Mapping[str, Any]) -> None:
 def _mode(config: Mapping[str, Any]) -> Any:
     calling = _inner(config, "functionCallingConfig", "function_calling_config")
     names = _either(calling, "allowedFunctionNames", "allowed_function_names") or []
-    word = {"AUTO": "auto", "NONE": "none", "ANY": "required"}.get(str(calling.get("mode")).upper())
+    word = {"AUTO": "auto", "NONE": "none", "ANY": "required"}.get(calling.get("mode") or "AUTO")
     return names[0] if word == "required" and len(names) == 1 else word
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from toolchart.providers.failures import from_exception, unreadable
-from toolchart.providers.settings import AdapterSettings, own_settings
+from toolchart.providers.settings import AdapterSettings, Hooks, own_settings
 from toolchart.providers.wire_gemini import from_wire, to_wire
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
@@ -40,7 +40,9 @@ class GeminiProvider:
         self._settings = settings or GeminiSettings()
 
     @classmethod
-    def from_config(cls, config: LLMConfig, resolve: Callable[[str], str]) -> GeminiProvider:
+    def from_config(
+        cls, config: LLMConfig, resolve: Callable[[str], str], hooks: Hooks | None = None
+    ) -> GeminiProvider:
         """The provider of an `llms` entry.
 
         Raises:
@@ -59,6 +61,7 @@ class GeminiProvider:
                     timeout=round(config.timeout_s * 1000),
                     # One attempt, said aloud: with aiohttp installed the SDK would add one itself.
                     retry_options=types.HttpRetryOptions(attempts=1),
+                    async_client_args=_listening(hooks) if hooks else None,
                 ),
             )
         except ValueError:
@@ -96,3 +99,10 @@ class GeminiProvider:
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client.aio.aclose()
+
+
+def _listening(hooks: Hooks) -> dict[str, Any]:
+    """A transport of our own keeps the SDK from aiohttp, which it prefers where that is installed."""
+    import httpx2
+
+    return {"event_hooks": hooks, "transport": httpx2.AsyncHTTPTransport()}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from toolchart.providers.failures import from_exception, unreadable
-from toolchart.providers.settings import AdapterSettings, own_settings
+from toolchart.providers.settings import AdapterSettings, Hooks, own_settings
 from toolchart.providers.wire_ollama import from_wire, to_wire
 from toolchart.specs.models import LLMConfig
 from toolchart.states.messages import Reply, Request
@@ -40,14 +40,17 @@ class OllamaProvider:
         self._settings = settings or OllamaSettings()
 
     @classmethod
-    def from_config(cls, config: LLMConfig, resolve: Callable[[str], str]) -> OllamaProvider:
+    def from_config(
+        cls, config: LLMConfig, resolve: Callable[[str], str], hooks: Hooks | None = None
+    ) -> OllamaProvider:
         """The provider of an `llms` entry; without an address `OLLAMA_HOST`, else this machine."""
         from ollama import AsyncClient
 
         settings = own_settings(OllamaSettings, config)
         headers = {"authorization": f"Bearer {resolve(config.api_key)}"} if config.api_key else None
         host = resolve(config.base_url) if config.base_url else None
-        return cls(AsyncClient(host, headers=headers, timeout=config.timeout_s), settings)
+        more = {"event_hooks": hooks} if hooks else {}
+        return cls(AsyncClient(host, headers=headers, timeout=config.timeout_s, **more), settings)
 
     async def complete(self, request: Request) -> Reply:
         """One whole reply."""

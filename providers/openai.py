@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from toolchart.providers.failures import from_exception, unreadable
-from toolchart.providers.settings import AdapterSettings, own_settings
+from toolchart.providers.settings import AdapterSettings, Hooks, own_settings
 from toolchart.providers.wire_openai import EchoReasoning, from_wire, to_wire
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError, SpecError
@@ -45,13 +45,15 @@ class OpenAIProvider:
         self._settings = settings or OpenAISettings()
 
     @classmethod
-    def from_config(cls, config: LLMConfig, resolve: Callable[[str], str]) -> OpenAIProvider:
+    def from_config(
+        cls, config: LLMConfig, resolve: Callable[[str], str], hooks: Hooks | None = None
+    ) -> OpenAIProvider:
         """The provider of an `llms` entry.
 
         Raises:
             SpecError: no key anywhere, or a setting that there is not.
         """
-        from openai import AsyncOpenAI, OpenAIError
+        from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
         settings = own_settings(OpenAISettings, config)
         base_url = resolve(config.base_url) if config.base_url else None
@@ -66,6 +68,7 @@ class OpenAIProvider:
                 base_url=base_url,
                 timeout=config.timeout_s,
                 max_retries=0,
+                http_client=DefaultAsyncHttpxClient(event_hooks=hooks) if hooks else None,
                 default_headers={k: resolve(v) for k, v in (settings.headers or {}).items()},
             )
         except OpenAIError:

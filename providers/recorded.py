@@ -70,8 +70,8 @@ class RecordedProvider:
                 "a recorded provider that answers from a log needs an engine, which reads the log",
                 path="llms.*.log", hint="run it with toolchart.engine, or name a `cassette`",
             )  # fmt: skip
-        path = Path(resolve(settings.cassette))
-        return cls(cassette_takes(path, settings.finish_words), match=settings.match)
+        takes = cassette_takes(Path(settings.cassette), settings.finish_words)
+        return cls(takes, match=settings.match)
 
     async def complete(self, request: Request) -> Reply:
         """The recorded reply, or the recorded failure.

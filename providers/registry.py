@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable
-from typing import cast
+from pathlib import Path
+from typing import Any, cast
 
+from toolchart.providers.hosts import refuse_offline
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
 from toolchart.states.naming import nearest
@@ -21,20 +24,54 @@ ADAPTERS: dict[str, str] = {
 """Adapter classes by the word that a spec uses; each has a `from_config`."""
 
 
-def create_provider(config: LLMConfig, *, resolve: Callable[[str], str]) -> Provider:
+_ASK_NOBODY = ("scripted", "recorded")
+
+_FILES = ("record", "cassette", "log")
+"""Keys of an entry that name files."""
+
+
+def create_provider(
+    config: LLMConfig, *, resolve: Callable[[str], str], beside: Path | None = None
+) -> Provider:
     """The provider of an `llms` entry.
 
     Args:
         resolve: fills in `${VARIABLE}`; called here, at the last moment, for key and address.
+        beside: folder of the spec, to which files in the entry are relative.
 
     Raises:
-        SpecError: an unknown provider, an unset variable, or a setting that the adapter refuses.
+        SpecError: an unknown provider, an unset variable, a setting that the adapter refuses, or a host
+            elsewhere where `TOOLCHART_OFFLINE=1` forbids it.
     """
     if config.provider not in ADAPTERS:
         raise SpecError(
             f"unknown provider {config.provider!r}", path="llms.*.provider",
             hint=nearest(config.provider, ADAPTERS),
         )  # fmt: skip
+    refuse_offline(config, resolve, asks=config.provider not in _ASK_NOBODY)
+    config = _placed(config, beside or Path(), resolve)
     module, _, name = ADAPTERS[config.provider].partition(":")
     adapter = getattr(importlib.import_module(module), name)
-    return cast(Provider, adapter.from_config(config, resolve))
+    if config.record is None:
+        return cast(Provider, adapter.from_config(config, resolve))
+    return _recorded(adapter, config, resolve)
+
+
+def _placed(config: LLMConfig, beside: Path, resolve: Callable[[str], str]) -> LLMConfig:
+    """The entry with its files found from anywhere."""
+    named = {key: getattr(config, key, None) for key in _FILES}
+    found = {key: str(beside / resolve(str(name))) for key, name in named.items() if name}
+    return config.model_copy(update=found) if found else config
+
+
+def _recorded(adapter: Any, config: LLMConfig, resolve: Callable[[str], str]) -> Provider:
+    from toolchart.providers.recording import Recorder
+
+    if "hooks" not in inspect.signature(adapter.from_config).parameters:
+        raise SpecError(
+            f"provider {config.provider!r} has no traffic to record", path="llms.*.record",
+            hint="leave `record` out",
+        )  # fmt: skip
+    recorder = Recorder(Path(str(config.record)), config)
+    watching = recorder.watching(resolve)
+    return cast(Provider, adapter.from_config(config, watching, recorder.hooks()))

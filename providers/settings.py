@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
 from toolchart.states.naming import nearest
+
+Hooks = dict[str, list[Callable[[Any], Awaitable[None]]]]
+"""What an HTTP client calls with each `request` and each `response`; httpx and httpx2 alike."""
 
 
 class AdapterSettings(BaseModel):

@@ -27,7 +27,7 @@ class LLMConfig(Section):
     """One model host under a name of its own. Further keys go to the adapter as they are."""
 
     provider: str
-    """Adapter: `openai`, `ollama`, `gemini` or `scripted`."""
+    """Adapter: `openai`, `ollama`, `gemini`, `recorded` or `scripted`."""
     base_url: str | None = None
     """Address of the host; without one the SDK's own environment variable or default holds."""
     api_key: str | None = None
@@ -36,6 +36,9 @@ class LLMConfig(Section):
     """Model for handlers that name none."""
     timeout_s: float = Field(default=60.0, gt=0)
     """Seconds for one model call."""
+    record: str | None = None
+    """Cassette, relative to the spec, to which every exchange with the host is appended without secrets;
+    `provider: recorded` answers from it."""
 
     def extras(self) -> dict[str, Any]:
         """Keys beyond the common ones, for the adapter."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from toolchart.states.errors import SpecError
@@ -39,6 +40,24 @@ def resolve(text: str, where: str) -> str:
         )
 
     return _REFERENCE.sub(value, text)
+
+
+def references(text: str) -> Iterator[tuple[str, str]]:
+    """Each variable that a text refers to: its name, and the reference as it is written."""
+    for match in _REFERENCE.finditer(text):
+        yield match.group(1), match.group(0)
+
+
+def literal_secrets(value: Any, key: str = "") -> Iterator[str]:
+    """The secrets that are written into a spec itself, by the names of their keys."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from literal_secrets(item, str(name))
+    elif isinstance(value, list):
+        for item in value:
+            yield from literal_secrets(item, key)
+    elif hidden(value, key) != value:
+        yield str(value).removeprefix("Bearer ").strip()
 
 
 def hidden(value: Any, key: str = "") -> Any:

@@ -107,7 +107,7 @@ def test_every_spelling_means_the_same(tmp_path: Path, name: str) -> None:
         ("a.json", "{", "cannot be read"),
         ("a.yaml", "interactions: []", "no model call"),
         ("a.yaml", "http_interactions: [3]", "damaged"),
-        ("a.yaml", "interactions: [{request: {}, response: {body: {string: !!binary 'H4sI'}}}]", "damaged"),
+        ("a.yaml", "interactions: [{request: {}, response: {body: {base64_string: 'a'}}}]", "damaged"),
     ],
 )  # fmt: skip
 def test_what_is_no_cassette_is_refused(tmp_path: Path, name: str, text: str, words: str) -> None:
