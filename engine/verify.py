@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol, runtime_checkable
 
+from toolchart.engine.order import Order
 from toolchart.engine.record import hash_of
 from toolchart.engine.replay import Lines, read_chain
 from toolchart.states.errors import LogDamaged
@@ -53,20 +54,18 @@ def verify_lines(
         LogDamaged: names the first record that is not what was written.
     """
     count, head = 0, ""
+    order = Order(conversation)
     for record in read_chain(lines, conversation):
         event = record.decoded()
-        if record.seq == 0:
-            if not isinstance(event, (Configured, Forked)):
-                raise LogDamaged(
-                    "a log begins with its configuration", conversation=conversation, seq=0
-                )
+        order.follow(record)
+        if isinstance(event, (Configured, Forked)):
             if isinstance(event, Forked) and parents is not None:
                 _check_link(event, conversation, parents)
             if event.conversation != conversation:
                 raise LogDamaged(
                     f"it belongs to conversation {event.conversation!r}",
                     conversation=conversation,
-                    seq=0,
+                    seq=record.seq,
                 )
         count, head = record.seq + 1, record.hash
     if not count:

@@ -108,6 +108,14 @@ class Store(Protocol):
         """Every conversation's id, the oldest first."""
         ...
 
+    def delete(self, conversation: str) -> None:
+        """Forget a whole conversation; parts of one are never taken away.
+
+        Raises:
+            LogUnavailable: the store cannot be written; nothing was deleted.
+        """
+        ...
+
     def close(self) -> None:
         """Release the store; safe to call twice."""
         ...

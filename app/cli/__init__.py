@@ -25,8 +25,10 @@ __all__ = ["COMMANDS", "cli", "exit_code", "main"]
 COMMANDS: dict[str, str] = {
     "run": "Run one turn of an agent.",
     "show": "Show a conversation, step by step.",
+    "tail": "Follow a conversation as it is written.",
     "runs": "List the conversations of a log.",
     "verify": "Check that a log is what was written.",
+    "seal": "Say what a log is now, to be kept elsewhere.",
     "replay": "Derive a conversation again from its log, offline.",
     "check": "Prove what can be proved of a chart.",
     "draw": "Draw a chart, or the path of a conversation through it.",
@@ -35,6 +37,7 @@ COMMANDS: dict[str, str] = {
     "diff": "Compare two conversations.",
     "fork": "Go on from a record, with something changed.",
     "approve": "Decide a call that waits for a person.",
+    "prune": "Forget old conversations.",
     "import": "Bring conversations from message lists into a log.",
     "export": "Print a conversation in another form.",
     "tools": "List the tools of an agent.",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import click
 
+from toolchart.app.cli.ages import Moment
 from toolchart.app.cli.common import json_option, log_option, opened, print_json, short
+from toolchart.app.cli.filters import Filter
 from toolchart.app.cli.outcomes import DAMAGED, DONE
 from toolchart.app.cli.text import room, styled, talk
 from toolchart.engine import record as records
@@ -20,20 +23,42 @@ _COLUMNS = ("conversation", "started", "turns", "records", "state", "message")
 
 
 @click.command(short_help="List the conversations of a log.")
+@click.option("--state", metavar="STATE", help="Those that rest in this state.")
+@click.option("--tool", metavar="NAME", help="Those in which the model asked for this tool.")
+@click.option("--model", metavar="NAME", help="Those in which this model was asked or answered.")
+@click.option("--text", metavar="WORDS", help="Those with these words in a message.")
+@click.option(
+    "--since", type=Moment(), metavar="TIME", help="Those written to since: 2026-11-01, 2h, 30d."
+)
+@click.option("--until", type=Moment(), metavar="TIME", help="Those begun until then.")
 @json_option
 @log_option
-def command(as_json: bool, log: str | None) -> int:
+def command(
+    state: str | None,
+    tool: str | None,
+    model: str | None,
+    text: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    as_json: bool,
+    log: str | None,
+) -> int:
     """List the conversations of a log, the oldest first: id, start, turns, records, state, first words.
 
     \b
     Example:  toolchart runs
+              toolchart runs --state error --since 2d
               toolchart runs --json | jq -r .conversation
     """
-    rows, damaged = [], False
+    wanted = Filter(state=state, since=since, until=until, tool=tool, model=model, text=text)
+    rows, damaged, seen = [], False, 0
     with opened(log) as store:
         for name in store.conversations():
+            seen += 1
             try:
-                rows.append(summary(store, name))
+                row, newest_at = summary(store, name)
+                if wanted.fits_row(row, newest_at) and wanted.fits(store, name):
+                    rows.append(row)
             except LogDamaged as damage:
                 damaged = True
                 talk(f"toolchart: damaged: {damage}")
@@ -43,12 +68,12 @@ def command(as_json: bool, log: str | None) -> int:
     elif rows:
         _print_table(rows)
     elif not damaged:
-        talk("no conversations yet")
+        talk(f"none of {seen} conversations fits" if seen else "no conversations yet")
     return DAMAGED if damaged else DONE
 
 
-def summary(store: Store, conversation: str) -> dict[str, Any]:
-    """One conversation in a row: id, time, turns, records, state, first words.
+def summary(store: Store, conversation: str) -> tuple[dict[str, Any], str]:
+    """One conversation in a row (id, time, turns, records, state, first words), and its newest moment.
 
     Raises:
         LogDamaged: what it is made from cannot be read. The rest is not looked at.
@@ -64,12 +89,14 @@ def summary(store: Store, conversation: str) -> dict[str, Any]:
     for seq, line in enumerate(store.read(conversation)):
         record = records.parse(line, seq, conversation)
         row["at"] = row["at"] or record.at
+        if record.event.get("type") == "forked":
+            row["message"] = f"(from record {record.event['seq']} of {record.event['parent']})"
         if record.event.get("type") == "turn_started":
             row["message"] = record.event.get("message", "")
             break
         if seq >= _NEAR_THE_BEGINNING:
             break
-    return row
+    return row, last.at
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:

@@ -10,6 +10,7 @@ from toolchart.app.cli.common import find, json_option, log_option, opened, shor
 from toolchart.app.cli.text import printable, room, styled
 from toolchart.engine.record import Record
 from toolchart.engine.replay import read_chain
+from toolchart.states.errors import SpecError
 from toolchart.states.jsonvalue import canonical_text
 
 _INDENT = " " * 7
@@ -17,21 +18,40 @@ _INDENT = " " * 7
 
 @click.command(short_help="Show a conversation, step by step.")
 @click.argument("conversation")
+@click.option(
+    "--around",
+    type=click.IntRange(min=0),
+    metavar="SEQ",
+    help="Only this record and its neighbours.",
+)
+@click.option(
+    "--context", type=click.IntRange(min=0), default=3, show_default=True, metavar="N",
+    help="Neighbours on either side.",
+)  # fmt: skip
 @json_option
 @log_option
-def command(conversation: str, as_json: bool, log: str | None) -> int:
+def command(
+    conversation: str, around: int | None, context: int, as_json: bool, log: str | None
+) -> int:
     """Show CONVERSATION: every step with what came in, where it led and why.
 
     The beginning of an id is enough. With --json: the records as JSON Lines, as they are stored.
 
     \b
     Example:  toolchart show 5f0c
+              toolchart show 5f0c --around 12
               toolchart show 5f0c --json | jq .event.type
     """
     with opened(log) as store:
         name = find(store, conversation)
+        newest = store.last(name)
+        if around is not None and newest is not None and around > newest[0]:
+            raise SpecError(
+                f"{name} has no record {around}", hint=f"its records are 0 to {newest[0]}"
+            )
         for record in read_chain(store.read(name), name):
-            click.echo(record.line.decode() if as_json else line(record))
+            if around is None or abs(record.seq - around) <= context:
+                click.echo(record.line.decode() if as_json else line(record))
     return 0
 
 

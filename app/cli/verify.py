@@ -2,38 +2,78 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from toolchart.app.cli.common import find, json_option, log_option, opened, print_json
+from toolchart.app.cli.keys import key_option, read_key
 from toolchart.app.cli.outcomes import DAMAGED, DONE
 from toolchart.app.cli.text import printable, talk
+from toolchart.engine.seal import Seal, check_seal, read_seals
 from toolchart.engine.verify import Verified, verify_store
-from toolchart.states.errors import LogDamaged, LogUnavailable
+from toolchart.states.errors import LogDamaged, LogUnavailable, SpecError
 from toolchart.states.ports import Store
 
 
 @click.command(short_help="Check that a log is what was written.")
 @click.argument("conversation", required=False)
+@click.option(
+    "--seal", type=click.Path(), metavar="FILE",
+    help="Seals made earlier: nothing that was there then may be gone.",
+)  # fmt: skip
+@key_option
 @json_option
 @log_option
-def command(conversation: str | None, as_json: bool, log: str | None) -> int:
-    """Check CONVERSATION, or every conversation of the log: chain, form and place of each record.
+def command(
+    conversation: str | None, seal: str | None, key_file: str | None, as_json: bool, log: str | None
+) -> int:
+    """Check CONVERSATION, or every conversation of the log: chain, form and place of each record, and
+    that calls and states follow each other.
 
     Exits with 5 and names the record where something was changed.
 
     \b
     Example:  toolchart verify
               toolchart verify 5f0c --json
+              toolchart verify --seal seals.jsonl
     """
+    seals = _seals(seal)
+    key = read_key(key_file)
     with opened(log) as store:
         try:
-            return _verified(store, conversation, as_json)
+            chosen = find(store, conversation) if conversation is not None else None
+            verified = _verified(store, chosen, as_json)
+            sealed = [one for one in seals if chosen in (None, one.conversation)]
+            return max(verified, _sealed(store, sealed, key, as_json))
         except LogUnavailable as error:
             raise LogDamaged(f"it opened and cannot be read: {error}") from None
 
 
+def _seals(path: str | None) -> list[Seal]:
+    if path is None:
+        return []
+    try:
+        return list(read_seals(Path(path).read_bytes(), path))
+    except OSError as error:
+        raise SpecError(f"the seals cannot be read: {error.strerror}", file=path) from None
+
+
+def _sealed(store: Store, seals: list[Seal], key: bytes | None, as_json: bool) -> int:
+    damaged = 0
+    for one in seals:
+        try:
+            check_seal(store, one, key)
+        except LogDamaged as damage:
+            damaged += 1
+            _tell_damage(damage, as_json)
+    if seals and not as_json:
+        talk(f"{len(seals) - damaged} of {len(seals)} seals hold")
+    return DAMAGED if damaged else DONE
+
+
 def _verified(store: Store, conversation: str | None, as_json: bool) -> int:
-    chosen = [find(store, conversation)] if conversation is not None else None
+    chosen = [conversation] if conversation is not None else None
     sound = damaged = count = 0
     for found in verify_store(store, chosen):
         if isinstance(found, LogDamaged):

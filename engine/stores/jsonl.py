@@ -124,6 +124,17 @@ class JsonlStore:
         begun = [(born, path) for path in self.folder.glob(f"*{_SUFFIX}") if (born := _born(path))]
         return [unquote(path.name.removesuffix(_SUFFIX)) for _, path in sorted(begun)]
 
+    def delete(self, conversation: str) -> None:
+        """Forget a whole conversation."""
+        path = self._path(conversation)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise LogUnavailable(f"the log {path} cannot be deleted: {error}") from None
+        self._ends.pop(conversation, None)
+        if self._durable:
+            self._sync_folder()
+
     def close(self) -> None:
         """Nothing is kept open."""
 

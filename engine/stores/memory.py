@@ -40,5 +40,10 @@ class MemoryStore:
         """Every conversation's id, the oldest first."""
         return list(self._lines)
 
+    def delete(self, conversation: str) -> None:
+        """Forget a whole conversation."""
+        with self._lock:
+            self._lines.pop(conversation, None)
+
     def close(self) -> None:
         """Nothing to release."""

@@ -215,6 +215,20 @@ class PostgresStore:
         )
         return [str(row[0]) for row in rows]
 
+    def delete(self, conversation: str) -> None:
+        """Forget a whole conversation."""
+
+        def work(db: psycopg.Connection[Any]) -> None:
+            with db.transaction():
+                db.execute(
+                    "DELETE FROM toolchart_records USING toolchart_conversations "
+                    "WHERE conversation = number AND id = %s",
+                    (conversation,),
+                )
+                db.execute("DELETE FROM toolchart_conversations WHERE id = %s", (conversation,))
+
+        self._with(work)
+
     def close(self) -> None:
         """Close the connection; safe to call twice."""
         with self._lock:

@@ -191,6 +191,14 @@ class SqliteStore:
             rows = self._db.execute("SELECT id FROM conversations ORDER BY number").fetchall()
         return [str(row[0]) for row in rows]
 
+    def delete(self, conversation: str) -> None:
+        """Forget a whole conversation; its pages are used again."""
+        with self._lock, self._reported(), self._transaction():
+            number = self._number(conversation)
+            self._numbers.pop(conversation, None)
+            self._db.execute("DELETE FROM records WHERE conversation = ?", (number,))
+            self._db.execute("DELETE FROM conversations WHERE number = ?", (number,))
+
     def check(self) -> None:
         """Walk every row in the order of the file: a changed key would hide the rows after it.
 

@@ -89,6 +89,23 @@ def test_long_logs_are_read_in_pages(kind: str, fresh: Callable[..., Store]) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_whole_conversation_is_forgotten(kind: str, fresh: Callable[..., Store]) -> None:
+    """A deleted conversation is gone from every answer, the others are as they were, its name is free."""
+    store, lines = fresh(kind), logged()
+    for name in ("c", "d", "e"):
+        store.append(name, 0, lines[:3])
+    store.delete("d")
+    store.delete("nobody")
+    assert list(store.conversations()) == ["c", "e"]
+    assert (list(store.read("d")), store.last("d")) == ([], None)
+    assert list(store.read("e")) == lines[:3]
+    store.append("d", 0, lines[:1])
+    assert list(store.read("d")) == lines[:1]
+    store.append("c", 3, lines[3:])
+    assert [type(found) for found in verify_store(store, ["c"])] == [Verified]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_of_two_writers_one_wins(kind: str, fresh: Callable[..., Store]) -> None:
     """Optimistic concurrency: of many that append record N exactly one succeeds, the others conflict."""
     stores = [fresh(kind) for _ in range(4)]
