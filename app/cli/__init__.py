@@ -41,6 +41,7 @@ COMMANDS: dict[str, str] = {
     "import": "Bring conversations from message lists into a log.",
     "export": "Print a conversation in another form.",
     "tools": "List the tools of an agent.",
+    "models": "List the models of a host.",
     "schema": "Print a JSON Schema.",
 }
 """Every command with its one sentence; the module of the same name has it as `command`."""

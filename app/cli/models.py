@@ -1,0 +1,15 @@
+"""`toolchart models`: what there is to know of models; each subcommand is one line here."""
+
+from __future__ import annotations
+
+import click
+
+from toolchart.app.cli.models_list import list_command
+
+
+@click.group(short_help="List the models of a host.")
+def command() -> None:
+    """Look at models."""
+
+
+command.add_command(list_command)
