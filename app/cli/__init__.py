@@ -42,6 +42,7 @@ COMMANDS: dict[str, str] = {
     "export": "Print a conversation in another form.",
     "tools": "List the tools of an agent.",
     "models": "List the models of a host.",
+    "doctor": "Check keys, hosts, models, packages and the log.",
     "schema": "Print a JSON Schema.",
 }
 """Every command with its one sentence; the module of the same name has it as `command`."""
