@@ -25,7 +25,13 @@ from toolchart.providers.models import (
 )
 from toolchart.specs.models import AgentSpec, Handler, LLMConfig
 from toolchart.specs.secrets import references, resolve
-from toolchart.states.errors import LogUnavailable, ProviderError, SpecError
+from toolchart.states.errors import (
+    LogDamaged,
+    LogUnavailable,
+    ProviderError,
+    ReplayMismatch,
+    SpecError,
+)
 from toolchart.states.naming import nearest
 
 _LEAST_PYTHON = (3, 11)
@@ -171,14 +177,18 @@ def _entry(name: str, config: LLMConfig, spec: AgentSpec) -> Iterator[Check]:
 
 def _made(about: str, config: LLMConfig, resolved: Callable[[str], str], spec: AgentSpec) -> Check:
     """The adapter of an entry, made and thrown away: settings, variables, a key, a cassette."""
-    from toolchart.providers.registry import create_provider
+    from toolchart.engine.hosts import model_host
 
     beside = Path(spec.source).parent if spec.source else None
     quiet = config.model_copy(update={"record": None})  # nothing is written here
     try:
-        create_provider(quiet, resolve=resolved, beside=beside)
+        model_host(quiet, resolve=resolved, beside=beside)
     except SpecError as error:
         return _failed(about, error)
+    except (LogUnavailable, LogDamaged, ReplayMismatch) as error:
+        return Check(
+            about=about, ok=False, said=str(error), hint="check it: toolchart verify --log"
+        )
     return Check(about=about, ok=True, said=f"provider {config.provider} is set up")
 
 

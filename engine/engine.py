@@ -20,6 +20,7 @@ from toolchart.engine.driver import (
 )
 from toolchart.engine.fork import Changes, plan_fork, result_of
 from toolchart.engine.group import GroupCommit
+from toolchart.engine.hosts import model_host
 from toolchart.engine.journal import Journal
 from toolchart.engine.offline import (
     Recorded,
@@ -34,7 +35,6 @@ from toolchart.engine.result import ForkResult, TurnResult, turn_result
 from toolchart.engine.stores import open_store
 from toolchart.engine.streaming import Moved, streamed
 from toolchart.providers.prices import pricer
-from toolchart.providers.registry import create_provider
 from toolchart.specs.charts import load_chart
 from toolchart.specs.loader import load_spec
 from toolchart.specs.matching import select_handler
@@ -359,7 +359,7 @@ class Engine:
                 hint = nearest(service, self.spec.llms)
                 raise SpecError(f"the agent has no llms entry {service!r}", path="llms", hint=hint)
             where = f"llms.{service}"
-            provider = create_provider(
+            provider = model_host(
                 self.spec.llms[service],
                 resolve=lambda text: resolve(text, where),
                 beside=self._beside,

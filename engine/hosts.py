@@ -1,0 +1,97 @@
+"""The provider of an `llms` entry, also of one that answers from a log, which only the engine can read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from toolchart.engine.replay import replay_of, still_waiting
+from toolchart.engine.stores import open_store
+from toolchart.providers.asked import asked_of
+from toolchart.providers.recorded import RecordedProvider, recorded_settings
+from toolchart.providers.registry import create_provider
+from toolchart.providers.takes import Take
+from toolchart.specs.models import LLMConfig
+from toolchart.states.effects import CallModel, Effect
+from toolchart.states.errors import ProviderError, SpecError
+from toolchart.states.events import Failed, Replied
+from toolchart.states.messages import Reply
+from toolchart.states.naming import nearest
+from toolchart.states.ports import Provider, Store
+
+
+def model_host(
+    config: LLMConfig, *, resolve: Callable[[str], str], beside: Path | None = None
+) -> Provider:
+    """The provider of an entry.
+
+    Args:
+        resolve: fills in `${VARIABLE}`, at the last moment.
+        beside: folder of the spec, to which files in the entry are relative.
+
+    Raises:
+        SpecError: the entry cannot be used.
+        LogUnavailable, LogDamaged: the log that it names cannot be opened, or is not what was written.
+    """
+    if config.provider != RecordedProvider.name or not config.extras().get("log"):
+        return create_provider(config, resolve=resolve, beside=beside)
+    settings = recorded_settings(config)
+    address = resolve(str(settings.log))
+    place = address if "://" in address else str((beside or Path()) / address)
+    return RecordedProvider(log_takes(place, settings.conversation), match=settings.match)
+
+
+def log_takes(address: str, conversation: str | None) -> list[Take]:
+    """The model calls of a logged conversation, in order.
+
+    Args:
+        conversation: its name; None where the log holds one only.
+
+    Raises:
+        SpecError: there is no such conversation, or several and none was named.
+        LogUnavailable, LogDamaged, ReplayMismatch: the log cannot be read, or not trusted.
+    """
+    store = open_store(address, create=False)
+    try:
+        name = _chosen(store, conversation)
+        return list(_takes(store, name))
+    finally:
+        store.close()
+
+
+def _chosen(store: Store, conversation: str | None) -> str:
+    known = list(store.conversations())
+    if conversation in known:
+        return str(conversation)
+    if conversation is None and len(known) == 1:
+        return known[0]
+    wanted = f"no conversation {conversation!r}" if conversation else f"{len(known)} conversations"
+    raise SpecError(
+        f"the log has {wanted}", path="llms.*.conversation",
+        hint=nearest(conversation or "", known) if known else "the log is empty",
+    )  # fmt: skip
+
+
+def _takes(store: Store, name: str) -> Iterator[Take]:
+    """Each request with the event that answered it. A fork's shared beginning is a part of it."""
+    waiting: list[Effect] = []
+    for one in replay_of(store, name, whole=True):
+        event = one.record.decoded()
+        if isinstance(event, (Replied, Failed)):
+            for effect in waiting:
+                if isinstance(effect, CallModel):
+                    place = f"record {one.record.seq} of conversation {name}"
+                    yield Take(place=place, asked=asked_of(effect.request), answer=_answer(event))
+        waiting = still_waiting(waiting, event.TYPE, one.step)
+
+
+def _answer(event: Replied | Failed) -> Callable[[], Reply]:
+    def again() -> Reply:
+        if isinstance(event, Replied):
+            return event.reply
+        raise ProviderError(
+            kind=event.kind, message=event.message, status=event.status,
+            retryable=event.retryable, retry_after_s=event.retry_after_s,
+        )  # fmt: skip
+
+    return again
