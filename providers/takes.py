@@ -12,6 +12,7 @@ from toolchart.providers import asked_wire, finish, wire_gemini, wire_ollama, wi
 from toolchart.providers.asked import Asked
 from toolchart.providers.cassette import Exchange, read_cassette
 from toolchart.providers.failures import failure, unreadable
+from toolchart.providers.joined import whole_body
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Reply
 
@@ -65,12 +66,7 @@ def reply_of(exchange: Exchange, finish_words: finish.Table | None = None) -> Re
     """
     if exchange.status >= 400:
         raise failure(exchange.status, _body(exchange), exchange.headers)
-    if exchange.streamed:
-        raise unreadable("the recorded answer is a stream")
-    try:
-        data = json.loads(exchange.body)
-    except ValueError:
-        raise unreadable("the recorded answer is not JSON") from None
+    data = whole_body(exchange.endpoint, exchange.body) if exchange.streamed else _parsed(exchange)
     match exchange.endpoint:
         case "chat":
             return wire_openai.from_wire(data, finish_words)
@@ -80,6 +76,13 @@ def reply_of(exchange: Exchange, finish_words: finish.Table | None = None) -> Re
             return wire_ollama.from_wire(data)
         case other:
             raise unreadable(f"answers of {other!r} are not read")
+
+
+def _parsed(exchange: Exchange) -> Any:
+    try:
+        return json.loads(exchange.body)
+    except ValueError:
+        raise unreadable("the recorded answer is not JSON") from None
 
 
 def _body(exchange: Exchange) -> Any:
