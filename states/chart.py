@@ -67,10 +67,10 @@ def _read(text: str, source: str | None) -> tuple[dict[str, Any], dict[Place, in
     # the key `on:` into True.
     from statemachine.io.yaml.reader import _make_loader
 
-    loader = _make_loader(yaml)
     try:
-        node = yaml.compose(text, Loader=loader)
-        document = yaml.load(text, Loader=loader)  # a SafeLoader
+        loader = _make_loader(yaml)(text)  # a SafeLoader
+        node = loader.get_single_node()
+        document = None if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
         raise not_yaml(error, source) from None
     if node is None or not isinstance(document, dict):

@@ -37,8 +37,16 @@ def load_chart(reference: str | Mapping[str, Any] | None, *, beside: Path | None
 
     if isinstance(reference, Mapping):
         return make_chart(reference, source="(inline chart)", resolve=resolve)
-    text, source = _text(reference or DEFAULT, beside)
+    if (reference or DEFAULT) in shipped():
+        return _shipped(reference or DEFAULT)
+    text, source = _text(str(reference), beside)
     return parse_chart(text, source=source, resolve=resolve)
+
+
+@cache
+def _shipped(name: str) -> Chart:
+    """A shipped chart, read once a process: reading and checking take tens of milliseconds."""
+    return parse_chart(_text(name, None)[0], source=name, resolve=lambda base: _text(base, None)[0])
 
 
 def _text(reference: str, beside: Path | None) -> tuple[str, str]:
