@@ -39,7 +39,7 @@ HEAD = "# Recorded by Toolchart, without secrets.\nversion: 1\ninteractions:\n"
 _WIDTH = 1_000_000
 """Columns of the YAML: one body, one line. libyaml counts them in a C int."""
 
-_KEPT = ("content-type", "retry-after", "retry-after-ms", "x-should-retry")
+KEPT_HEADERS = ("content-type", "retry-after", "retry-after-ms", "x-should-retry")
 """Headers that a reader of the answer needs."""
 
 _CODINGS = "gzip, deflate"
@@ -152,7 +152,7 @@ async def _plain(request: Any) -> None:
 
 
 def _kept(headers: Mapping[str, str]) -> dict[str, list[str]]:
-    return {name: [headers[name]] for name in _KEPT if name in headers}
+    return {name: [headers[name]] for name in KEPT_HEADERS if name in headers}
 
 
 def _without_query(uri: str) -> str:
