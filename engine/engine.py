@@ -288,7 +288,7 @@ class Engine:
         return opened
 
     def _begin(self, name: str, service: str) -> Driver:
-        configured = self._configured(name)
+        configured = self.configured(name)
         driver = self._driver(name, service, Snapshot(), Journal(self._log, name))
         driver.take(configured)
         return driver
@@ -301,7 +301,7 @@ class Engine:
             )
         journal = Journal(self._log, name, seq=found.next_seq, prev=found.head)
         driver = self._driver(name, service, found.snapshot, journal)
-        configured = self._configured(name)
+        configured = self.configured(name)
         before = found.configured
         if (before.chart, before.spec, before.tools) != (
             configured.chart,
@@ -311,7 +311,8 @@ class Engine:
             driver.take(configured)
         return driver
 
-    def _configured(self, name: str) -> Configured:
+    def configured(self, name: str) -> Configured:
+        """What record 0 of a conversation would say of this agent."""
         return Configured(
             format=FORMAT,
             conversation=name,

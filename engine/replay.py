@@ -17,6 +17,7 @@ from toolchart.engine import record as records
 from toolchart.engine.record import Record
 from toolchart.engine.step import Step, step
 from toolchart.states.chart import parse_chart
+from toolchart.states.codec import encode
 from toolchart.states.effects import Answer, CallModel, Effect, ReviewCalls, RunTools, Wait
 from toolchart.states.errors import IllegalEvent, LogDamaged, ReplayMismatch, SpecError
 from toolchart.states.events import AnyEvent, Configured, Failed, Forked, Replied, Reviewed, Waited
@@ -186,6 +187,19 @@ def compare(record: Record, taken: Step) -> None:
             raise ReplayMismatch(
                 seq=record.seq, pointer=pointer, expected=want, got=found, blame=_blame(pointer)
             )
+
+
+def compare_configured(recorded: Configured, present: Configured, seq: int) -> None:
+    """Demand that an agent is the one that a log was written by.
+
+    Raises:
+        ReplayMismatch: the first difference, with its class of cause.
+    """
+    for part, blame in (("chart", "chart"), ("tools", "tool schema"), ("spec", "spec")):
+        expected, got = encode(getattr(recorded, part)), encode(getattr(present, part))
+        if expected != got:
+            pointer, want, found = first_difference(f"/event/{part}", expected, got)
+            raise ReplayMismatch(seq=seq, pointer=pointer, expected=want, got=found, blame=blame)
 
 
 def first_difference(pointer: str, expected: Any, got: Any) -> tuple[str, Any, Any]:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import random
-from collections import Counter
 from pathlib import Path
 
 import pytest
-from killing import ROUNDS, engine, run_and_kill
+from killing import check, run_and_kill
 from logs import database
 
-from toolchart.engine.replay import replay
 from toolchart.engine.stores import open_store
-from toolchart.engine.verify import Verified, verify_store
 
 KILLS = {"sqlite": 100, "jsonl": 100, "postgres": 30}
 
@@ -46,37 +42,6 @@ def address(kind: str, folder: Path, request: pytest.FixtureRequest) -> str:
     if kind == "postgres":
         return database(request.getfixturevalue("postgres"), folder)
     return str(folder / "log.db") if kind == "sqlite" else f"{folder}/log/"
-
-
-def check(log: str, marks: Path) -> int:
-    """Resume what was killed and look at everything; how many calls were interrupted."""
-    run = engine(log, marks)
-    acknowledged = list(run.store.read("c"))
-    assert all(isinstance(found, Verified) for found in verify_store(run.store))
-    if acknowledged and len(acknowledged) > 1:
-        result = run.resume("c")
-    else:  # killed before the turn was acknowledged: nothing had happened yet
-        assert not marks.exists()
-        result = run.run("go", conversation="c")
-    lines = list(run.store.read("c"))
-    run.close()
-    assert lines[: len(acknowledged)] == acknowledged
-    assert (result.state, result.content) == ("finished", "all done")
-    assert sum(1 for _ in replay(lines, "c")) == len(lines)
-    outcomes = {
-        event["call_id"]: event["outcome"]
-        for event in (json.loads(line)["event"] for line in lines)
-        if event["type"] == "tool_finished"
-    }
-    assert len(outcomes) == ROUNDS * 2
-    seen = Counter(marks.read_text().split())
-    for call, outcome in outcomes.items():
-        if call.startswith("once"):
-            assert seen[call] == 1 if outcome == "succeeded" else seen[call] <= 1
-        else:
-            assert outcome == "succeeded"
-            assert seen[call] >= 1
-    return sum(outcome == "interrupted" for outcome in outcomes.values())
 
 
 async def test_an_interrupted_call_is_told_to_the_model(tmp_path: Path) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from toolchart.engine import Engine
+from toolchart.engine.replay import replay
+from toolchart.engine.verify import Verified, verify_store
 from toolchart.providers.scripted import ScriptedProvider
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
 from toolchart.tools.definition import Tool
@@ -80,3 +84,34 @@ def run_and_kill(log: str, marks: Path, delay_s: float) -> bool:
         os.kill(child.pid, signal.SIGKILL)
     child.join()
     return alive
+
+
+def check(log: str, marks: Path) -> int:
+    """Resume what was killed and look at everything; how many calls were interrupted."""
+    run = engine(log, marks)
+    acknowledged = list(run.store.read("c"))
+    assert all(isinstance(found, Verified) for found in verify_store(run.store))
+    if acknowledged and len(acknowledged) > 1:
+        result = run.resume("c")
+    else:  # killed before the turn was acknowledged: nothing had happened yet
+        assert not marks.exists()
+        result = run.run("go", conversation="c")
+    lines = list(run.store.read("c"))
+    run.close()
+    assert lines[: len(acknowledged)] == acknowledged
+    assert (result.state, result.content) == ("finished", "all done")
+    assert sum(1 for _ in replay(lines, "c")) == len(lines)
+    outcomes = {
+        event["call_id"]: event["outcome"]
+        for event in (json.loads(line)["event"] for line in lines)
+        if event["type"] == "tool_finished"
+    }
+    assert len(outcomes) == ROUNDS * 2
+    seen = Counter(marks.read_text().split())
+    for call, outcome in outcomes.items():
+        if call.startswith("once"):
+            assert seen[call] == 1 if outcome == "succeeded" else seen[call] <= 1
+        else:
+            assert outcome == "succeeded"
+            assert seen[call] >= 1
+    return sum(outcome == "interrupted" for outcome in outcomes.values())
