@@ -159,7 +159,7 @@ def _entry(name: str, config: LLMConfig, spec: AgentSpec) -> Iterator[Check]:
     def resolved(text: str) -> str:
         return resolve(text, about)
 
-    made = _made(about, config, resolved, spec)
+    made = _made(about, config, spec)
     yield made
     if not made.ok or config.provider not in KEY_VARIABLES:
         return
@@ -175,14 +175,14 @@ def _entry(name: str, config: LLMConfig, spec: AgentSpec) -> Iterator[Check]:
         yield from _model(about, config, model, handlers, offered, spec)
 
 
-def _made(about: str, config: LLMConfig, resolved: Callable[[str], str], spec: AgentSpec) -> Check:
+def _made(about: str, config: LLMConfig, spec: AgentSpec) -> Check:
     """The adapter of an entry, made and thrown away: settings, variables, a key, a cassette."""
     from toolchart.engine.hosts import model_host
 
     beside = Path(spec.source).parent if spec.source else None
     quiet = config.model_copy(update={"record": None})  # nothing is written here
     try:
-        model_host(quiet, resolve=resolved, beside=beside)
+        model_host(quiet, about, beside=beside)
     except SpecError as error:
         return _failed(about, error)
     except (LogUnavailable, LogDamaged, ReplayMismatch) as error:

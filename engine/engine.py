@@ -39,7 +39,6 @@ from toolchart.specs.charts import load_chart
 from toolchart.specs.loader import load_spec
 from toolchart.specs.matching import select_handler
 from toolchart.specs.models import AgentSpec, ToolsConfig
-from toolchart.specs.secrets import resolve
 from toolchart.specs.turns import plan_turn
 from toolchart.states.deltas import Delta
 from toolchart.states.errors import SpecError, ToolchartError, Unanswered
@@ -359,12 +358,7 @@ class Engine:
             if service not in self.spec.llms:
                 hint = nearest(service, self.spec.llms)
                 raise SpecError(f"the agent has no llms entry {service!r}", path="llms", hint=hint)
-            where = f"llms.{service}"
-            provider = model_host(
-                self.spec.llms[service],
-                resolve=lambda text: resolve(text, where),
-                beside=self._beside,
-            )
+            provider = model_host(self.spec.llms[service], f"llms.{service}", beside=self._beside)
             self._providers[service] = provider
         return provider
 

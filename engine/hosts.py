@@ -12,6 +12,7 @@ from toolchart.providers.recorded import RecordedProvider, recorded_settings
 from toolchart.providers.registry import create_provider
 from toolchart.providers.takes import Take
 from toolchart.specs.models import LLMConfig
+from toolchart.specs.secrets import resolve
 from toolchart.states.effects import CallModel, Effect
 from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.events import Failed, Replied
@@ -20,23 +21,25 @@ from toolchart.states.naming import nearest
 from toolchart.states.ports import Provider, Store
 
 
-def model_host(
-    config: LLMConfig, *, resolve: Callable[[str], str], beside: Path | None = None
-) -> Provider:
-    """The provider of an entry.
+def model_host(config: LLMConfig, where: str = "llms.*", *, beside: Path | None = None) -> Provider:
+    """The provider of an entry, its `${VARIABLE}`s filled in from the environment.
 
     Args:
-        resolve: fills in `${VARIABLE}`, at the last moment.
+        where: key path of the entry, for errors.
         beside: folder of the spec, to which files in the entry are relative.
 
     Raises:
         SpecError: the entry cannot be used.
         LogUnavailable, LogDamaged: the log that it names cannot be opened, or is not what was written.
     """
+
+    def resolved(text: str) -> str:
+        return resolve(text, where)
+
     if config.provider != RecordedProvider.name or not config.extras().get("log"):
-        return create_provider(config, resolve=resolve, beside=beside)
+        return create_provider(config, resolve=resolved, beside=beside)
     settings = recorded_settings(config)
-    address = resolve(str(settings.log))
+    address = resolved(str(settings.log))
     place = address if "://" in address else str((beside or Path()) / address)
     return RecordedProvider(log_takes(place, settings.conversation), match=settings.match)
 

@@ -28,7 +28,7 @@ def test_every_example_is_an_agent(block: str, tmp_path: Path) -> None:
     )
     for config in spec.llms.values():
         made = config.model_copy(update={"record": None})
-        assert model_host(made, resolve=lambda text: text, beside=tmp_path).name == config.provider
+        assert model_host(made, beside=tmp_path).name == config.provider
 
 
 def test_the_kept_headers_are_those() -> None:
