@@ -12,8 +12,12 @@ from toolchart.states.errors import SpecError
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 _SECRET_KEYS = re.compile(
-    r"(?i)(api_?key|secret|password|authorization|(access|auth|bearer)_?token)$"
+    r"(?i)((api|access|private|subscription)[_-]?key|secret|passwo?r?d|authorization|cookie|bearer"
+    r"|credentials?|(^|[_-]|access|auth)token)$"
 )
+"""Names of keys, headers and variables whose values are secret: `x-api-key`, `GITHUB_TOKEN`, `Cookie`, ..."""
+
+_PASSWORD_IN_URL = re.compile(r"(?<=://)[^/@\s:$]*:[^/@\s$]+(?=@)")
 
 HIDDEN = "(secret)"
 """What stands in the log for a secret that was written into the spec itself."""
@@ -57,7 +61,8 @@ def literal_secrets(value: Any, key: str = "") -> Iterator[str]:
         for item in value:
             yield from literal_secrets(item, key)
     elif hidden(value, key) != value:
-        yield str(value).removeprefix("Bearer ").strip()
+        inside = _PASSWORD_IN_URL.search(str(value))
+        yield inside.group(0) if inside else str(value).removeprefix("Bearer ").strip()
 
 
 def hidden(value: Any, key: str = "") -> Any:
@@ -68,4 +73,4 @@ def hidden(value: Any, key: str = "") -> Any:
         return [hidden(item, key) for item in value]
     if isinstance(value, str) and value and _SECRET_KEYS.search(key):
         return value if _REFERENCE.fullmatch(value.removeprefix("Bearer ").strip()) else HIDDEN
-    return value
+    return _PASSWORD_IN_URL.sub(HIDDEN, value) if isinstance(value, str) else value
