@@ -173,8 +173,25 @@ def _ollama(events: Iterable[Event], done: bool) -> Event:
     return {**whole, "message": message}
 
 
+# -- Responses -----------------------------------------------------------------------------------
+
+
+_TERMINAL = ("response.completed", "response.incomplete", "response.failed")
+
+
+def _responses(events: Iterable[Event], done: bool) -> Event:
+    """The last event tells the whole response, so nothing has to be joined."""
+    for event in events:
+        if event.get("type") in _TERMINAL:
+            return _mapping(event.get("response"))
+        if event.get("type") == "error":
+            raise failure(200, dict(event))
+    raise unreadable("the recorded stream ends before the response does")
+
+
 _JOINERS: dict[str, Callable[[Iterable[Event], bool], Event]] = {
     "chat": _chat,
     "gemini": _gemini,
     "ollama": _ollama,
+    "responses": _responses,
 }

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toolchart.providers import asked_wire, finish, wire_gemini, wire_ollama, wire_openai
+from toolchart.providers import (
+    asked_wire,
+    finish,
+    responses_reply,
+    wire_gemini,
+    wire_ollama,
+    wire_openai,
+)
 from toolchart.providers.asked import Asked
 from toolchart.providers.cassette import Exchange, read_cassette
 from toolchart.providers.failures import failure, unreadable
@@ -74,6 +81,8 @@ def reply_of(exchange: Exchange, finish_words: finish.Table | None = None) -> Re
             return wire_gemini.from_wire(data)
         case "ollama":
             return wire_ollama.from_wire(data)
+        case "responses":
+            return responses_reply.from_wire(data)
         case other:
             raise unreadable(f"answers of {other!r} are not read")
 

@@ -22,6 +22,7 @@ EXPECTED = {
     "chat": (364, {"content that is no text": 9}),
     "gemini": (144, {"content that is no text": 21, "the host's own": 8}),
     "ollama": (6, {}),
+    "responses": (151, {"content that is no text": 12, "a result without a call": 1}),
 }
 """Requests that are the same, and those that ours cannot say, with the reason."""
 
@@ -43,7 +44,7 @@ def sent(endpoint: str, request: Request) -> dict[str, Any]:
 
 
 @needs_recorded
-@pytest.mark.parametrize("endpoint", ["chat", "gemini", "ollama"])
+@pytest.mark.parametrize("endpoint", ["chat", "gemini", "ollama", "responses"])
 def test_our_request_is_the_recorded_one(endpoint: str) -> None:
     """S2.2, S4.1: every recorded request that ours can say leaves our adapter as the same request.
 
@@ -61,9 +62,9 @@ def test_our_request_is_the_recorded_one(endpoint: str) -> None:
             except Outside as reason:
                 outside[str(reason).split(" tool ")[0]] += 1
                 continue
-            again = READERS[endpoint](sent(endpoint, request), exchange.uri)
-            told = [str(one) for one in differences(recorded, again)]
-            assert not told, path
+            if endpoint != "responses":  # read, not written
+                again = READERS[endpoint](sent(endpoint, request), exchange.uri)
+                assert not [str(one) for one in differences(recorded, again)], path
             # The shape of our own request is the same, too: strict matching rests on it.
             assert not [str(one) for one in differences(recorded, asked_of(request))], path
             same += 1

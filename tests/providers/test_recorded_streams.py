@@ -25,6 +25,8 @@ STREAMED = [
     if entry["kind"] == "cassette" and {"sse", "ndjson"} & set(entry.get("features", ()))
 ]
 
+ENDPOINTS = ("chat", "responses", "gemini", "ollama")
+
 FAILING = {
     "test_tool_use_failed_error_streaming": "the host refused its own call inside the stream",
     "test_openrouter_stream_error": "an error inside a 200 stream",
@@ -46,6 +48,10 @@ def told(exchange: Exchange) -> tuple[str, Counter[str]]:
         elif exchange.endpoint == "ollama":
             text += chunk["message"].get("content") or ""
             calls = [call["function"] for call in chunk["message"].get("tool_calls") or ()]
+        elif exchange.endpoint == "responses":
+            text += chunk["delta"] if chunk["type"] == "response.output_text.delta" else ""
+            done = chunk["item"] if chunk["type"] == "response.output_item.done" else {}
+            calls = [done] if done.get("type") in ("function_call", "custom_tool_call") else []
         else:
             candidate = (chunk.get("candidates") or [{}])[0]
             parts = candidate.get("content", {}).get("parts") or ()
@@ -57,11 +63,11 @@ def told(exchange: Exchange) -> tuple[str, Counter[str]]:
 
 @needs_recorded
 def test_recorded_streams_are_read_whole() -> None:
-    """Every recorded stream of chat, Gemini and Ollama gives the text and the calls of its lines."""
+    """Every recorded stream gives the text and the calls of its lines."""
     read, failed = Counter[str](), set[str]()
     for path in STREAMED:
         for exchange in read_cassette(RECORDED / path):
-            streams = exchange.streamed and exchange.endpoint in ("chat", "gemini", "ollama")
+            streams = exchange.streamed and exchange.endpoint in ENDPOINTS
             if not streams or exchange.body.startswith(b"["):
                 continue
             try:
@@ -77,6 +83,7 @@ def test_recorded_streams_are_read_whole() -> None:
     assert failed == set(FAILING)
     assert read["chat"] > 40
     assert read["gemini"] > 10
+    assert read["responses"] > 30
     assert read["ollama"] == 1
 
 
@@ -208,7 +215,9 @@ def test_another_id_opens_another_call(index: dict[str, int]) -> None:
         ("gemini", sse({"candidates": [{"content": {"parts": [{"text": "a"}]}}]}, end=""), "bad_response"),
         ("ollama", b'{"message": {"content": "a"}, "done": false}\n{"message": {}}', "bad_response"),
         ("ollama", b'{"message": {"content": "a"}}\n{"error": "out of memory"}', None),
-        ("responses", b"data: {}\n\n", "bad_response"),
+        ("responses", sse({"type": "response.created", "response": {}}), "bad_response"),
+        ("responses", sse({"type": "error", "code": "server_error", "message": "no"}), None),
+        ("messages", sse({}), "bad_response"),
     ],
 )  # fmt: skip
 def test_what_has_no_end_is_a_failure(endpoint: str, body: bytes, kind: str | None) -> None:
@@ -221,7 +230,7 @@ def test_what_has_no_end_is_a_failure(endpoint: str, body: bytes, kind: str | No
 @given(st.binary(max_size=60) | st.text(alphabet='data:{}[]" \n\\1,e', max_size=60).map(str.encode))
 def test_any_bytes_are_a_reply_or_a_failure(body: bytes) -> None:
     """Whatever stands in a cassette, reading it ends in an answer or in a classified failure."""
-    for endpoint in ("chat", "gemini", "ollama"):
+    for endpoint in ENDPOINTS:
         exchange = Exchange(
             method="POST", uri="", endpoint=endpoint, asked={}, status=200, headers={}, body=body,
             streamed=True,
@@ -252,6 +261,6 @@ JSON: Any = st.recursive(
 @given(st.lists(JSON, max_size=4))
 def test_any_chunks_are_a_reply_or_a_failure(chunks: list[Any]) -> None:
     """Known keys with values of any kind, as a broken host may send them, end in no other exception."""
-    for endpoint in ("chat", "gemini", "ollama"):
+    for endpoint in ENDPOINTS:
         with suppress(ProviderError):
             assert isinstance(whole_body(endpoint, sse(*chunks)), dict)
