@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from toolchart.engine.documents import with_documents
 from toolchart.engine.driver import (
     Approver,
     Clock,
@@ -22,12 +23,7 @@ from toolchart.engine.fork import Changes, plan_fork, result_of
 from toolchart.engine.group import GroupCommit
 from toolchart.engine.hosts import model_host
 from toolchart.engine.journal import Journal
-from toolchart.engine.offline import (
-    Recorded,
-    RecordedModel,
-    offline,
-    recorded,
-)
+from toolchart.engine.offline import Recorded, RecordedModel, offline, recorded
 from toolchart.engine.record import FORMAT
 from toolchart.engine.redact import Redactor, Shadow
 from toolchart.engine.replay import Standing, replay_of, standing
@@ -49,6 +45,7 @@ from toolchart.states.naming import nearest
 from toolchart.states.ports import Provider, Store
 from toolchart.states.snapshot import Snapshot
 from toolchart.tools.manager import ToolManager
+from toolchart.tools.services import Service
 
 Value = TypeVar("Value")
 
@@ -60,6 +57,7 @@ class Engine:
         spec: a loaded spec, the name of a shipped agent, a path, or a mapping.
         log: a store, a path of a SQLite file, `"memory"`, or None for `.toolchart/log.db`.
         functions: Python tools, beside those of the spec.
+        services: internal services by handler name (`search_documents`, or names of one's own).
         providers: ready providers by `llms` name; they go before the spec's own entries.
         approver: asked about calls that need approval; without one such a turn rests.
         observer: hears of every step, for display.
@@ -75,6 +73,7 @@ class Engine:
         *,
         log: Store | str | Path | None = None,
         functions: Sequence[Any] = (),
+        services: Mapping[str, Service] | None = None,
         providers: Mapping[str, Provider] | None = None,
         approver: Approver | None = None,
         observer: Observer | None = None,
@@ -86,6 +85,7 @@ class Engine:
         self.tools = ToolManager.from_config(
             self.spec.tools or ToolsConfig(),
             functions=functions,
+            services=services,
             beside=beside,
             approval=self.spec.approval,
             output=self.spec.output,
@@ -137,6 +137,7 @@ class Engine:
         """
         given = {**(variables or {}), "user_message": message}
         chosen = select_handler(self.spec, given, handler)
+        given, found = await with_documents(chosen.prompt, given, self.tools.search)
         plan = plan_turn(self.spec, chosen, given, self.tools.names(), llm=llm, model=model)
         name = conversation or new_conversation()
         opened = self._open(name, plan.settings.service)
@@ -146,7 +147,7 @@ class Engine:
             system=plan.system,
             history=tuple(history),
             settings=plan.settings,
-            warnings=(*self.tools.warnings, *plan.warnings),
+            warnings=(*self.tools.warnings, *found, *plan.warnings),
         )
         try:
             with self._log.turn():

@@ -36,6 +36,10 @@ class LLMConfig(Section):
     """Model for handlers that name none."""
     timeout_s: float = Field(default=60.0, gt=0)
     """Seconds for one model call."""
+    max_tools: int | None = Field(default=None, ge=1)
+    """Tools that this host is offered at most."""
+    essential_tools: list[str] = Field(default_factory=list)
+    """Names or globs of tools that are offered before others where there is a cap."""
     record: str | None = None
     """Cassette, relative to the spec, to which every exchange with the host is appended without secrets;
     `provider: recorded` answers from it."""
@@ -98,6 +102,10 @@ class ToolsConfig(Section):
     """The tools."""
     parallel: int = Field(default=4, ge=1, le=64)
     """Calls of one reply that run at the same time."""
+    max_tools: int | None = Field(default=None, ge=1)
+    """Tools that any host is offered at most; an `llms` entry may set a smaller cap."""
+    essential_tools: list[str] = Field(default_factory=list)
+    """Names or globs of tools that are offered before others where there is a cap."""
     mcp: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """MCP servers by name (extra `mcp`); their tools appear with the name as a prefix."""
     openapi: list[dict[str, Any]] = Field(default_factory=list)

@@ -29,6 +29,15 @@ def render(template: str, variables: Mapping[str, Any]) -> tuple[str, tuple[str,
     return _SLOT.sub(value, template), tuple(missing)
 
 
+def slots(template: str) -> tuple[str, ...]:
+    """The names that a template asks for, each once, in order.
+
+    >>> slots("{{name}} reads {{ rag_context }}, {{name}}")
+    ('name', 'rag_context')
+    """
+    return tuple(dict.fromkeys(_SLOT.findall(template)))
+
+
 def look_up(variables: Mapping[str, Any], path: str) -> Any:
     """The value of a dotted path, or None; a key that contains the dots itself goes first."""
     if path in variables:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from toolchart.specs.caps import capped
 from toolchart.specs.models import DEFAULT_MAX_ITERATIONS, AgentSpec, Handler, LLMConfig
 from toolchart.specs.prompts import render
 from toolchart.states.errors import SpecError
@@ -57,6 +58,8 @@ def plan_turn(
             hint="name one in the handler, in the llms entry, or with --model",
         )  # fmt: skip
     tools, warnings = offered_tools(spec, handler, tool_names)
+    tools, left_out = capped(tools, host, spec.tools)
+    warnings = (*warnings, *left_out)
     system, missing = _prompt(handler, {**variables, "service": variables.get("service", service)})
     if missing:
         names = ", ".join(missing)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from toolchart.states.messages import ToolDefinition
+from toolchart.tools.services import Search
 
 Runner = Callable[..., Any]
 """Takes the validated arguments as one mapping (and a `CallContext` where the tool says
@@ -52,6 +53,8 @@ class Tool:
     """Characters of its result that the model is shown; None: the spec's `output` limits."""
     listing: bool = False
     """Whether its results are listings, for which the output budget is larger."""
+    search: Search | None = None
+    """The search behind it, which `{{rag_context}}` of a prompt asks too."""
     function: Callable[..., Any] | None = None
     """The plain function behind `run`, by which a process of its own finds it."""
     memory_mb: int = 512

@@ -14,14 +14,15 @@ import sqlite3
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Tool, ToolFailure
 from toolchart.tools.document_text import MOST_BYTES, Unreadable, is_document, passages
+from toolchart.tools.services import DEFAULT_COLLECTION, Embedder, Hit, Search
 
 MOST_FILES = 20_000
 MOST_HITS = 20
@@ -30,41 +31,6 @@ HIGHLIGHT = ("**", "**")
 FUSION = 60
 """Weakens the lead of first places when rankings are joined. Source: Cormack, Clarke and Buettcher,
 "Reciprocal Rank Fusion", SIGIR 2009."""
-
-DEFAULT_COLLECTION = "documents"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
-    """A passage that was found."""
-
-    file: str
-    line: int
-    title: str
-    snippet: str
-    """A part of it, the words that were looked for highlighted."""
-    text: str
-    """The whole passage."""
-    score: float
-    """The larger, the better; comparable within one answer only."""
-    collection: str = DEFAULT_COLLECTION
-
-
-class Search(Protocol):
-    """What stands behind `search_documents`; a user's own search implements it."""
-
-    def search(self, query: str, *, collection: str | None, limit: int) -> Sequence[Hit]:
-        """The best hits, the best first."""
-        ...
-
-
-class Embedder(Protocol):
-    """Turns texts into vectors, for search by meaning."""
-
-    def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        """One vector per text, all of one length."""
-        ...
-
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS files (
@@ -304,8 +270,9 @@ def search_tool(name: str, search: Search, *, limit: int = 5) -> Tool:
 
     definition = ToolDefinition(name=name, description="Search the documents.", parameters=SCHEMA)
     return Tool(
-        definition=definition, run=run, way="thread", kind="internal", idempotent=True, listing=True
-    )
+        definition=definition, run=run, way="thread", kind="internal", idempotent=True,
+        listing=True, search=search,
+    )  # fmt: skip
 
 
 def _told(hit: Hit) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,18 +97,3 @@ def portable_name(name: str, taken: Iterable[str] = ()) -> str:
         tail = f"_{number}"
         fresh, number = base[: 64 - len(tail)] + tail, number + 1
     return fresh
-
-
-def cap_tools(
-    names: Sequence[str], most: int | None, essential: Sequence[str] = ()
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The tools that a provider with a cap is offered, the essential ones first, and the others.
-
-    Both in the order of `names`. Without a cap all are offered.
-    """
-    if most is None or len(names) <= most:
-        return tuple(names), ()
-    first = [name for name in names if name in essential]
-    chosen = {*[*first, *(name for name in names if name not in essential)][:most]}
-    kept = tuple(name for name in names if name in chosen)
-    return kept, tuple(name for name in names if name not in chosen)

@@ -22,6 +22,7 @@ from toolchart.tools.entry import implementation_of, run_settings, settings_of, 
 from toolchart.tools.function import tool_of, way_of
 from toolchart.tools.http_settings import parse_http
 from toolchart.tools.http_tool import Secret, http_tool
+from toolchart.tools.services import Search, Service
 
 ANYTHING: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": True}
 """Parameters of a mock or HTTP tool that declares none."""
@@ -38,8 +39,8 @@ class Surroundings:
 
     beside: Path = field(default_factory=Path)
     """Folder that relative paths of the spec start from."""
-    services: Mapping[str, Any] = field(default_factory=dict)
-    """Internal services by handler name, before Toolchart's own: a `Search`, a function or a `Tool`."""
+    services: Mapping[str, Service] = field(default_factory=dict)
+    """Internal services by handler name, before Toolchart's own."""
     resolve: Secret = resolve_environment
     """Fills in `${VARIABLE}`, as late as can be."""
 
@@ -160,7 +161,7 @@ def _builtin(entry: ToolEntry, handler: str, around: Surroundings) -> Tool | str
 def _internal(entry: ToolEntry, handler: str, around: Surroundings) -> Tool | str:
     from toolchart.tools.documents import index_of, search_tool
 
-    service = around.services.get(handler)
+    service: Service | None = around.services.get(handler)
     if service is None and handler == "search_documents":
         service = index_of(settings_of(entry), entry.name, around.beside)
     if service is None:
@@ -169,7 +170,7 @@ def _internal(entry: ToolEntry, handler: str, around: Surroundings) -> Tool | st
         )
     if isinstance(service, Tool):
         found = service
-    elif hasattr(service, "search"):
+    elif isinstance(service, Search):
         found = search_tool(entry.name, service, limit=settings_of(entry).get("limit", 5))
     else:
         found = replace(tool_of(service), kind="internal")

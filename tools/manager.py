@@ -16,12 +16,12 @@ from toolchart.states.naming import nearest
 from toolchart.tools.approval import parse_policy
 from toolchart.tools.definition import Tool
 from toolchart.tools.executor import ToolExecutor
-from toolchart.tools.formats import cap_tools
 from toolchart.tools.function import tool_of
 from toolchart.tools.http_tool import Secret
 from toolchart.tools.loading import Surroundings, load_entry
 from toolchart.tools.output import OutputLimits
 from toolchart.tools.registry import Registry
+from toolchart.tools.services import Search, Service
 
 
 class OutputSettings(BaseModel):
@@ -46,10 +46,6 @@ class FurtherTools(BaseModel):
 
     parallel: int = Field(default=4, ge=1, le=64)
     """Calls of one reply that run at the same time."""
-    max_tools: int | None = Field(default=None, ge=1)
-    """Tools that a model is offered at most."""
-    essential_tools: list[str] = Field(default_factory=list)
-    """Tools that are offered first where there is a most."""
     mcp: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """MCP servers by name."""
     openapi: list[dict[str, Any]] = Field(default_factory=list)
@@ -61,11 +57,13 @@ class ToolManager(ToolExecutor):
 
     Attributes:
         warnings: what was left out and why, for people.
+        search: what fills `{{rag_context}}`, where the spec or the program names a search.
     """
 
     def __init__(self, registry: Registry, warnings: tuple[str, ...] = (), **options: Any) -> None:
         self._further: FurtherTools = options.pop("further", None) or FurtherTools()
         self._closing: ExitStack = options.pop("closing", None) or ExitStack()
+        self.search: Search | None = options.pop("search", None)
         super().__init__(registry, parallel=self._further.parallel, **options)
         self.warnings = warnings
 
@@ -75,7 +73,7 @@ class ToolManager(ToolExecutor):
         config: ToolsConfig,
         *,
         functions: Sequence[Tool | Callable[..., Any]] = (),
-        services: Mapping[str, Any] | None = None,
+        services: Mapping[str, Service] | None = None,
         beside: Path | None = None,
         approval: Any = None,
         output: Mapping[str, Any] | None = None,
@@ -111,7 +109,7 @@ class ToolManager(ToolExecutor):
                 registry.add(function if isinstance(function, Tool) else tool_of(function))
             return cls(
                 registry, tuple(warnings), policy=policy, output=limits, further=further,
-                closing=closing,
+                closing=closing, search=_search_of(registry, around),
             )  # fmt: skip
         except BaseException:
             closing.close()
@@ -120,10 +118,6 @@ class ToolManager(ToolExecutor):
     def names(self) -> tuple[str, ...]:
         """Every tool's name, in order."""
         return self.registry.names()
-
-    def offered(self, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Of these tools, those that a model is offered under the spec's cap, and the others."""
-        return cap_tools(names, self._further.max_tools, self._further.essential_tools)
 
     @property
     def risky(self) -> tuple[str, ...]:
@@ -137,6 +131,14 @@ class ToolManager(ToolExecutor):
     def close(self) -> None:
         """Give back connections to servers; safe to call twice."""
         self._closing.close()
+
+
+def _search_of(registry: Registry, around: Surroundings) -> Search | None:
+    """The program's own search, else that of the first tool that is one."""
+    own = around.services.get("search_documents")
+    if isinstance(own, Search):
+        return own
+    return next((tool.search for tool in registry if tool.search is not None), None)
 
 
 def _further(config: ToolsConfig) -> FurtherTools:

@@ -41,7 +41,9 @@ def engine(
     replies: Sequence[Any], *, log: Any = "memory", functions: Sequence[Any] = (), **changes: Any
 ) -> Engine:
     """An engine whose model gives these replies."""
-    options = {k: changes.pop(k) for k in ("observer", "approver", "clock") if k in changes}
+    options = {
+        k: changes.pop(k) for k in ("observer", "approver", "clock", "services") if k in changes
+    }
     return Engine(
         spec(**changes),
         log=log,

@@ -169,15 +169,6 @@ def test_an_own_search_plugs_in_by_one_line() -> None:
     assert "no internal service 'lokup'; did you mean 'lookup'" in made.warnings[0]
 
 
-def test_the_cap_and_the_essential_tools_come_from_the_spec() -> None:
-    """S3.8: `max_tools` and `essential_tools` say what a model with a cap is offered."""
-    made = manager(
-        *({"name": name} for name in ("calculator", "echo", "generate_uuid")),
-        section={"max_tools": 2, "essential_tools": ["generate_uuid"]},
-    )
-    assert made.offered(made.names()) == (("calculator", "generate_uuid"), ("echo",))
-
-
 def test_output_and_approval_sections_are_read() -> None:
     """S3.6: the numbers of the output budget come from the spec; approval rules too."""
     made = manager(

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from tool_calls import NOTHING, TEXT, call, executor, made, ran
 
+from toolchart.specs.caps import cap_tools
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition
-from toolchart.tools.formats import NAME, cap_tools, convert, portable_name
+from toolchart.tools.formats import NAME, convert, portable_name
 from toolchart.tools.lowering import GEMINI, OLLAMA, OPENAI, lowered
 from toolchart.tools.registry import Registry
 
