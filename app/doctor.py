@@ -36,6 +36,8 @@ from toolchart.states.naming import nearest
 
 _LEAST_PYTHON = (3, 11)
 
+_EXTRA = re.compile(r"""extra\s*==\s*['"](\w+)""")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
@@ -81,8 +83,8 @@ def _packages() -> Iterator[Check]:
     )
     for requirement in _requires():
         name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
-        version, extra = _version(name), "extra ==" in requirement
-        if version is None and extra:
+        version, extra = _version(name), _EXTRA.search(requirement)
+        if extra and (version is None or extra.group(1) in ("test", "dev")):
             continue
         yield Check(
             about=name, ok=version is not None, said=version or "not installed",
@@ -186,9 +188,9 @@ def _made(about: str, config: LLMConfig, spec: AgentSpec) -> Check:
     except SpecError as error:
         return _failed(about, error)
     except (LogUnavailable, LogDamaged, ReplayMismatch) as error:
-        return Check(
-            about=about, ok=False, said=str(error), hint="check it: toolchart verify --log"
-        )
+        said, _, hint = str(error).partition("\n")
+        hint = hint.strip() or "look closer: toolchart verify --log LOG"
+        return Check(about=about, ok=False, said=said, hint=hint)
     return Check(about=about, ok=True, said=f"provider {config.provider} is set up")
 
 

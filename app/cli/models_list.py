@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from toolchart.app.cli.common import json_option, print_json
-from toolchart.app.cli.outcomes import DONE
+from toolchart.app.cli.outcomes import DONE, NO
 from toolchart.app.cli.text import short, styled, talk
 from toolchart.specs.models import LLMConfig
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import ProviderError, SpecError
+
+if TYPE_CHECKING:
+    from toolchart.providers.models import OfferedModel
 
 _COLUMNS = ("model", "tools", "vision", "thinking", "context")
 
@@ -36,22 +40,32 @@ def list_command(
     from toolchart.providers.models import list_models
     from toolchart.specs.secrets import resolve
 
+    code = DONE
     for name, config in _hosts(spec, provider, base_url):
-        where = f"llms.{name}"
-        offered = list_models(config, lambda text, where=where: resolve(text, where))  # type: ignore[misc]
-        rows = [{"host": name, "model": one.name, **_rest(one)} for one in offered]
-        if as_json:
-            for row in rows:
-                print_json(row, lines=True)
+        try:
+            offered = list_models(config, partial(resolve, where=f"llms.{name}"))
+        except ProviderError as error:  # the other hosts are asked all the same
+            talk(f"toolchart: {name} ({config.provider}): {error}")
+            code = NO
             continue
-        talk(f"{name} ({config.provider}): {len(rows)} models")
-        if rows:
-            _print_table(rows)
-    return DONE
+        _tell(name, config.provider, offered, as_json)
+    return code
 
 
-def _rest(offered: Any) -> dict[str, Any]:
-    return {key: value for key, value in asdict(offered).items() if key != "name"}
+def _tell(name: str, provider: str, offered: list[OfferedModel], as_json: bool) -> None:
+    rows = [_row(name, one) for one in offered]
+    if as_json:
+        for row in rows:
+            print_json(row, lines=True)
+        return
+    talk(f"{name} ({provider}): {len(rows)} models")
+    if rows:
+        _print_table(rows)
+
+
+def _row(host: str, offered: OfferedModel) -> dict[str, Any]:
+    told = asdict(offered)
+    return {"host": host, "model": told.pop("name"), **told}
 
 
 def _hosts(

@@ -131,6 +131,7 @@ def test_what_a_host_does_not_say_is_no_failure(
         ({"provider": "openai", "api_key": "${UNSET_X}"}, "UNSET_X is not set", "export UNSET_X"),
         ({"provider": "openai", "api_key": "k", "heders": {}}, "no setting 'heders'", "mean 'headers'"),
         ({"provider": "recorded", "cassette": "none.yaml"}, "no such cassette", "record: FILE"),
+        ({"provider": "recorded", "log": "none.db"}, "there is no log", "run a conversation first"),
     ],
 )  # fmt: skip
 def test_every_trouble_has_a_next_step(

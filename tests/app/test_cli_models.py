@@ -163,6 +163,20 @@ def test_mistakes_are_told(typed: Typed, words: tuple[str, ...], code: int, told
     assert "Traceback" not in done.err
 
 
+def test_one_silent_host_does_not_hide_the_others(typed: Typed, here: Path) -> None:
+    """Every host of an agent is asked; the one that is silent is named, and the exit code is 1."""
+    with web(host) as server:
+        llms = {
+            "away": {"provider": "ollama", "base_url": "http://127.0.0.1:9"},
+            "box": {"provider": "ollama", "base_url": server.url},
+        }
+        (here / "agent.yaml").write_text(json.dumps({"llms": llms, "responses": [{"llm": "box"}]}))
+        done = typed("models", "list", "agent.yaml", "--json")
+    assert done.code == 1
+    assert {json.loads(line)["host"] for line in done.out.splitlines()} == {"box"}
+    assert "away (ollama): connection" in done.err
+
+
 def test_a_refused_key_is_not_printed(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
     """A host that repeats the key in its refusal does not get it onto the screen."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-wrong-0123456789")
