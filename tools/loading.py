@@ -87,7 +87,7 @@ def _known_settings(kind: str, handler: str) -> tuple[str, ...] | None:
     """Settings of a type of tool; None where its own loader has checked them."""
     if kind == "http":
         return None
-    if kind == "internal":
+    if kind == "internal" or handler in INTERNAL:
         from toolchart.tools.documents import SETTINGS as SEARCH_SETTINGS
 
         return SEARCH_SETTINGS
