@@ -1,7 +1,8 @@
-"""Streamed tool conversations, answered from their cassettes through chart, tools and log to their end."""
+"""Tool conversations, streamed or of Responses, answered from their cassettes to their recorded end."""
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cache
 from typing import Any
 
@@ -18,6 +19,8 @@ from toolchart.providers.takes import Take, cassette_takes
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Reply, Request
 from toolchart.tools.definition import Tool
+
+OURS = {"/chat/completions", "/responses", "streamGenerateContent", "/api/chat"}
 
 
 @cache
@@ -45,21 +48,23 @@ def _follows(one: Take, two: Take, reply: Reply) -> bool:
         and after[: len(before)] == before
         and reply.tool_calls
         and [call["name"] for call in said.get("calls", ())] == [c.name for c in reply.tool_calls]
-        and [one["call"] for one in results] == [call["call"] for call in said["calls"]]
-        and {call["name"] for call in said["calls"]} <= set(one.asked["tools"])
+        and [one.get("call") for one in results] == [call["call"] for call in said.get("calls", ())]
+        and {call["name"] for call in said.get("calls", ())} <= set(one.asked["tools"])
     )
 
 
 @cache
-def streamed_conversations() -> list[str]:
-    """Cassettes with streamed answers that are one conversation with tools."""
+def conversations() -> list[str]:
+    """Cassettes that are one conversation with tools; those of `linear`, whole ones, are tested beside."""
     found = []
     for entry in index():
         endpoints = set(entry.get("endpoints", ()))
-        ours = {"/chat/completions", "streamGenerateContent", "/api/chat"} & endpoints
-        if entry["kind"] == "cassette" and entry.get("interactions", 0) > 1 and ours:
+        if entry["kind"] == "cassette" and entry.get("interactions", 0) > 1 and endpoints & OURS:
             exchanges = read_cassette(RECORDED / entry["file"])
-            if any(one.streamed for one in exchanges) and conversation(entry["file"]):
+            other = any(
+                one.streamed or one.endpoint in ("responses", "ollama") for one in exchanges
+            )
+            if other and conversation(entry["file"]):
                 found.append(entry["file"])
     return found
 
@@ -78,9 +83,9 @@ def tools_of(first: Request, last: Asked) -> list[Tool]:
 
 
 @needs_recorded
-@pytest.mark.parametrize("path", streamed_conversations())
-def test_streamed_conversations_reach_their_recorded_end(path: str) -> None:
-    """S3.4: streamed tool conversations run whole, by the tail of each request, and replay."""
+@pytest.mark.parametrize("path", conversations())
+def test_conversations_reach_their_recorded_end(path: str) -> None:
+    """S3.4: recorded tool conversations run whole, by the tail of each request, and replay."""
     found = conversation(path)
     assert found is not None
     takes, first, replies = found
@@ -106,7 +111,9 @@ def test_streamed_conversations_reach_their_recorded_end(path: str) -> None:
 
 @needs_recorded
 def test_there_are_such_conversations() -> None:
-    """The recorded traffic has streamed conversations in the chat form and in Gemini's."""
-    paths = streamed_conversations()
-    assert len([path for path in paths if "gemini" not in path]) > 5
-    assert len([path for path in paths if "gemini" in path]) > 1
+    """The recorded traffic has such conversations in each form."""
+    kinds = Counter(path.split("/")[1] for path in conversations())
+    assert sum(kinds.values()) >= 30
+    assert kinds["openai-responses"] > 10
+    assert kinds["openai-chat"] > 5
+    assert kinds["gemini"] > 2
