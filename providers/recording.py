@@ -137,12 +137,13 @@ class Recorder:
         try:
             return self._clean(body.decode("utf-8"))
         except UnicodeDecodeError:
-            return body
+            return self._clean(body.decode("latin-1")).encode("latin-1")
 
     def _clean(self, text: str) -> str:
         for value in sorted(self._secrets, key=len, reverse=True):
-            # As it is, inside JSON, and inside a URL.
-            for spelt in {value, json.dumps(value)[1:-1], quote(value, safe="")}:
+            # As it is, inside JSON, inside a URL, and in bytes that are no text.
+            bare = value.encode().decode("latin-1")
+            for spelt in {value, json.dumps(value)[1:-1], quote(value, safe=""), bare}:
                 text = text.replace(spelt, self._secrets[value])
         return _KEYS.sub(HIDDEN, text)
 

@@ -30,6 +30,7 @@ moving are for terminals; `NO_COLOR` is honoured. Output is UTF-8 whatever the l
 | --- | --- |
 | `TOOLCHART_LOG` | the log, where `--log` does not name one |
 | `TOOLCHART_DEBUG` | `1`: an unexpected error shows its traceback |
+| `TOOLCHART_OFFLINE` | `1`: no model host is asked that is not on this machine |
 | `NO_COLOR` | anything: no colour |
 
 `--log LOG` may stand before the command, too: `toolchart --log other.db runs`. Words are completed by the

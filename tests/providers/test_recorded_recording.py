@@ -149,6 +149,13 @@ def test_no_secret_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert said == f"keep ${{HOST_KEY}} ${{TEAM}} ${{OPENAI_API_KEY}} {HIDDEN} {HIDDEN} {HIDDEN}"
 
 
+def test_no_secret_is_in_bytes_that_are_no_text(tmp_path: Path) -> None:
+    """A body that is not UTF-8 is cleaned, too, and is otherwise what came."""
+    path = tmp_path / "c.yaml"
+    recorded(path, [b"\xff\xfe ", KEY.encode(), b" \x80"])
+    assert read_cassette(path)[0].body == b"\xff\xfe (secret) \x80"
+
+
 def test_the_cassette_is_what_a_vcr_reader_expects(tmp_path: Path) -> None:
     """The file is plain YAML in vcrpy's spelling: version 1, request and response with these keys."""
     cassette = tmp_path / "c.yaml"
