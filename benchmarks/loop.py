@@ -17,6 +17,7 @@ import argparse
 import asyncio
 import json
 import os
+import sqlite3
 import statistics
 import sys
 import tempfile
@@ -51,50 +52,68 @@ def add(arguments: Any) -> int:
 # -- the floor -----------------------------------------------------------------------------------
 
 
-async def plain_loop(iterations: int, path: Path) -> int:
-    """A loop as one writes it by hand, with a log of four flushed lines an iteration."""
+def flushed(path: Path) -> Callable[[str], None]:
+    """A log of lines, each flushed to the system."""
+    file = path.open("w", encoding="utf-8")
+
+    def write(line: str) -> None:
+        file.write(line + "\n")
+        file.flush()
+
+    return write
+
+
+def committed(path: Path) -> Callable[[str], None]:
+    """A log of rows in SQLite with a write-ahead log at NORMAL, one commit each."""
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = NORMAL")
+    db.execute("CREATE TABLE rows (number INTEGER PRIMARY KEY, line TEXT)")
+
+    def write(line: str) -> None:
+        db.execute("BEGIN")
+        db.execute("INSERT INTO rows (line) VALUES (?)", (line,))
+        db.execute("COMMIT")
+
+    return write
+
+
+async def plain_loop(iterations: int, write: Callable[[str], None]) -> None:
+    """A loop as one writes it by hand, with a log of four lines an iteration."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
     conversation = uuid.uuid4().hex
-    with path.open("w", encoding="utf-8") as file:
 
-        def log(kind: str, data: Any) -> None:
-            row = {
-                "at": datetime.now(UTC).isoformat(),
-                "id": conversation,
-                "type": kind,
-                "data": data,
-            }
-            file.write(json.dumps(row) + "\n")
-            file.flush()
+    def log(kind: str, data: Any) -> None:
+        at = datetime.now(UTC).isoformat()
+        write(json.dumps({"at": at, "id": conversation, "type": kind, "data": data}))
 
-        async def model(turn: int) -> dict[str, Any]:
-            if turn == iterations:
-                return {"role": "assistant", "content": "done"}
-            given = json.dumps({"a": turn, "b": 2})
-            call = {"id": f"call_{turn}", "type": "function",
-                    "function": {"name": "add", "arguments": given}}  # fmt: skip
-            return {"role": "assistant", "content": None, "tool_calls": [call]}
+    async def model(turn: int) -> dict[str, Any]:
+        if turn == iterations:
+            return {"role": "assistant", "content": "done"}
+        given = json.dumps({"a": turn, "b": 2})
+        call = {"id": f"call_{turn}", "type": "function",
+                "function": {"name": "add", "arguments": given}}  # fmt: skip
+        return {"role": "assistant", "content": None, "tool_calls": [call]}
 
-        tools = {"add": add}
-        for turn in range(iterations + 1):
-            log("request", {"model": "m", "messages": len(messages)})
-            reply = await model(turn)
-            log("reply", reply)
-            messages.append(reply)
-            for call in reply.get("tool_calls", ()):
-                log("call", call)
-                started = time.perf_counter()
-                try:
-                    given = json.loads(call["function"]["arguments"])
-                    result = {"success": True, "result": tools[call["function"]["name"]](given)}
-                except Exception as error:
-                    result = {"success": False, "error": str(error)}
-                result["execution_time_ms"] = round((time.perf_counter() - started) * 1000, 3)
-                log("result", result)
-                messages.append(
-                    {"role": "tool", "tool_call_id": call["id"], "content": json.dumps(result)}
-                )
-    return path.stat().st_size
+    tools = {"add": add}
+    for turn in range(iterations + 1):
+        log("request", {"model": "m", "messages": len(messages)})
+        reply = await model(turn)
+        log("reply", reply)
+        messages.append(reply)
+        for call in reply.get("tool_calls", ()):
+            log("call", call)
+            started = time.perf_counter()
+            try:
+                given = json.loads(call["function"]["arguments"])
+                result = {"success": True, "result": tools[call["function"]["name"]](given)}
+            except Exception as error:
+                result = {"success": False, "error": str(error)}
+            result["execution_time_ms"] = round((time.perf_counter() - started) * 1000, 3)
+            log("result", result)
+            messages.append(
+                {"role": "tool", "tool_call_id": call["id"], "content": json.dumps(result)}
+            )
 
 
 # -- toolchart -----------------------------------------------------------------------------------
@@ -140,13 +159,25 @@ async def ours(run: Engine, iterations: int) -> int:
 # -- measuring -----------------------------------------------------------------------------------
 
 
+FLOORS: dict[str, Callable[[Path], Callable[[str], None]]] = {
+    "floor": flushed,
+    "plain sqlite": committed,
+}
+"""The plain loop on either log: the first is the floor of all, the second that of SQLite at NORMAL."""
+
+KINDS = (*FLOORS, "memory", "sqlite normal", "sqlite full")
+
+
 async def timed(kind: str, iterations: int, path: Path) -> tuple[float, float]:
     """Microseconds and logged bytes per iteration of one turn; the engine is made beforehand."""
-    if kind == "floor":
+    if kind in FLOORS:
+        write = FLOORS[kind](path)
         started = time.perf_counter()
-        size = await plain_loop(iterations, path)
-        return (time.perf_counter() - started) / iterations * 1e6, size / iterations
-    run = engine(iterations, "memory" if kind == "memory" else open_store(path))
+        await plain_loop(iterations, write)
+        return (time.perf_counter() - started) / iterations * 1e6, 0.0
+    durable = kind == "sqlite full"
+    log = "memory" if kind == "memory" else open_store(path, durable=durable)
+    run = engine(iterations, log)
     started = time.perf_counter()
     await ours(run, iterations)
     spent = time.perf_counter() - started
@@ -170,14 +201,12 @@ def measure(
     sizes: list[int], rounds: int, folder: Path
 ) -> dict[str, dict[int, tuple[float, float]]]:
     """Medians by kind and size; the kinds take turns, so that a noisy moment hits all."""
-    found: dict[str, dict[int, list[tuple[float, float]]]] = {
-        k: {} for k in ("floor", "memory", "sqlite")
-    }
+    found: dict[str, dict[int, list[tuple[float, float]]]] = {kind: {} for kind in KINDS}
     for size in sizes:
         for turn in range(rounds):
             for kind, rows in found.items():
                 path = folder / f"{kind}-{size}-{turn}"
-                if kind == "sqlite" and turn >= 3:
+                if kind == "sqlite full" and turn >= 3:
                     continue
                 rows.setdefault(size, []).append(asyncio.run(timed(kind, size, path)))
     return {
@@ -191,12 +220,14 @@ def measure(
 def report(found: dict[str, dict[int, tuple[float, float]]]) -> None:
     """The table."""
     print(
-        f"{'iterations':>10} {'floor us':>9} {'memory us':>10} {'ratio':>6} {'sqlite us':>10} {'bytes':>7}"
+        f"{'iterations':>10} {'floor us':>9} {'memory us':>10} {'ratio':>6} {'plain sqlite':>13} "
+        f"{'normal us':>10} {'ratio':>6} {'full us':>9} {'bytes':>6}"
     )
     for size, (floor, _) in found["floor"].items():
-        memory, sqlite = found["memory"][size], found["sqlite"][size]
-        print(f"{size:>10} {floor:>9.1f} {memory[0]:>10.1f} {memory[0] / floor:>6.2f} "
-              f"{sqlite[0]:>10.1f} {memory[1]:>7.0f}")  # fmt: skip
+        memory, plain = found["memory"][size], found["plain sqlite"][size][0]
+        normal, full = found["sqlite normal"][size][0], found["sqlite full"][size][0]
+        print(f"{size:>10} {floor:>9.1f} {memory[0]:>10.1f} {memory[0] / floor:>6.2f} {plain:>13.1f} "
+              f"{normal:>10.1f} {normal / plain:>6.2f} {full:>9.1f} {memory[1]:>6.0f}")  # fmt: skip
     first, last = min(found["memory"]), max(found["memory"])
     growth = found["memory"][last][0] / found["memory"][first][0]
     print(f"growth of the cost from {first} to {last} iterations, in memory: {growth:.2f}")

@@ -9,24 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from toolchart.engine.conversations import Common, Conversations
 from toolchart.engine.documents import with_documents
-from toolchart.engine.driver import (
-    Approver,
-    Clock,
-    DeltaObserver,
-    Driver,
-    Hands,
-    Observer,
-    SystemClock,
-)
-from toolchart.engine.fork import Changes, plan_fork, result_of
+from toolchart.engine.driver import Approver, Clock, DeltaObserver, Observer, SystemClock
+from toolchart.engine.fork import Changes, plan_fork
 from toolchart.engine.group import GroupCommit
-from toolchart.engine.hosts import model_host
-from toolchart.engine.journal import Journal
-from toolchart.engine.offline import Recorded, RecordedModel, offline, recorded
-from toolchart.engine.record import FORMAT
-from toolchart.engine.redact import Redactor, Shadow
-from toolchart.engine.replay import Standing, replay_of, standing
+from toolchart.engine.hosts import Hosts
+from toolchart.engine.offline import offline, recorded
+from toolchart.engine.replay import replay_of, standing
 from toolchart.engine.result import ForkResult, TurnResult, turn_result
 from toolchart.engine.stores import open_store
 from toolchart.engine.streaming import Moved, streamed
@@ -39,11 +29,8 @@ from toolchart.specs.turns import plan_turn
 from toolchart.states.deltas import Delta
 from toolchart.states.errors import SpecError, ToolchartError, Unanswered
 from toolchart.states.events import Configured, Decided, TurnStarted
-from toolchart.states.machine import Machine, machine_of
 from toolchart.states.messages import Message
-from toolchart.states.naming import nearest
 from toolchart.states.ports import Provider, Store
-from toolchart.states.snapshot import Snapshot
 from toolchart.tools.manager import ToolManager
 from toolchart.tools.services import Service
 
@@ -80,7 +67,7 @@ class Engine:
         clock: Clock | None = None,
     ) -> None:
         self.spec = spec if isinstance(spec, AgentSpec) else load_spec(spec)
-        beside = self._beside = Path(self.spec.source).parent if self.spec.source else None
+        beside = Path(self.spec.source).parent if self.spec.source else None
         self.chart = load_chart(self.spec.chart, beside=beside)
         self.tools = ToolManager.from_config(
             self.spec.tools or ToolsConfig(),
@@ -90,19 +77,26 @@ class Engine:
             approval=self.spec.approval,
             output=self.spec.output,
         )
-        self._price = pricer(self.spec, beside)
-        redact = self.spec.redact
-        self._redactor = Redactor(redact.keys, redact.patterns) if redact else None
-        self._machine = machine_of(self.chart)
-        self._providers: dict[str, Provider] = dict(providers or {})
-        self._approver = approver
-        self._observer = observer
-        self._clock = clock or SystemClock()
-        self._opened: dict[str, Driver] = {}
         self._runner: asyncio.Runner | None = None
         self._owns_store = log is None or isinstance(log, (str, Path))
         self.store: Store = open_store(log) if log is None or isinstance(log, (str, Path)) else log
         self._log = GroupCommit(self.store)
+        self._observer = observer
+        self.hosts = Hosts(self.spec, providers or {}, beside)
+        self._conversations = Conversations(
+            spec=self.spec,
+            chart=self.chart,
+            tools=self.tools,
+            store=self.store,
+            log=self._log,
+            host=self.hosts.of,
+            common=Common(
+                approver=approver,
+                observer=observer,
+                clock=clock or SystemClock(),
+                price=pricer(self.spec, beside),
+            ),
+        )
 
     # -- turns -----------------------------------------------------------------------------------
 
@@ -140,7 +134,7 @@ class Engine:
         given, found = await with_documents(chosen.prompt, given, self.tools.search)
         plan = plan_turn(self.spec, chosen, given, self.tools.names(), llm=llm, model=model)
         name = conversation or new_conversation()
-        opened = self._open(name, plan.settings.service)
+        opened = self._conversations.open(name, plan.settings.service)
         opened.hands = replace(opened.hands, observer=observer or self._observer, on_delta=on_delta)
         started = TurnStarted(
             message=message,
@@ -149,13 +143,10 @@ class Engine:
             settings=plan.settings,
             warnings=(*self.tools.warnings, *found, *plan.warnings),
         )
-        try:
-            with self._log.turn():
-                snapshot = await opened.drive(started)
-        except BaseException:
-            # What the log holds is the truth; the next turn derives it again.
-            self._opened.pop(name, None)
-            raise
+        with self._log.turn():
+            snapshot = await opened.drive(started)
+        # Only after a turn without an error: else what the log holds is the truth, derived again.
+        self._conversations.keep(name, opened)
         return turn_result(snapshot, name)
 
     def stream(
@@ -186,12 +177,7 @@ class Engine:
             raise SpecError(f"there is no conversation {conversation!r} in this log")
         if found.snapshot.over:
             return turn_result(found.snapshot, conversation)
-        settings = found.snapshot.settings
-        assert settings is not None, "an open turn has settings"
-        journal = Journal(self._log, conversation, seq=found.next_seq, prev=found.head)
-        driver = self._driver(
-            conversation, settings.service, found.snapshot, journal, found.machine
-        )
+        driver = self._conversations.resumed(conversation, found)
         asked = driver.take(decision).effects if decision is not None else ()
         with self._log.turn():
             snapshot = await driver.resume(found.outstanding, self._may_repeat, asked)
@@ -224,14 +210,7 @@ class Engine:
         """
         name = name or new_conversation()
         plan = plan_fork(self.store, conversation, name, at, changes or Changes())
-        settings = plan.event.settings or plan.base.snapshot.settings
-        driver = Driver(
-            plan.base.machine,
-            plan.base.snapshot,
-            Journal(self._log, name),
-            self._hands(name, settings.service if settings else None, lambda: driver.snapshot),
-            self._shadow(plan.base.machine, plan.base.snapshot),
-        )
+        driver = self._conversations.forked(name, plan)
         if from_log:
             known = recorded(replay_of(self.store, conversation, whole=True))
             driver.hands = offline(driver.hands, known)
@@ -253,6 +232,10 @@ class Engine:
         """`afork`, waited for. Takes the same arguments."""
         return self._waited(lambda: self.afork(conversation, **options))
 
+    def configured(self, conversation: str) -> Configured:
+        """What record 0 of a conversation would say of this agent."""
+        return self._conversations.configured(conversation)
+
     def _may_repeat(self, name: str) -> bool:
         tool = self.tools.registry.get(name)
         return tool is not None and tool.idempotent
@@ -271,104 +254,11 @@ class Engine:
             return self._runner.run(make())
         raise ToolchartError("an event loop is running here: await engine.arun(...) instead")
 
-    # -- conversations ---------------------------------------------------------------------------
-
-    def _open(self, name: str, service: str) -> Driver:
-        """The conversation, at rest, configured as this engine's spec says."""
-        opened = self._opened.get(name)
-        if opened is None:
-            found = standing(self.store, name)
-            opened = (
-                self._begin(name, service)
-                if found is None
-                else self._continue(name, service, found)
-            )
-            self._opened[name] = opened
-        opened.hands = replace(opened.hands, provider=self._provider(service))
-        return opened
-
-    def _begin(self, name: str, service: str) -> Driver:
-        configured = self.configured(name)
-        driver = self._driver(name, service, Snapshot(), Journal(self._log, name))
-        driver.take(configured)
-        return driver
-
-    def _continue(self, name: str, service: str, found: Standing) -> Driver:
-        if not found.snapshot.over:
-            raise SpecError(
-                f"conversation {name!r} rests in state {found.snapshot.state!r} in the middle of a turn",
-                hint=f"finish that turn first: toolchart resume {name}",
-            )
-        journal = Journal(self._log, name, seq=found.next_seq, prev=found.head)
-        driver = self._driver(name, service, found.snapshot, journal)
-        configured = self.configured(name)
-        before = found.configured
-        if (before.chart, before.spec, before.tools) != (
-            configured.chart,
-            configured.spec,
-            configured.tools,
-        ):
-            driver.take(configured)
-        return driver
-
-    def configured(self, name: str) -> Configured:
-        """What record 0 of a conversation would say of this agent."""
-        return Configured(
-            format=FORMAT,
-            conversation=name,
-            chart=self.chart.text(),
-            spec=self.spec.public(),
-            tools=self.tools.definitions(),
-        )
-
-    def _driver(
-        self,
-        name: str,
-        service: str,
-        snapshot: Snapshot,
-        journal: Journal,
-        machine: Machine | None = None,
-    ) -> Driver:
-        """A driver whose tools know where the conversation stands."""
-        hands = self._hands(name, service, lambda: driver.snapshot)
-        machine = machine or self._machine
-        driver = Driver(machine, snapshot, journal, hands, self._shadow(machine, snapshot))
-        return driver
-
-    def _shadow(self, machine: Machine, snapshot: Snapshot) -> Shadow | None:
-        if self._redactor is None:
-            return None
-        return Shadow(machine, snapshot, self._redactor.event)
-
-    def _hands(self, name: str, service: str | None, snapshot: Callable[[], Snapshot]) -> Hands:
-        """What a conversation works with; without a service no model is asked."""
-        return Hands(
-            provider=RecordedModel(Recorded()) if service is None else self._provider(service),
-            executor=self.tools.bind(
-                name, snapshot, lambda call_id: result_of(self.store, name, call_id)
-            ),
-            approver=self._approver,
-            observer=self._observer,
-            clock=self._clock,
-            price=self._price,
-        )
-
-    def _provider(self, service: str) -> Provider:
-        provider = self._providers.get(service)
-        if provider is None:
-            if service not in self.spec.llms:
-                hint = nearest(service, self.spec.llms)
-                raise SpecError(f"the agent has no llms entry {service!r}", path="llms", hint=hint)
-            provider = model_host(self.spec.llms[service], f"llms.{service}", beside=self._beside)
-            self._providers[service] = provider
-        return provider
-
     # -- closing ---------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
         """Give back connections and, where this engine opened it, the log."""
-        for provider in self._providers.values():
-            await provider.aclose()
+        await self.hosts.aclose()
         self.tools.close()
         if self._owns_store:
             self.store.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from toolchart.engine.replay import replay_of, still_waiting
@@ -11,7 +11,7 @@ from toolchart.providers.asked import asked_of
 from toolchart.providers.recorded import RecordedProvider, recorded_settings
 from toolchart.providers.registry import create_provider
 from toolchart.providers.takes import Take
-from toolchart.specs.models import LLMConfig
+from toolchart.specs.models import AgentSpec, LLMConfig
 from toolchart.specs.secrets import resolve
 from toolchart.states.effects import CallModel, Effect
 from toolchart.states.errors import ProviderError, SpecError
@@ -19,6 +19,40 @@ from toolchart.states.events import Failed, Replied
 from toolchart.states.messages import Reply
 from toolchart.states.naming import nearest
 from toolchart.states.ports import Provider, Store
+
+
+class Hosts:
+    """The providers of one agent, each made when it is first asked for.
+
+    Args:
+        ready: providers by `llms` name that go before the spec's own entries.
+        beside: folder of the spec.
+    """
+
+    def __init__(self, spec: AgentSpec, ready: Mapping[str, Provider], beside: Path | None) -> None:
+        self._spec = spec
+        self.made = dict(ready)
+        """Those that were given or made so far, by `llms` name."""
+        self._beside = beside
+
+    def of(self, service: str) -> Provider:
+        """The provider of an `llms` entry.
+
+        Raises:
+            SpecError: there is no such entry, or it cannot be used.
+        """
+        if service not in self.made:
+            if service not in self._spec.llms:
+                hint = nearest(service, self._spec.llms)
+                raise SpecError(f"the agent has no llms entry {service!r}", path="llms", hint=hint)
+            entry = self._spec.llms[service]
+            self.made[service] = model_host(entry, f"llms.{service}", beside=self._beside)
+        return self.made[service]
+
+    async def aclose(self) -> None:
+        """Give back every connection."""
+        for provider in self.made.values():
+            await provider.aclose()
 
 
 def model_host(config: LLMConfig, where: str = "llms.*", *, beside: Path | None = None) -> Provider:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable
@@ -82,34 +81,13 @@ class SqliteStore:
                 f"{self.path} has log version {version}; this Toolchart reads {SCHEMA_VERSION}"
             )
 
-    @contextmanager
-    def _reported(self) -> Iterator[None]:
+    def _reported(self) -> _Reported:
         """SQLite's errors in our words."""
-        try:
-            yield
-        except sqlite3.IntegrityError as error:
-            raise LogConflict(
-                f"another writer appended to this conversation first ({error})"
-            ) from None
-        except sqlite3.DatabaseError as error:
-            if any(sign in str(error) for sign in _DAMAGE):
-                raise LogDamaged(f"{self.path} cannot be read as a SQLite file: {error}") from None
-            raise LogUnavailable(f"the log {self.path} cannot be used: {error}") from None
-        except UnicodeDecodeError as error:
-            raise LogDamaged(f"{self.path} holds text that is not UTF-8: {error}") from None
-        except OSError as error:
-            raise LogUnavailable(f"the log {self.path} cannot be used: {error}") from None
+        return _Reported(self.path)
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
-        self._db.execute("COMMIT")
+    def _transaction(self) -> _Transaction:
+        """All or nothing."""
+        return _Transaction(self._db)
 
     def append(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
         """Append lines, all or none; synced to the disk on return."""
@@ -220,6 +198,54 @@ class SqliteStore:
         """Close the file; safe to call twice."""
         with self._lock:
             self._db.close()
+
+
+# Classes, not generators: an append is short, and a generator's context costs as much as its row.
+
+
+class _Reported:
+    """Turns what SQLite raises into errors of the log."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        match error:
+            case None:
+                return
+            case sqlite3.IntegrityError():
+                raise LogConflict(
+                    f"another writer appended to this conversation first ({error})"
+                ) from None
+            case sqlite3.DatabaseError() if any(sign in str(error) for sign in _DAMAGE):
+                raise LogDamaged(f"{self._path} cannot be read as a SQLite file: {error}") from None
+            case UnicodeDecodeError():
+                raise LogDamaged(f"{self._path} holds text that is not UTF-8: {error}") from None
+            case sqlite3.DatabaseError() | OSError():
+                raise LogUnavailable(f"the log {self._path} cannot be used: {error}") from None
+
+
+class _Transaction:
+    """Commits what was done in it; takes it back where something was raised."""
+
+    __slots__ = ("_db",)
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def __enter__(self) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self._db.execute("COMMIT")
+        elif self._db.in_transaction:
+            self._db.execute("ROLLBACK")
 
 
 def _follows(number: object, seq: object, before: int, newest: int) -> bool:

@@ -112,7 +112,7 @@ def test_resilient_leaves_the_tools_out() -> None:
     run = engine([failing("tools_unsupported"), "plain"], chart="resilient", clock=Clock())
     assert run.run("go", conversation="c").content == "plain"
     assert visited(run) == ["prompting", "answering", "finished"]
-    first, second = run._providers["model"].requests  # type: ignore[attr-defined]
+    first, second = run.hosts.made["model"].requests  # type: ignore[attr-defined]
     assert (bool(first.tools), bool(second.tools)) == (True, False)
 
 
@@ -126,7 +126,7 @@ def test_forced_answer_after_a_streak() -> None:
     result = run.run("go", conversation="c")
     assert (result.state, result.content, result.iterations) == ("finished", "fine", 3)
     assert visited(run)[-2] == "answering"
-    assert run._providers["model"].requests[-1].tools == ()  # type: ignore[attr-defined]
+    assert run.hosts.made["model"].requests[-1].tools == ()  # type: ignore[attr-defined]
 
 
 def test_forced_answer_at_the_limit_loses_nothing() -> None:
@@ -163,7 +163,7 @@ def test_budgets_end_the_turn(limits: dict[str, Any], name: str) -> None:
     run = engine(
         [], chart="budgeted", tools=ECHO, limits={**limits, "max_iterations": 50}, clock=Clock()
     )
-    run._providers["model"] = ScriptedProvider([reply] * 60)
+    run.hosts.made["model"] = ScriptedProvider([reply] * 60)
     result = run.run("go", conversation="c")
     assert (result.state, result.limit_reached) == ("out_of_budget", name)
     assert name in result.content

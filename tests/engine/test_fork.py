@@ -91,7 +91,7 @@ def test_another_model_runs_the_newest_turn_anew() -> None:
     done = engine.fork("c", changes=Changes(settings={"model": "new"}, system="Be long."), name="f")
     assert done.result is not None
     assert (done.result.model, done.result.content) == ("new", "other")
-    request = engine._providers["model"].requests[-1]  # type: ignore[attr-defined]
+    request = engine.hosts.made["model"].requests[-1]  # type: ignore[attr-defined]
     assert request.model == "new"
     assert request.messages[0].content == "Be long."
     assert [m.content for m in request.messages if m.role == "user"] == ["first", "second"]

@@ -114,7 +114,7 @@ def test_invariants(script: list[dict[str, Any]], chart: str, turns: int) -> Non
     provider = ScriptedProvider([*script, *["the end"] * 40])
     run = engine([], log=store, chart=chart, functions=[fixed_tool("bad", NOTHING, bad)],
                  clock=QuickClock())  # fmt: skip
-    run._providers["model"] = provider
+    run.hosts.made["model"] = provider
 
     answered = provider.complete
 

@@ -20,7 +20,7 @@ NOTHING = {"type": "object", "properties": {}}
 
 def asked(run: Engine) -> list[Any]:
     """The requests that the scripted model got."""
-    provider = run._providers["model"]
+    provider = run.hosts.made["model"]
     assert isinstance(provider, ScriptedProvider)
     return provider.requests
 
@@ -225,7 +225,7 @@ def test_conversations_go_on_with_their_history() -> None:
     roles = [m["role"] for m in said(again)]
     assert roles == ["system", "user", "assistant", "tool", "assistant", "user"]
     third = again
-    third._providers["model"] = ScriptedProvider(["three"])
+    third.hosts.made["model"] = ScriptedProvider(["three"])
     third.run("c", conversation="c")
     assert len(said(third)) == 8
 

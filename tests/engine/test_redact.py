@@ -54,7 +54,7 @@ def test_no_secret_reaches_the_log() -> None:
     assert [secret for secret in SECRETS if secret in records] == []
     assert MARK.search(records)
     assert "hunter2secret" in result.content
-    seen = engine._providers["model"].requests[-1].messages
+    seen = engine.hosts.made["model"].requests[-1].messages
     assert any("4111 1111 1111 1111" in (message.content or "") for message in seen)
 
 
@@ -68,7 +68,7 @@ def test_a_redacted_log_verifies_and_derives_again() -> None:
 def test_a_redacted_conversation_goes_on() -> None:
     """A further turn, in this process or after a restart, stands on what is there, and replays."""
     engine, store, _ = told()
-    engine._providers["model"]._replies.append("more")
+    engine.hosts.made["model"]._replies.append("more")
     engine.run("and?", conversation="c")
     other = agents.engine(["later"], log=store, functions=[LOGIN], redact=RULES)
     assert other.run("later?", conversation="c").content == "later"
@@ -83,7 +83,7 @@ def test_equal_secrets_stay_equal() -> None:
     store = MemoryStore()
     engine = agents.engine([same, same, other, "done"], log=store, functions=[LOGIN], redact=RULES)
     engine.run("go", conversation="c")
-    repeats = [call.repeat for call in engine._opened["c"].snapshot.tracked]
+    repeats = [call.repeat for call in engine._conversations._at_hand["c"].snapshot.tracked]
     replayed = list(replay(store.read("c"), "c"))[-1].step.snapshot
     assert repeats == [call.repeat for call in replayed.tracked] == [1, 2, 1]
 

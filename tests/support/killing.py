@@ -11,10 +11,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from toolchart.engine import Engine
+from toolchart.engine import Engine, TurnResult
 from toolchart.engine.replay import replay
 from toolchart.engine.verify import Verified, verify_store
 from toolchart.providers.scripted import ScriptedProvider
+from toolchart.states.errors import LogConflict
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
 from toolchart.tools.definition import Tool
 
@@ -86,13 +87,22 @@ def run_and_kill(log: str, marks: Path, delay_s: float) -> bool:
     return alive
 
 
+def _resumed(run: Engine) -> TurnResult:
+    """Resume; once more where the dead process's last commit was still under way in the server."""
+    try:
+        return run.resume("c")
+    except LogConflict:
+        time.sleep(0.2)
+        return run.resume("c")
+
+
 def check(log: str, marks: Path) -> int:
     """Resume what was killed and look at everything; how many calls were interrupted."""
     run = engine(log, marks)
     acknowledged = list(run.store.read("c"))
     assert all(isinstance(found, Verified) for found in verify_store(run.store))
     if acknowledged and len(acknowledged) > 1:
-        result = run.resume("c")
+        result = _resumed(run)
     else:  # killed before the turn was acknowledged: nothing had happened yet
         assert not marks.exists()
         result = run.run("go", conversation="c")
