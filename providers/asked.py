@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Any
 
+from toolchart.states.lowering import Dialect, parameters_for
 from toolchart.states.messages import Request, ToolCall
 
 Asked = dict[str, Any]
@@ -89,8 +90,12 @@ class Told:
         }
 
 
-def asked_of(request: Request) -> Asked:
-    """The shape of a request of ours."""
+def asked_of(request: Request, dialect: Dialect | None = None) -> Asked:
+    """The shape of a request of ours.
+
+    Args:
+        dialect: the part of JSON Schema in which the host was told of the tools; None: the whole.
+    """
     told = Told()
     for message in request.messages:
         match message.role:
@@ -102,7 +107,10 @@ def asked_of(request: Request) -> Asked:
                 told.assistant(message.content or "", map(_seen, message.tool_calls))
             case "tool":
                 told.result(message.tool_call_id, message.name, outcome(message.content))
-    tools = {one.name: tool(one.description, one.parameters) for one in request.tools}
+    tools = {
+        one.name: tool(one.description, parameters_for(one, dialect) if dialect else one.parameters)
+        for one in request.tools
+    }
     given = request.options
     options = {name: given.get(name) for name in ("max_tokens", "temperature", "top_p", "seed")}
     if request.tools:

@@ -24,6 +24,7 @@ from toolchart.providers.takes import Take, cassette_takes
 from toolchart.specs.models import LLMConfig
 from toolchart.states.deltas import Delta
 from toolchart.states.errors import ProviderError, SpecError
+from toolchart.states.lowering import Dialect
 from toolchart.states.messages import FinishReason, Reply, Request
 
 Match = Literal["strict", "order", "tail"]
@@ -45,6 +46,20 @@ class RecordedSettings(AdapterSettings):
     """How a request finds its recorded answer."""
     finish_words: dict[str, FinishReason] | None = None
     """The recorded host's own finish reasons, and what they mean."""
+
+
+class _Sent:
+    """A request in the shape of each dialect that recordings ask for, made once."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._made: dict[Dialect | None, Asked] = {}
+
+    def to(self, dialect: Dialect | None) -> Asked:
+        """The request as a host of this dialect would be asked."""
+        if dialect not in self._made:
+            self._made[dialect] = asked_of(self._request, dialect)
+        return self._made[dialect]
 
 
 class RecordedProvider:
@@ -100,20 +115,24 @@ class RecordedProvider:
     def _take(self, request: Request) -> Take:
         if not self._left:
             raise _miss(f"the recording has {len(self._takes)} model calls and no more")
-        sent = asked_of(request) if self._match != "order" else {}
+        sent = _Sent(request)
         for place in self._left:
             if self._match == "order" or not self._compared(place, sent):
                 self._left.remove(place)
                 return self._takes[place]
         raise self._told(sent)
 
-    def _compared(self, place: int, sent: Asked) -> list[Difference]:
-        recorded = self._takes[place].asked
+    def _compared(self, place: int, sent: _Sent) -> list[Difference]:
+        take = self._takes[place]
         if self._match == "tail":
-            return differences(_tail(recorded), _tail(sent))
-        return differences(recorded, sent)
+            return differences(_tail(take.asked), _tail(sent.to(None)))
+        found = differences(take.asked, sent.to(None))
+        if not found or take.dialect is None:
+            return found
+        # Recorded from our own adapter, the tools stand there in the host's part of JSON Schema.
+        return min(found, differences(take.asked, sent.to(take.dialect)), key=distance)
 
-    def _told(self, sent: Asked) -> ProviderError:
+    def _told(self, sent: _Sent) -> ProviderError:
         """A miss, with how the nearest take differs."""
         found = [(self._compared(place, sent), self._takes[place]) for place in self._left]
         nearest, take = min(found, key=lambda one: distance(one[0]))

@@ -21,6 +21,7 @@ from toolchart.providers.cassette import Exchange, read_cassette
 from toolchart.providers.failures import failure, unreadable
 from toolchart.providers.joined import whole_body
 from toolchart.states.errors import SpecError
+from toolchart.states.lowering import GEMINI, OLLAMA, OPENAI, Dialect
 from toolchart.states.messages import Reply
 
 
@@ -33,6 +34,12 @@ class Take:
     asked: Asked
     answer: Callable[[], Reply]
     """The recorded reply; raises the recorded failure (`ProviderError`)."""
+    dialect: Dialect | None = None
+    """The part of JSON Schema in which our adapter tells that host of tools."""
+
+
+_DIALECTS = {"chat": OPENAI, "gemini": GEMINI, "ollama": OLLAMA}
+"""Of each endpoint that our adapters speak to."""
 
 
 def cassette_takes(path: Path, finish_words: finish.Table | None = None) -> list[Take]:
@@ -58,6 +65,7 @@ def _takes(path: Path, finish_words: finish.Table | None) -> Iterator[Take]:
                 place=f"exchange {number} of {path.name}",
                 asked=reader(exchange.asked, exchange.uri),
                 answer=_answer(exchange, finish_words),
+                dialect=_DIALECTS.get(exchange.endpoint),
             )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from toolchart.providers import finish
 from toolchart.providers.failures import failure, unreadable
+from toolchart.states.lowering import GEMINI, parameters_for
 from toolchart.states.messages import Message, Reply, Request, ToolCall, Usage
 
 NAME = "gemini"
@@ -41,14 +42,14 @@ def to_wire(request: Request) -> dict[str, Any]:
     if stop:
         config["stop_sequences"] = [stop] if isinstance(stop, str) else list(stop)
     if request.tools:
-        # One Tool with all declarations, and the schema passed through unchanged.
+        # One Tool with all declarations: on the raw interface only the first Tool counts.
         config["tools"] = [
             {
                 "function_declarations": [
                     {
                         "name": tool.name,
                         "description": tool.description,
-                        "parameters_json_schema": tool.parameters,
+                        "parameters_json_schema": parameters_for(tool, GEMINI),
                     }
                     for tool in request.tools
                 ]

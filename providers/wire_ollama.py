@@ -13,6 +13,7 @@ from typing import Any
 from toolchart.providers import finish
 from toolchart.providers.arguments import parse_arguments
 from toolchart.providers.failures import failure, unreadable
+from toolchart.states.lowering import OLLAMA, parameters_for
 from toolchart.states.messages import Message, Reply, Request, ToolCall, Usage
 
 NAME = "ollama"
@@ -38,7 +39,7 @@ def to_wire(request: Request, options: Mapping[str, Any] | None = None) -> dict[
                 "function": {
                     "name": tool.name,
                     "description": tool.description,
-                    "parameters": tool.parameters,
+                    "parameters": parameters_for(tool, OLLAMA),
                 },
             }
             for tool in request.tools

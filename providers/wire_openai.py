@@ -9,6 +9,7 @@ from typing import Any, Literal
 from toolchart.providers import finish
 from toolchart.providers.arguments import parse_arguments
 from toolchart.providers.failures import failure, unreadable
+from toolchart.states.lowering import OPENAI, parameters_for
 from toolchart.states.messages import (
     Message,
     Reply,
@@ -64,7 +65,7 @@ def _tool(tool: ToolDefinition) -> dict[str, Any]:
         "function": {
             "name": tool.name,
             "description": tool.description,
-            "parameters": tool.parameters,
+            "parameters": parameters_for(tool, OPENAI),
         },
     }
 

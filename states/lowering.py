@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolchart.states.jsonvalue import canonical_text
+from toolchart.states.messages import ToolDefinition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +38,13 @@ OLLAMA = Dialect(name="ollama", keywords=_BASE, references=False)
 GEMINI = Dialect(
     name="gemini",
     keywords=_BASE
-    | {"title", "format", "minimum", "maximum", "minItems", "maxItems", "prefixItems"},
+    | {"title", "format", "minimum", "maximum", "minItems", "maxItems", "prefixItems"}
+    | {"additionalProperties", "propertyOrdering", "default", "nullable"},
     references=False,
 )
-"""Source: the fields of the API's own `Schema`. `parameters_json_schema` takes any document, but
-what lies outside them has been seen to be ignored or refused, depending on the API version."""
+"""Source: google-genai 3.4.0, `types.py`, on `parameters_json_schema`, `response_json_schema` (which
+lists `$ref` too, but unrolls it; written out here, a reference means the same to every model, and the
+depth is ours to bound) and `Schema`, whose fields `default` and `nullable` are."""
 
 DIALECTS = {dialect.name: dialect for dialect in (OPENAI, OLLAMA, GEMINI)}
 
@@ -72,6 +75,24 @@ def lowered(schema: Mapping[str, Any], dialect: Dialect) -> tuple[dict[str, Any]
     result.setdefault("type", "object")
     result.setdefault("properties", {})
     return result, tuple(dict.fromkeys(work.rewrites))
+
+
+_MOST_KEPT = 2048
+"""Lowered schemas that are kept for further requests."""
+
+_kept: dict[tuple[int, str], tuple[ToolDefinition, dict[str, Any]]] = {}
+"""By identity, which is quick; the definition is kept too, so that its identity stays its own."""
+
+
+def parameters_for(tool: ToolDefinition, dialect: Dialect) -> dict[str, Any]:
+    """The tool's parameters as a provider of this dialect is told them, converted once."""
+    key = (id(tool), dialect.name)
+    found = _kept.get(key)
+    if found is None:
+        if len(_kept) >= _MOST_KEPT:
+            _kept.clear()
+        found = _kept[key] = (tool, lowered(tool.parameters, dialect)[0])
+    return found[1]
 
 
 class _Lowering:
@@ -121,6 +142,8 @@ class _Lowering:
             }
         if key == "items" and isinstance(value, (Mapping, bool)):
             return self.lower(value, f"{place}[]", seen)
+        if key == "additionalProperties" and isinstance(value, Mapping):
+            return self.lower(value, f"{place}.*".lstrip("."), seen)
         if key in ("anyOf", "prefixItems") and isinstance(value, list):
             return [self.lower(one, place, seen) for one in value]
         return value
@@ -160,6 +183,8 @@ class _Lowering:
 
     def _merged(self, into: dict[str, Any], part: Any, place: str) -> dict[str, Any]:
         part, _ = self._inlined(part if isinstance(part, Mapping) else {}, place, ())
+        # What one part forbids beyond its own properties, another may bring: merged, it would refuse it.
+        part = {key: value for key, value in part.items() if key != "additionalProperties"}
         result = {**part, **into}
         if "properties" in part or "properties" in into:
             result["properties"] = {**part.get("properties", {}), **into.get("properties", {})}
