@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from toolchart.engine.stores.folding import fold, folds, unfold
 from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable, ToolchartError
 from toolchart.states.ports import Batch
 
@@ -25,6 +26,11 @@ CREATE TABLE IF NOT EXISTS toolchart_records (
     seq BIGINT NOT NULL,
     line BYTEA NOT NULL,
     PRIMARY KEY (conversation, seq)
+);
+CREATE TABLE IF NOT EXISTS toolchart_parts (
+    digest BYTEA PRIMARY KEY,
+    data BYTEA NOT NULL,
+    uses BIGINT NOT NULL
 );
 """
 
@@ -159,17 +165,25 @@ class PostgresStore:
                     f"conversation {conversation}: record {first_seq} cannot be appended, "
                     f"the log has {expected}"
                 )
+            folded = [fold(line) for line in lines]
             with db.cursor() as cursor:
+                # In the order of their hashes: two writers that share parts must not wait in a circle.
+                if parts := sorted(part for _, parts in folded for part in parts.items()):
+                    cursor.executemany(
+                        "INSERT INTO toolchart_parts AS p VALUES (%s, %s, 1) "
+                        "ON CONFLICT (digest) DO UPDATE SET uses = p.uses + 1",
+                        parts,
+                    )
                 cursor.executemany(
                     "INSERT INTO toolchart_records VALUES (%s, %s, %s)",
-                    [(row[0], first_seq + place, line) for place, line in enumerate(lines)],
+                    [(row[0], first_seq + place, line) for place, (line, _) in enumerate(folded)],
                 )
 
     def _has(
         self, db: psycopg.Connection[Any], conversation: str, first_seq: int, lines: Sequence[bytes]
     ) -> bool:
         rows = self._page(db, conversation, first_seq, len(lines) + 1)
-        return [bytes(line) for _, line in rows] == list(lines)
+        return [bytes(line) for _, line in rows] == [fold(line)[0] for line in lines]
 
     @staticmethod
     def _page(
@@ -190,8 +204,8 @@ class PostgresStore:
             for seq, line in rows:
                 if seq != start:
                     raise LogDamaged("it is missing", conversation=conversation, seq=start)
+                yield self._unfolded(bytes(line), conversation, seq)
                 start += 1
-                yield bytes(line)
             if len(rows) < _PAGE:
                 return
 
@@ -204,7 +218,18 @@ class PostgresStore:
                 (conversation,),
             ).fetchone()
         )
-        return (row[0], bytes(row[1])) if row else None
+        return (row[0], self._unfolded(bytes(row[1]), conversation, row[0])) if row else None
+
+    def _unfolded(self, line: bytes, conversation: str, seq: int) -> bytes:
+        whole = unfold(line, self._part)
+        if whole is None:
+            raise LogDamaged("a part of it is missing", conversation=conversation, seq=seq)
+        return whole
+
+    def _part(self, digest: bytes) -> bytes | None:
+        query = "SELECT data FROM toolchart_parts WHERE digest = %s"
+        row = self._with(lambda db: db.execute(query, (digest,)).fetchone())
+        return bytes(row[0]) if row else None
 
     def conversations(self) -> Iterable[str]:
         """Every conversation's id, the oldest first."""
@@ -220,6 +245,17 @@ class PostgresStore:
 
         def work(db: psycopg.Connection[Any]) -> None:
             with db.transaction():
+                used = db.execute(
+                    "SELECT line FROM toolchart_records JOIN toolchart_conversations "
+                    "ON conversation = number WHERE id = %s AND position('\\x00'::bytea in line) > 0",
+                    (conversation,),
+                ).fetchall()
+                digests = sorted((digest,) for (line,) in used for digest in folds(bytes(line)))
+                with db.cursor() as cursor:
+                    cursor.executemany(
+                        "UPDATE toolchart_parts SET uses = uses - 1 WHERE digest = %s", digests
+                    )
+                db.execute("DELETE FROM toolchart_parts WHERE uses < 1")
                 db.execute(
                     "DELETE FROM toolchart_records USING toolchart_conversations "
                     "WHERE conversation = number AND id = %s",

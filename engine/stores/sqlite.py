@@ -7,10 +7,21 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from toolchart.engine.stores.folding import fold, folds, unfold
 from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable
 from toolchart.states.ports import Batch
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""Version 1 had no parts; it is brought up when it is opened."""
+
+_PARTS = """
+CREATE TABLE parts (
+    digest BLOB PRIMARY KEY,
+    data BLOB NOT NULL,
+    uses INTEGER NOT NULL
+) WITHOUT ROWID;
+"""
+"""Large parts of records, kept once (see `folding.py`)."""
 
 _SCHEMA = """
 CREATE TABLE conversations (
@@ -69,17 +80,21 @@ class SqliteStore:
         db = self._db
         db.execute("PRAGMA journal_mode = WAL")
         db.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-        if version == 0:
+        version = self._version()
+        if version in (0, 1):
             with self._transaction():
-                if db.execute("PRAGMA user_version").fetchone()[0] == 0:
-                    for statement in _SCHEMA.split(";"):
-                        db.execute(statement)
-                    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+                version = self._version()  # another process may have been quicker
+                added = {0: _SCHEMA + _PARTS, 1: _PARTS}.get(version, "")
+                for statement in added.split(";"):
+                    db.execute(statement)
+                db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         elif version != SCHEMA_VERSION:
             raise LogUnavailable(
                 f"{self.path} has log version {version}; this Toolchart reads {SCHEMA_VERSION}"
             )
+
+    def _version(self) -> int:
+        return int(self._db.execute("PRAGMA user_version").fetchone()[0])
 
     def _reported(self) -> _Reported:
         """SQLite's errors in our words."""
@@ -117,10 +132,16 @@ class SqliteStore:
                 f"conversation {conversation}: record {first_seq} cannot be appended, "
                 f"the log has {expected}"
             )
-        self._db.executemany(
-            "INSERT INTO records VALUES (?, ?, ?)",
-            [(number, first_seq + place, line) for place, line in enumerate(lines)],
-        )
+        rows = []
+        for place, line in enumerate(lines):
+            folded, parts = fold(line)
+            rows.append((number, first_seq + place, folded))
+            if parts:
+                self._db.executemany(
+                    "INSERT INTO parts VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET uses = uses + 1",
+                    list(parts.items()),
+                )
+        self._db.executemany("INSERT INTO records VALUES (?, ?, ?)", rows)
 
     def _number(self, conversation: str, *, create: bool = False) -> int | None:
         known = self._numbers.get(conversation)
@@ -149,8 +170,8 @@ class SqliteStore:
             for seq, line in rows:
                 if seq != start:
                     raise LogDamaged("it is missing", conversation=conversation, seq=start)
+                yield self._unfolded(line, conversation, seq)
                 start += 1
-                yield line if isinstance(line, bytes) else str(line).encode()
             if len(rows) < _PAGE:
                 return
 
@@ -161,7 +182,21 @@ class SqliteStore:
                 "SELECT seq, line FROM records WHERE conversation = ? ORDER BY seq DESC LIMIT 1",
                 (self._number(conversation),),
             ).fetchone()
-        return (row[0], row[1]) if row else None
+        return (row[0], self._unfolded(row[1], conversation, row[0])) if row else None
+
+    def _unfolded(self, line: bytes | str, conversation: str, seq: int) -> bytes:
+        folded = line if isinstance(line, bytes) else str(line).encode()
+        whole = unfold(folded, self._part)
+        if whole is None:
+            raise LogDamaged("a part of it is missing", conversation=conversation, seq=seq)
+        return whole
+
+    def _part(self, digest: bytes) -> bytes | None:
+        with self._lock, self._reported():
+            row = self._db.execute("SELECT data FROM parts WHERE digest = ?", (digest,)).fetchone()
+        if row is None:
+            return None
+        return row[0] if isinstance(row[0], bytes) else str(row[0]).encode()
 
     def conversations(self) -> Iterable[str]:
         """Every conversation's id, the oldest first."""
@@ -174,6 +209,12 @@ class SqliteStore:
         with self._lock, self._reported(), self._transaction():
             number = self._number(conversation)
             self._numbers.pop(conversation, None)
+            used = self._db.execute(
+                "SELECT line FROM records WHERE conversation = ? AND instr(line, x'00')", (number,)
+            )
+            digests = [(digest,) for (line,) in used.fetchall() for digest in folds(line)]
+            self._db.executemany("UPDATE parts SET uses = uses - 1 WHERE digest = ?", digests)
+            self._db.execute("DELETE FROM parts WHERE uses < 1")
             self._db.execute("DELETE FROM records WHERE conversation = ?", (number,))
             self._db.execute("DELETE FROM conversations WHERE number = ?", (number,))
 
