@@ -40,7 +40,7 @@ COMMANDS: dict[str, str] = {
     "prune": "Forget old conversations.",
     "import": "Bring conversations from message lists into a log.",
     "export": "Print a conversation in another form.",
-    "tools": "List the tools of an agent.",
+    "tools": "List the tools of an agent, or try one.",
     "models": "List the models of a host.",
     "doctor": "Check keys, hosts, models, packages and the log.",
     "schema": "Print a JSON Schema.",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from toolchart.app.cli.asking import Asking, somebody_there
 from toolchart.app.cli.common import log_option
 from toolchart.app.cli.text import on_terminal
 from toolchart.app.cli.turn import cancelled, tell, watch
@@ -77,7 +78,7 @@ def command(
     """Run one turn of the agent SPEC (a shipped name or a file) with MESSAGE.
 
     Without MESSAGE, or with -, the message is read from standard input. On a terminal the machine is
-    shown moving; piped, the answer alone is printed.
+    shown moving, and you are asked about calls that need approval; piped, the answer alone is printed.
 
     \b
     Example:  toolchart run quickstart "What is 17 * (23 + 4)?"
@@ -92,7 +93,10 @@ def command(
     given = parse_variables(variables)
     name = new_conversation() if conversation is None else _usable(conversation)
     seen = watch(silent=quiet or as_json, verbose=verbose)
-    with Engine(spec, log=log, observer=seen) as engine:
+    asking = Asking() if somebody_there() else None
+    with Engine(spec, log=log, observer=seen, approver=asking) as engine:
+        if asking is not None:
+            asking.tools = engine.tools
         try:
             result = engine.run(
                 text, conversation=name, handler=handler, variables=given, llm=llm, model=model,

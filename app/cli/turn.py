@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from toolchart.app.cli.asking import Asking, somebody_there
 from toolchart.app.cli.common import print_json, to_type
 from toolchart.app.cli.outcomes import CANCELLED, DONE, LIMIT, NO
 from toolchart.app.cli.remarks import hear
@@ -122,7 +123,10 @@ def continued(
         talk("nothing is open here: this is the answer of the last turn")
     agent: Any = spec or found.configured.spec
     seen = watch(silent=as_json)
-    with Engine(agent, log=store, observer=seen) as engine:
+    asking = Asking() if somebody_there() else None
+    with Engine(agent, log=store, observer=seen, approver=asking) as engine:
+        if asking is not None:
+            asking.tools = engine.tools
         try:
             result = engine.resume(conversation, decision)
         except KeyboardInterrupt:
