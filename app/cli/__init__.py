@@ -41,7 +41,7 @@ COMMANDS: dict[str, str] = {
     "import": "Bring conversations from message lists into a log.",
     "export": "Print a conversation in another form.",
     "tools": "List the tools of an agent, or try one.",
-    "models": "List the models of a host.",
+    "models": "List the models of a host, or test one.",
     "doctor": "Check keys, hosts, models, packages and the log.",
     "schema": "Print a JSON Schema.",
 }

@@ -5,11 +5,13 @@ from __future__ import annotations
 import click
 
 from toolchart.app.cli.models_list import list_command
+from toolchart.app.cli.models_validate import validate_command
 
 
-@click.group(short_help="List the models of a host.")
+@click.group(short_help="List the models of a host, or test one.")
 def command() -> None:
     """Look at models."""
 
 
 command.add_command(list_command)
+command.add_command(validate_command)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolchart.app.cli.common import json_option, print_json
+from toolchart.app.cli.models_validate import badge, results_option, told
 from toolchart.app.cli.outcomes import DONE, NO
 from toolchart.app.cli.text import short, styled, talk
 from toolchart.specs.models import LLMConfig
@@ -16,21 +17,24 @@ from toolchart.states.errors import ProviderError, SpecError
 
 if TYPE_CHECKING:
     from toolchart.providers.models import OfferedModel
+    from toolchart.tools.validation.tracker import Standing
 
-_COLUMNS = ("model", "tools", "vision", "thinking", "context")
+_COLUMNS = ("model", "tools", "vision", "thinking", "context", "tested")
 
 
 @click.command("list", short_help="List the models of a host.")
 @click.argument("spec", required=False)
 @click.option("--provider", metavar="NAME", help="Ask this provider: openai, ollama, gemini.")
 @click.option("--base-url", metavar="URL", help="Address of the host, with --provider.")
+@results_option
 @json_option
 def list_command(
-    spec: str | None, provider: str | None, base_url: str | None, as_json: bool
+    spec: str | None, provider: str | None, base_url: str | None, results: str, as_json: bool
 ) -> int:
     """List the models of the hosts of the agent SPEC, or of one provider: what they can, as far as told.
 
-    Keys come from the agent's entries, else from the environment.
+    `tested` is what `models validate` has on record. Keys come from the agent's entries, else from the
+    environment.
 
     \b
     Example:  toolchart models list ollama
@@ -39,7 +43,9 @@ def list_command(
     """
     from toolchart.providers.models import list_models
     from toolchart.specs.secrets import resolve
+    from toolchart.tools.validation.tracker import Tracker
 
+    record = Tracker(results).standings()
     code = DONE
     for name, config in _hosts(spec, provider, base_url):
         try:
@@ -48,24 +54,24 @@ def list_command(
             talk(f"toolchart: {name} ({config.provider}): {error}")
             code = NO
             continue
-        _tell(name, config.provider, offered, as_json)
+        rows = [_row(name, one, record.get(f"{config.provider}/{one.name}")) for one in offered]
+        _tell(name, config.provider, rows, as_json)
     return code
 
 
-def _tell(name: str, provider: str, offered: list[OfferedModel], as_json: bool) -> None:
-    rows = [_row(name, one) for one in offered]
+def _tell(name: str, provider: str, rows: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         for row in rows:
-            print_json(row, lines=True)
+            print_json({**row, "tested": told(row["tested"])}, lines=True)
         return
     talk(f"{name} ({provider}): {len(rows)} models")
     if rows:
         _print_table(rows)
 
 
-def _row(host: str, offered: OfferedModel) -> dict[str, Any]:
-    told = asdict(offered)
-    return {"host": host, "model": told.pop("name"), **told}
+def _row(host: str, offered: OfferedModel, tested: Standing | None) -> dict[str, Any]:
+    known = asdict(offered)
+    return {"host": host, "model": known.pop("name"), **known, "tested": tested}
 
 
 def _hosts(
@@ -98,6 +104,7 @@ def _hosts(
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
+    rows = [{**row, "tested": badge(row["tested"])} for row in rows]
     cells = [_COLUMNS, *(tuple(_cell(row[column]) for column in _COLUMNS) for row in rows)]
     widths = [max(len(line[place]) for line in cells) for place in range(len(_COLUMNS))]
     for number, line in enumerate(cells):

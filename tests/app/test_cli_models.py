@@ -76,7 +76,14 @@ def test_a_compatible_host_tells_what_it_can(typed: Typed) -> None:
     """Capabilities are read in each host's own words, and are unknown where it says nothing."""
     with web(host) as server:
         found = listed(typed, "openai", server.url + "/v1")
-    unknown = {"host": "openai", "tools": None, "vision": None, "thinking": None, "context": None}
+    unknown = {
+        "host": "openai",
+        "tools": None,
+        "vision": None,
+        "thinking": None,
+        "context": None,
+        "tested": None,
+    }
     assert found == {
         "plain": unknown,
         "router": {
@@ -130,9 +137,9 @@ def test_the_table_is_for_people(typed: Typed, here: Path) -> None:
         asked = server.asked[-1]["headers"]
     assert done.code == 0
     lines = [line.split() for line in done.out.splitlines()]
-    assert lines[0] == ["model", "tools", "vision", "thinking", "context"]
-    assert ["qwen3:8b", "yes", "no", "yes", "40960"] in lines
-    assert ["plain", "?", "?", "?", "?"] in lines
+    assert lines[0] == ["model", "tools", "vision", "thinking", "context", "tested"]
+    assert ["qwen3:8b", "yes", "no", "yes", "40960", "-"] in lines
+    assert ["plain", "?", "?", "?", "?", "-"] in lines
     assert "box (ollama): 3 models" in done.err
     assert "rehearsal (scripted): asks no host" in done.err
     assert {k.lower(): v for k, v in asked.items()}["x-team"] == "blue"

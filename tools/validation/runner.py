@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -47,7 +47,7 @@ async def run_suite(
     tracker: Tracker | None = None,
     options: Mapping[str, Any] | None = None,
     clock: Callable[[], str] = now,
-) -> AsyncIterator[Outcome]:
+) -> AsyncGenerator[Outcome, None]:
     """Each case's outcome as it comes; it is in the tracker before it is given out.
 
     A case that could not be asked (no connection, no such model) is given out with `error` and not
