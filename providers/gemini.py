@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from toolchart.providers.failures import from_exception, unreadable
+from toolchart.providers.lines import sse_values
 from toolchart.providers.settings import AdapterSettings, Hooks, own_settings
+from toolchart.providers.stream_gemini import GeminiStream
 from toolchart.providers.wire_gemini import from_wire, to_wire
 from toolchart.specs.models import LLMConfig
-from toolchart.states.errors import SpecError
+from toolchart.states.deltas import Delta
+from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.messages import Reply, Request
 
 if TYPE_CHECKING:
@@ -73,19 +77,12 @@ class GeminiProvider:
 
     async def complete(self, request: Request) -> Reply:
         """One whole reply."""
-        from google.genai import types
-
-        body = to_wire(request)
-        if self._settings.thinking is not None:
-            body["config"]["thinking_config"] = self._settings.thinking
+        body = self._body(request)
         try:
-            config = types.GenerateContentConfig(
-                **body["config"], automatic_continuation=False, should_return_http_response=True
-            )
             answer = await self._client.aio.models.generate_content(
                 model=body["model"],
-                contents=[types.Content.model_validate(one) for one in body["contents"]],
-                config=config,
+                contents=body["contents"],
+                config=body["config"].model_copy(update={"should_return_http_response": True}),
             )
             # The body as it came: the SDK's own objects drop what they do not know.
             response = answer.sdk_http_response
@@ -95,6 +92,54 @@ class GeminiProvider:
         except Exception as error:
             raise from_exception(error) from error
         return from_wire(data)
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+        """The reply as it grows, and last the whole of it.
+
+        Raises:
+            ProviderError: the call failed, or the stream was cut.
+        """
+        growing = GeminiStream()
+        try:
+            async with aclosing(self._events(request)) as events:
+                async for event in events:
+                    for delta in growing.feed(event):
+                        yield delta
+        except ProviderError:
+            raise
+        except Exception as error:
+            raise from_exception(error) from error
+        yield growing.reply()
+
+    async def _events(self, request: Request) -> AsyncGenerator[Any, None]:
+        """The stream's chunks as they came; the SDK sends, and its objects, which drop what they do
+        not know, are passed by."""
+        api = self._client._api_client
+        path, data = _raw_request(api, self._body(request))
+        sent = api._build_request("post", path, data)
+        answer: Any = (await api._async_request(http_request=sent, stream=True)).response_stream
+        try:
+            # aiohttp is the SDK's transport where it is installed, httpx2 otherwise.
+            httpx = hasattr(answer, "aiter_bytes")
+            pieces = answer.aiter_bytes() if httpx else answer.content.iter_any()
+            async with aclosing(sse_values(pieces)) as values:
+                async for value in values:
+                    yield value
+        finally:
+            if hasattr(answer, "aclose"):
+                await answer.aclose()
+            else:
+                answer.close()
+
+    def _body(self, request: Request) -> dict[str, Any]:
+        from google.genai import types
+
+        body = to_wire(request)
+        if self._settings.thinking is not None:
+            body["config"]["thinking_config"] = self._settings.thinking
+        config = types.GenerateContentConfig(**body["config"], automatic_continuation=False)
+        contents = [types.Content.model_validate(one) for one in body["contents"]]
+        return {"model": body["model"], "contents": contents, "config": config}
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -106,3 +151,17 @@ def _listening(hooks: Hooks) -> dict[str, Any]:
     import httpx2
 
     return {"event_hooks": hooks, "transport": httpx2.AsyncHTTPTransport()}
+
+
+def _raw_request(api: Any, body: dict[str, Any]) -> tuple[str, Any]:
+    """Path and body as the SDK's own streaming method makes them.
+
+    Source: google-genai 3.4.0, `models.py`, `_generate_content_stream`.
+    """
+    from google.genai import _common, models, types
+
+    asked = types._GenerateContentParameters(**body)
+    made = models._GenerateContentParameters_to_mldev(api, asked, None, asked)
+    path = "{model}:streamGenerateContent?alt=sse".format_map(made["_url"])
+    made.pop("config", None)
+    return path, _common.encode_unserializable_types(_common.convert_to_dict(made))

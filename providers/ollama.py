@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
 
-from toolchart.providers.failures import from_exception, unreadable
+from toolchart.providers.failures import failure, from_exception, unreadable
+from toolchart.providers.lines import json_lines
 from toolchart.providers.settings import AdapterSettings, Hooks, own_settings
+from toolchart.providers.stream_ollama import OllamaStream
 from toolchart.providers.wire_ollama import from_wire, to_wire
 from toolchart.specs.models import LLMConfig
+from toolchart.states.deltas import Delta
+from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Reply, Request
 
 if TYPE_CHECKING:
+    import httpx
     from ollama import AsyncClient
 
 
@@ -54,22 +60,60 @@ class OllamaProvider:
 
     async def complete(self, request: Request) -> Reply:
         """One whole reply."""
-        body = to_wire(request, self._settings.options)
-        for name in ("think", "keep_alive"):
-            value = getattr(self._settings, name)
-            if value is not None:
-                body[name] = value
         try:
-            response = await self._client._request_raw(  # type: ignore[no-untyped-call]
-                "POST", "/api/chat", json=body
-            )
+            http = self._client._client
+            response = await http.post("/api/chat", json=self._body(request, stream=False))
+            _check(response)
             data = response.json()
+        except ProviderError:
+            raise
         except ValueError:
             raise unreadable("the answer is not JSON") from None
         except Exception as error:
             raise from_exception(error) from error
         return from_wire(data)
 
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+        """The reply as it grows, and last the whole of it.
+
+        Raises:
+            ProviderError: the call failed, or the stream was cut.
+        """
+        growing, http = OllamaStream(), self._client._client
+        body = self._body(request, stream=True)
+        try:
+            async with http.stream("POST", "/api/chat", json=body) as response:
+                if response.is_error:
+                    await response.aread()
+                _check(response)
+                async with aclosing(json_lines(response.aiter_bytes())) as lines:
+                    async for line in lines:
+                        for delta in growing.feed(line):
+                            yield delta
+        except ProviderError:
+            raise
+        except Exception as error:
+            raise from_exception(error) from error
+        yield growing.reply()
+
+    def _body(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        body = to_wire(request, self._settings.options, stream=stream)
+        for name in ("think", "keep_alive"):
+            value = getattr(self._settings, name)
+            if value is not None:
+                body[name] = value
+        return body
+
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client._client.aclose()
+
+
+def _check(response: httpx.Response) -> None:
+    """Refuse an error status; read here and not by the SDK, which drops the headers (`retry-after`)."""
+    if response.is_error:
+        try:
+            body = response.json()
+        except ValueError:
+            body = response.text
+        raise failure(response.status_code, body, response.headers)

@@ -8,6 +8,7 @@ from typing import Any
 
 from toolchart.providers import finish
 from toolchart.providers.failures import failure, unreadable
+from toolchart.providers.settled import count, text_or_none
 from toolchart.states.lowering import GEMINI, parameters_for
 from toolchart.states.messages import Message, Reply, Request, ToolCall, Usage
 
@@ -59,7 +60,9 @@ def to_wire(request: Request) -> dict[str, Any]:
         if choice is not None:
             config["tool_config"] = {"function_calling_config": _choice(choice)}
     config.update(_response_format(request.options.get("response_format")))
-    return {"model": request.model, "contents": contents_of(request.messages), "config": config}
+    # No content at all is refused by the SDK; an empty text is taken where nothing follows the system's.
+    contents = contents_of(request.messages) or [{"role": "user", "parts": [{"text": ""}]}]
+    return {"model": request.model, "contents": contents, "config": config}
 
 
 def _choice(choice: Any) -> dict[str, Any]:
@@ -159,23 +162,35 @@ def from_wire(body: Any) -> Reply:
     candidate = candidates[0] if isinstance(candidates[0], Mapping) else {}
     content = candidate.get("content")
     content = content if isinstance(content, Mapping) else {}
-    parts = [part for part in content.get("parts") or () if isinstance(part, Mapping)]
+    listed = content.get("parts")
+    parts = [p for p in listed if isinstance(p, Mapping)] if isinstance(listed, list) else []
     calls = tuple(
         _call(p["functionCall"]) for p in parts if isinstance(p.get("functionCall"), Mapping)
     )
-    word = candidate.get("finishReason")
+    word = _word(candidate.get("finishReason"))
     return Reply(
         content=_joined(parts, thought=False),
         tool_calls=calls,
-        finish_reason=finish.finish_reason(word, finish.GEMINI, calls=len(calls)),
+        finish_reason=finish.finish_reason(
+            _NUMBERS.get(word or "", word), finish.GEMINI, calls=len(calls)
+        ),
         native_reason=word,
         usage=_usage(body.get("usageMetadata")),
         reasoning=_joined(parts, thought=True),
-        model=body.get("modelVersion"),
-        response_id=body.get("responseId"),
+        model=text_or_none(body.get("modelVersion")),
+        response_id=text_or_none(body.get("responseId")),
         provider_data=_kept(content, parts),
         warnings=(str(candidate["finishMessage"]),) if candidate.get("finishMessage") else (),
     )
+
+
+_NUMBERS = {"1": "STOP", "2": "MAX_TOKENS", "3": "SAFETY", "4": "RECITATION", "5": "OTHER"}
+"""Vertex may say the number of a reason and not its name (recorded). Source: Vertex's `content.proto`."""
+
+
+def _word(given: Any) -> str | None:
+    number = isinstance(given, int) and not isinstance(given, bool)
+    return str(given) if number else text_or_none(given)
 
 
 def _blocked(body: Mapping[str, Any]) -> Reply:
@@ -188,18 +203,22 @@ def _blocked(body: Mapping[str, Any]) -> Reply:
         finish_reason="content_filter",
         native_reason=str(reason),
         usage=_usage(body.get("usageMetadata")),
-        model=body.get("modelVersion"),
-        response_id=body.get("responseId"),
+        model=text_or_none(body.get("modelVersion")),
+        response_id=text_or_none(body.get("responseId")),
     )
 
 
 def _joined(parts: Sequence[Mapping[str, Any]], *, thought: bool) -> str | None:
-    texts = [str(p["text"]) for p in parts if "text" in p and bool(p.get("thought")) is thought]
+    texts = [
+        p["text"]
+        for p in parts
+        if isinstance(p.get("text"), str) and bool(p.get("thought")) is thought
+    ]
     return "".join(texts) or None
 
 
 def _call(wire: Mapping[str, Any]) -> ToolCall:
-    native = wire.get("id") or None
+    native = text_or_none(wire.get("id"))
     given = wire.get("args")
     return ToolCall(
         id=native or "",
@@ -221,11 +240,11 @@ def _usage(wire: Any) -> Usage | None:
     """`candidatesTokenCount` leaves the thoughts out, so they are added to the output."""
     if not isinstance(wire, Mapping):
         return None
-    thoughts, made = wire.get("thoughtsTokenCount"), wire.get("candidatesTokenCount")
+    thoughts, made = count(wire.get("thoughtsTokenCount")), count(wire.get("candidatesTokenCount"))
     return Usage(
-        input=wire.get("promptTokenCount"),
+        input=count(wire.get("promptTokenCount")),
         output=None if made is None and thoughts is None else (made or 0) + (thoughts or 0),
         reasoning=thoughts,
-        cached=wire.get("cachedContentTokenCount"),
-        total=wire.get("totalTokenCount"),
+        cached=count(wire.get("cachedContentTokenCount")),
+        total=count(wire.get("totalTokenCount")),
     )

@@ -13,6 +13,7 @@ from typing import Any
 from toolchart.providers import finish
 from toolchart.providers.arguments import parse_arguments
 from toolchart.providers.failures import failure, unreadable
+from toolchart.providers.settled import count, text_or_none
 from toolchart.states.lowering import OLLAMA, parameters_for
 from toolchart.states.messages import Message, Reply, Request, ToolCall, Usage
 
@@ -25,12 +26,14 @@ _OPTIONS = {
 """Our option names and the server's."""
 
 
-def to_wire(request: Request, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The body of `POST /api/chat`, not streamed; `options` are the host's own (`num_ctx`, ...)."""
+def to_wire(
+    request: Request, options: Mapping[str, Any] | None = None, *, stream: bool = False
+) -> dict[str, Any]:
+    """The body of `POST /api/chat`; `options` are the host's own (`num_ctx`, ...)."""
     body: dict[str, Any] = {
         "model": request.model,
         "messages": [_message(message) for message in request.messages],
-        "stream": False,
+        "stream": stream,
     }
     if request.tools:
         body["tools"] = [
@@ -103,17 +106,18 @@ def from_wire(body: Any) -> Reply:
     if body.get("done") is False:
         raise unreadable("the answer ends before it is done")
     listed = message.get("tool_calls")
-    calls = tuple(_tool_call(one) for one in listed or () if isinstance(one, Mapping))
-    word = body.get("done_reason")
-    thinking = message.get("thinking") or None
+    listed = listed if isinstance(listed, list) else []
+    calls = tuple(_tool_call(one) for one in listed if isinstance(one, Mapping))
+    word = text_or_none(body.get("done_reason"))
+    thinking = text_or_none(message.get("thinking"))
     return Reply(
-        content=message.get("content") or None,
+        content=text_or_none(message.get("content")),
         tool_calls=calls,
-        finish_reason=finish.finish_reason(word or None, finish.OLLAMA, calls=len(calls)),
-        native_reason=word if isinstance(word, str) else None,
+        finish_reason=finish.finish_reason(word, finish.OLLAMA, calls=len(calls)),
+        native_reason=word,
         usage=_usage(body),
         reasoning=thinking,
-        model=body.get("model"),
+        model=text_or_none(body.get("model")),
         # Models that think between calls want their thoughts back in the same turn.
         provider_data={"provider": NAME, "thinking": thinking} if thinking and calls else None,
     )
@@ -134,7 +138,7 @@ def _tool_call(wire: Mapping[str, Any]) -> ToolCall:
 
 def _usage(body: Mapping[str, Any]) -> Usage | None:
     """`prompt_eval_count` is absent where the whole prompt was cached."""
-    given, made = body.get("prompt_eval_count"), body.get("eval_count")
+    given, made = count(body.get("prompt_eval_count")), count(body.get("eval_count"))
     if given is None and made is None:
         return None
     return Usage(input=given, output=made, total=(given or 0) + (made or 0))
