@@ -14,7 +14,7 @@ from toolchart.engine.documents import with_documents
 from toolchart.engine.driver import Approver, Clock, DeltaObserver, Observer, SystemClock
 from toolchart.engine.fork import Changes, plan_fork
 from toolchart.engine.group import GroupCommit
-from toolchart.engine.hosts import Hosts
+from toolchart.engine.hosts import Hosts, embedder_of
 from toolchart.engine.offline import offline, recorded
 from toolchart.engine.replay import replay_of, standing
 from toolchart.engine.result import ForkResult, TurnResult, turn_result
@@ -76,6 +76,7 @@ class Engine:
             beside=beside,
             approval=self.spec.approval,
             output=self.spec.output,
+            embedder=embedder_of(self.spec),
         )
         self._runner: asyncio.Runner | None = None
         self._owns_store = log is None or isinstance(log, (str, Path))

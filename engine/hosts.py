@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from toolchart.engine.replay import replay_of, still_waiting
 from toolchart.engine.stores import open_store
 from toolchart.providers.asked import asked_of
+from toolchart.providers.embeddings import HostEmbedder
 from toolchart.providers.recorded import RecordedProvider, recorded_settings
 from toolchart.providers.registry import create_provider
 from toolchart.providers.takes import Take
@@ -76,6 +78,20 @@ def model_host(config: LLMConfig, where: str = "llms.*", *, beside: Path | None 
     address = resolved(str(settings.log))
     place = address if "://" in address else str((beside or Path()) / address)
     return RecordedProvider(log_takes(place, settings.conversation), match=settings.match)
+
+
+def embedder_of(spec: AgentSpec) -> Callable[[str, str], HostEmbedder]:
+    """From the name of an entry of this agent's `llms` and an embedding model to its embedder."""
+
+    def made(llm: str, model: str) -> HostEmbedder:
+        if llm not in spec.llms:
+            raise SpecError(
+                f"there is no llm {llm!r}", file=spec.source, path="embeddings.llm",
+                hint=nearest(llm, spec.llms),
+            )  # fmt: skip
+        return HostEmbedder(spec.llms[llm], model, partial(resolve, where=f"llms.{llm}"))
+
+    return made
 
 
 def log_takes(address: str, conversation: str | None) -> list[Take]:

@@ -64,7 +64,7 @@ def list_models(config: LLMConfig, resolve: Callable[[str], str]) -> list[Offere
             hint=nearest(config.provider, _LISTERS),
         )  # fmt: skip
     refuse_offline(config, resolve, asks=True)
-    host = _Host(config, resolve)
+    host = Host(config, resolve)
     with httpx.Client(timeout=min(config.timeout_s, _PATIENCE_S), headers=host.headers) as client:
         host.client = client
         return sorted(lister(host), key=lambda one: one.name)
@@ -82,7 +82,7 @@ def key_of(config: LLMConfig, resolve: Callable[[str], str]) -> str | None:
     return next((os.environ[name] for name in names if os.environ.get(name)), None)
 
 
-class _Host:
+class Host:
     """A host's address, what it is sent with every request, and the client that asks it."""
 
     client: httpx.Client
@@ -129,7 +129,7 @@ def _rows(data: Any, key: str) -> list[Mapping[str, Any]]:
 # -- OpenAI and the hosts like it ----------------------------------------------------------------
 
 
-def _openai(host: _Host) -> Iterator[OfferedModel]:
+def _openai(host: Host) -> Iterator[OfferedModel]:
     for row in _rows(host.ask("/models"), "data"):
         yield OfferedModel(name=str(row.get("id")), **_told(row))
 
@@ -158,7 +158,7 @@ def _told(row: Mapping[str, Any]) -> dict[str, Any]:
 # -- Ollama --------------------------------------------------------------------------------------
 
 
-def _ollama(host: _Host) -> Iterator[OfferedModel]:
+def _ollama(host: Host) -> Iterator[OfferedModel]:
     """Source: Ollama's `docs/api.md`: `/api/tags` names the models, `/api/show` tells `capabilities`."""
     for row in _rows(host.ask("/api/tags"), "models"):
         name = str(row.get("model") or row.get("name"))
@@ -178,7 +178,7 @@ def _window(shown: Any) -> int | None:
 # -- Gemini --------------------------------------------------------------------------------------
 
 
-def _gemini(host: _Host) -> Iterator[OfferedModel]:
+def _gemini(host: Host) -> Iterator[OfferedModel]:
     """Models that generate content. Source: the REST reference of `models.list`; it does not tell tools."""
     page = ""
     while True:
@@ -195,7 +195,7 @@ def _gemini(host: _Host) -> Iterator[OfferedModel]:
         page = f"&pageToken={data['nextPageToken']}"
 
 
-_LISTERS: dict[str, Callable[[_Host], Iterator[OfferedModel]]] = {
+_LISTERS: dict[str, Callable[[Host], Iterator[OfferedModel]]] = {
     "openai": _openai,
     "ollama": _ollama,
     "gemini": _gemini,

@@ -56,6 +56,8 @@ class DocumentIndex:
         self._folders = dict(folders)
         self._file = file
         self._embedder = embedder
+        named = getattr(embedder, "name", type(embedder).__name__)
+        self._made_with = hashlib.sha256(named.encode()).hexdigest()[:8] if embedder else "words"
 
     # -- keeping up ------------------------------------------------------------------------------
 
@@ -83,11 +85,12 @@ class DocumentIndex:
     ) -> str:
         """Read one file if it has changed; by its time and size first, then by its content."""
         found = path.stat()
-        stamp = f"{found.st_mtime_ns}:{found.st_size}"
+        # Vectors of another model cannot be compared: such a file counts as changed.
+        stamp = f"{found.st_mtime_ns}:{found.st_size}:{self._made_with}"
         if known is not None and known.split(" ")[0] == stamp:
             return "unchanged"
         data = path.read_bytes()[: MOST_BYTES + 1]
-        digest = hashlib.sha256(data).hexdigest()
+        digest = f"{hashlib.sha256(data).hexdigest()}:{self._made_with}"
         if known is not None and known.split(" ")[1] == digest:
             db.execute(
                 "UPDATE files SET stamp = ? WHERE collection = ? AND path = ?",
@@ -254,7 +257,7 @@ SCHEMA: dict[str, Any] = {
     "required": ["query"],
 }
 
-SETTINGS = ("folder", "folders", "index", "limit")
+SETTINGS = ("folder", "folders", "index", "limit", "embeddings")
 
 
 def search_tool(name: str, search: Search, *, limit: int = 5) -> Tool:

@@ -22,7 +22,7 @@ from toolchart.tools.entry import implementation_of, run_settings, settings_of, 
 from toolchart.tools.function import tool_of, way_of
 from toolchart.tools.http_settings import parse_http
 from toolchart.tools.http_tool import Secret, http_tool
-from toolchart.tools.services import Search, Service
+from toolchart.tools.services import Embedder, EmbedderOf, Search, Service
 
 ANYTHING: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": True}
 """Parameters of a mock or HTTP tool that declares none."""
@@ -43,6 +43,8 @@ class Surroundings:
     """Internal services by handler name, before Toolchart's own."""
     resolve: Secret = resolve_environment
     """Fills in `${VARIABLE}`, as late as can be."""
+    embedder: EmbedderOf | None = None
+    """Makes the embedder of an `llms` entry; without it documents are searched by words alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +165,9 @@ def _internal(entry: ToolEntry, handler: str, around: Surroundings) -> Tool | st
 
     service: Service | None = around.services.get(handler)
     if service is None and handler == "search_documents":
-        service = index_of(settings_of(entry), entry.name, around.beside)
+        settings = settings_of(entry)
+        embedder = _embedder(settings.get("embeddings"), entry.name, around)
+        service = index_of(settings, entry.name, around.beside, embedder=embedder)
     if service is None:
         return f"there is no internal service {handler!r}; " + nearest(
             handler, (*INTERNAL, *around.services)
@@ -175,6 +179,25 @@ def _internal(entry: ToolEntry, handler: str, around: Surroundings) -> Tool | st
     else:
         found = replace(tool_of(service), kind="internal")
     return replace(found, definition=_described(entry, found.definition))
+
+
+def _embedder(setting: Any, name: str, around: Surroundings) -> Embedder | None:
+    """The embedder that `embeddings: {llm, model}` names.
+
+    Raises:
+        SpecError: it names none, or nothing here could make it.
+    """
+    if setting is None:
+        return None
+    named = isinstance(setting, Mapping) and all(
+        isinstance(setting.get(key), str) for key in ("llm", "model")
+    )
+    if not named or around.embedder is None:
+        raise SpecError(
+            f"tool {name!r}: embeddings name a host and its embedding model", path="embeddings",
+            hint="embeddings: {llm: NAME of an llms entry, model: MODEL}",
+        )  # fmt: skip
+    return around.embedder(setting["llm"], setting["model"])
 
 
 def _http(entry: ToolEntry, around: Surroundings) -> Tool:

@@ -21,7 +21,7 @@ from toolchart.tools.http_tool import Secret
 from toolchart.tools.loading import Surroundings, load_entry
 from toolchart.tools.output import OutputLimits
 from toolchart.tools.registry import Registry
-from toolchart.tools.services import Search, Service
+from toolchart.tools.services import EmbedderOf, Search, Service
 
 
 class OutputSettings(BaseModel):
@@ -78,6 +78,7 @@ class ToolManager(ToolExecutor):
         approval: Any = None,
         output: Mapping[str, Any] | None = None,
         resolve: Secret = resolve_environment,
+        embedder: EmbedderOf | None = None,
     ) -> ToolManager:
         """The tools of a spec, those of its servers and documents, then the Python functions.
 
@@ -89,11 +90,14 @@ class ToolManager(ToolExecutor):
             beside: folder that the spec's relative paths start from.
             approval: the spec's `approval` section.
             output: the spec's `output` section.
+            embedder: makes the embedder of an `llms` entry, for searches by meaning.
 
         Raises:
             SpecError: two tools of one name, a schema that is none, settings that cannot be.
         """
-        around = Surroundings(beside=beside or Path(), services=services or {}, resolve=resolve)
+        around = Surroundings(
+            beside=beside or Path(), services=services or {}, resolve=resolve, embedder=embedder
+        )
         registry, closing = Registry(), ExitStack()
         warnings: list[str] = []
         further = _further(config)

@@ -54,3 +54,6 @@ class Embedder(Protocol):
 
 Service: TypeAlias = "Search | Callable[..., Any] | Tool"
 """A search, a function (its schema from its signature), or a tool as it is."""
+
+EmbedderOf = Callable[[str, str], Embedder]
+"""From the name of an `llms` entry and a model to an embedder."""
