@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from toolchart.states.events import Decided
     from toolchart.states.ports import Store
     from toolchart.states.snapshot import Snapshot
+    from toolchart.tools.executor import ToolExecutor
 
 
 class Witness:
@@ -127,11 +129,26 @@ def continued(
     with Engine(agent, log=store, observer=seen, approver=asking) as engine:
         if asking is not None:
             asking.tools = engine.tools
+        if decision is not None and decision.arguments is not None:
+            decision = _checked(engine.tools, found.snapshot, decision)
         try:
             result = engine.resume(conversation, decision)
         except KeyboardInterrupt:
             return cancelled(store, conversation, ["resume", conversation])
     return tell(result, seen, as_json=as_json)
+
+
+def _checked(tools: ToolExecutor, snapshot: Snapshot, decision: Decided) -> Decided:
+    """The decision, its arguments as the tool takes them.
+
+    Raises:
+        SpecError: they do not fit; nothing was decided.
+    """
+    call = next(one.call for one in snapshot.calls if one.call.id == decision.call_id)
+    judged = tools.judge(replace(call, arguments=decision.arguments, raw=None), (call.name,))
+    if judged.outcome is not None:
+        raise SpecError(judged.reason, path="--args", hint="nothing was decided: the call waits")
+    return replace(decision, arguments=judged.arguments)
 
 
 def _check_waiting(snapshot: Snapshot, conversation: str, call_id: str) -> None:

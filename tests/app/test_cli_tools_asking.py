@@ -81,3 +81,16 @@ def test_nobody_is_asked_where_nobody_is_there(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "waiting for a decision: delete_file" in done.stderr
     assert "[y]es" not in done.stderr
+
+
+def test_another_process_approves_other_arguments(tmp_path: Path) -> None:
+    """S5.4: `approve --args` changes the arguments; what does not fit decides nothing."""
+    toolchart(*RUN, cwd=tmp_path)
+    for given, told in (("{path", "not valid JSON"), ('{"path": []}', "Invalid arguments")):
+        refused = toolchart("approve", "c", "call_1_0_0", "--args", given, cwd=tmp_path)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert told in refused.stderr
+    changed = '{"path": "other.txt"}'
+    done = toolchart("approve", "c", "call_1_0_0", "--args", changed, cwd=tmp_path)
+    assert done.returncode == 0
+    assert call(tmp_path)["params"] == {"path": "other.txt"}
