@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from toolchart.providers.failures import from_exception, unreadable
 from toolchart.providers.lines import sse_values
 from toolchart.providers.settings import AdapterSettings, Hooks, own_settings
 from toolchart.providers.stream_gemini import GeminiStream
-from toolchart.providers.wire_gemini import from_wire, to_wire
+from toolchart.providers.unsaid import foreign_data, side_by_side, with_warnings
+from toolchart.providers.wire_gemini import NAME, from_wire, to_wire
 from toolchart.specs.models import LLMConfig
 from toolchart.states.deltas import Delta
 from toolchart.states.errors import ProviderError, SpecError
@@ -24,13 +25,45 @@ API_VERSION = "v1beta"
 """Set on purpose: since 3.0 the SDK's default is `v1`, which lacks the `-latest` aliases."""
 
 
+Level = Literal["minimal", "low", "medium", "high", "xhigh"]
+"""How much to think. Source: google-genai 3.4.0, `types.ThinkingLevel`."""
+
+
+class Thinking(AdapterSettings):
+    """All that can be said of thinking."""
+
+    include_thoughts: bool | None = None
+    """Whether the reply shows the thoughts."""
+    thinking_budget: int | None = None
+    """Tokens; 0 for none, -1 where the model decides."""
+    thinking_level: Level | None = None
+    """How much, in words."""
+
+
 class GeminiSettings(AdapterSettings):
     """Keys of a `gemini` entry beyond the common ones."""
 
     api_version: str = API_VERSION
     """Version of the REST interface."""
-    thinking: dict[str, Any] | None = None
-    """The SDK's `thinking_config`: `include_thoughts`, `thinking_budget`, `thinking_level`."""
+    thinking: Thinking | bool | int | Level | None = None
+    """Whether and how much the model thinks: `true` shows thoughts, `false` or `0` thinks none, a number
+    is the budget in tokens (-1: the model decides), a word the level; or all three as a mapping."""
+
+    def thinking_config(self) -> dict[str, Any] | None:
+        """The SDK's `thinking_config`; `thinking_budget` is for Gemini 2.5, the levels for 3."""
+        match self.thinking:
+            case None:
+                return None
+            case Thinking() as given:
+                return given.model_dump(exclude_none=True)
+            case True:
+                return {"include_thoughts": True}
+            case False | 0:
+                return {"thinking_budget": 0}
+            case int(budget):
+                return {"include_thoughts": True, "thinking_budget": budget}
+            case level:
+                return {"include_thoughts": True, "thinking_level": level}
 
 
 class GeminiProvider:
@@ -91,7 +124,7 @@ class GeminiProvider:
             raise unreadable("the answer is not JSON") from None
         except Exception as error:
             raise from_exception(error) from error
-        return from_wire(data)
+        return _told(request, from_wire(data))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
         """The reply as it grows, and last the whole of it.
@@ -109,7 +142,7 @@ class GeminiProvider:
             raise
         except Exception as error:
             raise from_exception(error) from error
-        yield growing.reply()
+        yield _told(request, growing.reply())
 
     async def _events(self, request: Request) -> AsyncGenerator[Any, None]:
         """The stream's chunks as they came; the SDK sends, and its objects, which drop what they do
@@ -135,8 +168,9 @@ class GeminiProvider:
         from google.genai import types
 
         body = to_wire(request)
-        if self._settings.thinking is not None:
-            body["config"]["thinking_config"] = self._settings.thinking
+        thinking = self._settings.thinking_config()
+        if thinking is not None:
+            body["config"]["thinking_config"] = thinking
         config = types.GenerateContentConfig(**body["config"], automatic_continuation=False)
         contents = [types.Content.model_validate(one) for one in body["contents"]]
         return {"model": body["model"], "contents": contents, "config": config}
@@ -151,6 +185,11 @@ def _listening(hooks: Hooks) -> dict[str, Any]:
     import httpx2
 
     return {"event_hooks": hooks, "transport": httpx2.AsyncHTTPTransport()}
+
+
+def _told(request: Request, reply: Reply) -> Reply:
+    found = [*foreign_data(request.messages, NAME), *side_by_side(request, reply, "Gemini")]
+    return with_warnings(reply, found)
 
 
 def _raw_request(api: Any, body: dict[str, Any]) -> tuple[str, Any]:

@@ -10,7 +10,8 @@ from toolchart.providers.failures import failure, from_exception, unreadable
 from toolchart.providers.lines import json_lines
 from toolchart.providers.settings import AdapterSettings, Hooks, own_settings
 from toolchart.providers.stream_ollama import OllamaStream
-from toolchart.providers.wire_ollama import from_wire, to_wire
+from toolchart.providers.unsaid import with_warnings
+from toolchart.providers.wire_ollama import from_wire, to_wire, warnings_of
 from toolchart.specs.models import LLMConfig
 from toolchart.states.deltas import Delta
 from toolchart.states.errors import ProviderError
@@ -71,7 +72,7 @@ class OllamaProvider:
             raise unreadable("the answer is not JSON") from None
         except Exception as error:
             raise from_exception(error) from error
-        return from_wire(data)
+        return self._told(request, from_wire(data))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
         """The reply as it grows, and last the whole of it.
@@ -94,7 +95,10 @@ class OllamaProvider:
             raise
         except Exception as error:
             raise from_exception(error) from error
-        yield growing.reply()
+        yield self._told(request, growing.reply())
+
+    def _told(self, request: Request, reply: Reply) -> Reply:
+        return with_warnings(reply, warnings_of(request, reply, self._settings.options))
 
     def _body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         body = to_wire(request, self._settings.options, stream=stream)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolchart.providers import finish
+from toolchart.providers.choosing import Choice, choice_of
 from toolchart.providers.failures import failure, unreadable
 from toolchart.providers.settled import count, text_or_none
 from toolchart.states.lowering import GEMINI, parameters_for
@@ -56,24 +57,29 @@ def to_wire(request: Request) -> dict[str, Any]:
                 ]
             }
         ]
-        choice = request.options.get("tool_choice")
-        if choice is not None:
-            config["tool_config"] = {"function_calling_config": _choice(choice)}
+        if request.options.get("tool_choice") is not None:
+            calling = _calling(choice_of(request.options["tool_choice"]))
+            config["tool_config"] = {"function_calling_config": calling}
     config.update(_response_format(request.options.get("response_format")))
     # No content at all is refused by the SDK; an empty text is taken where nothing follows the system's.
     contents = contents_of(request.messages) or [{"role": "user", "parts": [{"text": ""}]}]
     return {"model": request.model, "contents": contents, "config": config}
 
 
-def _choice(choice: Any) -> dict[str, Any]:
-    modes = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
-    if choice in modes:
-        return {"mode": modes[choice]}
-    return {"mode": "ANY", "allowed_function_names": [str(choice)]}
+def _calling(choice: Choice) -> dict[str, Any]:
+    """`AUTO` takes no names, so a choice among some that forces none is `VALIDATED`.
+
+    Source: google-genai 3.4.0, `types.py`, `FunctionCallingConfigMode`.
+    """
+    modes = {"auto": "VALIDATED" if choice.names else "AUTO", "none": "NONE", "required": "ANY"}
+    calling: dict[str, Any] = {"mode": modes[choice.mode]}
+    if choice.names:
+        calling["allowed_function_names"] = list(choice.names)
+    return calling
 
 
 def _response_format(response_format: Any) -> dict[str, Any]:
-    if not isinstance(response_format, Mapping):
+    if not isinstance(response_format, Mapping) or response_format.get("type") == "text":
         return {}
     shape: dict[str, Any] = {"response_mime_type": "application/json"}
     schema = response_format.get("json_schema")

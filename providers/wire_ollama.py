@@ -12,8 +12,10 @@ from typing import Any
 
 from toolchart.providers import finish
 from toolchart.providers.arguments import parse_arguments
+from toolchart.providers.choosing import choice_of
 from toolchart.providers.failures import failure, unreadable
 from toolchart.providers.settled import count, text_or_none
+from toolchart.providers.unsaid import foreign_data, side_by_side, unmet
 from toolchart.states.lowering import OLLAMA, parameters_for
 from toolchart.states.messages import Message, Reply, Request, ToolCall, Usage
 
@@ -29,13 +31,18 @@ _OPTIONS = {
 def to_wire(
     request: Request, options: Mapping[str, Any] | None = None, *, stream: bool = False
 ) -> dict[str, Any]:
-    """The body of `POST /api/chat`; `options` are the host's own (`num_ctx`, ...)."""
+    """The body of `POST /api/chat`; `options` are the host's own (`num_ctx`, ...).
+
+    The server knows no tool choice. What was chosen is done by what is offered: no tools for `none`, the
+    chosen ones for names; that a call must be made cannot be said (`warnings_of` tells when it was not).
+    """
     body: dict[str, Any] = {
         "model": request.model,
         "messages": [_message(message) for message in request.messages],
         "stream": stream,
     }
-    if request.tools:
+    offered = choice_of(request.options.get("tool_choice")).offered(request.tools)
+    if offered:
         body["tools"] = [
             {
                 "type": "function",
@@ -45,7 +52,7 @@ def to_wire(
                     "parameters": parameters_for(tool, OLLAMA),
                 },
             }
-            for tool in request.tools
+            for tool in offered
         ]
     own = {
         wire: request.options[name] for name, wire in _OPTIONS.items() if name in request.options
@@ -63,7 +70,7 @@ def to_wire(
 
 def _format(response_format: Any) -> Any:
     """Ollama takes `json` or the schema itself."""
-    if not isinstance(response_format, Mapping):
+    if not isinstance(response_format, Mapping) or response_format.get("type") == "text":
         return None
     schema = response_format.get("json_schema")
     if isinstance(schema, Mapping):
@@ -142,3 +149,49 @@ def _usage(body: Mapping[str, Any]) -> Usage | None:
     if given is None and made is None:
         return None
     return Usage(input=given, output=made, total=(given or 0) + (made or 0))
+
+
+# -- what the server does not say ----------------------------------------------------------------
+
+_SPARSEST = 8
+"""Bytes of text for one token, which ordinary text does not reach (English has about four)."""
+_SPARSE = 6
+"""Bytes for one token with which a prompt beyond the window is surely beyond it."""
+_LEAST_CUT = 512
+"""A cut prompt still fills about half a window, and none is so small; fewer tokens mean that the rest
+was cached, which older servers leave out of the count."""
+
+
+def warnings_of(request: Request, reply: Reply, options: Mapping[str, Any] | None) -> list[str]:
+    """What the reply does not show of what was asked."""
+    return [
+        *foreign_data(request.messages, NAME),
+        *unmet(choice_of(request.options.get("tool_choice")), reply, "Ollama"),
+        *side_by_side(request, reply, "Ollama"),
+        *context_truncated(request, reply.usage, (options or {}).get("num_ctx")),
+    ]
+
+
+def context_truncated(request: Request, usage: Usage | None, num_ctx: Any = None) -> list[str]:
+    """A warning where the server answered from a part of the conversation only.
+
+    Ollama drops the oldest messages without a word once the prompt is beyond its window, and answers
+    200. Two signs tell: it counted fewer tokens than the texts can come to (one for each 8 bytes of
+    UTF-8, at least 512 counted), or the window is known (`num_ctx`) and the texts are beyond it by far
+    (6 bytes to a token). A prompt that is over by little passes unseen; what is warned of was cut.
+
+    Source: ollama/ollama issues 17427 and 17889; `server/prompt.go`.
+    """
+    counted = usage.input if usage else None
+    if counted is None:
+        return []
+    size = sum(len((one.content or "").encode("utf-8", "replace")) for one in request.messages)
+    window = num_ctx if isinstance(num_ctx, int) else None
+    sparse = _LEAST_CUT <= counted < size / _SPARSEST
+    beyond = window is not None and counted <= window < size / _SPARSE
+    if not sparse and not beyond:
+        return []
+    return [
+        f"context_truncated: about {size // 4} tokens were sent and Ollama read {counted}, so it dropped "
+        "the oldest messages; give the llms entry a larger `options: {num_ctx: ...}`"
+    ]
