@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from toolchart.providers.failures import from_exception, unreadable
+from toolchart.providers.frames import EventFrames
+from toolchart.providers.lines import values_of
 from toolchart.providers.settings import AdapterSettings, Hooks, own_settings
+from toolchart.providers.stream_openai import ChatStream
 from toolchart.providers.wire_openai import EchoReasoning, from_wire, to_wire
 from toolchart.specs.models import LLMConfig
+from toolchart.states.deltas import Delta
 from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.messages import FinishReason, Reply, Request
 
@@ -29,6 +34,8 @@ class OpenAISettings(AdapterSettings):
     """Whether reasoning is sent back to the host that sent it."""
     finish_words: dict[str, FinishReason] | None = None
     """The host's own finish reasons, and what they mean."""
+    stream_usage: bool = True
+    """Whether a stream is asked to tell tokens at its end; for hosts that refuse `stream_options`, false."""
     extra_body: dict[str, Any] | None = None
     """Further keys of the request, as the host knows them."""
     headers: dict[str, str] | None = None
@@ -80,14 +87,9 @@ class OpenAIProvider:
 
     async def complete(self, request: Request) -> Reply:
         """One whole reply."""
-        body = to_wire(
-            request,
-            max_tokens_name=self._max_tokens_name(),
-            echo_reasoning=self._settings.echo_reasoning,
-        )
         try:
             raw = await self._client.chat.completions.with_raw_response.create(
-                **body, extra_body=self._settings.extra_body
+                **self._body(request), extra_body=self._settings.extra_body
             )
             data = json.loads(raw.content)
         except ProviderError:
@@ -97,6 +99,38 @@ class OpenAIProvider:
         except Exception as error:
             raise from_exception(error) from error
         return from_wire(data, self._settings.finish_words)
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+        """The reply as it grows, and last the whole one.
+
+        The bytes are read past the SDK's own stream: that ends silently where a stream was cut, and raises
+        bare errors at a piece that is not JSON (measured at 3.52.0).
+        """
+        frames, growing = EventFrames(), ChatStream()
+        body = self._body(request)
+        if self._settings.stream_usage:
+            body["stream_options"] = {"include_usage": True}
+        create = self._client.chat.completions.with_streaming_response.create
+        try:
+            async with (
+                create(**body, stream=True, extra_body=self._settings.extra_body) as response,
+                aclosing(values_of(response.iter_bytes(), frames)) as chunks,
+            ):
+                async for chunk in chunks:
+                    for delta in growing.feed(chunk):
+                        yield delta
+        except ProviderError:
+            raise
+        except Exception as error:
+            raise from_exception(error) from error
+        yield from_wire(growing.body(frames.done), self._settings.finish_words)
+
+    def _body(self, request: Request) -> dict[str, Any]:
+        return to_wire(
+            request,
+            max_tokens_name=self._max_tokens_name(),
+            echo_reasoning=self._settings.echo_reasoning,
+        )
 
     def _max_tokens_name(self) -> str:
         if self._settings.max_tokens_name:
