@@ -149,7 +149,10 @@ def _unknown_keys(document: Document) -> tuple[list[SpecError], list[str]]:
         for key in data:
             if key in known:
                 continue
-            close = get_close_matches(str(key), sorted(known - set(data)), n=1, cutoff=0.7)
+            # Where further keys belong to others, only what is hardly different is a slip: `headers` of
+            # an HTTP tool is no misspelt `handler`.
+            cutoff = 0.8 if issubclass(model, _OPEN) else 0.7
+            close = get_close_matches(str(key), sorted(known - set(data)), n=1, cutoff=cutoff)
             if close:
                 hint = f"did you mean {close[0]!r}?"
                 here = (*place, str(key))
