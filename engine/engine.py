@@ -133,7 +133,15 @@ class Engine:
         given = {**(variables or {}), "user_message": message}
         chosen = select_handler(self.spec, given, handler)
         given, found = await with_documents(chosen.prompt, given, self.tools.search)
-        plan = plan_turn(self.spec, chosen, given, self.tools.names(), llm=llm, model=model)
+        plan = plan_turn(
+            self.spec,
+            chosen,
+            given,
+            self.tools.names(),
+            aliases=self.tools.aliases,
+            llm=llm,
+            model=model,
+        )
         name = conversation or new_conversation()
         opened = self._conversations.open(name, plan.settings.service)
         opened.hands = replace(opened.hands, observer=observer or self._observer, on_delta=on_delta)

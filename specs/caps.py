@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from toolchart.specs.models import LLMConfig, ToolsConfig
@@ -10,28 +10,29 @@ from toolchart.states.naming import nearest
 
 
 def cap_tools(
-    names: Sequence[str], most: int | None, essential: Sequence[str] = ()
+    tools: Mapping[str, str], most: int | None, essential: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The tools that a host with a cap is offered, the essential ones first, and the others.
 
-    Both in the order of `names`. Without a cap all are offered.
+    Both in the order of `tools`. Without a cap all are offered.
 
     Args:
-        essential: names or globs.
+        tools: name of each tool, and the spec's own name of it.
+        essential: names of either kind, or globs.
 
-    >>> cap_tools(["a", "b", "c"], 2, ["c"])
-    (('a', 'c'), ('b',))
+    >>> cap_tools({"a": "a", "b": "b", "c_d": "c.d"}, 2, ["c.d"])
+    (('a', 'c_d'), ('b',))
     """
-    if most is None or len(names) <= most:
-        return tuple(names), ()
-    first = [name for name in names if _named(name, essential)]
-    chosen = {*[*first, *(name for name in names if name not in first)][:most]}
-    kept = tuple(name for name in names if name in chosen)
-    return kept, tuple(name for name in names if name not in chosen)
+    if most is None or len(tools) <= most:
+        return tuple(tools), ()
+    first = [name for name, own in tools.items() if answers_to(name, own, essential)]
+    chosen = {*[*first, *(name for name in tools if name not in first)][:most]}
+    kept = tuple(name for name in tools if name in chosen)
+    return kept, tuple(name for name in tools if name not in chosen)
 
 
 def capped(
-    names: Sequence[str], host: LLMConfig, section: ToolsConfig | None
+    tools: Mapping[str, str], host: LLMConfig, section: ToolsConfig | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The tools that this host is offered under its own cap or the tools section's, and warnings.
 
@@ -40,17 +41,18 @@ def capped(
     caps = [host.max_tools, section.max_tools if section else None]
     most = min((cap for cap in caps if cap is not None), default=None)
     essential = [*host.essential_tools, *(section.essential_tools if section else ())]
-    kept, left = cap_tools(names, most, essential)
+    kept, left = cap_tools(tools, most, essential)
     if not left:
         return kept, ()
     warnings = [f"{most} tools at most (max_tools): {', '.join(left)} not offered"]
     warnings += [
-        f"essential_tools names {one!r}, which is not among the tools ({nearest(one, names)})"
+        f"essential_tools names {one!r}, which is not among the tools ({nearest(one, tools)})"
         for one in essential
-        if not any(_named(name, [one]) for name in names)
+        if not any(answers_to(name, own, [one]) for name, own in tools.items())
     ]
     return kept, tuple(warnings)
 
 
-def _named(name: str, globs: Sequence[str]) -> bool:
-    return any(fnmatchcase(name, glob) for glob in globs)
+def answers_to(name: str, own: str, globs: Sequence[str]) -> bool:
+    """Whether a list names a tool, by the name that models know or by the spec's own."""
+    return any(fnmatchcase(one, glob) for glob in globs for one in {name, own})

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any
 
-from toolchart.specs.caps import capped
+from toolchart.specs.caps import answers_to, capped
 from toolchart.specs.models import DEFAULT_MAX_ITERATIONS, AgentSpec, Handler, LLMConfig
 from toolchart.specs.prompts import render
 from toolchart.states.errors import SpecError
@@ -37,6 +36,7 @@ def plan_turn(
     variables: Mapping[str, Any],
     tool_names: Sequence[str],
     *,
+    aliases: Mapping[str, str] | None = None,
     llm: str | None = None,
     model: str | None = None,
 ) -> TurnPlan:
@@ -44,6 +44,7 @@ def plan_turn(
 
     Args:
         tool_names: names of the tools that exist.
+        aliases: the spec's own names of tools that a model calls by another one.
         llm, model: go before the handler's own.
 
     Raises:
@@ -57,8 +58,9 @@ def plan_turn(
             "no model is named", file=spec.source, path=f"llms.{service}.model",
             hint="name one in the handler, in the llms entry, or with --model",
         )  # fmt: skip
-    tools, warnings = offered_tools(spec, handler, tool_names)
-    tools, left_out = capped(tools, host, spec.tools)
+    known = {name: (aliases or {}).get(name, name) for name in tool_names}
+    tools, warnings = offered_tools(spec, handler, known)
+    tools, left_out = capped({name: known[name] for name in tools}, host, spec.tools)
     warnings = (*warnings, *left_out)
     system, missing = _prompt(handler, {**variables, "service": variables.get("service", service)})
     if missing:
@@ -95,26 +97,33 @@ def _options(handler: Handler) -> dict[str, Any]:
 
 
 def offered_tools(
-    spec: AgentSpec, handler: Handler, tool_names: Sequence[str]
+    spec: AgentSpec, handler: Handler, tools: Mapping[str, str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names of the tools that this handler offers, and warnings.
 
     Tools are offered only where the spec has tools, they are enabled, the handler enables them (or
     `apply_globally` does for it), and the allow-list leaves at least one.
+
+    Args:
+        tools: name of each tool that exists, and the spec's own name of it; a list may use either.
     """
     if spec.tools is None or not spec.tools.enabled:
         return (), ()
     if handler.tools is None:
-        return (tuple(tool_names) if spec.tools.apply_globally else ()), ()
+        return (tuple(tools) if spec.tools.apply_globally else ()), ()
     if not handler.tools.enabled:
         return (), ()
     allowed = handler.tools.allowed_tools
     if not allowed:
-        return tuple(tool_names), ()
-    kept = tuple(name for name in tool_names if any(fnmatchcase(name, glob) for glob in allowed))
-    unknown = [glob for glob in allowed if not any(fnmatchcase(n, glob) for n in tool_names)]
+        return tuple(tools), ()
+    kept = tuple(name for name, own in tools.items() if answers_to(name, own, allowed))
+    unknown = [
+        glob
+        for glob in allowed
+        if not any(answers_to(name, own, [glob]) for name, own in tools.items())
+    ]
     warnings = tuple(
-        f"allowed_tools names {glob!r}, which no tool answers to ({nearest(glob, tool_names)})"
+        f"allowed_tools names {glob!r}, which no tool answers to ({nearest(glob, tools)})"
         for glob in unknown
     )
     if not kept:

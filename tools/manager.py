@@ -124,6 +124,11 @@ class ToolManager(ToolExecutor):
         return self.registry.names()
 
     @property
+    def aliases(self) -> dict[str, str]:
+        """The spec's own names of tools whose name some provider would refuse."""
+        return {tool.name: tool.alias for tool in self.registry if tool.alias}
+
+    @property
     def risky(self) -> tuple[str, ...]:
         """Names of the tools that a person may have to decide about."""
         return tuple(

@@ -74,6 +74,25 @@ def test_the_smaller_of_two_caps_holds() -> None:
     assert not any("does not use" in warning for warning in result.warnings)
 
 
+def test_lists_may_use_the_spec_s_own_names() -> None:
+    """Issue 6: a tool whose name is mapped for hosts is found by its own name in every list."""
+    heard = Listening()
+    section = {
+        "registry": [
+            {"name": "echo"},
+            {"name": "geo.lookup", "implementation": {"type": "mock", "mock_response": "Brno"}},
+        ]
+    }
+    responses = [{"llm": "model", "tools": {"allowed_tools": ["geo.*", "echo"]}}]
+    capped = host(max_tools=1, essential_tools=["geo.lookup"])
+    replies = [calls(("geo.lookup", {})), heard]
+    with engine(replies, llms=capped, tools=section, responses=responses) as made:
+        result = made.run("go")
+    assert heard.names == ["geo_lookup"]
+    assert result.tool_calls[0]["result"]["result"] == "Brno"
+    assert [one for one in result.warnings if "allowed_tools" in one or "essential" in one] == []
+
+
 @given(
     names=st.lists(st.sampled_from("abcdefgh"), unique=True),
     most=st.integers(1, 9) | st.none(),
@@ -81,7 +100,7 @@ def test_the_smaller_of_two_caps_holds() -> None:
 )
 def test_a_cap_parts_the_tools(names: list[str], most: int | None, essential: list[str]) -> None:
     """S3.8: kept and left out are all tools, in order; no tool is kept before an essential one."""
-    kept, left = cap_tools(names, most, essential)
+    kept, left = cap_tools({name: name for name in names}, most, essential)
     assert sorted([*kept, *left]) == sorted(names)
     assert list(kept) == [name for name in names if name in kept]
     assert len(kept) == min(len(names), most if most is not None else len(names))

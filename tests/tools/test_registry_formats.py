@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from tool_calls import NOTHING, TEXT, call, executor, made, ran
 
-from toolchart.specs.caps import cap_tools
 from toolchart.states.errors import SpecError
 from toolchart.states.lowering import GEMINI, OLLAMA, OPENAI, lowered
 from toolchart.states.messages import ToolDefinition
@@ -193,12 +192,3 @@ def _keywords(schema: Any) -> set[str]:
     for inner in schema.get("anyOf", ()):
         found |= _keywords(inner)
     return found
-
-
-def test_the_cap_keeps_the_essential_tools() -> None:
-    """S3.8: with a cap the essential tools are offered first, all in their own order."""
-    kept, left = cap_tools(("a", "b", "c", "d"), 2, ["d"])
-    assert (kept, left) == (("a", "d"), ("b", "c"))
-    assert cap_tools(("a", "b"), None) == (("a", "b"), ())
-    assert cap_tools(("a", "b"), 4, ["z"]) == (("a", "b"), ())
-    assert cap_tools(("a", "b", "c"), 1, ["b", "c"]) == (("b",), ("a", "c"))
