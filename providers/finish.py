@@ -60,6 +60,19 @@ GEMINI: Table = MappingProxyType(
     }
 )  # fmt: skip
 
+ANTHROPIC: Table = MappingProxyType(
+    {
+        "end_turn": "stop",
+        "stop_sequence": "stop",
+        "tool_use": "tool_calls",
+        "max_tokens": "length",
+        "model_context_window_exceeded": "length",
+        "refusal": "content_filter",
+        "pause_turn": "paused",
+    }
+)
+"""Source: the Messages interface, `stop_reason` (anthropic 2.11.0, `types/stop_reason.py`)."""
+
 _FIRM: tuple[FinishReason, ...] = ("error", "malformed_call", "length", "content_filter")
 """Reasons that stand even beside calls: what such a reply asks for is not to be trusted."""
 

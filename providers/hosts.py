@@ -16,6 +16,7 @@ OFFLINE = "TOOLCHART_OFFLINE"
 _AMBIENT: dict[str, tuple[str, str]] = {
     "openai": ("OPENAI_BASE_URL", "https://api.openai.com/v1"),
     "ollama": ("OLLAMA_HOST", "http://127.0.0.1:11434"),
+    "anthropic": ("ANTHROPIC_BASE_URL", "https://api.anthropic.com"),
     "gemini": ("GOOGLE_GEMINI_BASE_URL", "https://generativelanguage.googleapis.com"),
 }
 """The SDKs' own variable and default. Source: openai 3.52.0, ollama 0.6.3, google-genai 3.4.0."""

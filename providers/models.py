@@ -24,6 +24,7 @@ KEY_VARIABLES: dict[str, tuple[str, ...]] = {
     "openai": ("OPENAI_API_KEY",),
     "ollama": ("OLLAMA_API_KEY",),
     "gemini": ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+    "anthropic": ("ANTHROPIC_API_KEY",),
 }
 """Where the SDKs look for a key, the first that is set. Source: openai 3.52.0, ollama 0.6.3, google-genai
 3.4.0."""

@@ -17,6 +17,7 @@ from toolchart.states.ports import Provider
 ADAPTERS: dict[str, str] = {
     "openai": "toolchart.providers.openai:OpenAIProvider",
     "ollama": "toolchart.providers.ollama:OllamaProvider",
+    "anthropic": "toolchart.providers.anthropic:AnthropicProvider",
     "gemini": "toolchart.providers.gemini:GeminiProvider",
     "scripted": "toolchart.providers.scripted:ScriptedProvider",
     "recorded": "toolchart.providers.recorded:RecordedProvider",

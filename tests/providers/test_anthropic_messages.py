@@ -1,0 +1,415 @@
+"""Anthropic's Messages: both maps, the stream, and a whole conversation over loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from web import Answer, Web, web
+
+from toolchart.engine import Engine
+from toolchart.engine.replay import replay
+from toolchart.providers.lines import sse_values
+from toolchart.providers.registry import create_provider
+from toolchart.providers.stream_anthropic import AnthropicStream
+from toolchart.providers.wire_anthropic import from_wire, messages_of, to_wire
+from toolchart.specs.models import LLMConfig
+from toolchart.states.deltas import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
+from toolchart.states.errors import ProviderError, SpecError
+from toolchart.states.messages import Message, Reply, Request, ToolDefinition
+from toolchart.tools.definition import Tool
+
+THINKING = {"type": "thinking", "thinking": "Which city? Páris.", "signature": "c2ln+/="}
+WEATHER = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Paris\u2028"}}
+TIME = {"type": "tool_use", "id": "toolu_2", "name": "time", "input": {}}
+BODY = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "claude-x",
+    "content": [THINKING, {"type": "text", "text": "I look it up."}, WEATHER, TIME],
+    "stop_reason": "tool_use",
+    "stop_sequence": None,
+    "usage": {"input_tokens": 20, "cache_read_input_tokens": 5, "output_tokens": 9},
+}
+
+
+def events_of(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """The stream that tells a body, with every text in two pieces."""
+    empty = {
+        **body,
+        "content": [],
+        "stop_reason": None,
+        "usage": {**body["usage"], "output_tokens": 1},
+    }
+    events: list[dict[str, Any]] = [{"type": "message_start", "message": empty}, {"type": "ping"}]
+    for index, block in enumerate(body["content"]):
+        kind = block["type"]
+        keys = {"text": ["text"], "thinking": ["thinking", "signature"], "tool_use": []}[kind]
+        begun = {
+            **block,
+            **dict.fromkeys(keys, ""),
+            **({"input": {}} if kind == "tool_use" else {}),
+        }
+        events.append({"type": "content_block_start", "index": index, "content_block": begun})
+        deltas = [(f"{key}_delta", key, block[key]) for key in keys]
+        if kind == "tool_use":
+            text = json.dumps(block["input"], ensure_ascii=False) if block["input"] else ""
+            deltas = [("input_json_delta", "partial_json", text)]
+        for name, key, text in deltas:
+            for piece in (text[: len(text) // 2], text[len(text) // 2 :]):
+                delta = {"type": name, key: piece}
+                events.append({"type": "content_block_delta", "index": index, "delta": delta})
+        events.append({"type": "content_block_stop", "index": index})
+    ended = {"stop_reason": body["stop_reason"], "stop_sequence": body["stop_sequence"]}
+    tokens = {"output_tokens": body["usage"]["output_tokens"]}
+    return [
+        *events,
+        {"type": "message_delta", "delta": ended, "usage": tokens},
+        {"type": "message_stop"},
+    ]
+
+
+def sse(events: list[dict[str, Any]]) -> bytes:
+    """Events as they come over the wire."""
+    lines = [
+        f"event: {one['type']}\ndata: {json.dumps(one, ensure_ascii=False)}\n\n" for one in events
+    ]
+    return "".join(lines).encode()
+
+
+def grown(stream: bytes, split: int) -> tuple[list[Delta], Reply]:
+    """Deltas and reply of a stream that arrives in pieces of so many bytes."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for start in range(0, len(stream), split):
+            yield stream[start : start + split]
+
+    async def read() -> tuple[list[Delta], Reply]:
+        growing = AnthropicStream()
+        deltas = [d async for event in sse_values(pieces()) for d in growing.feed(event)]
+        return deltas, growing.reply()
+
+    return asyncio.run(read())
+
+
+def test_a_reply_is_read_without_loss() -> None:
+    """S2.13, S3.2: text, thinking, calls, ids, tokens and word of a message; its blocks go back."""
+    reply = from_wire(BODY)
+    assert (reply.content, reply.reasoning) == ("I look it up.", "Which city? Páris.")
+    assert [(c.id, c.name, c.arguments) for c in reply.tool_calls] == [
+        ("toolu_1", "weather", {"city": "Paris\u2028"}),
+        ("toolu_2", "time", {}),
+    ]
+    assert (reply.finish_reason, reply.native_reason) == ("tool_calls", "tool_use")
+    assert reply.usage is not None
+    assert (reply.usage.input, reply.usage.cached, reply.usage.output, reply.usage.total) == (
+        25,
+        5,
+        9,
+        34,
+    )
+    assert (reply.model, reply.response_id) == ("claude-x", "msg_1")
+    said = Message(role="assistant", tool_calls=reply.tool_calls, provider_data=reply.provider_data)
+    assert messages_of([said])[0]["content"] == BODY["content"]
+
+
+@pytest.mark.parametrize("split", [1, 7, 4096])
+def test_a_stream_says_what_the_whole_says(split: int) -> None:
+    """S3.4: the streamed message is the same reply, however its bytes are split, and its deltas tell it."""
+    deltas, reply = grown(sse(events_of(BODY)), split)
+    assert reply == from_wire(BODY)
+    assert "".join(d.text for d in deltas if isinstance(d, TextDelta)) == reply.content
+    assert "".join(d.text for d in deltas if isinstance(d, ReasoningDelta)) == reply.reasoning
+    assert [(d.index, d.name) for d in deltas if isinstance(d, CallStarted)] == [
+        (0, "weather"), (1, "time"),
+    ]  # fmt: skip
+    text = "".join(d.text for d in deltas if isinstance(d, CallArguments) and d.index == 0)
+    assert json.loads(text) == WEATHER["input"]
+
+
+@given(st.integers(0, 25))
+def test_a_cut_stream_is_a_failure(kept: int) -> None:
+    """S3.4: wherever the stream is cut before `message_stop`, it is no reply."""
+    events = events_of(BODY)
+    growing = AnthropicStream()
+    for event in events[: min(kept, len(events) - 1)]:
+        growing.feed(event)
+    with pytest.raises(ProviderError) as caught:
+        growing.reply()
+    assert caught.value.kind == "bad_response"
+
+
+@pytest.mark.parametrize(
+    ("word", "kind", "retryable"),
+    [
+        ("overloaded_error", "overloaded", True),
+        ("rate_limit_error", "rate_limited", True),
+        ("authentication_error", "auth", False),
+        ("invalid_request_error", "bad_request", False),
+    ],
+)
+def test_an_error_inside_a_stream_is_classified(word: str, kind: str, retryable: bool) -> None:
+    """S3.8: an error told mid-stream is what it would have been as a status."""
+    growing = AnthropicStream()
+    growing.feed(events_of(BODY)[0])
+    with pytest.raises(ProviderError) as caught:
+        growing.feed({"type": "error", "error": {"type": word, "message": "no"}})
+    assert (caught.value.kind, caught.value.retryable) == (kind, retryable)
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        ("end_turn", "stop"),
+        ("stop_sequence", "stop"),
+        ("max_tokens", "length"),
+        ("model_context_window_exceeded", "length"),
+        ("refusal", "content_filter"),
+        ("pause_turn", "paused"),
+        ("new_word", "unknown"),
+        (None, "unknown"),
+    ],
+)
+def test_finish_reasons(word: str | None, reason: str) -> None:
+    """S3.3: every stop reason has its meaning, and one that is not known is `unknown`."""
+    body = {**BODY, "content": [{"type": "text", "text": "x"}], "stop_reason": word}
+    assert from_wire(body).finish_reason == reason
+
+
+def test_broken_arguments_are_kept_and_never_run() -> None:
+    """S3.11: input that is no JSON object is told as it came, with the problem, and can be sent back."""
+    events = events_of({**BODY, "content": [THINKING, WEATHER]})
+    pieces = [one for one in events if one.get("delta", {}).get("type") == "input_json_delta"]
+    pieces[-1]["delta"]["partial_json"] = " oops"
+    _, reply = grown(sse(events), 50)
+    (call,) = reply.tool_calls
+    assert call.arguments is None
+    assert call.problem
+    assert call.raw
+    assert call.raw.endswith("oops")
+    said = Message(role="assistant", tool_calls=reply.tool_calls, provider_data=reply.provider_data)
+    assert messages_of([said])[0]["content"][1]["input"] == {"unreadable": call.raw}
+
+
+# -- requests ------------------------------------------------------------------------------------
+
+TOOLS = tuple(
+    ToolDefinition(name=name, description=name, parameters={"type": "object", "properties": {}})
+    for name in ("a", "b")
+)
+
+
+def test_a_conversation_leaves_in_their_form() -> None:
+    """S2.13: results stand in one user message with what is said next; failures are marked; no empty text."""
+    reply = from_wire({**BODY, "content": [WEATHER, TIME]})
+    messages = [
+        Message(role="system", content="s"),
+        Message(role="user", content=""),
+        Message(role="assistant", tool_calls=reply.tool_calls),
+        Message(role="tool", tool_call_id="toolu_1", name="weather", content='{"success": true}'),
+        Message(role="tool", tool_call_id="toolu_2", name="time", content='{"success": false}'),
+        Message(role="user", content="go on"),
+    ]
+    body = to_wire(Request(model="m", messages=messages, options={"max_tokens": 5, "stop": "x"}))
+    assert (body["system"], body["max_tokens"], body["stop_sequences"]) == ("s", 5, ["x"])
+    assert [one["role"] for one in body["messages"]] == ["user", "assistant", "user"]
+    assert body["messages"][0]["content"][0]["text"].strip()
+    assert body["messages"][1]["content"] == [WEATHER, TIME]
+    results = body["messages"][2]["content"]
+    assert [one["type"] for one in results] == ["tool_result", "tool_result", "text"]
+    assert [one.get("is_error") for one in results] == [None, True, None]
+
+
+@pytest.mark.parametrize(
+    ("choice", "sent", "offered"),
+    [
+        (None, None, ["a", "b"]),
+        ("none", {"type": "none"}, ["a", "b"]),
+        ("required", {"type": "any"}, ["a", "b"]),
+        ("b", {"type": "tool", "name": "b"}, ["b"]),
+        ({"allowed": ["a"]}, None, ["a"]),
+        ({"allowed": ["a", "b"], "mode": "required"}, {"type": "any"}, ["a", "b"]),
+    ],
+)
+def test_tool_choice(choice: Any, sent: Any, offered: list[str]) -> None:
+    """S2.2: each choice in Anthropic's words; of several chosen tools only those are offered."""
+    options = {"tool_choice": choice} if choice is not None else {}
+    body = to_wire(Request(model="m", messages=(), tools=TOOLS, options=options))
+    assert body.get("tool_choice") == sent
+    assert [one["name"] for one in body["tools"]] == offered
+
+
+def test_other_options() -> None:
+    """S2.13: one call at a time and a schema of the answer are said; the number of tokens always is."""
+    shape = {"type": "object", "properties": {}}
+    form = {"type": "json_schema", "json_schema": {"schema": shape}}
+    options = {"parallel_tool_calls": False, "response_format": form}
+    body = to_wire(Request(model="m", messages=(), tools=TOOLS, options=options))
+    assert body["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
+    assert body["output_config"]["format"] == {"type": "json_schema", "schema": shape}
+    assert body["max_tokens"] > 0
+
+
+# -- over loopback -------------------------------------------------------------------------------
+
+
+def provider(server: Web, **entry: Any) -> Any:
+    """The adapter of an entry that points at the server."""
+    config = LLMConfig(provider="anthropic", base_url=server.url, api_key="k", **entry)
+    return create_provider(config, resolve=str)
+
+
+def test_a_conversation_runs_and_replays() -> None:
+    """S1.9, S3.7: tools run, thinking goes back with its signature, the end is reached, the log replays."""
+    last = {**BODY, "content": [{"type": "text", "text": "Sunny."}], "stop_reason": "end_turn"}
+
+    def host(asked: dict[str, Any]) -> Answer:
+        body = json.loads(asked["body"])
+        reply = BODY if len(body["messages"]) == 1 else last
+        if body.get("stream"):
+            return 200, {"content-type": "text/event-stream"}, sse(events_of(reply))
+        return 200, {"content-type": "application/json"}, json.dumps(reply).encode()
+
+    tools = [
+        Tool(definition=ToolDefinition(name=name, description=name), run=lambda _: "sunny")
+        for name in ("weather", "time")
+    ]
+    for on_delta in (None, lambda _: None):
+        with web(host) as server:
+            spec = {
+                "llms": {"host": {"provider": "anthropic", "base_url": server.url, "api_key": "k"}},
+                "tools": {"apply_globally": True},
+                "responses": [{"llm": "host", "model": "m", "prompt": "s"}],
+            }
+            with Engine(spec, log="memory", functions=tools) as engine:
+                result = engine.run("Weather?", conversation="c", on_delta=on_delta)
+                assert (result.state, result.content) == ("finished", "Sunny.")
+                assert list(replay(engine.store.read("c"), "c"))
+        again = json.loads(server.asked[1]["body"])["messages"]
+        assert again[1]["content"] == BODY["content"]
+        assert [one["tool_use_id"] for one in again[2]["content"]] == ["toolu_1", "toolu_2"]
+        headers = {key.lower(): value for key, value in server.asked[0]["headers"].items()}
+        assert (headers["x-api-key"], headers["anthropic-version"]) == ("k", "2023-06-01")
+
+
+@pytest.mark.parametrize("way", ["complete", "stream"])
+def test_a_refused_request_is_classified(way: str) -> None:
+    """S3.8: a status, with what the host says of it and when to try again, whole or streamed."""
+    told = {"type": "error", "error": {"type": "rate_limit_error", "message": "too fast"}}
+
+    def host(_: dict[str, Any]) -> Answer:
+        return 429, {"retry-after": "3"}, json.dumps(told).encode()
+
+    async def ask(server: Web) -> None:
+        adapter = provider(server)
+        asked = Request(model="m", messages=(Message(role="user", content="hi"),))
+        try:
+            if way == "complete":
+                await adapter.complete(asked)
+            else:
+                _ = [piece async for piece in adapter.stream(asked)]
+        finally:
+            await adapter.aclose()
+
+    with web(host) as server, pytest.raises(ProviderError) as caught:
+        asyncio.run(ask(server))
+    error = caught.value
+    assert (error.kind, error.status, error.retry_after_s) == ("rate_limited", 429, 3.0)
+    assert "too fast" in str(error)
+
+
+def test_what_anthropic_takes_not_is_said() -> None:
+    """S2.13: a seed, JSON without a schema, and another provider's data are warned of, thinking is sent."""
+
+    def host(_: dict[str, Any]) -> Answer:
+        return 200, {}, json.dumps(BODY).encode()
+
+    said = Message(
+        role="assistant", content="x", provider_data={"provider": "gemini", "content": {}}
+    )
+    options = {"seed": 3, "response_format": {"type": "json_object"}}
+    asked = Request(model="m", messages=(said,), options=options)
+
+    async def ask(server: Web) -> Reply:
+        adapter = provider(server, thinking={"type": "enabled", "budget_tokens": 1024})
+        try:
+            reply: Reply = await adapter.complete(asked)
+            return reply
+        finally:
+            await adapter.aclose()
+
+    with web(host) as server:
+        warnings = asyncio.run(ask(server)).warnings
+    assert [one.split()[0] for one in warnings] == ["what", "seed:", "response_format:"]
+    assert json.loads(server.asked[0]["body"])["thinking"]["budget_tokens"] == 1024
+
+
+def test_no_key_is_an_error_of_the_spec(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S3.8: without a key the entry is refused, with what to do."""
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    with pytest.raises(SpecError) as caught:
+        create_provider(LLMConfig(provider="anthropic"), resolve=str)
+    assert "ANTHROPIC_API_KEY" in str(caught.value)
+
+
+# -- anything ------------------------------------------------------------------------------------
+
+WORDS = st.sampled_from(
+    [
+        "type", "index", "delta", "content_block", "message", "usage", "text", "thinking", "input",
+        "tool_use", "text_delta", "thinking_delta", "input_json_delta", "partial_json", "citations",
+        "citations_delta", "citation", "stop_reason", "end_turn", "error", "input_tokens", "id", "name",
+    ]
+)  # fmt: skip
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | WORDS,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(WORDS, inner, max_size=4),
+    max_leaves=8,
+)
+KINDS = st.sampled_from(
+    ["message_start", "content_block_start", "content_block_delta", "message_delta", "message_stop"]
+)
+EVENTS = st.fixed_dictionaries(
+    {"type": KINDS},
+    optional={
+        "index": st.integers(0, 1) | ANYTHING,
+        "message": ANYTHING,
+        "usage": ANYTHING,
+        "content_block": st.fixed_dictionaries({"type": WORDS}, optional={"text": ANYTHING})
+        | ANYTHING,
+        "delta": st.fixed_dictionaries({"type": WORDS}, optional={"text": WORDS}) | ANYTHING,
+    },
+)
+
+
+def test_no_sequence_of_events_is_a_crash() -> None:
+    """S3.4: whatever JSON comes, in 10,000 sequences, ends in a reply or in a classified failure."""
+    ends = Counter[str]()
+
+    def end(events: list[object]) -> str:
+        growing = AnthropicStream()
+        try:
+            for event in events:
+                growing.feed(event)
+            growing.reply()
+        except ProviderError as error:
+            return error.kind
+        return "reply"
+
+    @settings(max_examples=2_000, deadline=None, database=None)
+    @given(st.lists(EVENTS | ANYTHING, max_size=6))
+    def run(events: list[object]) -> None:
+        # Drawing is what takes time, so each drawn sequence is told from five beginnings.
+        for first in range(5):
+            ends[end([*events[first:], *events[:first], {"type": "message_stop"}])] += 1
+
+    run()
+    assert ends.total() >= 10_000
+    assert min(ends["reply"], ends["bad_response"]) > 20
