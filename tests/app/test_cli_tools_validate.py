@@ -140,11 +140,11 @@ def test_the_list_shows_badges(typed: Typed, here: Path) -> None:
 
 @needs_recorded
 def test_the_benchmark_runs_from_its_files(validated: Callable[..., Any]) -> None:
-    """S1.17: `--suite bfcl` takes every single-turn category of the benchmark's own files."""
+    """S1.17: `--suite bfcl` takes every category of the benchmark's own files."""
     folder = str(RECORDED / "bfcl")
     words = ("--suite", "bfcl", "--questions", folder, "--limit", "1", "--json")
     found = json.loads(validated(["I cannot."] * 40, *words).out)
     assert found["not_asked"] == 0
-    assert len(found["categories"]) == found["total"] == 13
+    assert len(found["categories"]) == found["total"] == 17
     assert found["categories"]["irrelevance"] == [1, 1]
-    assert found["categories"]["parallel"] == [0, 1]
+    assert found["categories"]["parallel"] == found["categories"]["multi_turn_base"] == [0, 1]

@@ -10,7 +10,7 @@ Source: github.com/ShishirPatil/gorilla, berkeley-function-call-leaderboard, ver
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ def schema_of(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def definitions_of(
-    functions: list[Mapping[str, Any]],
+    functions: Sequence[Mapping[str, Any]],
 ) -> tuple[tuple[ToolDefinition, ...], dict[str, str]]:
     """The functions as definitions under portable names, and the portable name of each of theirs."""
     definitions: list[ToolDefinition] = []
@@ -101,10 +101,10 @@ def load_bfcl(questions: Path, answers: Path | None = None) -> list[Case]:
     if answers is None:
         answers = questions.parent / "possible_answer" / questions.name
     accepted = (
-        {one["id"]: one["ground_truth"] for one in _lines(answers)} if answers.exists() else {}
+        {one["id"]: one["ground_truth"] for one in read_lines(answers)} if answers.exists() else {}
     )
     try:
-        return [_case(one, accepted.get(one["id"])) for one in _lines(questions)]
+        return [_case(one, accepted.get(one["id"])) for one in read_lines(questions)]
     except (KeyError, TypeError, IndexError) as error:
         raise SpecError(
             f"this is no file of BFCL questions: {type(error).__name__} {error}",
@@ -112,7 +112,12 @@ def load_bfcl(questions: Path, answers: Path | None = None) -> list[Case]:
         ) from None
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The JSON objects of a file, one a line.
+
+    Raises:
+        SpecError: it cannot be read.
+    """
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:

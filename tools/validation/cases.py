@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolchart.states.messages import ToolDefinition
+from toolchart.states.messages import Message, ToolDefinition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,3 +33,8 @@ class Case:
     """Whether any call at all will do."""
     failing: Mapping[str, str] = field(default_factory=dict)
     """Tools that answer the first call with this error; `calls` are then those after it."""
+    before: tuple[Message, ...] = ()
+    """What was said before `messages`, calls and their results included."""
+    in_steps: bool = False
+    """Whether the calls may come one reply after the other, each answered with "done", and others
+    beside them; the right ones must be there in their order."""

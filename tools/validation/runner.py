@@ -11,12 +11,15 @@ from toolchart.states.errors import ProviderError
 from toolchart.states.jsonvalue import canonical_text
 from toolchart.states.messages import Message, Reply, Request, ToolCall
 from toolchart.states.ports import Provider
+from toolchart.tools.validation.bfcl_turns import done
 from toolchart.tools.validation.cases import Case
 from toolchart.tools.validation.scoring import problem_of
 from toolchart.tools.validation.tracker import Entry, Tracker
 
 MOST_REPLIES = 3
 """Replies of one case; error recovery takes two."""
+MOST_STEPS = 20
+"""Replies of one case in steps. Source: the benchmark's own limit of steps in a turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,20 +73,22 @@ async def run_suite(
 async def run_case(
     provider: Provider, model: str, case: Case, options: Mapping[str, Any]
 ) -> Outcome:
-    """Ask once, or for error recovery answer the first calls with errors and ask again."""
-    messages = [Message(role=role, content=content) for role, content in case.messages]  # type: ignore[arg-type]
-    reply = Reply(finish_reason="unknown")
-    for asked in range(MOST_REPLIES):
+    """Ask once; for error recovery answer the first calls with errors and ask again; for a case in
+    steps answer each with "done" until there are no more."""
+    messages = [*case.before, *(Message(role=role, content=said) for role, said in case.messages)]  # type: ignore[arg-type]
+    calls: tuple[ToolCall, ...] = ()
+    for asked in range(MOST_STEPS if case.in_steps else MOST_REPLIES):
         request = Request(model=model, messages=tuple(messages), tools=case.tools, options=options)
         try:
             reply = await provider.complete(request)
         except ProviderError as error:
             return Outcome(case=case, passed=False, reason=str(error), error=True)
-        if asked > 0 or not case.failing or not reply.tool_calls:
+        calls = (*calls, *reply.tool_calls) if case.in_steps else reply.tool_calls
+        if not reply.tool_calls or not (case.in_steps or (case.failing and asked == 0)):
             break
         messages += _answered(reply, case, asked)
-    reason = problem_of(case, reply.tool_calls)
-    return Outcome(case=case, passed=reason is None, reason=reason, calls=reply.tool_calls)
+    reason = problem_of(case, calls)
+    return Outcome(case=case, passed=reason is None, reason=reason, calls=calls)
 
 
 def _answered(reply: Reply, case: Case, asked: int) -> list[Message]:
@@ -96,7 +101,7 @@ def _answered(reply: Reply, case: Case, asked: int) -> list[Message]:
     said = Message(
         role="assistant", content=reply.content, tool_calls=calls, provider_data=reply.provider_data
     )
-    return [said, *(_result(call, case) for call in calls)]
+    return [said, *(done(call) if case.in_steps else _result(call, case) for call in calls)]
 
 
 def _result(call: ToolCall, case: Case) -> Message:

@@ -9,6 +9,8 @@
   number. Lists are compared item by item in order, objects key by key.
 - A value must be among the accepted ones. Texts are compared without case, white space and the
   characters `, . / - _ * ^ ' "`.
+- In a case of several steps (`in_steps`) other calls may be made beside the expected ones, which must come
+  in their order.
 - A parameter may be missing only where `""` is among its accepted values, or it is optional and not
   among the expected ones.
 
@@ -36,6 +38,8 @@ def problem_of(case: Case, calls: Sequence[ToolCall]) -> str | None:
     """Why the calls are not right, or None where they are."""
     if case.any_call:
         return None if calls else "a call was expected, and none was made"
+    if case.in_steps:
+        return _missing_step(case, calls)
     if len(calls) != len(case.calls):
         made = ", ".join(call.name for call in calls) or "none"
         return f"{len(case.calls)} calls were expected, not {len(calls)} ({made})"
@@ -53,6 +57,22 @@ def problem_of(case: Case, calls: Sequence[ToolCall]) -> str | None:
         if len(calls) == 1
         else f"no call is the {case.calls[unmatched].name} expected: {reason}"
     )
+
+
+def _missing_step(case: Case, calls: Sequence[ToolCall]) -> str | None:
+    """The first right call that does not come, after those before it; None where all do."""
+    tools = {tool.name: tool for tool in case.tools}
+    left = list(calls)
+    for number, expected in enumerate(case.calls, 1):
+        reasons = [_difference(expected, call, tools.get(call.name)) for call in left]
+        if None not in reasons:
+            why = next((one for one in reasons if one and "instead of" not in one), None)
+            told = (
+                f"call {number} of {len(case.calls)}, {expected.name}, does not come in its place"
+            )
+            return f"{told}: {why}" if why else told
+        left = left[reasons.index(None) + 1 :]
+    return None
 
 
 def _unmatched(fits: list[list[bool]]) -> int | None:

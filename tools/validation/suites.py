@@ -13,6 +13,7 @@ from toolchart.states.messages import ToolDefinition
 from toolchart.states.naming import nearest
 from toolchart.tools.arguments import check_schema
 from toolchart.tools.validation.bfcl import load_bfcl
+from toolchart.tools.validation.bfcl_turns import load_turns
 from toolchart.tools.validation.cases import Case, ExpectedCall
 
 SUITES = ("basic", "bfcl")
@@ -133,18 +134,22 @@ def load_suite(name: str, *, bfcl: Path | None = None) -> list[Case]:
         raise SpecError(
             f"there is no suite {name!r}", hint=f"{nearest(name, SUITES)}; or the path of a file"
         )
-    return load_bfcl(path) if path.suffix == ".jsonl" else _own(path)
+    return _bfcl(path) if path.suffix == ".jsonl" else _own(path)
+
+
+def _bfcl(file: Path) -> list[Case]:
+    return load_turns(file) if "multi_turn" in file.name else load_bfcl(file)
 
 
 def _all_bfcl(folder: Path | None) -> list[Case]:
-    """Every single-turn question of a folder; the multi-turn ones need the benchmark's own world."""
+    """Every question of a folder."""
     files = sorted(folder.glob("BFCL_*.jsonl")) if folder is not None and folder.is_dir() else []
     if not files:
         raise SpecError(
             "the suite bfcl needs the benchmark's question files",
             hint="name their folder, or one of the files: --suite BFCL_v4_simple_python.jsonl",
         )
-    return [case for file in files if "multi_turn" not in file.name for case in load_bfcl(file)]
+    return [case for file in files for case in _bfcl(file)]
 
 
 # -- files of one's own --------------------------------------------------------------------------
