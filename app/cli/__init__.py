@@ -24,6 +24,7 @@ __all__ = ["COMMANDS", "cli", "exit_code", "main"]
 
 COMMANDS: dict[str, str] = {
     "run": "Run one turn of an agent.",
+    "chat": "Talk with an agent.",
     "show": "Show a conversation, step by step.",
     "tail": "Follow a conversation as it is written.",
     "runs": "List the conversations of a log.",

@@ -94,6 +94,35 @@ class Asking:
         return None
 
 
+def decision_of(call: ToolCall, line: str, tools: ToolExecutor) -> Decided | None:
+    """The decision that one line says: `y`, `n [why not]`, `e {arguments}`, or `l` for later.
+
+    Raises:
+        ValueError: it says none, or arguments that do not fit.
+    """
+    from toolchart.providers.arguments import parse_arguments
+
+    word, _, rest = line.strip().partition(" ")
+    decided = Decided(call_id=call.id, approved=True, by=BY)
+    match word.lower():
+        case "y" | "yes":
+            return decided
+        case "n" | "no":
+            return replace(decided, approved=False, reason=rest.strip() or None)
+        case "l" | "later" | "":
+            return None
+        case "e" | "edit":
+            given, problem = parse_arguments(rest)
+            if given is None:
+                raise ValueError(problem)
+            judged = tools.judge(replace(call, arguments=given, raw=None), (call.name,))
+            if judged.outcome is not None:
+                raise ValueError(judged.reason)
+            return replace(decided, arguments=judged.arguments)
+        case _:
+            raise ValueError(f"{word!r} is no answer")
+
+
 def _told(call: ToolCall) -> str:
     given = orjson.dumps(call.arguments or {}, option=orjson.OPT_INDENT_2).decode()
     return f"approve {call.name} ({call.id})?\n{given}"

@@ -93,6 +93,7 @@ def command(
     given = parse_variables(variables)
     name = new_conversation() if conversation is None else _usable(conversation)
     seen = watch(silent=quiet or as_json, verbose=verbose)
+    live = on_terminal(sys.stdout) and not (quiet or as_json)
     asking = Asking() if somebody_there() else None
     with Engine(spec, log=log, observer=seen, approver=asking) as engine:
         if asking is not None:
@@ -101,6 +102,7 @@ def command(
             result = engine.run(
                 text, conversation=name, handler=handler, variables=given, llm=llm, model=model,
                 history=_earlier(history, engine.store, name),
+                on_delta=seen.on_delta if live else None,
             )  # fmt: skip
         except KeyboardInterrupt:
             return cancelled(engine.store, name, ["run", spec, "--conversation", name])

@@ -13,6 +13,7 @@ from toolchart.app.cli.common import print_json, to_type
 from toolchart.app.cli.outcomes import CANCELLED, DONE, LIMIT, NO
 from toolchart.app.cli.remarks import hear
 from toolchart.app.cli.text import on_terminal, printable, short, talk
+from toolchart.states.deltas import Delta, TextDelta
 from toolchart.states.errors import SpecError
 from toolchart.states.events import AnyEvent, Failed, Replied
 from toolchart.states.jsonvalue import canonical_text
@@ -35,6 +36,14 @@ class Witness:
         self.failure: Failed | None = None
         """The model call that failed last, unless a reply came after it."""
         self._display = display
+        self.streamed = ""
+        """Text of the newest reply, where it was shown as it grew."""
+
+    def on_delta(self, delta: Delta) -> None:
+        """Show the answer's text on stdout as it grows."""
+        if isinstance(delta, TextDelta):
+            click.echo(printable(delta.text), nl=False)
+            self.streamed += delta.text
 
     def __call__(self, event: AnyEvent, step: Step) -> None:
         """Take note of a step."""
@@ -42,6 +51,10 @@ class Witness:
             self.failure = event
         elif isinstance(event, Replied):
             self.failure = None
+            if self.streamed:
+                click.echo()
+                if event.reply.tool_calls:  # that was not the answer yet
+                    self.streamed = ""
         if self._display is not None:
             self._display(event, step)
 
@@ -62,7 +75,7 @@ def tell(result: TurnResult, seen: Witness, *, as_json: bool, quiet: bool = Fals
         _remark(result, seen)
     if as_json:
         print_json(result.to_dict())
-    elif result.over:
+    elif result.over and (not seen.streamed or seen.streamed != result.content):
         shown = printable(result.content) if on_terminal(sys.stdout) else result.content
         click.echo(
             shown, color=True

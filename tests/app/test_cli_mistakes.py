@@ -57,7 +57,7 @@ def test_an_unusable_spec(typed: Typed, here: Path, text: str | None, told: str)
     ("words", "told"),
     [
         ("rnu", "Did you mean 'run'"),
-        ("frobnicate", "Commands: run, show, tail"),
+        ("frobnicate", "Commands: run, chat, show"),
         ("run", "Missing argument 'SPEC'"),
         ("run quickstart x --var novalue", "not of the form name=value"),
         ("run quickstart x --var =v", "not of the form name=value"),
