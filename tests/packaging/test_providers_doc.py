@@ -1,0 +1,49 @@
+"""docs/providers.md says what is so: its examples are entries, and each row of its tables has a source."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from toolchart.providers.registry import ADAPTERS, create_provider
+from toolchart.specs.models import LLMConfig
+
+ROOT = Path(__file__).resolve().parents[2]
+DOC = (ROOT / "docs" / "providers.md").read_text("utf-8")
+
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in DOC.splitlines()
+    if line.startswith("| ") and not line.startswith("| provider") and "---" not in line
+]
+
+
+def test_the_examples_are_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each entry of the example makes its provider, without a host being asked."""
+    for name in ("OPENAI", "GEMINI", "ANTHROPIC"):
+        monkeypatch.setenv(f"{name}_API_KEY", "x")
+    (example,) = re.findall(r"```yaml\n(.*?)```", DOC, re.DOTALL)
+    entries = yaml.safe_load(example)["llms"]
+    for entry in entries.values():
+        assert create_provider(LLMConfig(**entry), resolve=str).name == entry["provider"]
+    assert {one["provider"] for one in entries.values()} == set(ADAPTERS) - {"scripted", "recorded"}
+
+
+def test_every_row_has_its_source() -> None:
+    """Who, what, what Toolchart does, and where that is known from: four cells, none empty."""
+    assert len(ROWS) > 40
+    for row in ROWS:
+        assert len(row) == 4, row
+        assert all(row), row
+
+
+def test_files_that_are_named_are_there() -> None:
+    """A path of the repository in the text leads to a file."""
+    named = re.findall(r"`((?:providers|states|tests|docs)/[\w/.]+\.(?:py|md))`", DOC)
+    assert len(named) > 4
+    for path in named:
+        if not path.startswith("docs/api/"):  # of a server's own repository
+            assert (ROOT / path).is_file(), path
