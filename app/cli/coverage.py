@@ -8,6 +8,7 @@ import click
 
 from toolchart.app.cli.charts import chart_meant, known_charts
 from toolchart.app.cli.common import find, json_option, log_option, opened, print_json
+from toolchart.app.cli.progress import watched
 from toolchart.states.chart import Chart
 from toolchart.states.diagram import TEXT_FORMATS, draw
 from toolchart.states.errors import SpecError
@@ -67,4 +68,5 @@ def _chart(what: str) -> Chart:
 def _covered(chart: Chart, conversations: tuple[str, ...], log: str | None) -> Coverage:
     with opened(log) as store:
         names = [find(store, one) for one in conversations] or list(store.conversations())
-        return coverage(chart, (store.read(name) for name in names), parents=store.read)
+        lines = (store.read(name) for name in watched(names, "replaying", len(names)))
+        return coverage(chart, lines, parents=store.read)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from toolchart.app.cli.common import log_option
+from toolchart.app.cli.progress import watched
 from toolchart.states.errors import SpecError
 
 
@@ -37,7 +38,7 @@ def command(file: str, conversation: str | None, log: str | None) -> int:
     base = conversation or new_conversation()
     named = {base if len(talks) == 1 else f"{base}-{n}": talk for n, talk in enumerate(talks)}
     ready = {name: import_messages(talk, name, at, _place(file, talks, n))
-             for n, (name, talk) in enumerate(named.items())}  # fmt: skip
+             for n, (name, talk) in enumerate(watched(named.items(), "reading", len(named)))}  # fmt: skip
     store = open_store(log)
     try:
         known = set(store.conversations()) & set(ready)
@@ -45,7 +46,7 @@ def command(file: str, conversation: str | None, log: str | None) -> int:
             raise SpecError(
                 f"the log has a conversation {min(known)!r} already", hint="name another"
             )
-        for name, lines in ready.items():
+        for name, lines in watched(ready.items(), "writing", len(ready)):
             store.append(name, 0, lines)
             click.echo(name)
     finally:

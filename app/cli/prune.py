@@ -9,6 +9,7 @@ import click
 from toolchart.app.cli.ages import Age
 from toolchart.app.cli.common import log_option, opened
 from toolchart.app.cli.outcomes import DONE
+from toolchart.app.cli.progress import watched
 from toolchart.app.cli.text import printable, talk
 
 
@@ -40,7 +41,7 @@ def command(older_than: timedelta | None, keep: int | None, dry_run: bool, log: 
     with opened(log) as store:
         known = aged(store)
         names = to_prune(known, datetime.now(UTC), older_than=older_than, keep=keep)
-        for name in names:
+        for name in watched(names, "deleting", len(names)):
             if not dry_run:
                 store.delete(name)
             click.echo(printable(name))

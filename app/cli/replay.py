@@ -11,6 +11,7 @@ import click
 
 from toolchart.app.cli.common import find, json_option, log_option, opened, print_json
 from toolchart.app.cli.outcomes import DONE, NO
+from toolchart.app.cli.progress import watched
 from toolchart.app.cli.text import short, talk
 from toolchart.engine.replay import Replayed, compare_configured, replay, replay_of
 from toolchart.states.errors import LogDamaged, ReplayMismatch, SpecError
@@ -88,7 +89,7 @@ def _figures(steps: Iterator[Replayed], present: Configured | None) -> tuple[int
     """Steps and requests that were derived again."""
     count = requests = 0
     seen: Configured | None = None
-    for one in steps:
+    for one in watched(steps, "replaying"):
         if present is not None and one.configured is not seen:
             compare_configured(one.configured, present, one.record.seq)
             seen = one.configured

@@ -11,6 +11,7 @@ from toolchart.app.cli.ages import Moment
 from toolchart.app.cli.common import json_option, log_option, opened, print_json, short
 from toolchart.app.cli.filters import Filter
 from toolchart.app.cli.outcomes import DAMAGED, DONE
+from toolchart.app.cli.progress import watched
 from toolchart.app.cli.text import room, styled, talk
 from toolchart.engine import record as records
 from toolchart.states.errors import LogDamaged
@@ -53,7 +54,7 @@ def command(
     wanted = Filter(state=state, since=since, until=until, tool=tool, model=model, text=text)
     rows, damaged, seen = [], False, 0
     with opened(log) as store:
-        for name in store.conversations():
+        for name in watched(store.conversations(), "reading"):
             seen += 1
             try:
                 row, newest_at = summary(store, name)

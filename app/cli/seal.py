@@ -7,6 +7,7 @@ import click
 from toolchart.app.cli.common import find, log_option, opened, print_json
 from toolchart.app.cli.keys import key_option, read_key
 from toolchart.app.cli.outcomes import DONE
+from toolchart.app.cli.progress import watched
 
 
 @click.command(short_help="Say what a log is now, to be kept elsewhere.")
@@ -29,6 +30,6 @@ def command(conversation: str | None, key_file: str | None, log: str | None) -> 
     key, now = read_key(key_file), SystemClock().now()
     with opened(log) as store:
         names = [find(store, conversation)] if conversation else list(store.conversations())
-        for name in names:
+        for name in watched(names, "sealing", len(names)):
             print_json(seal(store, name, now, key).to_dict(), lines=True)
     return DONE

@@ -9,6 +9,7 @@ import click
 from toolchart.app.cli.common import find, json_option, log_option, opened, print_json
 from toolchart.app.cli.keys import key_option, read_key
 from toolchart.app.cli.outcomes import DAMAGED, DONE
+from toolchart.app.cli.progress import watched
 from toolchart.app.cli.text import printable, talk
 from toolchart.engine.seal import Seal, check_seal, read_seals
 from toolchart.engine.verify import Verified, verify_store
@@ -75,7 +76,8 @@ def _sealed(store: Store, seals: list[Seal], key: bytes | None, as_json: bool) -
 def _verified(store: Store, conversation: str | None, as_json: bool) -> int:
     chosen = [conversation] if conversation is not None else None
     sound = damaged = count = 0
-    for found in verify_store(store, chosen):
+    total = len(chosen) if chosen is not None else None
+    for found in watched(verify_store(store, chosen), "verifying", total):
         if isinstance(found, LogDamaged):
             damaged += 1
             _tell_damage(found, as_json)
