@@ -13,7 +13,8 @@ from toolchart.providers.frames import EventFrames
 from toolchart.providers.lines import values_of
 from toolchart.providers.settings import AdapterSettings, Hooks, own_settings
 from toolchart.providers.stream_openai import ChatStream
-from toolchart.providers.wire_openai import EchoReasoning, from_wire, to_wire
+from toolchart.providers.unsaid import foreign_data, with_warnings
+from toolchart.providers.wire_openai import NAME, EchoReasoning, from_wire, to_wire
 from toolchart.specs.models import LLMConfig
 from toolchart.states.deltas import Delta
 from toolchart.states.errors import ProviderError, SpecError
@@ -98,7 +99,7 @@ class OpenAIProvider:
             raise unreadable("the answer is not JSON") from None
         except Exception as error:
             raise from_exception(error) from error
-        return from_wire(data, self._settings.finish_words)
+        return self._told(request, from_wire(data, self._settings.finish_words))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
         """The reply as it grows, and last the whole one.
@@ -123,7 +124,11 @@ class OpenAIProvider:
             raise
         except Exception as error:
             raise from_exception(error) from error
-        yield from_wire(growing.body(frames.done), self._settings.finish_words)
+        whole = growing.body(frames.done)
+        yield self._told(request, from_wire(whole, self._settings.finish_words))
+
+    def _told(self, request: Request, reply: Reply) -> Reply:
+        return with_warnings(reply, foreign_data(request.messages, NAME))
 
     def _body(self, request: Request) -> dict[str, Any]:
         return to_wire(

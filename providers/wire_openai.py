@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from toolchart.providers import finish
 from toolchart.providers.arguments import parse_arguments
+from toolchart.providers.choosing import choice_of
 from toolchart.providers.failures import failure, unreadable
 from toolchart.states.lowering import OPENAI, parameters_for
 from toolchart.states.messages import (
@@ -49,7 +50,7 @@ def to_wire(
     }
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
-        if "tool_choice" in request.options:
+        if request.options.get("tool_choice") is not None:
             body["tool_choice"] = _choice(request.options["tool_choice"])
     if "max_tokens" in request.options:
         body[max_tokens_name] = request.options["max_tokens"]
@@ -70,10 +71,20 @@ def _tool(tool: ToolDefinition) -> dict[str, Any]:
     }
 
 
-def _choice(choice: Any) -> Any:
-    if isinstance(choice, str) and choice not in ("auto", "none", "required"):
-        return {"type": "function", "function": {"name": choice}}
-    return choice
+def _choice(given: Any) -> Any:
+    """Words as they are; a name, or a set of names, in OpenAI's mappings.
+
+    Source: openai 3.52.0, `chat_completion_tool_choice_option_param.py`.
+    """
+    if isinstance(given, Mapping) and "allowed" not in given:
+        return given  # the host's own spelling
+    choice = choice_of(given)
+    named = [{"type": "function", "function": {"name": name}} for name in choice.names]
+    if not named:
+        return choice.mode
+    if isinstance(given, str):
+        return named[0]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": choice.mode, "tools": named}}
 
 
 def _message(message: Message, echo: EchoReasoning) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from recorded import needs_recorded
 from resent import asked, cassettes, model_calls
 from web import Answer, Web, web
 
-from toolchart.providers import wire_gemini, wire_ollama
+from toolchart.providers import wire_gemini, wire_ollama, wire_openai
 from toolchart.providers.choosing import Choice, choice_of
 from toolchart.providers.gemini import GeminiSettings
 from toolchart.providers.registry import create_provider
@@ -179,6 +179,29 @@ def test_calls_side_by_side_are_said(provider: str) -> None:
     assert reply.warnings == ()
 
 
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ("required", "required"),
+        ("b", {"type": "function", "function": {"name": "b"}}),
+        (
+            {"allowed": ["a"], "mode": "required"},
+            {
+                "type": "allowed_tools",
+                "allowed_tools": {
+                    "mode": "required",
+                    "tools": [{"type": "function", "function": {"name": "a"}}],
+                },
+            },
+        ),
+    ],
+)
+def test_openai_is_told_of_the_choice(given: Any, sent: Any) -> None:
+    """S2.2: the same choices in OpenAI's words, and its own mappings as they are."""
+    assert wire_openai.to_wire(request(tool_choice=given))["tool_choice"] == sent
+    assert wire_openai.to_wire(request(tool_choice=sent))["tool_choice"] == sent
+
+
 # -- options -------------------------------------------------------------------------------------
 
 
@@ -329,6 +352,10 @@ def test_what_another_provider_wanted_back_is_said_once() -> None:
     later = (*said, Message(role="assistant", content="ok"), Message(role="user", content="and"))
     reply, _ = answer("ollama", ollama_body(), Request(model="m", messages=later))
     assert reply.warnings == ()
+    body = {"choices": [{"message": {"content": "ok"}, "finish_reason": "stop"}]}
+    reply, sent = answer("openai", body, first)
+    assert "gemini" in reply.warnings[0]
+    assert "c2ln" not in json.dumps(sent)
     assert foreign_data(said, "ollama", "gemini") == []
 
 
