@@ -25,6 +25,7 @@ from toolchart.specs.charts import load_chart
 from toolchart.specs.loader import load_spec
 from toolchart.specs.matching import select_handler
 from toolchart.specs.models import AgentSpec, ToolsConfig
+from toolchart.specs.placing import placed_in
 from toolchart.specs.turns import plan_turn
 from toolchart.states.deltas import Delta
 from toolchart.states.errors import SpecError, ToolchartError, Unanswered
@@ -69,15 +70,16 @@ class Engine:
         self.spec = spec if isinstance(spec, AgentSpec) else load_spec(spec)
         beside = Path(self.spec.source).parent if self.spec.source else None
         self.chart = load_chart(self.spec.chart, beside=beside)
-        self.tools = ToolManager.from_config(
-            self.spec.tools or ToolsConfig(),
-            functions=functions,
-            services=services,
-            beside=beside,
-            approval=self.spec.approval,
-            output=self.spec.output,
-            embedder=embedder_of(self.spec),
-        )
+        with placed_in(self.spec):
+            self.tools = ToolManager.from_config(
+                self.spec.tools or ToolsConfig(),
+                functions=functions,
+                services=services,
+                beside=beside,
+                approval=self.spec.approval,
+                output=self.spec.output,
+                embedder=embedder_of(self.spec),
+            )
         self._runner: asyncio.Runner | None = None
         self._owns_store = log is None or isinstance(log, (str, Path))
         self.store: Store = open_store(log) if log is None or isinstance(log, (str, Path)) else log

@@ -163,3 +163,21 @@ def test_the_terminal_asks(here: Path, agent: str) -> None:
     code, screen = typing(words, here, [(choice, b"n\n"), (b"is told): ", b"no\n")])
     assert code == 1
     assert "denied: not executed: no" in screen
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("decision: never", "decison: never", "agent.yaml:20: approval[0]: unknown key 'decison'"),
+        ('glob: "/*"', 'globb: "/*"', "agent.yaml:20: approval[0].when.path: unknown key 'globb'"),
+        ("- name: calculator", "- {name: read_file}", "agent.yaml: "),
+    ],
+)
+def test_mistakes_in_tools_and_rules_are_placed(
+    typed: Typed, agent: str, here: Path, before: str, after: str, told: str
+) -> None:
+    """DESIGN 10: an error that the tools find names file, line and key path of the spec too."""
+    (here / agent).write_text(SPEC.replace(before, after), "utf-8")
+    done = typed("tools", "list", agent)
+    assert done.code == 2
+    assert f"toolchart: {told}" in done.err
