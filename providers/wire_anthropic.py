@@ -16,6 +16,7 @@ from toolchart.providers.choosing import Choice, choice_of
 from toolchart.providers.failures import failure, unreadable
 from toolchart.providers.settled import count, text_or_none
 from toolchart.states.errors import ProviderError
+from toolchart.states.lowering import ANTHROPIC, parameters_for
 from toolchart.states.messages import Message, Reply, Request, ToolCall, Usage
 
 NAME = "anthropic"
@@ -61,7 +62,7 @@ def _tools(request: Request) -> dict[str, Any]:
     if not offered:
         return {}
     tools = [
-        {"name": t.name, "description": t.description, "input_schema": _schema(t.parameters)}
+        {"name": t.name, "description": t.description, "input_schema": parameters_for(t, ANTHROPIC)}
         for t in offered
     ]
     chosen = _choice(choice)
@@ -74,10 +75,6 @@ def _choice(choice: Choice) -> dict[str, Any]:
     if choice.mode == "required" and len(choice.names) == 1:
         return {"type": "tool", "name": choice.names[0]}
     return {"type": {"auto": "auto", "none": "none", "required": "any"}[choice.mode]}
-
-
-def _schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "object", **parameters}
 
 
 def _output(response_format: Any) -> dict[str, Any]:

@@ -32,6 +32,8 @@ _BASE = frozenset({"type", "description", "enum", "items", "properties", "requir
 
 OPENAI = Dialect(name="openai", keywords=None, root_alternatives=False)
 """Source: the chat API refuses alternatives at the root of a function's parameters."""
+ANTHROPIC = Dialect(name="anthropic", keywords=None, root_alternatives=False)
+"""Source: the Messages API refuses an `input_schema` with `oneOf`, `allOf` or `anyOf` at its root."""
 OLLAMA = Dialect(name="ollama", keywords=_BASE, references=False)
 """Source: the properties of `ToolProperty` and `ToolFunctionParameters` in the server's
 `api/types.go`; what is not among them never reaches the model's template."""
@@ -46,7 +48,7 @@ GEMINI = Dialect(
 lists `$ref` too, but unrolls it; written out here, a reference means the same to every model, and the
 depth is ours to bound) and `Schema`, whose fields `default` and `nullable` are."""
 
-DIALECTS = {dialect.name: dialect for dialect in (OPENAI, OLLAMA, GEMINI)}
+DIALECTS = {dialect.name: dialect for dialect in (OPENAI, OLLAMA, GEMINI, ANTHROPIC)}
 
 _TOLD = frozenset({
     "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength",

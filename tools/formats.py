@@ -45,10 +45,15 @@ def _declaration(tool: ToolDefinition, parameters: dict[str, Any]) -> dict[str, 
     }
 
 
+def _input(tool: ToolDefinition, parameters: dict[str, Any]) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "input_schema": parameters}
+
+
 _ENTRY: dict[str, Callable[[ToolDefinition, dict[str, Any]], dict[str, Any]]] = {
     "openai": _function,
     "ollama": _function,
     "gemini": _declaration,
+    "anthropic": _input,
 }
 """How each provider wants to be told of one tool."""
 

@@ -28,7 +28,7 @@ command.add_command(try_command)
 @click.option(
     "--provider",
     metavar="NAME",
-    help="Print them as this provider is told: openai, ollama, gemini.",
+    help="Print them as this provider is told: openai, anthropic, ollama, gemini.",
 )
 @json_option
 def list_tools(spec: str | None, provider: str | None, as_json: bool) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from toolchart.providers import wire_gemini, wire_ollama, wire_openai
+from toolchart.providers import wire_anthropic, wire_gemini, wire_ollama, wire_openai
 from toolchart.providers.asked_wire import READERS
 from toolchart.providers.recorded import RecordedProvider
 from toolchart.providers.takes import Take
@@ -96,3 +96,12 @@ def test_a_recording_of_ours_answers_whatever_its_host_was_told(
     with pytest.raises(ProviderError, match="/tools/measure/parameters/required/0") as missed:
         asyncio.run(take().complete(changed))
     assert "uniqueItems" not in str(missed.value), "the nearest spelling is told, not the farthest"
+
+
+def test_anthropic_is_told_of_no_alternatives_at_the_root() -> None:
+    """Issue 6: what the Messages API refuses at the root is left out; the rest is told as it is."""
+    parameters = {"type": "object", "anyOf": [{"required": ["size"]}], **SCHEMA}
+    tool = ToolDefinition(name="measure", description="Measure.", parameters=parameters)
+    body = wire_anthropic.to_wire(Request(model="m", messages=REQUEST.messages, tools=(tool,)))
+    told_of = {key: value for key, value in SCHEMA.items() if key != "not"}
+    assert body["tools"][0]["input_schema"] == told_of
