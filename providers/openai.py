@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from toolchart.providers.failures import from_exception, unreadable
 from toolchart.providers.frames import EventFrames
 from toolchart.providers.lines import values_of
+from toolchart.providers.responses import ResponsesProvider
 from toolchart.providers.settings import AdapterSettings, Hooks, own_settings
 from toolchart.providers.stream_openai import ChatStream
 from toolchart.providers.unsaid import foreign_data, with_warnings
@@ -29,6 +30,10 @@ OFFICIAL = "api.openai.com"
 class OpenAISettings(AdapterSettings):
     """Keys of an `openai` entry beyond the common ones."""
 
+    api: Literal["chat", "responses"] = "chat"
+    """Chat completions, or OpenAI's Responses."""
+    store: bool = True
+    """Responses: whether the host keeps them; without it reasoning travels encrypted, in our log."""
     max_tokens_name: Literal["max_tokens", "max_completion_tokens"] | None = None
     """How the host spells the limit; without it OpenAI's new word at OpenAI, the old one elsewhere."""
     echo_reasoning: EchoReasoning = "tool_turns"
@@ -55,7 +60,7 @@ class OpenAIProvider:
     @classmethod
     def from_config(
         cls, config: LLMConfig, resolve: Callable[[str], str], hooks: Hooks | None = None
-    ) -> OpenAIProvider:
+    ) -> OpenAIProvider | ResponsesProvider:
         """The provider of an `llms` entry.
 
         Raises:
@@ -84,6 +89,8 @@ class OpenAIProvider:
                 "there is no API key for OpenAI", path="llms.*.api_key",
                 hint="export OPENAI_API_KEY=..., or give `api_key: ${VARIABLE}` in the llms entry",
             ) from None  # fmt: skip
+        if settings.api == "responses":
+            return ResponsesProvider(client, store=settings.store, extra_body=settings.extra_body)
         return cls(client, settings)
 
     async def complete(self, request: Request) -> Reply:

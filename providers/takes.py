@@ -11,10 +11,10 @@ from typing import Any
 from toolchart.providers import (
     asked_wire,
     finish,
-    responses_reply,
     wire_gemini,
     wire_ollama,
     wire_openai,
+    wire_responses,
 )
 from toolchart.providers.asked import Asked
 from toolchart.providers.cassette import Exchange, read_cassette
@@ -90,7 +90,7 @@ def reply_of(exchange: Exchange, finish_words: finish.Table | None = None) -> Re
         case "ollama":
             return wire_ollama.from_wire(data)
         case "responses":
-            return responses_reply.from_wire(data)
+            return wire_responses.from_wire(data)
         case other:
             raise unreadable(f"answers of {other!r} are not read")
 

@@ -15,6 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# No timed assertions: a machine may be busy with something else.
+settings.register_profile("toolchart", deadline=None)
+settings.load_profile("toolchart")
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -9,7 +9,7 @@ import pytest
 from asked_again import Outside, request_of
 from recorded import RECORDED, index, needs_recorded
 
-from toolchart.providers import wire_gemini, wire_ollama, wire_openai
+from toolchart.providers import wire_gemini, wire_ollama, wire_openai, wire_responses
 from toolchart.providers.asked import asked_of, differences
 from toolchart.providers.asked_wire import READERS
 from toolchart.providers.cassette import read_cassette
@@ -31,6 +31,8 @@ def sent(endpoint: str, request: Request) -> dict[str, Any]:
     """The body that our adapter builds."""
     if endpoint == "chat":
         return wire_openai.to_wire(request)
+    if endpoint == "responses":
+        return wire_responses.to_wire(request)
     if endpoint == "ollama":
         return wire_ollama.to_wire(request)
     wire = wire_gemini.to_wire(request)
@@ -62,9 +64,8 @@ def test_our_request_is_the_recorded_one(endpoint: str) -> None:
             except Outside as reason:
                 outside[str(reason).split(" tool ")[0]] += 1
                 continue
-            if endpoint != "responses":  # read, not written
-                again = READERS[endpoint](sent(endpoint, request), exchange.uri)
-                assert not [str(one) for one in differences(recorded, again)], path
+            again = READERS[endpoint](sent(endpoint, request), exchange.uri)
+            assert not [str(one) for one in differences(recorded, again)], path
             # The shape of our own request is the same, too: strict matching rests on it.
             assert not [str(one) for one in differences(recorded, asked_of(request))], path
             same += 1

@@ -45,6 +45,7 @@ def fed(values: Iterable[Any], stream: Any) -> list[Any]:
 
 ENTRIES = {
     "chat": {"provider": "openai", "base_url": "/v1", "finish_words": {"": "stop"}},
+    "responses": {"provider": "openai", "base_url": "/v1", "api": "responses"},
     "gemini": {"provider": "gemini"},
     "ollama": {"provider": "ollama"},
 }

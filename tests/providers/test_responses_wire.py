@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from recorded import RECORDED, index, needs_recorded
 
 from toolchart.providers.cassette import read_cassette
-from toolchart.providers.responses_reply import from_wire
+from toolchart.providers.wire_responses import from_wire, to_wire, unsaid
 from toolchart.states.errors import ProviderError
+from toolchart.states.messages import Message, Request, ToolDefinition
 
 CASSETTES = [e["file"] for e in index() if "/responses" in (e.get("endpoints") or ())]
 
@@ -136,3 +137,58 @@ def test_any_body_is_a_reply_or_a_failure(body: Any) -> None:
     except ProviderError:
         return
     assert reply.finish_reason
+
+
+@needs_recorded
+def test_the_hosts_own_items_go_back_as_they_came() -> None:
+    """S3.8: reasoning, encrypted or not, stands before its calls in the next request, byte for byte."""
+    seen = encrypted = 0
+    for path in CASSETTES:
+        for exchange in read_cassette(RECORDED / path):
+            if exchange.endpoint != "responses" or exchange.status != 200 or exchange.streamed:
+                continue
+            reply = from_wire(json.loads(exchange.body))
+            if reply.provider_data is None:
+                continue
+            said = Message(
+                role="assistant", content=reply.content, tool_calls=reply.tool_calls,
+                provider_data=reply.provider_data,
+            )  # fmt: skip
+            results = [
+                Message(role="tool", tool_call_id=call.id, name=call.name, content="{}")
+                for call in reply.tool_calls
+            ]
+            sent = to_wire(Request(model="m", messages=[said, *results]))["input"]
+            output = json.loads(exchange.body)["output"]
+            assert sent[: len(output)] == output, path
+            kinds = {"custom_tool_call": "custom_tool_call_output"}
+            made = [one for one in output if one["type"] in ("function_call", "custom_tool_call")]
+            assert [one["type"] for one in sent[len(output) :]] == [
+                kinds.get(one["type"], "function_call_output") for one in made
+            ], path
+            seen += 1
+            encrypted += any(one.get("encrypted_content") for one in walked(output, "reasoning"))
+    assert seen > 20
+    assert encrypted
+
+
+def test_a_choice_and_a_schema_are_said_flat() -> None:
+    """Responses spell tools, choices and schemas flat, and have no word for `seed` and `stop`."""
+    tools = (ToolDefinition(name="a", description="A"), ToolDefinition(name="b", description="B"))
+    schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
+    options = {"tool_choice": {"allowed": ["a", "b"], "mode": "required"}, "seed": 1,
+               "response_format": schema, "max_tokens": 5}  # fmt: skip
+    request = Request(model="m", messages=[], tools=tools, options=options)
+    body = to_wire(request)
+    assert body["tool_choice"] == {
+        "type": "allowed_tools", "mode": "required",
+        "tools": [{"type": "function", "name": "a"}, {"type": "function", "name": "b"}],
+    }  # fmt: skip
+    assert body["text"]["format"] == {
+        "type": "json_schema",
+        "name": "x",
+        "schema": {"type": "object"},
+    }
+    assert body["max_output_tokens"] == 5
+    assert "seed" not in body
+    assert unsaid(request) == ["seed: Responses know no such option"]

@@ -1,4 +1,4 @@
-"""Replies of OpenAI's Responses, from the wire, as a pure map over JSON data.
+"""OpenAI's Responses: to the wire and from it, as pure maps over JSON data.
 
 A response is a list of items: reasoning, messages, calls, and what the host did itself. Calls and text
 become the reply; the items themselves travel along verbatim, since the host wants its reasoning back,
@@ -14,8 +14,18 @@ from typing import Any
 
 from toolchart.providers import finish
 from toolchart.providers.arguments import parse_arguments
+from toolchart.providers.choosing import Choice, choice_of
 from toolchart.providers.failures import failure, unreadable
-from toolchart.states.messages import Reply, ToolCall, Usage
+from toolchart.states.lowering import OPENAI, parameters_for
+from toolchart.states.messages import (
+    Message,
+    Reply,
+    Request,
+    ToolCall,
+    ToolDefinition,
+    Usage,
+    arguments_text,
+)
 
 NAME = "openai"
 
@@ -29,6 +39,122 @@ WORDS: finish.Table = {
     **dict.fromkeys(("queued", "in_progress", "max_messages", "steered"), "paused"),
 }
 """Statuses, and of an incomplete response its reason."""
+
+
+_OPTIONS = ("temperature", "top_p")
+
+_CALLS = ("function_call", "custom_tool_call")
+"""Calls that are ours to answer; a host's own (search, code) bring their results themselves."""
+
+# -- to the wire ---------------------------------------------------------------------------------
+
+
+def to_wire(request: Request) -> dict[str, Any]:
+    """The body of `POST /responses`. `seed` and `stop` have no place in it."""
+    custom: set[str] = set()
+    system = [one.content or "" for one in request.messages if one.role == "system"]
+    body: dict[str, Any] = {
+        "model": request.model,
+        "input": [
+            item
+            for message in request.messages
+            if message.role != "system"
+            for item in _items(message, custom)
+        ],
+    }
+    if system:
+        body["instructions"] = "\n\n".join(system)
+    if request.tools:
+        body["tools"] = [_tool(tool) for tool in request.tools]
+        if "tool_choice" in request.options:
+            body["tool_choice"] = _choice(choice_of(request.options["tool_choice"]))
+        if "parallel_tool_calls" in request.options:
+            body["parallel_tool_calls"] = request.options["parallel_tool_calls"]
+    if "max_tokens" in request.options:
+        body["max_output_tokens"] = request.options["max_tokens"]
+    body |= {name: request.options[name] for name in _OPTIONS if name in request.options}
+    if "response_format" in request.options:
+        body["text"] = {"format": _format(request.options["response_format"])}
+    return body
+
+
+def unsaid(request: Request) -> list[str]:
+    """Options of a request that Responses have no place for."""
+    return [
+        f"{name}: Responses know no such option"
+        for name in ("seed", "stop")
+        if name in request.options
+    ]
+
+
+def _tool(tool: ToolDefinition) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": parameters_for(tool, OPENAI),
+        # The host's default is strict, which refuses every schema with an optional parameter.
+        "strict": False,
+    }
+
+
+def _choice(choice: Choice) -> Any:
+    if not choice.names:
+        return choice.mode
+    named = [{"type": "function", "name": name} for name in choice.names]
+    if choice.mode == "required" and len(named) == 1:
+        return named[0]
+    return {"type": "allowed_tools", "mode": choice.mode, "tools": named}
+
+
+def _format(given: Any) -> Any:
+    """The schema of a reply, flat where chat completions nest it."""
+    inner = given.get("json_schema") if isinstance(given, Mapping) else None
+    return {"type": "json_schema", **inner} if isinstance(inner, Mapping) else given
+
+
+def _items(message: Message, custom: set[str]) -> list[dict[str, Any]]:
+    """The items of a message; calls with free text are remembered for their results."""
+    if message.role == "tool":
+        call_id = message.tool_call_id or ""
+        kind = "custom_tool_call_output" if call_id in custom else "function_call_output"
+        return [{"type": kind, "call_id": call_id, "output": message.content or ""}]
+    if message.role != "assistant":
+        return [{"role": message.role, "content": message.content or ""}]
+    own = _own(message)
+    custom.update(str(one.get("call_id")) for one in own if one.get("type") == "custom_tool_call")
+    return own or _made(message)
+
+
+def _own(message: Message) -> list[dict[str, Any]]:
+    """The host's own items, where they still say what the message says."""
+    data = message.provider_data or {}
+    items = _listed(data.get("output")) if data.get("provider") == NAME else []
+    calls = {
+        str(item.get("call_id"))
+        for item in items
+        if isinstance(item, Mapping) and item.get("type") in _CALLS
+    }
+    return (
+        [dict(item) for item in items] if calls == {call.id for call in message.tool_calls} else []
+    )
+
+
+def _made(message: Message) -> list[dict[str, Any]]:
+    said = [{"role": "assistant", "content": message.content}] if message.content else []
+    calls = [
+        {
+            "type": "function_call",
+            "call_id": call.id,
+            "name": call.name,
+            "arguments": arguments_text(call),
+        }
+        for call in message.tool_calls
+    ]
+    return [*said, *calls]
+
+
+# -- from the wire -------------------------------------------------------------------------------
 
 
 def from_wire(body: Any) -> Reply:
