@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Any
 
-from toolchart.states.lowering import Dialect, parameters_for
+from toolchart.providers.choosing import MAX_TOKENS, choice_of, offered_by
+from toolchart.states.lowering import ANTHROPIC, OLLAMA, Dialect, parameters_for
 from toolchart.states.messages import Request, ToolCall
 
 Asked = dict[str, Any]
@@ -94,7 +95,8 @@ def asked_of(request: Request, dialect: Dialect | None = None) -> Asked:
     """The shape of a request of ours.
 
     Args:
-        dialect: the part of JSON Schema in which the host was told of the tools; None: the whole.
+        dialect: of the host that was asked: the part of JSON Schema in which it was told of the tools,
+            which of them it was shown, and what its adapter says without being asked. None: as it is.
     """
     told = Told()
     for message in request.messages:
@@ -107,18 +109,28 @@ def asked_of(request: Request, dialect: Dialect | None = None) -> Asked:
                 told.assistant(message.content or "", map(_seen, message.tool_calls))
             case "tool":
                 told.result(message.tool_call_id, message.name, outcome(message.content))
+    given = request.options
+    chosen = given.get("tool_choice")
+    shown = offered_by(choice_of(chosen), request.tools, dialect) if dialect else request.tools
     tools = {
         one.name: tool(one.description, parameters_for(one, dialect) if dialect else one.parameters)
-        for one in request.tools
+        for one in shown
     }
-    given = request.options
     options = {name: given.get(name) for name in ("max_tokens", "temperature", "top_p", "seed")}
-    if request.tools:
-        options["tool_choice"] = choice(given.get("tool_choice"))
+    if dialect is ANTHROPIC:
+        options |= {"max_tokens": given.get("max_tokens") or MAX_TOKENS, "seed": None}
+    if shown and dialect is not OLLAMA:
+        options["tool_choice"] = choice(chosen) if dialect is not ANTHROPIC else _narrowed(chosen)
         options["parallel_tool_calls"] = given.get("parallel_tool_calls")
     options["stop"] = listed(given.get("stop"))
     options["response_format"] = response_format(given.get("response_format"))
     return told.asked(request.model, tools, options)
+
+
+def _narrowed(chosen: Any) -> str:
+    """A choice among several, of which the chosen are all that is offered."""
+    made = choice_of(chosen)
+    return made.demanded or made.mode
 
 
 def _seen(call: ToolCall) -> CallSeen:
@@ -199,8 +211,11 @@ def _plain_types(schema: Any) -> Any:
 
 
 def choice(given: Any) -> Any:
-    """A tool choice as our requests spell it: a word or a tool's name."""
+    """A tool choice as our requests spell it: a word, a tool's name, or `{"allowed", "mode"}`."""
     if isinstance(given, Mapping):
+        if "allowed" in given or given.get("type") == "allowed_tools":
+            made = choice_of(given)
+            return made.demanded or {"allowed": list(made.names), "mode": made.mode}
         function = given.get("function")
         named = function.get("name") if isinstance(function, Mapping) else given.get("name")
         return named or dict(given)

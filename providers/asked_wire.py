@@ -20,6 +20,7 @@ from toolchart.providers.asked import (
     text,
     tool,
 )
+from toolchart.providers.choosing import NOTHING
 
 _MODEL_IN_PATH = re.compile(r"/(?:models|deployments)/([^/:]+)")
 """Gemini and Azure name the model in the path."""
@@ -212,8 +213,9 @@ def _content(told: Told, content: Mapping[str, Any]) -> None:
 def _mode(config: Mapping[str, Any]) -> Any:
     calling = _inner(config, "functionCallingConfig", "function_calling_config")
     names = _either(calling, "allowedFunctionNames", "allowed_function_names") or []
-    word = {"AUTO": "auto", "NONE": "none", "ANY": "required"}.get(calling.get("mode") or "AUTO")
-    return names[0] if word == "required" and len(names) == 1 else word
+    words = {"AUTO": "auto", "VALIDATED": "auto", "NONE": "none", "ANY": "required"}
+    word = words.get(calling.get("mode") or "AUTO")
+    return choice({"allowed": names, "mode": word}) if names and word != "none" else word
 
 
 def _shape(own: Mapping[str, Any]) -> Any:
@@ -238,10 +240,57 @@ def _declared(tools: Any) -> dict[str, Any]:
     return found
 
 
+# -- Anthropic -----------------------------------------------------------------------------------
+
+
+def messages(body: Mapping[str, Any], uri: str) -> Asked:
+    """A body of `/v1/messages`; thinking is what the host wants back."""
+    told = Told()
+    told.system.append(str(text(body.get("system"))))
+    for message in _each(body.get("messages")):
+        given = message.get("content")
+        blocks = [{"type": "text", "text": given}] if isinstance(given, str) else _each(given)
+        _blocks(told, message.get("role"), blocks)
+    chosen = _inner(body, "tool_choice")
+    word = {"any": "required", "tool": chosen.get("name")}.get(
+        str(chosen.get("type")), chosen.get("type")
+    )
+    shape = _inner(_inner(body, "output_config"), "format")
+    options = {
+        **{name: body.get(name) for name in ("max_tokens", "temperature", "top_p")},
+        "tool_choice": word,
+        "parallel_tool_calls": False if chosen.get("disable_parallel_tool_use") else None,
+        "stop": listed(body.get("stop_sequences")),
+        "response_format": response_format(shape or None),
+    }
+    tools = {
+        str(one.get("name")): tool(one.get("description"), one.get("input_schema"))
+        for one in _each(body.get("tools"))
+    }
+    return told.asked(_model(body, uri), tools, options)
+
+
+def _blocks(told: Told, role: Any, blocks: Sequence[Mapping[str, Any]]) -> None:
+    """One message; results in it are messages of their own."""
+    said = [one for one in blocks if one.get("type") in ("text", "image", "document")]
+    for one in blocks:
+        if one.get("type") == "tool_result":
+            told.result(one.get("tool_use_id"), None, outcome(text(one.get("content"))))
+    content = text([dict(one) for one in said])
+    content = "" if content == NOTHING else content
+    if role == "assistant":
+        made = [one for one in blocks if one.get("type") == "tool_use"]
+        calls = [(str(c.get("id")), str(c.get("name")), c.get("input") or {}) for c in made]
+        told.assistant(content, calls)
+    elif said:
+        told.user(content)
+
+
 READERS: dict[str, Reader] = {
     "chat": chat,
     "responses": responses,
     "ollama": ollama,
     "gemini": gemini,
+    "messages": messages,
 }
 """The readers by endpoint."""

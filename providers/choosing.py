@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from toolchart.states.errors import ProviderError
+from toolchart.states.lowering import ANTHROPIC, OLLAMA, Dialect
 from toolchart.states.messages import ToolDefinition
+
+NOTHING = "(nothing)"
+"""What Anthropic is told for a message without text: an empty text block, or a blank one, is refused."""
+
+MAX_TOKENS = 4096
+"""What Anthropic is told where a request says nothing: the interface demands a number."""
 
 Mode = Literal["auto", "none", "required"]
 
@@ -22,11 +29,25 @@ class Choice:
     names: tuple[str, ...] = ()
     """The tools that may be called; empty means all that are offered."""
 
-    def offered(self, tools: Sequence[ToolDefinition]) -> tuple[ToolDefinition, ...]:
-        """The tools to show, for a host that can be told of a choice in no other way."""
-        if self.mode == "none":
-            return ()
-        return tuple(one for one in tools if not self.names or one.name in self.names)
+    @property
+    def demanded(self) -> str | None:
+        """The one tool that must be called, where it is one."""
+        return self.names[0] if self.mode == "required" and len(self.names) == 1 else None
+
+
+def offered_by(
+    choice: Choice, tools: Sequence[ToolDefinition], dialect: Dialect | None
+) -> tuple[ToolDefinition, ...]:
+    """The tools that are shown to a host of that dialect.
+
+    Ollama can be told of a choice in no other way, and Anthropic of none among several; its tools stay
+    with `none`, since a history with calls needs their definitions.
+    """
+    if dialect not in (OLLAMA, ANTHROPIC):
+        return tuple(tools)
+    if choice.mode == "none":
+        return () if dialect is OLLAMA else tuple(tools)
+    return tuple(one for one in tools if not choice.names or one.name in choice.names)
 
 
 def choice_of(given: Any) -> Choice:

@@ -14,6 +14,7 @@ import orjson
 
 from toolchart.providers.failures import unreadable
 from toolchart.providers.frames import EventFrames, Frames, LineFrames
+from toolchart.providers.stream_anthropic import AnthropicStream
 from toolchart.providers.stream_gemini import GeminiStream
 from toolchart.providers.stream_ollama import OllamaStream
 from toolchart.providers.stream_openai import ChatStream
@@ -22,6 +23,7 @@ from toolchart.providers.stream_responses import ResponseStream
 _STREAMS: dict[str, Callable[[], Any]] = {
     "chat": ChatStream,
     "gemini": GeminiStream,
+    "messages": AnthropicStream,
     "ollama": OllamaStream,
     "responses": ResponseStream,
 }

@@ -11,6 +11,7 @@ from typing import Any
 from toolchart.providers import (
     asked_wire,
     finish,
+    wire_anthropic,
     wire_gemini,
     wire_ollama,
     wire_openai,
@@ -21,7 +22,7 @@ from toolchart.providers.cassette import Exchange, read_cassette
 from toolchart.providers.failures import failure, unreadable
 from toolchart.providers.joined import whole_body
 from toolchart.states.errors import SpecError
-from toolchart.states.lowering import GEMINI, OLLAMA, OPENAI, Dialect
+from toolchart.states.lowering import ANTHROPIC, GEMINI, OLLAMA, OPENAI, Dialect
 from toolchart.states.messages import Reply
 
 
@@ -38,7 +39,7 @@ class Take:
     """The part of JSON Schema in which our adapter tells that host of tools."""
 
 
-_DIALECTS = {"chat": OPENAI, "gemini": GEMINI, "ollama": OLLAMA}
+_DIALECTS = {"chat": OPENAI, "gemini": GEMINI, "ollama": OLLAMA, "messages": ANTHROPIC}
 """Of each endpoint that our adapters speak to."""
 
 
@@ -89,6 +90,8 @@ def reply_of(exchange: Exchange, finish_words: finish.Table | None = None) -> Re
             return wire_gemini.from_wire(data)
         case "ollama":
             return wire_ollama.from_wire(data)
+        case "messages":
+            return wire_anthropic.from_wire(data)
         case "responses":
             return wire_responses.from_wire(data)
         case other:

@@ -12,7 +12,7 @@ from typing import Any
 
 from toolchart.providers import finish
 from toolchart.providers.arguments import parse_arguments
-from toolchart.providers.choosing import Choice, choice_of
+from toolchart.providers.choosing import MAX_TOKENS, NOTHING, Choice, choice_of, offered_by
 from toolchart.providers.failures import failure, unreadable
 from toolchart.providers.settled import count, text_or_none
 from toolchart.states.errors import ProviderError
@@ -21,14 +21,7 @@ from toolchart.states.messages import Message, Reply, Request, ToolCall, Usage
 
 NAME = "anthropic"
 
-MAX_TOKENS = 4096
-"""Said where the request says nothing: the interface demands a number."""
-
 _OPTIONS = {"temperature": "temperature", "top_p": "top_p"}
-
-_EMPTY = "(nothing)"
-"""For a message without text: an empty text block, or a blank one, is refused."""
-
 
 # -- to the wire ---------------------------------------------------------------------------------
 
@@ -57,8 +50,7 @@ def to_wire(request: Request, *, stream: bool = False) -> dict[str, Any]:
 def _tools(request: Request) -> dict[str, Any]:
     """Tools and choice. One named tool can be demanded; of several, only those are offered."""
     choice = choice_of(request.options.get("tool_choice"))
-    # With `none` the tools stay: a history with calls needs their definitions.
-    offered = request.tools if choice.mode == "none" else choice.offered(request.tools)
+    offered = offered_by(choice, request.tools, ANTHROPIC)
     if not offered:
         return {}
     tools = [
@@ -72,8 +64,8 @@ def _tools(request: Request) -> dict[str, Any]:
 
 
 def _choice(choice: Choice) -> dict[str, Any]:
-    if choice.mode == "required" and len(choice.names) == 1:
-        return {"type": "tool", "name": choice.names[0]}
+    if choice.demanded:
+        return {"type": "tool", "name": choice.demanded}
     return {"type": {"auto": "auto", "none": "none", "required": "any"}[choice.mode]}
 
 
@@ -101,7 +93,7 @@ def messages_of(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def _text(content: str | None) -> dict[str, Any]:
-    return {"type": "text", "text": content if content and content.strip() else _EMPTY}
+    return {"type": "text", "text": content if content and content.strip() else NOTHING}
 
 
 def _said(message: Message) -> list[dict[str, Any]]:

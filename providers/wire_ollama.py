@@ -12,7 +12,7 @@ from typing import Any
 
 from toolchart.providers import finish
 from toolchart.providers.arguments import parse_arguments
-from toolchart.providers.choosing import choice_of
+from toolchart.providers.choosing import choice_of, offered_by
 from toolchart.providers.failures import failure, unreadable
 from toolchart.providers.settled import count, text_or_none
 from toolchart.providers.unsaid import foreign_data, side_by_side, unmet
@@ -41,7 +41,7 @@ def to_wire(
         "messages": [_message(message) for message in request.messages],
         "stream": stream,
     }
-    offered = choice_of(request.options.get("tool_choice")).offered(request.tools)
+    offered = offered_by(choice_of(request.options.get("tool_choice")), request.tools, OLLAMA)
     if offered:
         body["tools"] = [
             {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,13 +14,16 @@ from recorded import needs_recorded
 from resent import asked, cassettes, model_calls
 from web import Answer, Web, web
 
-from toolchart.providers import wire_gemini, wire_ollama, wire_openai
+from toolchart.providers import wire_anthropic, wire_gemini, wire_ollama, wire_openai
+from toolchart.providers.asked import asked_of, differences
+from toolchart.providers.asked_wire import READERS
 from toolchart.providers.choosing import Choice, choice_of
 from toolchart.providers.gemini import GeminiSettings
 from toolchart.providers.registry import create_provider
 from toolchart.providers.unsaid import foreign_data
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError, SpecError
+from toolchart.states.lowering import ANTHROPIC, GEMINI, OLLAMA, OPENAI, Dialect
 from toolchart.states.messages import Message, Reply, Request, ToolDefinition, Usage
 
 SCHEMA = {
@@ -200,6 +204,34 @@ def test_openai_is_told_of_the_choice(given: Any, sent: Any) -> None:
     """S2.2: the same choices in OpenAI's words, and its own mappings as they are."""
     assert wire_openai.to_wire(request(tool_choice=given))["tool_choice"] == sent
     assert wire_openai.to_wire(request(tool_choice=sent))["tool_choice"] == sent
+
+
+def gemini_rest(asked: Request) -> dict[str, Any]:
+    """The parts of Gemini's arguments that stand in its body."""
+    wire = wire_gemini.to_wire(asked)
+    config = wire["config"]
+    return {
+        "model": wire["model"], "contents": wire["contents"], "generationConfig": config,
+        "tools": config.get("tools"), "toolConfig": config.get("tool_config"),
+    }  # fmt: skip
+
+
+WIRES: dict[str, tuple[Callable[[Request], dict[str, Any]], Dialect]] = {
+    "chat": (wire_openai.to_wire, OPENAI),
+    "ollama": (wire_ollama.to_wire, OLLAMA),
+    "gemini": (gemini_rest, GEMINI),
+    "messages": (wire_anthropic.to_wire, ANTHROPIC),
+}
+
+
+@pytest.mark.parametrize("endpoint", WIRES)
+@pytest.mark.parametrize("given", [spelling for spelling, _ in SPELLINGS])
+def test_what_was_sent_is_found_again(endpoint: str, given: Any) -> None:
+    """S4.8: a recorded body reads as the request that made it, whatever was chosen of its tools."""
+    to_wire, dialect = WIRES[endpoint]
+    made = request(temperature=0.5, **({"tool_choice": given} if given is not None else {}))
+    recorded = READERS[endpoint](to_wire(made), "")
+    assert not [str(one) for one in differences(recorded, asked_of(made, dialect))]
 
 
 # -- options -------------------------------------------------------------------------------------

@@ -60,10 +60,28 @@ def gemini(asked: dict[str, Any]) -> Any:
     return {"candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": "STOP"}]}
 
 
+def anthropic(body: dict[str, Any]) -> Any:
+    """A call, then the answer."""
+    answered = len(body["messages"]) > 1
+    call = {
+        "type": "tool_use",
+        "id": "toolu_1",
+        "name": "calculator",
+        "input": {"expression": "6*7"},
+    }
+    return {
+        "id": "msg_1", "model": "m",
+        "content": [{"type": "text", "text": "It is 42."} if answered else call],
+        "stop_reason": "end_turn" if answered else "tool_use",
+        "usage": {"input_tokens": 7, "output_tokens": 3},
+    }  # fmt: skip
+
+
 HOSTS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "openai": openai,
     "ollama": ollama,
     "gemini": gemini,
+    "anthropic": anthropic,
 }
 
 

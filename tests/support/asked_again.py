@@ -10,7 +10,7 @@ from toolchart.states.messages import Message, Request, ToolCall, ToolDefinition
 
 
 class Outside(Exception):
-    """A request that says what ours cannot: pictures, tools of the host's own, a choice among tools."""
+    """A request that says what ours cannot: pictures, tools of the host's own."""
 
 
 def request_of(asked: Asked) -> Request:
@@ -72,8 +72,9 @@ def _call(call: dict[str, Any]) -> ToolCall:
 
 def _options(asked: Asked) -> dict[str, Any]:
     options = dict(asked["options"])
-    if isinstance(options.get("tool_choice"), dict):
-        raise Outside("a choice among several tools")
+    chosen = options.get("tool_choice")
+    if isinstance(chosen, dict) and "allowed" not in chosen:
+        raise Outside("a choice of the host's own")
     shape = options.get("response_format")
     if shape == "json":
         options["response_format"] = {"type": "json_object"}
