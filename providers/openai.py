@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,6 +12,7 @@ from urllib.parse import urlsplit
 from toolchart.providers.failures import from_exception, unreadable
 from toolchart.providers.frames import EventFrames
 from toolchart.providers.lines import values_of
+from toolchart.providers.profiles import profile_of
 from toolchart.providers.responses import ResponsesProvider
 from toolchart.providers.settings import AdapterSettings, Hooks, own_settings
 from toolchart.providers.stream_openai import ChatStream
@@ -40,6 +42,8 @@ class OpenAISettings(AdapterSettings):
     """Whether reasoning is sent back to the host that sent it."""
     finish_words: dict[str, FinishReason] | None = None
     """The host's own finish reasons, and what they mean."""
+    refuses: tuple[str, ...] = ()
+    """Options that the host refuses; they are left out, with a warning."""
     stream_usage: bool = True
     """Whether a stream is asked to tell tokens at its end; for hosts that refuse `stream_options`, false."""
     extra_body: dict[str, Any] | None = None
@@ -68,8 +72,10 @@ class OpenAIProvider:
         """
         from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
-        settings = own_settings(OpenAISettings, config)
         base_url = resolve(config.base_url) if config.base_url else None
+        address = base_url or os.environ.get("OPENAI_BASE_URL") or f"https://{OFFICIAL}"
+        host = urlsplit(address).hostname
+        settings = own_settings(OpenAISettings, config, profile_of(host))
         key = resolve(config.api_key) if config.api_key else None
         if key is None and base_url and urlsplit(base_url).hostname != OFFICIAL:
             key = (
@@ -135,14 +141,20 @@ class OpenAIProvider:
         yield self._told(request, from_wire(whole, self._settings.finish_words))
 
     def _told(self, request: Request, reply: Reply) -> Reply:
-        return with_warnings(reply, foreign_data(request.messages, NAME))
+        left_out = [
+            f"{name}: this host refuses it, so it was left out"
+            for name in self._settings.refuses
+            if name in request.options
+        ]
+        return with_warnings(reply, [*left_out, *foreign_data(request.messages, NAME)])
 
     def _body(self, request: Request) -> dict[str, Any]:
-        return to_wire(
+        body = to_wire(
             request,
             max_tokens_name=self._max_tokens_name(),
             echo_reasoning=self._settings.echo_reasoning,
         )
+        return {key: value for key, value in body.items() if key not in self._settings.refuses}
 
     def _max_tokens_name(self) -> str:
         if self._settings.max_tokens_name:
@@ -156,6 +168,4 @@ class OpenAIProvider:
 
 
 def _ambient_key() -> str | None:
-    import os
-
     return os.environ.get("OPENAI_API_KEY")

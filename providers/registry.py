@@ -16,6 +16,7 @@ from toolchart.states.ports import Provider
 
 ADAPTERS: dict[str, str] = {
     "openai": "toolchart.providers.openai:OpenAIProvider",
+    "azure": "toolchart.providers.azure:AzureProvider",
     "ollama": "toolchart.providers.ollama:OllamaProvider",
     "anthropic": "toolchart.providers.anthropic:AnthropicProvider",
     "gemini": "toolchart.providers.gemini:GeminiProvider",

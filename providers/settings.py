@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -24,14 +24,17 @@ class AdapterSettings(BaseModel):
 Own = TypeVar("Own", bound=AdapterSettings)
 
 
-def own_settings(kind: type[Own], config: LLMConfig) -> Own:
+def own_settings(kind: type[Own], config: LLMConfig, below: Mapping[str, Any] | None = None) -> Own:
     """The adapter's own keys of an entry.
+
+    Args:
+        below: what holds where the entry says nothing.
 
     Raises:
         SpecError: a key that this adapter does not have, with the nearest one, or a wrong value.
     """
     try:
-        return kind.model_validate(config.extras())
+        return kind.model_validate({**(below or {}), **config.extras()})
     except ValidationError as error:
         detail = error.errors(include_url=False)[0]
         key = ".".join(map(str, detail["loc"]))

@@ -27,7 +27,7 @@ class LLMConfig(Section):
     """One model host under a name of its own. Further keys go to the adapter as they are."""
 
     provider: str
-    """Adapter: `openai`, `ollama`, `gemini`, `anthropic`, `recorded` or `scripted`."""
+    """Adapter: `openai`, `azure`, `ollama`, `gemini`, `anthropic`, `recorded` or `scripted`."""
     base_url: str | None = None
     """Address of the host; without one the SDK's own environment variable or default holds."""
     api_key: str | None = None
