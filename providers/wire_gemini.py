@@ -226,6 +226,12 @@ def _joined(parts: Sequence[Mapping[str, Any]], *, thought: bool) -> str | None:
 def _call(wire: Mapping[str, Any]) -> ToolCall:
     native = text_or_none(wire.get("id"))
     given = wire.get("args")
+    if wire.get("willContinue") or "partialArgs" in wire:
+        # Vertex alone does so, and only on request; ours asks for whole calls, and a piece is never run.
+        return ToolCall(
+            id=native or "", name=str(wire.get("name") or ""), raw=json.dumps(dict(wire)),
+            native_id=native, problem="the call came in pieces (partialArgs), which are not read",
+        )  # fmt: skip
     return ToolCall(
         id=native or "",
         name=str(wire.get("name") or ""),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from functools import cache
 
 import pytest
@@ -12,12 +13,23 @@ from chained import conversation, tools_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import RECORDED, needs_recorded, replayer
-from resent import Answered, cassettes, model_calls, resent, streams, told_gemini, told_ollama
+from resent import (
+    Answered,
+    Told,
+    cassettes,
+    chunks,
+    model_calls,
+    resent,
+    streams,
+    told_gemini,
+    told_ollama,
+)
 
 from toolchart.engine import Engine
 from toolchart.engine.replay import replay
 from toolchart.providers.asked import differences
 from toolchart.providers.asked_wire import READERS
+from toolchart.providers.cassette import Exchange
 from toolchart.providers.stream_gemini import GeminiStream
 from toolchart.providers.stream_ollama import OllamaStream
 from toolchart.providers.takes import reply_of
@@ -95,6 +107,53 @@ def test_what_leaves_the_sdks_is_what_was_recorded() -> None:
             assert not [str(each) for each in differences(recorded, again)], path
             same += 1
     assert (same, outside) == (150, 29)
+
+
+@needs_recorded
+@pytest.mark.parametrize(
+    ("file", "make", "read"),
+    [
+        ("prism.gemini", GeminiStream, told_gemini),
+        ("vercel-ai.google", GeminiStream, told_gemini),
+        ("prism.ollama", OllamaStream, told_ollama),
+    ],
+)
+def test_recorded_bodies_without_requests_are_read(
+    file: str,
+    make: type[GeminiStream | OllamaStream],
+    read: Callable[[Exchange], Told],
+) -> None:
+    """S3.4: streams of which only the body was kept say what a second reader finds in them.
+
+    Left out: calls that Vertex streams in pieces on request (`willContinue`), which ours never asks for,
+    and another interface of the same host.
+    """
+    lines = (RECORDED / "bodies" / f"{file}.jsonl").read_text("utf-8").splitlines()
+    streamed = [one for one in map(json.loads, lines) if one["kind"] != "json"]
+    streamed = [one for one in streamed if "willContinue" not in one["body"]]
+    streamed = [one for one in streamed if "/interactions/" not in one["scenario"]]
+    assert len(streamed) >= 2
+    for one in streamed:
+        exchange = Exchange(
+            method="POST", uri="", endpoint="other", asked=None, status=200, headers={},
+            body=one["body"].encode(), streamed=True,
+        )  # fmt: skip
+        growing = make()
+        deltas = [delta for chunk in chunks(exchange) for delta in growing.feed(chunk)]
+        reply, told = growing.reply(), read(exchange)
+        assert (reply.content or "", reply.reasoning or "") == (told.text, told.reasoning)
+        assert [(call.name, call.arguments) for call in reply.tool_calls] == told.calls
+        assert "".join(d.text for d in deltas if isinstance(d, TextDelta)) == told.text
+
+
+def test_a_call_in_pieces_is_never_run() -> None:
+    """S3.11: a piece of a call has no arguments and says why; it is not run without them."""
+    growing = GeminiStream()
+    piece = {"functionCall": {"name": "a", "willContinue": True}}
+    growing.feed({"candidates": [{"content": {"parts": [piece]}, "finishReason": "STOP"}]})
+    (call,) = growing.reply().tool_calls
+    assert call.arguments is None
+    assert "in pieces" in (call.problem or "")
 
 
 # -- conversations -------------------------------------------------------------------------------
