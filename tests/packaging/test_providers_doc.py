@@ -23,12 +23,13 @@ ROWS = [
 
 def test_the_examples_are_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each entry of the example makes its provider, without a host being asked."""
-    for name in ("OPENAI", "GEMINI", "ANTHROPIC"):
+    for name in ("OPENAI", "AZURE_OPENAI", "GEMINI", "ANTHROPIC"):
         monkeypatch.setenv(f"{name}_API_KEY", "x")
     (example,) = re.findall(r"```yaml\n(.*?)```", DOC, re.DOTALL)
     entries = yaml.safe_load(example)["llms"]
     for entry in entries.values():
-        assert create_provider(LLMConfig(**entry), resolve=str).name == entry["provider"]
+        wire = {"azure": "openai"}.get(entry["provider"], entry["provider"])
+        assert create_provider(LLMConfig(**entry), resolve=str).name == wire
     assert {one["provider"] for one in entries.values()} == set(ADAPTERS) - {"scripted", "recorded"}
 
 
