@@ -30,9 +30,7 @@ def test_the_examples_are_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     for entry in entries.values():
         wire = {"azure": "openai"}.get(entry["provider"], entry["provider"])
         assert create_provider(LLMConfig(**entry), resolve=str).name == wire
-    # Azure speaks OpenAI's format; scripted and recorded ask nobody.
-    others = {"azure", "scripted", "recorded"}
-    assert {one["provider"] for one in entries.values()} == set(ADAPTERS) - others
+    assert {one["provider"] for one in entries.values()} == set(ADAPTERS) - {"scripted", "recorded"}
 
 
 def test_every_row_has_its_source() -> None:
