@@ -15,11 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
-
-# No timed assertions: a machine may be busy with something else.
-settings.register_profile("toolchart", deadline=None)
-settings.load_profile("toolchart")
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -39,6 +34,15 @@ def _adopt_checkout() -> None:
 
 
 _adopt_checkout()
+
+
+def pytest_configure() -> None:
+    """No timed assertions: a machine may be busy with something else."""
+    from hypothesis import settings
+
+    settings.register_profile("toolchart", deadline=None)
+    settings.load_profile("toolchart")
+
 
 _LOOPBACK = ("127.", "::1", "localhost")
 
