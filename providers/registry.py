@@ -55,8 +55,14 @@ def create_provider(
     module, _, name = ADAPTERS[config.provider].partition(":")
     adapter = getattr(importlib.import_module(module), name)
     if config.record is None:
-        return cast(Provider, adapter.from_config(config, resolve))
-    return _recorded(adapter, config, resolve)
+        made = cast(Provider, adapter.from_config(config, resolve))
+    else:
+        made = _recorded(adapter, config, resolve)
+    if config.tool_format == "native":
+        return made
+    from toolchart.providers.textcalls.provider import TextCalls
+
+    return TextCalls(made, config.tool_format)
 
 
 def _placed(config: LLMConfig, beside: Path, resolve: Callable[[str], str]) -> LLMConfig:

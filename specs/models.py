@@ -36,6 +36,18 @@ class LLMConfig(Section):
     """Model for handlers that name none."""
     timeout_s: float = Field(default=60.0, gt=0)
     """Seconds for one model call."""
+    tool_format: Literal[
+        "native",
+        "auto",
+        "bracket",
+        "hermes",
+        "qwen3_coder",
+        "mistral",
+        "llama3",
+        "deepseek",
+        "pythonic",
+    ] = "native"
+    """How calls are made: the host's own way, or as text in one of these formats (`docs/text-calls.md`)."""
     max_tools: int | None = Field(default=None, ge=1)
     """Tools that this host is offered at most."""
     essential_tools: list[str] = Field(default_factory=list)
