@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from toolchart.engine.driver import Approver, Clock, Driver, Hands, Observer, Pricer
+from toolchart.engine.clock import Clock
+from toolchart.engine.driver import Approver, Driver, Hands, Observer, Pricer
 from toolchart.engine.fork import Fork, result_of
 from toolchart.engine.group import GroupCommit
 from toolchart.engine.journal import Journal
@@ -156,6 +157,9 @@ class Conversations:
             observer=self._common.observer,
             clock=self._common.clock,
             price=self._common.price,
+            # A secret may be cut in two by deltas, so a redacted log does not keep them.
+            keep_deltas=self._spec.log_deltas and self._redactor is None,
+            strict=self._spec.policy == "strict",
         )
         redactor = self._redactor
         shadow = Shadow(machine, snapshot, redactor.event) if redactor is not None else None

@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from typing import Protocol, assert_never
+from typing import Any, assert_never
 
+from toolchart.engine.clock import Clock, SystemClock
 from toolchart.engine.journal import Journal
 from toolchart.engine.record import plain_event
 from toolchart.engine.redact import Shadow
 from toolchart.engine.replay import still_waiting
 from toolchart.engine.step import Step, step
-from toolchart.states.deltas import Delta
+from toolchart.states.deltas import Delta, delta_data
 from toolchart.states.effects import Answer, CallModel, Effect, ReviewCalls, RunTools, Wait
-from toolchart.states.errors import IllegalEvent, ProviderError, Unanswered
+from toolchart.states.errors import IllegalEvent, ProviderError, Unanswered, Warned
 from toolchart.states.events import (
     AnyEvent,
     Cancelled,
@@ -34,6 +33,7 @@ from toolchart.states.events import (
     Replied,
     Reviewed,
     ToolFinished,
+    TurnStarted,
     Waited,
 )
 from toolchart.states.machine import Machine
@@ -63,48 +63,6 @@ Pricer = Callable[[Reply, Request], Reply]
 """The reply with its cost, where the host did not say it."""
 
 
-class Clock(Protocol):
-    """Time and chance come from outside, so that tests can give their own."""
-
-    def now(self) -> str:
-        """RFC 3339, UTC, milliseconds."""
-        ...
-
-    async def sleep(self, seconds: float) -> None:
-        """Let time pass."""
-        ...
-
-    def jitter(self) -> float:
-        """A random number in [0, 1)."""
-        ...
-
-
-class SystemClock:
-    """The machine's clock."""
-
-    def __init__(self) -> None:
-        self._told = (0, "")
-
-    def now(self) -> str:
-        """The present moment; several steps of one millisecond share its text."""
-        ms = time.time_ns() // 1_000_000
-        if ms != self._told[0]:
-            moment = datetime.fromtimestamp(ms / 1000, UTC)
-            text = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            self._told = (ms, text)
-        return self._told[1]
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait without blocking."""
-        await asyncio.sleep(seconds)
-
-    def jitter(self) -> float:
-        """Chance from the operating system's seed; it goes into the log with its event."""
-        import random
-
-        return round(random.random(), 6)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hands:
     """What a driver works with in one turn."""
@@ -118,6 +76,10 @@ class Hands:
     clock: Clock = field(default_factory=SystemClock)
     price: Pricer | None = None
     """Fills in what a reply costs."""
+    keep_deltas: bool = False
+    """Whether the log tells how a reply grew."""
+    strict: bool = False
+    """Whether a warning ends the run, once it is in the log."""
 
 
 class Driver:
@@ -150,7 +112,10 @@ class Driver:
             IllegalEvent: the chart does not take `first` here; nothing was written.
             LogConflict, LogUnavailable: a record could not be written; nothing it asks for was done.
         """
-        return await self.perform(self.take(first).effects)
+        taken = self.take(first)
+        if isinstance(first, TurnStarted):
+            await self._demand_silence(first.warnings)
+        return await self.perform(taken.effects)
 
     async def perform(self, effects: tuple[Effect, ...]) -> Snapshot:
         """Perform effects and whatever follows, until the chart rests."""
@@ -239,7 +204,10 @@ class Driver:
                 pass
             case CallModel():
                 await self._journal.commit()
-                waiting.extend(self.take(await self._call_model(effect)).effects)
+                event = await self._call_model(effect)
+                waiting.extend(self.take(event).effects)
+                if isinstance(event, Replied):
+                    await self._demand_silence(event.reply.warnings)
             case Wait():
                 await self._journal.commit()
                 await self.hands.clock.sleep(effect.seconds)
@@ -250,6 +218,16 @@ class Driver:
             case _:
                 assert_never(effect)
 
+    async def _demand_silence(self, warnings: Sequence[str]) -> None:
+        """Under a strict policy a warning ends the run here; the log has what led to it.
+
+        Raises:
+            Warned: there is one.
+        """
+        if self.hands.strict and warnings:
+            await self._journal.commit()
+            raise Warned("; ".join(warnings))
+
     # -- effects ---------------------------------------------------------------------------------
 
     def _review(self, effect: ReviewCalls) -> Reviewed:
@@ -259,10 +237,11 @@ class Driver:
 
     async def _call_model(self, effect: CallModel) -> Replied | Failed:
         try:
-            reply = await _reply(self.hands, effect.request)
+            deltas: list[dict[str, Any]] = []
+            reply = await _reply(self.hands, effect.request, deltas)
             if self.hands.price is not None:
                 reply = self.hands.price(reply, effect.request)
-            return Replied(at=self.hands.clock.now(), reply=reply)
+            return Replied(at=self.hands.clock.now(), reply=reply, deltas=tuple(deltas))
         except ProviderError as error:
             return Failed(
                 kind=error.kind,
@@ -353,19 +332,26 @@ def _left_of(effect: Effect, open_ids: set[str]) -> Effect:
     )
 
 
-async def _reply(hands: Hands, request: Request) -> Reply:
+async def _reply(hands: Hands, request: Request, kept: list[dict[str, Any]]) -> Reply:
     """The whole reply, seen growing where somebody looks and the provider can show it.
+
+    Args:
+        kept: where deltas go that the log is to tell.
 
     Raises:
         ProviderError: the call failed, or the stream ended without a reply.
     """
-    if hands.on_delta is None or not isinstance(hands.provider, Streams):
+    looked_at = hands.on_delta is not None or hands.keep_deltas
+    if not looked_at or not isinstance(hands.provider, Streams):
         return await hands.provider.complete(request)
     async with aclosing(hands.provider.stream(request)) as stream:
         async for piece in stream:
             if isinstance(piece, Reply):
                 return piece
-            hands.on_delta(piece)
+            if hands.keep_deltas:
+                kept.append(delta_data(piece))
+            if hands.on_delta is not None:
+                hands.on_delta(piece)
     raise ProviderError(kind="bad_response", message="the stream ended without a reply")
 
 

@@ -9,9 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from toolchart.engine.clock import Clock, SystemClock
 from toolchart.engine.conversations import Common, Conversations
 from toolchart.engine.documents import with_documents
-from toolchart.engine.driver import Approver, Clock, DeltaObserver, Observer, SystemClock
+from toolchart.engine.driver import Approver, DeltaObserver, Observer
 from toolchart.engine.fork import Changes, plan_fork
 from toolchart.engine.group import GroupCommit
 from toolchart.engine.hosts import Hosts, embedder_of

@@ -11,7 +11,8 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from toolchart.engine.driver import Hands, SystemClock
+from toolchart.engine.clock import SystemClock
+from toolchart.engine.driver import Hands
 from toolchart.engine.replay import Replayed, still_waiting
 from toolchart.states.effects import CallModel, Effect
 from toolchart.states.errors import ProviderError, Unanswered

@@ -233,6 +233,10 @@ class AgentSpec(Section):
     prices: str | dict[str, Any] | None = None
     """Price table, a file beside the spec or inline: `{currency, models: {NAME: {input, output, cached}}}`,
     per million tokens."""
+    policy: Literal["strict", "lenient"] = "lenient"
+    """Whether a warning of a provider, a prompt or a tool list ends the run, or is recorded only."""
+    log_deltas: bool = False
+    """Whether the log tells how replies grew; never where `redact` is given."""
     redact: RedactConfig | None = None
     """What the log must not hold."""
     output: dict[str, Any] | None = None

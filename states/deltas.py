@@ -6,7 +6,8 @@ decided, run or logged from a piece.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,3 +43,12 @@ class CallArguments:
 
 Delta = TextDelta | ReasoningDelta | CallStarted | CallArguments
 """Everything that can grow."""
+
+_KINDS = {
+    TextDelta: "text", ReasoningDelta: "reasoning", CallStarted: "call", CallArguments: "arguments",
+}  # fmt: skip
+
+
+def delta_data(delta: Delta) -> dict[str, Any]:
+    """The delta as the log keeps it."""
+    return {"kind": _KINDS[type(delta)], **asdict(delta)}

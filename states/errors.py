@@ -4,6 +4,7 @@
     |-- SpecError          a chart, an agent spec or a history file that cannot be used
     |-- IllegalEvent       an event that the current state does not take
     |-- ProviderError      a model call that failed
+    |-- Warned             a warning, where the agent's policy is strict
     |-- Unanswered         offline, something that was never recorded
     |-- ReplayMismatch     a log that does not re-derive
     |-- LogConflict        another writer appended first
@@ -96,6 +97,10 @@ class ProviderError(ToolchartError):
     def __str__(self) -> str:
         status = f" (HTTP {self.status})" if self.status is not None else ""
         return f"{self.kind}{status}: {self.message}"
+
+
+class Warned(ToolchartError):
+    """A warning under a strict policy: it stands in the log, and nothing further was done."""
 
 
 class Unanswered(ToolchartError):

@@ -141,6 +141,8 @@ class Replied(Event):
 
     TYPE: ClassVar[str] = "replied"
     reply: Reply
+    deltas: tuple[dict[str, Any], ...] = ()
+    """How it grew, where the agent asks for that to be kept: the deltas, each with its kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ def command(file: str, conversation: str | None, log: str | None) -> int:
     \b
     Example:  toolchart import chat.json --conversation old-chat
     """
-    from toolchart.engine.driver import SystemClock
+    from toolchart.engine.clock import SystemClock
     from toolchart.engine.engine import new_conversation
     from toolchart.engine.exchange.messages import import_messages
     from toolchart.engine.stores import open_store

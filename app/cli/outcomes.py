@@ -17,6 +17,7 @@ from toolchart.states.errors import (
     ReplayMismatch,
     ToolchartError,
     Unanswered,
+    Warned,
 )
 
 DONE = 0
@@ -39,7 +40,7 @@ def exit_code(error: ToolchartError) -> int:
     match error:
         case LogDamaged():
             return DAMAGED
-        case ReplayMismatch() | ProviderError() | LogConflict() | Unanswered():
+        case ReplayMismatch() | ProviderError() | LogConflict() | Unanswered() | Warned():
             return NO
         case _:
             return USAGE

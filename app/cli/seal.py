@@ -24,7 +24,7 @@ def command(conversation: str | None, key_file: str | None, log: str | None) -> 
     Example:  toolchart seal > seals.jsonl
               toolchart verify --seal seals.jsonl
     """
-    from toolchart.engine.driver import SystemClock
+    from toolchart.engine.clock import SystemClock
     from toolchart.engine.seal import seal
 
     key, now = read_key(key_file), SystemClock().now()

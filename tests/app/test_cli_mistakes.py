@@ -144,6 +144,7 @@ EXAMPLES: list[tuple[ToolchartError, int]] = [
     (errors.ReplayMismatch(seq=1, pointer="/", expected=1, got=2, blame="chart"), 1),
     (errors.LogConflict("no"), 1),
     (errors.Unanswered("no"), 1),
+    (errors.Warned("no"), 1),
     (errors.LogDamaged("no"), 5),
     (ToolchartError("no"), 2),
 ]

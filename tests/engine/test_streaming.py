@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolchart.engine import TurnResult
+from toolchart.engine.replay import replay
 from toolchart.engine.stores.memory import MemoryStore
 from toolchart.engine.streaming import Moved
 from toolchart.providers.pieces import pieces_of
 from toolchart.states.deltas import CallArguments, CallStarted, ReasoningDelta, TextDelta
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import SpecError, Warned
+from toolchart.states.events import Replied
 from toolchart.states.messages import Reply
 
 SCRIPT = [agents.calls(("calculator", {"expression": "1+2"})), "That makes three."]
@@ -89,3 +91,38 @@ def test_pieces_lose_nothing(text: str, reasoning: str) -> None:
     assert "".join(p.text for p in pieces if isinstance(p, TextDelta)) == text
     assert "".join(p.text for p in pieces if isinstance(p, ReasoningDelta)) == reasoning
     assert not [p for p in pieces if isinstance(p, CallArguments)]
+
+
+def test_the_log_may_tell_how_a_reply_grew() -> None:
+    """S3.4: by a switch of the spec the log holds the deltas; such a log verifies and replays."""
+    store = MemoryStore()
+    with agents.engine(SCRIPT, log=store, log_deltas=True) as engine:
+        engine.run("1+2", conversation="c")
+    replied = [one.record.decoded() for one in replay(store.read("c"), "c")]
+    grown = [one.deltas for one in replied if isinstance(one, Replied)]
+    assert [delta["kind"] for delta in grown[0]] == ["call", "arguments"]
+    assert "".join(delta["text"] for delta in grown[1]) == "That makes three."
+    with agents.engine(SCRIPT, log=MemoryStore()) as silent:
+        silent.run("1+2", conversation="c")
+        assert b"deltas" not in b"".join(silent.store.read("c"))
+    with agents.engine(SCRIPT, log_deltas=True, redact={"patterns": ["email"]}) as secret:
+        secret.run("1+2", conversation="c")
+        assert b'"deltas"' not in b"".join(list(secret.store.read("c"))[1:])
+
+
+def test_a_strict_policy_ends_at_a_warning() -> None:
+    """S3.10: strict raises at a warning, once it is in the log; lenient records it and goes on."""
+    odd = Reply(content="well", finish_reason="stop", warnings=("the host said something odd",))
+    with agents.engine([odd], log=MemoryStore()) as lenient:
+        assert lenient.run("hi").warnings == ("the host said something odd",)
+    store = MemoryStore()
+    with agents.engine([odd], log=store, policy="strict") as strict:
+        with pytest.raises(Warned, match="something odd"):
+            strict.run("hi", conversation="c")
+        assert [one.record.event["type"] for one in replay(store.read("c"), "c")][-1] == "replied"
+        assert strict.resume("c").content == "well"
+    prompt = [{"llm": "model", "prompt": "Hi {{nobody}}"}]
+    with agents.engine(["never asked"], policy="strict", responses=prompt) as strict:
+        with pytest.raises(Warned, match="nobody"):
+            strict.run("hi", conversation="c")
+        assert strict.hosts.made["model"].requests == []  # type: ignore[attr-defined]
