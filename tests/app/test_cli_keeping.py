@@ -113,20 +113,18 @@ def test_tail_shows_the_newest(talks: Typed) -> None:
 
 def test_tail_follows_what_another_process_writes(talks: Typed, here: Path) -> None:
     """`tail -f` prints records as they come, until the turn is over or Ctrl-C."""
-    words = [sys.executable, "-m", "toolchart", "tail", "waits", "-n", "0", "-f", "--json"]
+    words = [sys.executable, "-m", "toolchart", "tail", "waits", "-n", "1", "-f", "--json"]
     follow = subprocess.Popen([*words, "--until-over"], cwd=here, stdout=subprocess.PIPE, text=True)
     endless = subprocess.Popen(words, cwd=here, stdout=subprocess.PIPE, text=True)
     assert follow.stdout
     assert endless.stdout
     try:
-        # Both have begun once the next record can be seen by them; it is written by a third process.
+        # The record that is there already says that both are looking; then a third process writes.
+        assert [json.loads(one.stdout.readline())["seq"] for one in (follow, endless)] == [3, 3]  # type: ignore[union-attr]
         decided = [sys.executable, "-m", "toolchart", "approve", "waits", "call_1_0_0", "--deny"]
-        import time
-
-        time.sleep(2)
         subprocess.run(decided, cwd=here, check=True, capture_output=True, timeout=60)
         out, _ = follow.communicate(timeout=60)
-        assert endless.stdout.readline()
+        assert json.loads(endless.stdout.readline())["seq"] == 4
         endless.send_signal(signal.SIGINT)
         assert endless.wait(timeout=60) == 3
     finally:
