@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +27,7 @@ from toolchart.engine.step import Step, step
 from toolchart.states.codec import decode_event
 from toolchart.states.errors import SpecError, ToolchartError
 from toolchart.states.events import AnyEvent, Configured
-from toolchart.states.jsonvalue import canonical, canonical_text
+from toolchart.states.jsonvalue import canonical
 from toolchart.states.machine import Machine
 from toolchart.states.naming import nearest
 from toolchart.states.snapshot import Snapshot
@@ -112,11 +113,11 @@ class Redactor:
     def _json_text(self, text: str) -> str:
         """Text that may hold JSON: looked at by its keys where it does."""
         try:
-            value = orjson.loads(text)
-        except orjson.JSONDecodeError:
+            value = json.loads(text)  # keeps integers beyond 64 bits, as canonical JSON does not
+            told = self._structure(value) if _is_tool_result(value) else self._payload(value)
+            return text if told == value else json.dumps(told, ensure_ascii=False, allow_nan=False)
+        except (ValueError, RecursionError):
             return self._text(text)
-        told = self._structure(value) if _is_tool_result(value) else self._payload(value)
-        return text if told == value else canonical_text(told)
 
     def _is_secret(self, key: str) -> bool:
         return any(fnmatchcase(key.lower(), glob) for glob in self._keys)

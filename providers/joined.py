@@ -7,10 +7,9 @@ failure, and so is an error told inside the stream.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
-
-import orjson
 
 from toolchart.providers.failures import unreadable
 from toolchart.providers.frames import EventFrames, Frames, LineFrames
@@ -49,8 +48,8 @@ def _values(body: bytes) -> tuple[list[Any], bool]:
     """The values of events, JSON lines or an array of chunks; and whether it says that it is over."""
     if body.startswith(b"["):
         try:
-            return list(orjson.loads(body)), False
-        except ValueError:
+            return list(json.loads(body)), False  # keeps integers beyond 64 bits
+        except (ValueError, RecursionError):
             raise unreadable("the recorded stream is not JSON") from None
     frames: Frames = LineFrames() if body.startswith(b"{") else EventFrames()
     # A recorder may have kept lone carriage returns, which end a line too.

@@ -108,6 +108,17 @@ def test_what_is_redacted_stays_as_it_is(value: Any) -> None:
     assert Redactor(**RULES).event(once) == once
 
 
+def test_only_secrets_change_in_a_text_of_json() -> None:
+    """A long number, the order of keys and another alphabet stay as the model wrote them."""
+    raw = '{"to": "Zoë", "id": 123456789012345678901234567890, "password": "hunter2secret", "at": 1.50}'
+    call = {"id": "c", "name": "t", "arguments": None, "raw": raw, "problem": None}
+    event = {"type": "model_replied", "reply": {"content": None, "tool_calls": [call]}}
+    told = Redactor(**RULES).event(event)["reply"]["tool_calls"][0]["raw"]
+    assert MARK.sub("*", told) == (
+        '{"to": "Zoë", "id": 123456789012345678901234567890, "password": "*", "at": 1.5}'
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

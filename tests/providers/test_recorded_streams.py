@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from recorded import RECORDED, index, needs_recorded
 
@@ -163,6 +163,7 @@ def test_a_chat_stream_says_what_the_whole_answer_says(
     assert wire_openai.from_wire(joined) == wire_openai.from_wire(whole)
 
 
+@example([], [("a", {"beyond 64 bits": -(2**63) - 1})])
 @given(st.lists(TEXT, max_size=4), st.lists(CALL, max_size=2))
 def test_gemini_and_ollama_streams_too(texts: list[str], calls: list[Any]) -> None:
     """Gemini's parts and Ollama's lines come to the whole answer; a signature stays on its part."""
