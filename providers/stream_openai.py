@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolchart.providers.failures import failure, unreadable
+from toolchart.providers.failures import unreadable
+from toolchart.providers.wire_openai import told_failure
 from toolchart.states.deltas import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
 from toolchart.states.jsonvalue import canonical_text
 
@@ -69,6 +70,8 @@ class _Call:
     def whole(self) -> dict[str, Any]:
         text = "".join(self.arguments)
         given = self.given if self.given is not None and not text else text
+        if self.type == "custom":  # free text
+            return {"id": self.id, "type": "custom", "custom": {"name": self.name, "input": given}}
         function = {"name": self.name, "arguments": given}
         return {"id": self.id, "type": self.type, "function": function}
 
@@ -82,6 +85,7 @@ class ChatStream:
         self._message = _Grown()
         self._calls: list[_Call] = []
         self._places: dict[int, int] = {}
+        self._old: _Call | None = None
         self._word: Any = None
 
     def feed(self, chunk: Any) -> list[Delta]:
@@ -92,10 +96,8 @@ class ChatStream:
         """
         if not isinstance(chunk, Mapping):
             raise unreadable(f"the stream has a piece that is no object but {type(chunk).__name__}")
-        error = chunk.get("error")
-        if error:
-            code = error.get("code") if isinstance(error, Mapping) else None
-            raise failure(code if isinstance(code, int) else 200, dict(chunk))
+        if chunk.get("error"):
+            raise told_failure(chunk)
         return list(self._deltas(chunk))
 
     def _deltas(self, event: Mapping[str, Any]) -> Iterator[Delta]:
@@ -106,6 +108,9 @@ class ChatStream:
         for key, value in delta.items():
             if key == "tool_calls":
                 yield from self._grow_calls(_list(value))
+            elif key == "function_call" and isinstance(value, Mapping):
+                self._old = self._old or _Call()
+                yield from _grow_call(self._old, 0, value)
             elif value is not None:
                 self._message.add(key, value)
                 yield from _said(key, value)
@@ -125,37 +130,55 @@ class ChatStream:
         message = self._message.whole()
         if self._calls:
             message["tool_calls"] = [call.whole() for call in self._calls]
+        if self._old:
+            message["function_call"] = self._old.whole()["function"]
         return {**self._whole, "choices": [{"message": message, "finish_reason": self._word}]}
 
-    def _grow_calls(self, pieces: Iterable[Any]) -> Iterator[Delta]:
-        """A piece belongs to the call of its index, unless it brings another id."""
-        for piece in pieces:
-            if not isinstance(piece, Mapping):
-                continue
-            index = piece.get("index")
-            at = index if isinstance(index, int) else max(len(self._calls) - 1, 0)
-            place, new_id = self._places.get(at), piece.get("id")
-            known = self._calls[place].id if place is not None else ""
-            if place is None or (new_id and known and new_id != known):
-                place = self._places[at] = len(self._calls)
-                self._calls.append(_Call(type=str(piece.get("type") or "function")))
-            yield from self._grow_call(place, piece)
+    def _grow_calls(self, listed: Iterable[Any]) -> Iterator[Delta]:
+        pieces = [piece for piece in listed if isinstance(piece, Mapping)]
+        for beside, piece in enumerate(pieces):
+            place = self._place(piece, beside if len(pieces) > 1 else len(self._calls) - 1)
+            call, told = self._calls[place], piece.get("function") or piece.get("custom")
+            call.id = call.id or _id(piece)
+            yield from _grow_call(call, place, _mapping(told))
 
-    def _grow_call(self, place: int, piece: Mapping[str, Any]) -> Iterator[Delta]:
-        call, function = self._calls[place], _mapping(piece.get("function"))
-        call.id = call.id or str(piece.get("id") or "")
-        name = function.get("name")
-        if name and not call.name:
-            call.name = str(name)
-            yield CallStarted(index=place, name=call.name)
-        given = function.get("arguments")
-        if isinstance(given, str):
-            call.arguments.append(given)
-            if given:
-                yield CallArguments(index=place, text=given)
-        elif given is not None:
-            call.given = given
-            yield CallArguments(index=place, text=canonical_text(given))
+    def _place(self, piece: Mapping[str, Any], otherwise: int) -> int:
+        """A piece belongs to the call of its index, unless it brings another id.
+
+        Args:
+            otherwise: the place of a piece without an index: beside others in its chunk its place there,
+                alone that of the last call.
+        """
+        index, new_id = piece.get("index"), _id(piece)
+        place = self._places.get(index, -1) if isinstance(index, int) else otherwise
+        known = self._calls[place] if 0 <= place < len(self._calls) else None
+        if known is None or (new_id and known.id and new_id != known.id):
+            place = len(self._calls)
+            self._calls.append(_Call(type=str(piece.get("type") or "function")))
+        if isinstance(index, int):
+            self._places[index] = place
+        return place
+
+
+def _id(piece: Mapping[str, Any]) -> str:
+    """The id of a piece; one that is no text is none, as in a whole answer."""
+    told = piece.get("id")
+    return told if isinstance(told, str) else ""
+
+
+def _grow_call(call: _Call, place: int, told: Mapping[str, Any]) -> Iterator[Delta]:
+    name = told.get("name")
+    if name and not call.name:
+        call.name = str(name)
+        yield CallStarted(index=place, name=call.name)
+    given = told.get("arguments", told.get("input"))
+    if isinstance(given, str):
+        call.arguments.append(given)
+        if given:
+            yield CallArguments(index=place, text=given)
+    elif given is not None:
+        call.given = given
+        yield CallArguments(index=place, text=canonical_text(given))
 
 
 def _said(key: str, value: Any) -> Iterator[Delta]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -10,6 +11,7 @@ from toolchart.providers import finish
 from toolchart.providers.arguments import parse_arguments
 from toolchart.providers.choosing import choice_of
 from toolchart.providers.failures import failure, unreadable
+from toolchart.states.errors import ProviderError
 from toolchart.states.lowering import OPENAI, parameters_for
 from toolchart.states.messages import (
     Message,
@@ -32,6 +34,11 @@ Ollama's /v1 say `reasoning`, OpenRouter with `reasoning_details` beside it (rec
 _OPTIONS = (
     "temperature", "top_p", "seed", "stop", "parallel_tool_calls", "response_format",
 )  # fmt: skip
+
+
+_STATUSES = {"rate_limit_exceeded": 429, "insufficient_quota": 429, "server_error": 500}
+"""Codes of errors told inside a success, by the status that they would have had.
+Source: openai 3.52.0, `types/responses/response_error.py`; `insufficient_quota` comes with status 429."""
 
 
 # -- to the wire ---------------------------------------------------------------------------------
@@ -135,24 +142,33 @@ def from_wire(body: Any, finish_words: finish.Table | None = None) -> Reply:
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
         if body.get("error"):
-            error = body["error"]
-            code = error.get("code") if isinstance(error, Mapping) else None
-            raise failure(code if isinstance(code, int) else 200, body)
+            raise told_failure(body)
         raise unreadable("the answer has no choices")
     return _reply(body, choices[0], {**finish.OPENAI, **(finish_words or {})})
+
+
+def told_failure(body: Mapping[str, Any]) -> ProviderError:
+    """The failure of an error told inside a success; its code is a status, or a word."""
+    error = body.get("error")
+    told = error if isinstance(error, Mapping) else body
+    code = told.get("code")
+    if isinstance(code, int) and not isinstance(code, bool):
+        return failure(code, body)
+    return failure(_STATUSES.get(str(code), 200), body)
 
 
 def _reply(body: Mapping[str, Any], choice: Mapping[str, Any], words: finish.Table) -> Reply:
     message = choice.get("message")
     message = message if isinstance(message, Mapping) else {}
     calls, word = _calls(message), choice.get("finish_reason")
-    refusal = message.get("refusal") or None
+    word = word if isinstance(word, str) else None
+    refusal = _string(message.get("refusal"))
     kept = {key: message[key] for key in _REASONING if message.get(key)}
     return Reply(
         content=_text(message.get("content")),
         tool_calls=calls,
         finish_reason=finish.finish_reason(word, words, calls=len(calls), refused=bool(refusal)),
-        native_reason=word if isinstance(word, str) else None,
+        native_reason=word,
         usage=usage_of(body.get("usage")),
         reasoning=_reasoning(message),
         refusal=refusal,
@@ -204,7 +220,8 @@ def _thoughts(parts: Any) -> str | None:
 
 def _calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
     listed = message.get("tool_calls")
-    calls = [_tool_call(one) for one in listed or () if isinstance(one, Mapping)]
+    listed = listed if isinstance(listed, list) else []
+    calls = [_tool_call(one) for one in listed if isinstance(one, Mapping)]
     # Some hosts put an empty call beside a plain answer (recorded from Snowflake); it asks for nothing.
     calls = [call for call in calls if call.name or call.id or call.raw]
     old = message.get("function_call")
@@ -238,12 +255,12 @@ def usage_of(wire: Any) -> Usage | None:
     if not isinstance(wire, Mapping):
         return None
     return Usage(
-        input=_count(wire.get("prompt_tokens")),
-        output=_count(wire.get("completion_tokens")),
-        reasoning=_count(_inner(wire, "completion_tokens_details", "reasoning_tokens")),
-        cached=_count(_inner(wire, "prompt_tokens_details", "cached_tokens")),
-        total=_count(wire.get("total_tokens")),
-        cost=float(wire["cost"]) if isinstance(wire.get("cost"), (int, float)) else None,
+        input=count_of(wire.get("prompt_tokens")),
+        output=count_of(wire.get("completion_tokens")),
+        reasoning=count_of(_inner(wire, "completion_tokens_details", "reasoning_tokens")),
+        cached=count_of(_inner(wire, "prompt_tokens_details", "cached_tokens")),
+        total=count_of(wire.get("total_tokens")),
+        cost=_amount(wire.get("cost")),
     )
 
 
@@ -252,8 +269,21 @@ def _inner(wire: Mapping[str, Any], key: str, name: str) -> Any:
     return inner.get(name) if isinstance(inner, Mapping) else None
 
 
-def _count(value: Any) -> int | None:
-    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+def count_of(value: Any) -> int | None:
+    """A count of tokens; None for what is no number, and for NaN and Infinity, which JSON readers accept."""
+    if isinstance(value, float):
+        return int(value) if math.isfinite(value) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _amount(value: Any) -> float | None:
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    try:
+        amount = float(value)
+    except OverflowError:
+        return None
+    return amount if math.isfinite(amount) else None
 
 
 def _string(value: Any) -> str | None:

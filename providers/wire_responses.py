@@ -15,7 +15,8 @@ from typing import Any
 from toolchart.providers import finish
 from toolchart.providers.arguments import parse_arguments
 from toolchart.providers.choosing import Choice, choice_of
-from toolchart.providers.failures import failure, unreadable
+from toolchart.providers.failures import unreadable
+from toolchart.providers.wire_openai import count_of, told_failure
 from toolchart.states.lowering import OPENAI, parameters_for
 from toolchart.states.messages import (
     Message,
@@ -166,7 +167,7 @@ def from_wire(body: Any) -> Reply:
     if not isinstance(body, Mapping):
         raise unreadable(f"the answer is no response but {type(body).__name__}: {body}")
     if body.get("error"):
-        raise _failed(body)
+        raise told_failure(body)
     output = body.get("output")
     if not isinstance(output, list):
         raise unreadable("the answer has no output")
@@ -186,14 +187,6 @@ def from_wire(body: Any) -> Reply:
         response_id=_string(body.get("id")),
         provider_data=_kept(items),
     )
-
-
-def _failed(body: Item) -> Exception:
-    """The failure that a response tells; its code is a word (`server_error`, `rate_limit_exceeded`)."""
-    error = body["error"]
-    code = error.get("code") if isinstance(error, Mapping) else None
-    status = {"rate_limit_exceeded": 429, "server_error": 500}.get(str(code), 200)
-    return failure(code if isinstance(code, int) else status, body)
 
 
 def _word(body: Item) -> str | None:
@@ -255,9 +248,9 @@ def _usage(wire: Any) -> Usage | None:
         return None
     made, given = wire.get("output_tokens_details"), wire.get("input_tokens_details")
     return Usage(
-        input=wire.get("input_tokens"),
-        output=wire.get("output_tokens"),
-        reasoning=made.get("reasoning_tokens") if isinstance(made, Mapping) else None,
-        cached=given.get("cached_tokens") if isinstance(given, Mapping) else None,
-        total=wire.get("total_tokens"),
+        input=count_of(wire.get("input_tokens")),
+        output=count_of(wire.get("output_tokens")),
+        reasoning=count_of(made.get("reasoning_tokens")) if isinstance(made, Mapping) else None,
+        cached=count_of(given.get("cached_tokens")) if isinstance(given, Mapping) else None,
+        total=count_of(wire.get("total_tokens")),
     )

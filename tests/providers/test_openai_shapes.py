@@ -1,0 +1,235 @@
+"""Odd shapes of OpenAI's wire formats: calls keep what belongs to them, and nothing breaks the reading."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from toolchart.providers import wire_openai, wire_responses
+from toolchart.providers.stream_openai import ChatStream
+from toolchart.providers.stream_responses import ResponseStream
+from toolchart.states.deltas import CallArguments, CallStarted
+from toolchart.states.errors import ProviderError
+from toolchart.states.messages import Reply
+
+
+def chunk(*calls: Any, word: str | None = None, **delta: Any) -> dict[str, Any]:
+    """A chunk of chat completions with pieces of calls."""
+    delta |= {"tool_calls": list(calls)} if calls else {}
+    return {"choices": [{"delta": delta, "finish_reason": word}]}
+
+
+def piece(arguments: str, name: str | None = None, **keys: Any) -> dict[str, Any]:
+    """A piece of a call."""
+    return {**keys, "function": {"arguments": arguments, **({"name": name} if name else {})}}
+
+
+def streamed(chunks: Sequence[Any]) -> Reply:
+    """The reply of a stream of chat completions."""
+    growing = ChatStream()
+    for one in chunks:
+        growing.feed(one)
+    return wire_openai.from_wire(growing.body(done=True))
+
+
+def called(reply: Reply) -> list[tuple[str, str, Any]]:
+    """Id, name and arguments of each call."""
+    return [(call.id, call.name, call.arguments) for call in reply.tool_calls]
+
+
+def test_pieces_without_an_index_go_to_the_last_call() -> None:
+    """S3.4: a host that leaves out indexes may ask for several calls, each in several pieces."""
+    reply = streamed(
+        [
+            chunk(piece('{"x"', "a", id="1")), chunk(piece(":1}")),
+            chunk(piece('{"y"', "b", id="2")), chunk(piece(":2}")), chunk(word="tool_calls"),
+        ]
+    )  # fmt: skip
+    assert called(reply) == [("1", "a", {"x": 1}), ("2", "b", {"y": 2})]
+
+
+def test_calls_of_one_chunk_are_apart_without_index_and_id() -> None:
+    """S3.4: two whole calls in one chunk are two calls, though neither index nor id tells them apart."""
+    reply = streamed([chunk(piece("{}", "a"), piece('{"y":2}', "b"), word="tool_calls")])
+    assert called(reply) == [("", "a", {}), ("", "b", {"y": 2})]
+
+
+def test_an_id_that_is_no_text_does_not_cut_a_call() -> None:
+    """S3.4: an id that is a number is none, whole or streamed, and the pieces stay together."""
+    whole = {"id": 7, "type": "function", "function": {"name": "a", "arguments": '{"x":1}'}}
+    body = {"choices": [{"message": {"tool_calls": [whole]}, "finish_reason": "tool_calls"}]}
+    pieces = [piece('{"x"', "a", index=0, id=7), piece(":1}", index=0, id=7)]
+    reply = streamed([*map(chunk, pieces), chunk(word="tool_calls")])
+    assert called(reply) == called(wire_openai.from_wire(body)) == [("", "a", {"x": 1})]
+
+
+def test_the_old_function_call_is_streamed_too() -> None:
+    """S3.4: `function_call`, from before `tool_calls`, comes in pieces, and is shown as it grows."""
+    growing = ChatStream()
+    pieces = [{"name": "add", "arguments": ""}, {"arguments": '{"a":'}, {"arguments": "1}"}]
+    chunks = [*(chunk(function_call=one) for one in pieces), chunk(word="function_call")]
+    deltas = [delta for one in chunks for delta in growing.feed(one)]
+    assert deltas == [
+        CallStarted(index=0, name="add"),
+        CallArguments(index=0, text='{"a":'),
+        CallArguments(index=0, text="1}"),
+    ]
+    reply = wire_openai.from_wire(growing.body(done=True))
+    assert (called(reply), reply.finish_reason) == ([("", "add", {"a": 1})], "tool_calls")
+
+
+def test_free_text_of_a_custom_call_is_never_run_as_nothing() -> None:
+    """S3.4: a streamed call with free text keeps its name and all its text."""
+    first = {"index": 0, "id": "c", "type": "custom", "custom": {"name": "sh", "input": "ls"}}
+    rest = {"index": 0, "custom": {"input": " -l"}}
+    reply = streamed([chunk(first), chunk(rest), chunk(word="tool_calls")])
+    assert called(reply) == [("c", "sh", {"input": "ls -l"})]
+
+
+def test_items_count_where_the_last_event_leaves_them_out() -> None:
+    """S3.4: items that were told whole are in the reply, in their order, though `output` is empty."""
+    items: list[dict[str, Any]] = [
+        {"type": "reasoning", "id": "r", "encrypted_content": "e", "summary": []},
+        {"type": "function_call", "call_id": "c", "name": "n", "arguments": '{"a":1}'},
+    ]
+    events = [
+        {"type": "response.output_item.done", "output_index": place, "item": items[place]}
+        for place in (1, 0)
+    ]
+    growing = ResponseStream()
+    last = {"type": "response.completed", "response": {"status": "completed", "output": []}}
+    for event in (*events, last):
+        growing.feed(event)
+    reply = wire_responses.from_wire(growing.body())
+    assert called(reply) == [("c", "n", {"a": 1})]
+    assert reply.provider_data == {"provider": "openai", "output": items}
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "retryable"),
+    [("rate_limit_exceeded", "rate_limited", True), ("insufficient_quota", "quota", False),
+     ("server_error", "server", True), ("invalid_prompt", "bad_request", False)],
+)  # fmt: skip
+def test_an_error_inside_a_stream_is_classed_by_its_code(
+    code: str, kind: str, retryable: bool
+) -> None:
+    """S3.10: the code of an error inside a success says what it is, in every place where it may stand."""
+    error = {"code": code, "message": "no"}
+    whole = {"status": "failed", "error": error}
+    readings = [
+        lambda: ChatStream().feed({"error": error}),
+        lambda: wire_openai.from_wire({"error": error}),
+        lambda: wire_responses.from_wire(whole),
+        lambda: ResponseStream().feed({"type": "error", **error}),
+        lambda: ResponseStream().feed({"type": "error", "error": error}),
+    ]
+    for read in readings:
+        with pytest.raises(ProviderError) as caught:
+            read()
+        assert (caught.value.kind, caught.value.retryable) == (kind, retryable)
+
+
+# -- anything whatever -------------------------------------------------------------------------------
+
+_keys = st.sampled_from(
+    ["name", "arguments", "input", "id", "index", "text", "type", "thinking", "content", "summary"]
+)
+_leaves = (
+    st.none() | st.booleans() | st.integers(-3, 3) | st.floats() | st.just(10**400)
+    | st.text(max_size=5) | st.sampled_from(["stop", "tool_calls", "custom", "text"])
+)  # fmt: skip
+_junk = (
+    _leaves | st.lists(_leaves, max_size=2) | st.dictionaries(_keys, _leaves, max_size=2)
+    | st.lists(st.dictionaries(_keys, _leaves, max_size=3), max_size=2)
+)  # fmt: skip
+
+
+def _some(**optional: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.fixed_dictionaries({}, optional=optional)
+
+
+_usage = _junk | _some(
+    prompt_tokens=_junk, completion_tokens=_junk, total_tokens=_junk, cost=_junk,
+    input_tokens=_junk, output_tokens=_junk, prompt_tokens_details=_junk, output_tokens_details=_junk,
+)  # fmt: skip
+_function = _junk | _some(name=_junk, arguments=_junk, input=_junk)
+_call = _junk | _some(index=_junk, id=_junk, type=_junk, function=_function, custom=_function)
+_message = _some(
+    role=_junk, content=_junk, refusal=_junk, reasoning=_junk, reasoning_content=_junk,
+    reasoning_details=_junk, function_call=_function, tool_calls=_junk | st.lists(_call, max_size=3),
+)  # fmt: skip
+_word = st.sampled_from([None, "stop", "tool_calls"]) | _junk
+_choices = st.lists(_some(delta=_message, message=_message, finish_reason=_word), max_size=2)
+_chunk = _some(choices=_choices | _junk, usage=_usage, id=_junk, model=_junk)
+_item = _some(
+    type=st.sampled_from(["message", "reasoning", "function_call", "custom_tool_call"]) | _junk,
+    name=_junk, call_id=_junk, arguments=_junk, input=_junk, content=_junk, summary=_junk,
+)  # fmt: skip
+_output = st.lists(_item, max_size=3)
+_response = st.fixed_dictionaries(
+    {"output": _output},
+    optional={"status": _word, "usage": _usage, "incomplete_details": _junk, "model": _junk},
+)
+_growing = _some(
+    type=st.sampled_from(
+        ["response.output_item.added", "response.output_item.done", "response.output_text.delta",
+         "response.function_call_arguments.delta", "response.completed"]
+    ) | _junk,
+    item=_item | _junk, delta=_junk, output_index=_junk, response=_response | _junk,
+)  # fmt: skip
+_ended = st.builds(lambda one: {"type": "response.completed", "response": one}, _response)
+
+_SHAPES = settings(max_examples=10_000, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def _is_read(reply: Reply) -> None:
+    """What the rest of the system relies on: counts that are numbers, texts that are texts."""
+    usage = reply.usage
+    for count in (usage.input, usage.output, usage.reasoning, usage.cached) if usage else ():
+        assert count is None or type(count) is int
+    for text in (reply.content, reply.refusal, reply.reasoning, reply.native_reason, reply.model):
+        assert text is None or isinstance(text, str)
+    assert all(isinstance(call.id, str) and isinstance(call.name, str) for call in reply.tool_calls)
+
+
+@_SHAPES
+@given(st.lists(_chunk, max_size=2), st.booleans())
+def test_no_chat_stream_breaks_accumulator_or_map(chunks: list[Any], done: bool) -> None:
+    """S3.4: ten thousand streams near to the wire format are each a reply or a `ProviderError`."""
+    growing = ChatStream()
+    try:
+        for one in chunks:
+            growing.feed(one)
+        reply = wire_openai.from_wire(growing.body(done))
+    except ProviderError:
+        return
+    _is_read(reply)
+
+
+@settings(_SHAPES, max_examples=1000)
+@given(_choices, _usage)
+def test_no_whole_completion_breaks_the_map(choices: list[Any], usage: Any) -> None:
+    """S3.4: whatever stands in an unstreamed completion, it is a reply or a `ProviderError`."""
+    try:
+        reply = wire_openai.from_wire({"choices": choices, "usage": usage})
+    except ProviderError:
+        return
+    _is_read(reply)
+
+
+@settings(_SHAPES, max_examples=2000)
+@given(st.lists(_growing, max_size=3), _ended)
+def test_no_response_stream_breaks_accumulator_or_map(events: list[Any], last: Any) -> None:
+    """S3.4: thousands of streams of Responses are each a reply or a `ProviderError`."""
+    growing = ResponseStream()
+    try:
+        for one in (*events, last):
+            growing.feed(one)
+        reply = wire_responses.from_wire(growing.body())
+    except ProviderError:
+        return
+    _is_read(reply)
