@@ -53,7 +53,7 @@ def test_the_module_is_the_command(here: Path) -> None:
     code = SETUP + "; import runpy; runpy.run_module('toolchart', run_name='__main__')"
     done = subprocess.run(
         [sys.executable, "-c", code, "run", "quickstart", "2+3"],
-        cwd=here, capture_output=True, text=True, timeout=60,
+        cwd=here, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert (done.returncode, done.stdout.strip()) == (0, "2+3 = 5")
 
@@ -62,7 +62,7 @@ def loaded_after(code: str, here: Path) -> set[str]:
     """The modules that a process has loaded in the end."""
     done = subprocess.run(
         [sys.executable, "-c", f"{SETUP}\n{code}\nprint('LOADED', *sys.modules)"],
-        cwd=here, capture_output=True, text=True, timeout=60,
+        cwd=here, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return set(done.stdout.rpartition("LOADED ")[2].split())

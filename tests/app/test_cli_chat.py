@@ -170,4 +170,4 @@ def test_a_chat_at_a_terminal(terminal: Terminal) -> None:
     terminal.until("heard after")
     terminal.until("finished")
     terminal.type("\x04")
-    assert terminal.process.wait(timeout=30) == 0
+    assert terminal.process.wait(timeout=120) == 0

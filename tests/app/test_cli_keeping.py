@@ -122,11 +122,11 @@ def test_tail_follows_what_another_process_writes(talks: Typed, here: Path) -> N
         # The record that is there already says that both are looking; then a third process writes.
         assert [json.loads(one.stdout.readline())["seq"] for one in (follow, endless)] == [3, 3]  # type: ignore[union-attr]
         decided = [sys.executable, "-m", "toolchart", "approve", "waits", "call_1_0_0", "--deny"]
-        subprocess.run(decided, cwd=here, check=True, capture_output=True, timeout=60)
-        out, _ = follow.communicate(timeout=60)
+        subprocess.run(decided, cwd=here, check=True, capture_output=True, timeout=120)
+        out, _ = follow.communicate(timeout=120)
         assert json.loads(endless.stdout.readline())["seq"] == 4
         endless.send_signal(signal.SIGINT)
-        assert endless.wait(timeout=60) == 3
+        assert endless.wait(timeout=120) == 3
     finally:
         for process in (follow, endless):
             if process.poll() is None:

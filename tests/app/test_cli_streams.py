@@ -94,7 +94,7 @@ def test_a_pipe_gets_what_the_model_wrote(here: Path) -> None:
     hostile_agent(here)
     done = subprocess.run(
         [sys.executable, "-c", START, "run", "agent.yaml", "hi"],
-        cwd=here, capture_output=True, timeout=60, stdin=subprocess.DEVNULL,
+        cwd=here, capture_output=True, timeout=120, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert done.stdout.decode() == HOSTILE + "\n"
 
@@ -131,7 +131,7 @@ def test_a_reader_that_goes_away(here: Path, words: list[str]) -> None:
     assert process.stderr is not None
     said = process.stderr.read()
     process.stderr.close()
-    assert (process.wait(timeout=30), said) == (0, "")
+    assert (process.wait(timeout=120), said) == (0, "")
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
@@ -141,7 +141,7 @@ def test_output_that_cannot_be_written(here: Path) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-c", START, "runs"],
-            cwd=here, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
+            cwd=here, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120,
         )  # fmt: skip
     assert done.returncode == 70
     assert done.stderr == "toolchart: No space left on device\n"

@@ -24,7 +24,7 @@ def toolchart(*words: str, cwd: Path, stdin: str | None = None, **env: str) -> A
     """Run the command line in a process of its own."""
     return subprocess.run(
         [sys.executable, "-c", START, *words],
-        cwd=cwd, input=stdin or "", capture_output=True, text=True, timeout=60,
+        cwd=cwd, input=stdin or "", capture_output=True, text=True, timeout=120,
         env={**os.environ, **env}, encoding="utf-8",
     )  # fmt: skip
 
@@ -52,4 +52,4 @@ def on_terminal(
             interrupt_on = None
             process.send_signal(signal.SIGINT)
     os.close(parent)
-    return process.wait(timeout=30), seen.decode()
+    return process.wait(timeout=120), seen.decode()
