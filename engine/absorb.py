@@ -207,11 +207,16 @@ def call_key(call: ToolCall) -> str:
 
 def _reviewed(snapshot: Snapshot, verdicts: tuple[Verdict, ...]) -> Snapshot:
     by_id = {verdict.call_id: verdict for verdict in verdicts}
-    if by_id.keys() != {opened.call.id for opened in snapshot.calls}:
+    calls, denied = [], snapshot.denied
+    for opened in snapshot.calls:
+        verdict = by_id.pop(opened.call.id, None)
+        if verdict is None:
+            break
+        calls.append(_ruled(opened, verdict))
+        denied += verdict.ruling == "denied"
+    if by_id or len(calls) != len(snapshot.calls):
         raise IllegalEvent("reviewed", snapshot.state, refused=("one verdict for every open call",))
-    calls = tuple(_ruled(opened, by_id[opened.call.id]) for opened in snapshot.calls)
-    denied = sum(opened.ruling == "denied" for opened in calls)
-    return snapshot.evolve(calls=calls, denied=snapshot.denied + denied)
+    return snapshot.evolve(calls=tuple(calls), denied=denied)
 
 
 def _ruled(opened: OpenCall, verdict: Verdict) -> OpenCall:
@@ -266,10 +271,8 @@ def _finished(snapshot: Snapshot, event: ToolFinished) -> Snapshot:
         result=event.result,
         shown=event.shown,
     )
-    if len(snapshot.calls) == 1:
-        return _answered(snapshot.evolve(calls=(ended,)), iteration=snapshot.iteration + 1)
     snapshot = _with_call(snapshot, ended)
-    if any(call.outcome is None for call in snapshot.calls):
+    if not _all_ended(snapshot.calls):
         return snapshot
     return _answered(snapshot, iteration=snapshot.iteration + 1)
 
@@ -282,10 +285,16 @@ def _open(snapshot: Snapshot, call_id: str, event: str) -> OpenCall:
 
 
 def _with_call(snapshot: Snapshot, changed: OpenCall) -> Snapshot:
+    if len(snapshot.calls) == 1:
+        return snapshot.evolve(calls=(changed,))
     calls = tuple(
         changed if opened.call.id == changed.call.id else opened for opened in snapshot.calls
     )
     return snapshot.evolve(calls=calls)
+
+
+def _all_ended(calls: tuple[OpenCall, ...]) -> bool:
+    return None not in [opened.outcome for opened in calls]
 
 
 def _answered(snapshot: Snapshot, **changes: Any) -> Snapshot:
@@ -323,8 +332,10 @@ def settle(snapshot: Snapshot, reason: str) -> Snapshot:
     A reply that was cut off, or a turn that ended, leaves calls without an outcome; the next request
     must answer them all the same, and the model must hear that they did not happen.
     """
-    if not any(opened.outcome is None for opened in snapshot.calls):
-        return snapshot.evolve(calls=()) if snapshot.calls else snapshot
+    if not snapshot.calls:
+        return snapshot
+    if _all_ended(snapshot.calls):
+        return snapshot.evolve(calls=())
     calls = tuple(
         opened if opened.outcome is not None else _skipped(opened, reason)
         for opened in snapshot.calls

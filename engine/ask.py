@@ -33,11 +33,11 @@ def ask(context: Snapshot, move: Move) -> tuple[Snapshot, tuple[Effect, ...]]:
 
 def ask_for(snapshot: Snapshot, names: tuple[str, ...]) -> tuple[Snapshot, tuple[Effect, ...]]:
     """The effects of these names, in this order, and the snapshot that knows of them."""
-    effects: list[Effect] = []
+    effects: tuple[Effect, ...] = ()
     for name in names:
         snapshot, effect = _effect(snapshot, name)
-        effects.append(effect)
-    return snapshot, tuple(effects)
+        effects += (effect,)
+    return snapshot, effects
 
 
 def _effect(snapshot: Snapshot, name: str) -> tuple[Snapshot, Effect]:

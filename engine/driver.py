@@ -185,7 +185,7 @@ class Driver:
 
     def take(self, event: AnyEvent) -> Step:
         """Step, and note the record."""
-        event, data = plain_event(event if event.at else replace(event, at=self.hands.clock.now()))
+        event, data = plain_event(event if event.at else _dated(event, self.hands.clock.now()))
         taken = step(self._machine, self.snapshot, event)
         if self._shadow is None:
             self._journal.note(event.at, data, taken)
@@ -319,6 +319,20 @@ class Driver:
             self.take(event)
         except IllegalEvent:
             log.info("the chart takes no %r here; resume goes on from the log", event.TYPE)
+
+
+def _dated(event: AnyEvent, at: str) -> AnyEvent:
+    """The event with its time."""
+    if not isinstance(event, ToolFinished):
+        return replace(event, at=at)
+    return ToolFinished(  # spelt out, as every call comes by here
+        at=at,
+        call_id=event.call_id,
+        outcome=event.outcome,
+        result=event.result,
+        shown=event.shown,
+        notes=event.notes,
+    )
 
 
 def _left_of(effect: Effect, open_ids: set[str]) -> Effect:

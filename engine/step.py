@@ -54,9 +54,11 @@ from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import AnyEvent, Configured, Forked, TurnStarted
 from toolchart.states.facts import FactView
 from toolchart.states.machine import Machine, Move
+from toolchart.states.quick import quick
 from toolchart.states.snapshot import Draft, Snapshot
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """What one event did."""
@@ -83,25 +85,29 @@ def step(machine: Machine, snapshot: Snapshot, event: AnyEvent) -> Step:
     Raises:
         IllegalEvent: nothing takes this event here; the snapshot is as it was.
     """
-    if isinstance(event, Configured):
-        _demand_rest(snapshot, event.TYPE)
-        label = snapshot.state
-        return Step(
-            snapshot=configure(snapshot, event), effects=(), source=label, target=label, guards={}
-        )
-    if isinstance(event, Forked):
-        label = snapshot.state
-        snapshot, effects = ask_for(fork(snapshot, event), event.asks)
-        return Step(snapshot=snapshot, effects=effects, source=label, target=label, guards={})
-    if isinstance(event, TurnStarted):
-        _demand_rest(snapshot, event.TYPE)
-        context = open_turn(snapshot, event)
-        return _arrive(snapshot, context, machine.start(FactView(context)))
+    if isinstance(event, (Configured, Forked, TurnStarted)):
+        return _between(machine, snapshot, event)
     if snapshot.configuration is None:
         raise IllegalEvent(event.TYPE, "(no turn yet)", legal=(TurnStarted.TYPE,))
     context = absorb(snapshot.draft(), event)
     move = machine.advance(snapshot.configuration, event.TYPE, FactView(context))
     return _arrive(snapshot, context, move)
+
+
+def _between(
+    machine: Machine, snapshot: Snapshot, event: Configured | Forked | TurnStarted
+) -> Step:
+    """What happens to a conversation as a whole: it is configured, forked, given a turn."""
+    label = snapshot.state
+    if isinstance(event, Forked):
+        snapshot, effects = ask_for(fork(snapshot, event), event.asks)
+        return Step(snapshot=snapshot, effects=effects, source=label, target=label, guards={})
+    _demand_rest(snapshot, event.TYPE)
+    if isinstance(event, Configured):
+        snapshot = configure(snapshot, event)
+        return Step(snapshot=snapshot, effects=(), source=label, target=label, guards={})
+    context = open_turn(snapshot, event)
+    return _arrive(snapshot, context, machine.start(FactView(context)))
 
 
 def _demand_rest(snapshot: Snapshot, event: str) -> None:

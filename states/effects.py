@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from toolchart.states.messages import Request, ToolCall
+from toolchart.states.quick import quick
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +63,7 @@ EFFECTS: dict[str, EffectKind] = {
 }
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallModel:
     """Call the model; answer with `Replied` or `Failed`."""
@@ -70,6 +72,7 @@ class CallModel:
     request: Request
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewCalls:
     """Judge the calls; answer with `Reviewed`."""
@@ -80,6 +83,7 @@ class ReviewCalls:
     """Names of the tools that this turn may run."""
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTools:
     """Run the calls; answer with one `ToolFinished` each, in any order."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from toolchart.states.messages import Message, Reply, ToolDefinition
+from toolchart.states.quick import quick
 
 FAILURE_KINDS = (
     "auth", "not_found", "bad_request", "context_length", "rate_limited", "quota", "overloaded",
@@ -135,6 +136,7 @@ class TurnStarted(Event):
     warnings: tuple[str, ...] = ()
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replied(Event):
     """The model answered, whole."""
@@ -160,6 +162,7 @@ class Failed(Event):
     """A random number in [0, 1) for the back-off; it comes in, since the core draws none."""
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """What the review says about one call."""
@@ -174,6 +177,7 @@ class Verdict:
     """What was put right, one by one."""
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reviewed(Event):
     """Every call of the reply was looked at: one verdict each, in the reply's order."""
@@ -197,6 +201,7 @@ class Decided(Event):
     """Who decided."""
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFinished(Event):
     """One call ended; exactly one such event per requested call."""

@@ -248,6 +248,9 @@ FACTS: dict[str, Fact] = {
 }
 
 
+_READERS = {name: fact.read for name, fact in FACTS.items()}
+
+
 class FactView(Mapping[str, Any]):
     """The facts of one snapshot, each read when a guard asks for it."""
 
@@ -257,7 +260,7 @@ class FactView(Mapping[str, Any]):
         self._snapshot = snapshot
 
     def __getitem__(self, name: str) -> Any:
-        return FACTS[name].read(self._snapshot)
+        return _READERS[name](self._snapshot)
 
     def __iter__(self) -> Any:
         return iter(FACTS)

@@ -109,7 +109,7 @@ class Machine:
             IllegalEvent: no transition takes it.
         """
         move = self._look_up(configuration, event, facts)
-        if isinstance(move, Move):
+        if type(move) is Move:
             return move
         raise IllegalEvent(
             event,

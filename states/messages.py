@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from toolchart.states.jsonvalue import canonical_text
+from toolchart.states.quick import quick
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -26,6 +27,7 @@ FINISH_REASONS: tuple[FinishReason, ...] = (
 """The normalised vocabulary; each adapter maps its provider's words to it."""
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     """One call that the model asked for."""
@@ -43,6 +45,7 @@ class ToolCall:
     """The provider's own id where it differs from `id`."""
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """One message of a conversation."""
@@ -92,6 +95,7 @@ class ToolDefinition:
     """JSON Schema (2020-12) of the arguments object."""
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """Everything that one model call is made from."""
@@ -110,6 +114,7 @@ class Request:
     """Hash of model, options, offered tools and every message: what the log says of a request."""
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """Tokens of one reply or of a turn; None where the provider did not say."""
@@ -145,6 +150,7 @@ def _sum(left: Number | None, right: Number | None) -> Number | None:
     return right if left is None else left if right is None else left + right
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     """One whole answer of a model, normalised; nothing that the provider said is lost."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from toolchart.states.events import Failed, Outcome, Ruling, Settings
 from toolchart.states.messages import Message, Reply, ToolCall, ToolDefinition, Usage
+from toolchart.states.quick import quick
 from toolchart.states.trail import Trail
 
 
@@ -27,7 +28,12 @@ class Configuration:
     label: str = ""
     """The active leaves, joined by `+`: the name that people and records use."""
 
+    def __hash__(self) -> int:
+        """By the label, whose hash is remembered: every step looks up its configuration."""
+        return hash(self.label)
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenCall:
     """One call of the latest reply, on its way to an outcome."""
@@ -46,6 +52,7 @@ class OpenCall:
     shown: str | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackedCall:
     """One call of the turn that has ended."""

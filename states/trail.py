@@ -22,11 +22,14 @@ _tip = threading.Lock()
 class Trail(Sequence[Item], Generic[Item]):
     """A persistent sequence with O(1) append and O(1) lookup of the newest item of a key."""
 
-    __slots__ = ("_items", "_keys", "_length")
+    __slots__ = ("_before", "_items", "_keys", "_length")
 
     def __init__(self, items: Iterable[Item] = ()) -> None:
         self._items: list[Item] = list(items)
-        self._keys: dict[str, list[int]] = {}
+        self._keys: dict[str, int] = {}
+        """The newest place of each key."""
+        self._before: dict[int, int] = {}
+        """The place of the same key before this one, where there is one."""
         self._length = len(self._items)
 
     def append(self, item: Item, key: str | None = None) -> Trail[Item]:
@@ -35,24 +38,35 @@ class Trail(Sequence[Item], Generic[Item]):
             base = self if len(self._items) == self._length else self._copy()
             base._items.append(item)
             if key is not None:
-                base._keys.setdefault(key, []).append(self._length)
+                earlier = base._keys.get(key)
+                if earlier is not None:
+                    base._before[self._length] = earlier
+                base._keys[key] = self._length
         grown: Trail[Item] = Trail.__new__(Trail)
-        grown._items, grown._keys, grown._length = base._items, base._keys, self._length + 1
+        grown._items, grown._keys, grown._before = base._items, base._keys, base._before
+        grown._length = self._length + 1
         return grown
 
     def newest(self, key: str) -> Item | None:
         """The last item of this view that was appended under `key`, or None."""
-        for index in reversed(self._keys.get(key, ())):
-            if index < self._length:
-                return self._items[index]
-        return None
+        place = self._newest(key)
+        return None if place is None else self._items[place]
+
+    def _newest(self, key: str) -> int | None:
+        place = self._keys.get(key)
+        while place is not None and place >= self._length:  # another view has grown since
+            place = self._before.get(place)
+        return place
 
     def _copy(self) -> Trail[Item]:
         twin: Trail[Item] = Trail(self._items[: self._length])
-        for key, places in self._keys.items():
-            kept = [index for index in places if index < self._length]
-            if kept:
-                twin._keys[key] = kept
+        for key in self._keys:
+            place = self._newest(key)
+            if place is not None:
+                twin._keys[key] = place
+        twin._before = {
+            place: earlier for place, earlier in self._before.items() if place < self._length
+        }
         return twin
 
     def __len__(self) -> int:

@@ -134,6 +134,8 @@ def _turn_start(snapshot: Snapshot) -> int:
 
 
 def _siblings(snapshot: Snapshot) -> tuple[tuple[str, dict[str, Any]], ...]:
+    if len(snapshot.calls) == 1:
+        return ()
     return tuple(
         (opened.call.name, opened.result) for opened in snapshot.calls if opened.result is not None
     )

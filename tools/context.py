@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolchart.states.messages import Message
+from toolchart.states.quick import quick
 
 FindResult = Callable[[str], dict[str, Any] | None]
 """From a call id to the whole result that the log holds of it."""
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallContext:
     """Where one call stands in its conversation."""

@@ -51,6 +51,8 @@ def same(one: Any, other: Any) -> bool:
 
 def is_integer(value: Any) -> bool:
     """Whether JSON Schema calls it an integer: 3 and 3.0, not true."""
+    if type(value) is int:
+        return True
     if isinstance(value, bool):
         return False
     return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
@@ -89,6 +91,9 @@ class _Compiler:
             return lambda value: True
         if len(parts) == 1:
             return parts[0]
+        if len(parts) == 2:  # as nearly every object is: its type and its properties
+            first, second = parts
+            return lambda value: first(value) and second(value)
         return lambda value: all(part(value) for part in parts)
 
     def _keyword(self, key: str, value: Any, schema: Mapping[str, Any]) -> Check | None:

@@ -24,6 +24,10 @@ MOST_LATE_THREADS = 32
 """Threads past their time that may still be running; beyond it no further one is started."""
 
 
+_DATA = frozenset({str, int, float, bool, type(None), dict, list})
+"""What nobody awaits; anything else is asked, which takes longer."""
+
+
 class TimedOut(Exception):
     """The tool's time is over."""
 
@@ -40,9 +44,7 @@ async def perform(tool: Tool, arguments: Mapping[str, Any], context: CallContext
         case "inline":
             value = _inline(tool, given)
             # A builtin may hand the rare hard case on to something that is awaited.
-            return (
-                value if not inspect.isawaitable(value) else await _awaited(value, tool.timeout_s)
-            )
+            return value if type(value) in _DATA else await _if_awaited(value, tool.timeout_s)
         case "async":
             return await _awaited(tool.run(*given), tool.timeout_s)
         case "thread":
@@ -51,6 +53,10 @@ async def perform(tool: Tool, arguments: Mapping[str, Any], context: CallContext
             from toolchart.tools.process import run_in_process
 
             return await run_in_process(tool, arguments)
+
+
+async def _if_awaited(value: Any, timeout_s: float) -> Any:
+    return await _awaited(value, timeout_s) if inspect.isawaitable(value) else value
 
 
 def _inline(tool: Tool, given: tuple[Any, ...]) -> Any:
