@@ -106,7 +106,6 @@ def say(snapshot: Snapshot, message: Message) -> Snapshot:
 
 def absorb(snapshot: Snapshot, event: MachineEvent) -> Snapshot:
     """The context after the event, in the same state."""
-    snapshot = snapshot.evolve(now=event.at or snapshot.now)
     match event:
         case Replied():
             return _replied(snapshot, event.reply)

@@ -200,21 +200,21 @@ class Driver:
         match effect:
             case ReviewCalls():
                 waiting.extend(self.take(self._review(effect)).effects)
-            case Answer():
-                pass
             case CallModel():
                 await self._journal.commit()
                 event = await self._call_model(effect)
                 waiting.extend(self.take(event).effects)
                 if isinstance(event, Replied):
                     await self._demand_silence(event.reply.warnings)
+            case RunTools():
+                await self._journal.commit()
+                await self._run_tools(effect, waiting)
             case Wait():
                 await self._journal.commit()
                 await self.hands.clock.sleep(effect.seconds)
                 waiting.extend(self.take(Waited(seconds=effect.seconds)).effects)
-            case RunTools():
-                await self._journal.commit()
-                await self._run_tools(effect, waiting)
+            case Answer():
+                pass
             case _:
                 assert_never(effect)
 

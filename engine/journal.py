@@ -31,8 +31,9 @@ class Journal:
 
     def note(self, at: str, event: bytes, step: Step) -> bytes:
         """The line of one more record, kept until `commit`."""
-        line, self._prev = records.write(self.next_seq, at, event, step, self._prev)
-        self._noted.append(line)
+        noted = self._noted
+        line, self._prev = records.write(self._seq + len(noted), at, event, step, self._prev)
+        noted.append(line)
         return line
 
     async def commit(self) -> None:

@@ -96,7 +96,7 @@ def write(seq: int, at: str, event: bytes, step: Step, prev: str) -> tuple[bytes
         option=orjson.OPT_SORT_KEYS,
     )
     digest = hashlib.sha256(body).hexdigest()
-    return body[:-1] + b',"hash":"' + digest.encode() + b'"}', digest
+    return b'%b,"hash":"%b"}' % (body[:-1], digest.encode()), digest
 
 
 def effect_data(effect: Effect, snapshot: Snapshot) -> dict[str, Any]:

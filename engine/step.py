@@ -89,7 +89,7 @@ def step(machine: Machine, snapshot: Snapshot, event: AnyEvent) -> Step:
         return _between(machine, snapshot, event)
     if snapshot.configuration is None:
         raise IllegalEvent(event.TYPE, "(no turn yet)", legal=(TurnStarted.TYPE,))
-    context = absorb(snapshot.draft(), event)
+    context = absorb(snapshot.draft(event.at), event)
     move = machine.advance(snapshot.configuration, event.TYPE, FactView(context))
     return _arrive(snapshot, context, move)
 
@@ -118,7 +118,7 @@ def _demand_rest(snapshot: Snapshot, event: str) -> None:
 
 def _arrive(before: Snapshot, context: Snapshot, move: Move) -> Step:
     snapshot, effects = ask(context, move)
-    if isinstance(snapshot, Draft):
+    if type(snapshot) is Draft:
         snapshot = snapshot.done()
     return Step(
         snapshot=snapshot,

@@ -131,10 +131,17 @@ class Snapshot:
         object.__setattr__(twin, "__dict__", fields)
         return twin
 
-    def draft(self) -> Draft:
-        """A copy that `evolve` changes in place, for the length of one step; this one stays as it is."""
+    def draft(self, now: str = "") -> Draft:
+        """A copy that `evolve` changes in place, for the length of one step; this one stays as it is.
+
+        Args:
+            now: `at` of the event that the step is about.
+        """
+        fields = self.__dict__.copy()
+        if now:
+            fields["now"] = now
         draft = object.__new__(Draft)
-        object.__setattr__(draft, "__dict__", self.__dict__.copy())
+        object.__setattr__(draft, "__dict__", fields)
         return draft
 
     @property

@@ -291,7 +291,7 @@ _OPEN = ("additionalProperties", "patternProperties", "unevaluatedProperties", "
 def _foreign(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> tuple[str, ...]:
     """Parameters that the tool does not know, where the schema says nothing of such."""
     known = schema.get("properties")
-    if known is None:
+    if known is None or arguments.keys() <= known.keys():
         return ()
     extra = tuple(name for name in arguments if name not in known)
-    return () if not extra or any(word in schema for word in _OPEN) else extra
+    return () if any(word in schema for word in _OPEN) else extra
