@@ -6,6 +6,7 @@ An iteration is one model reply with one tool call, the call, and its result. Th
 anybody would write without Toolchart: an async `while` loop that parses the arguments, runs the tool,
 appends to a message list and writes four flushed JSON lines with a time, an id and the payload
 (request, reply, call, result). The model is scripted on both sides, so what is measured is the loop.
+Short conversations are run one after the other until there are a thousand iterations, on both sides.
 
 Prints, per size, the median over the rounds: microseconds per iteration, the ratio to the floor, bytes
 logged per iteration; and how the cost grows from the smallest size to the largest.
@@ -146,15 +147,14 @@ def engine(iterations: int, log: Any) -> Engine:
     tool = Tool(
         definition=ToolDefinition(name="add", description="Add.", parameters=SCHEMA), run=add
     )
-    replies = [scripted(iterations)] * (iterations + 1)
+    replies = [scripted(iterations)] * (iterations + 1) * turns_of(iterations)
     return Engine(spec, log=log, functions=[tool], providers={"model": ScriptedProvider(replies)})
 
 
-async def ours(run: Engine, iterations: int) -> int:
+async def ours(run: Engine, iterations: int, conversation: str = "c") -> None:
     """The same turn through chart, tools and log."""
-    result = await run.arun("go", conversation="c")
+    result = await run.arun("go", conversation=conversation)
     assert result.iterations == iterations, result
-    return 0
 
 
 # -- measuring -----------------------------------------------------------------------------------
@@ -169,22 +169,31 @@ FLOORS: dict[str, Callable[[Path], Callable[[str], None]]] = {
 KINDS = (*FLOORS, "memory", "sqlite normal", "sqlite full")
 
 
+def turns_of(iterations: int) -> int:
+    """How many conversations are measured together, so that no figure is of a few moments."""
+    return max(1, 1000 // iterations)
+
+
 async def timed(kind: str, iterations: int, path: Path) -> tuple[float, float]:
-    """Microseconds and logged bytes per iteration of one turn; the engine is made beforehand."""
+    """Microseconds and logged bytes per iteration; the engine is made beforehand."""
+    turns = turns_of(iterations)
     gc.collect()  # what was made before is not this turn's to clear away
     if kind in FLOORS:
         write = FLOORS[kind](path)
         started = time.perf_counter()
-        await plain_loop(iterations, write)
-        return (time.perf_counter() - started) / iterations * 1e6, 0.0
+        for _ in range(turns):
+            await plain_loop(iterations, write)
+        return (time.perf_counter() - started) / (iterations * turns) * 1e6, 0.0
     durable = kind == "sqlite full"
     log = "memory" if kind == "memory" else open_store(path, durable=durable)
     run = engine(iterations, log)
     gc.collect()
     started = time.perf_counter()
-    await ours(run, iterations)
+    for turn in range(turns):
+        await ours(run, iterations, f"c{turn}")
     spent = time.perf_counter() - started
-    return spent / iterations * 1e6, sum(map(len, run.store.read("c"))) / iterations
+    logged = sum(map(len, run.store.read("c0"))) / iterations
+    return spent / (iterations * turns) * 1e6, logged
 
 
 def fsync_us(folder: Path) -> float:
