@@ -28,16 +28,16 @@ class SystemClock:
     """The machine's clock."""
 
     def __init__(self) -> None:
-        self._told = (0, "")
+        self._ms, self._told = 0, ""
 
     def now(self) -> str:
         """The present moment; several steps of one millisecond share its text."""
         ms = time.time_ns() // 1_000_000
-        if ms != self._told[0]:
+        if ms != self._ms:
             moment = datetime.fromtimestamp(ms / 1000, UTC)
-            text = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            self._told = (ms, text)
-        return self._told[1]
+            self._told = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            self._ms = ms
+        return self._told
 
     async def sleep(self, seconds: float) -> None:
         """Wait without blocking."""

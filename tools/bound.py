@@ -80,11 +80,11 @@ class BoundExecutor:
         turn, counted, spent = self._spent
         if turn != snapshot.turn or counted > len(snapshot.messages):
             counted, spent = _turn_start(snapshot), 0
-        for place in range(counted, len(snapshot.messages)):
-            message = snapshot.messages[place]
+        fresh = snapshot.messages[counted:]
+        for message in fresh:
             if message.role == "tool":
                 spent += len(message.content or "")
-        self._spent = (snapshot.turn, len(snapshot.messages), spent)
+        self._spent = (snapshot.turn, counted + len(fresh), spent)
         return spent
 
     def _granted(self, snapshot: Snapshot, call: ToolCall, opened: OpenCall | None) -> bool:
