@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from toolchart.engine.clock import Clock
 from toolchart.engine.driver import Approver, Driver, Hands, Observer, Pricer
@@ -151,7 +152,7 @@ class Conversations:
             executor=self._tools.bind(
                 name,
                 lambda: driver.snapshot,
-                lambda call_id: result_of(self._store, name, call_id),
+                partial(result_of, self._store, name),
             ),
             approver=self._common.approver,
             observer=self._common.observer,

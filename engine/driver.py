@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -112,18 +111,18 @@ class Driver:
             IllegalEvent: the chart does not take `first` here; nothing was written.
             LogConflict, LogUnavailable: a record could not be written; nothing it asks for was done.
         """
-        taken = self.take(first)
+        effects = self.take(first).effects
         if isinstance(first, TurnStarted):
             await self._demand_silence(first.warnings)
-        return await self.perform(taken.effects)
+        return await self.perform(effects)
 
     async def perform(self, effects: tuple[Effect, ...]) -> Snapshot:
         """Perform effects and whatever follows, until the chart rests."""
-        waiting = deque(effects)
+        waiting = list(effects)
         try:
             while True:
                 while waiting:
-                    await self._perform(waiting.popleft(), waiting)
+                    await self._perform(waiting.pop(0), waiting)
                 await self._journal.commit()
                 decisions = await self._decide()
                 if not decisions:
@@ -196,7 +195,7 @@ class Driver:
             self.hands.observer(event, taken)
         return taken
 
-    async def _perform(self, effect: Effect, waiting: deque[Effect]) -> None:
+    async def _perform(self, effect: Effect, waiting: list[Effect]) -> None:
         match effect:
             case ReviewCalls():
                 waiting.extend(self.take(self._review(effect)).effects)
@@ -258,7 +257,7 @@ class Driver:
             log.exception("the provider %s failed unexpectedly", self.hands.provider.name)
             return Failed(kind="bad_response", message=f"{type(error).__name__}: {error}")
 
-    async def _run_tools(self, effect: RunTools, waiting: deque[Effect]) -> None:
+    async def _run_tools(self, effect: RunTools, waiting: list[Effect]) -> None:
         """Feed outcomes as they come; those that have come together share a commit."""
         if len(effect.calls) == 1 and not effect.refused:  # no task needed: the common case
             outcome = await self.hands.executor.run(effect.calls[0], effect.allowed)

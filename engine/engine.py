@@ -25,7 +25,7 @@ from toolchart.providers.prices import pricer
 from toolchart.specs.charts import load_chart
 from toolchart.specs.loader import load_spec
 from toolchart.specs.matching import select_handler
-from toolchart.specs.models import AgentSpec, ToolsConfig
+from toolchart.specs.models import AgentSpec, Handler, ToolsConfig
 from toolchart.specs.placing import placed_in
 from toolchart.specs.turns import plan_turn
 from toolchart.states.deltas import Delta
@@ -133,33 +133,44 @@ class Engine:
             SpecError: no handler, prompt or provider for this turn.
             LogConflict, LogUnavailable: the log cannot be written; what it acknowledged is intact.
         """
+        name = conversation or new_conversation()
         given = {**(variables or {}), "user_message": message}
         chosen = select_handler(self.spec, given, handler)
-        given, found = await with_documents(chosen.prompt, given, self.tools.search)
+        started = await self._planned(chosen, given, history, llm, model)
+        opened = self._conversations.open(name, started.settings.service)
+        opened.hands = replace(opened.hands, observer=observer or self._observer, on_delta=on_delta)
+        with self._log:
+            snapshot = await opened.drive(started)
+        # Only after a turn without an error: else what the log holds is the truth, derived again.
+        self._conversations.keep(name, opened)
+        return turn_result(snapshot, name)
+
+    async def _planned(
+        self,
+        handler: Handler,
+        variables: Mapping[str, Any],
+        history: Sequence[Message],
+        llm: str | None,
+        model: str | None,
+    ) -> TurnStarted:
+        """The turn that a message begins under a handler."""
+        given, found = await with_documents(handler.prompt, variables, self.tools.search)
         plan = plan_turn(
             self.spec,
-            chosen,
+            handler,
             given,
             self.tools.names(),
             aliases=self.tools.aliases,
             llm=llm,
             model=model,
         )
-        name = conversation or new_conversation()
-        opened = self._conversations.open(name, plan.settings.service)
-        opened.hands = replace(opened.hands, observer=observer or self._observer, on_delta=on_delta)
-        started = TurnStarted(
-            message=message,
+        return TurnStarted(
+            message=variables["user_message"],
             system=plan.system,
             history=tuple(history),
             settings=plan.settings,
             warnings=(*self.tools.warnings, *found, *plan.warnings),
         )
-        with self._log.turn():
-            snapshot = await opened.drive(started)
-        # Only after a turn without an error: else what the log holds is the truth, derived again.
-        self._conversations.keep(name, opened)
-        return turn_result(snapshot, name)
 
     def stream(
         self, message: str, **options: Any
@@ -191,7 +202,7 @@ class Engine:
             return turn_result(found.snapshot, conversation)
         driver = self._conversations.resumed(conversation, found)
         asked = driver.take(decision).effects if decision is not None else ()
-        with self._log.turn():
+        with self._log:
             snapshot = await driver.resume(found.outstanding, self._may_repeat, asked)
         return turn_result(snapshot, conversation)
 
@@ -228,7 +239,7 @@ class Engine:
             driver.hands = offline(driver.hands, known)
         stopped = None
         try:
-            with self._log.turn():
+            with self._log:
                 await driver.fork(plan.event, plan.given)
         except Unanswered as found:
             stopped = str(found)

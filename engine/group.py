@@ -8,8 +8,7 @@ one transaction; each conversation still wins or loses by itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from toolchart.states.errors import ToolchartError
@@ -30,14 +29,12 @@ class GroupCommit:
         self._open = 0
         self._asked: list[_Asked] = []
 
-    @contextmanager
-    def turn(self) -> Iterator[None]:
-        """While it lasts, one more turn is open."""
+    def __enter__(self) -> None:
+        """One more turn is open, until it leaves."""
         self._open += 1
-        try:
-            yield
-        finally:
-            self._open -= 1
+
+    def __exit__(self, *_: object) -> None:
+        self._open -= 1
 
     async def append(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
         """`Store.append`, shared with whoever asks in the same round of the event loop.

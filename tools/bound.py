@@ -35,7 +35,8 @@ class BoundExecutor:
         self._find_result = find_result
         self._spent = (0, 0, 0)
         """Turn, messages counted, characters shown."""
-        self._used: tuple[tuple[int, int], set[str]] = ((0, 0), set())
+        self._used: tuple[tuple[int, int], frozenset[str]] = ((0, 0), frozenset())
+        """Turn and reply, and the grants used up since."""
 
     def definitions(self) -> tuple[ToolDefinition, ...]:
         """Every tool, in order."""
@@ -93,13 +94,12 @@ class BoundExecutor:
             return False
         batch, used = self._used
         if batch != (snapshot.turn, snapshot.replies):
-            used = set()
-            self._used = ((snapshot.turn, snapshot.replies), used)
+            batch, used = (snapshot.turn, snapshot.replies), frozenset()
         grant = self._grant(opened)
         now = _moment(snapshot.now)
         if grant.digest in used or not grant.covers(self._conversation, call, now):
             return False
-        used.add(grant.digest)
+        self._used = batch, used | {grant.digest}
         return True
 
     def _grant(self, opened: OpenCall) -> Grant:
