@@ -231,7 +231,7 @@ class Driver:
 
     def _review(self, effect: ReviewCalls) -> Reviewed:
         review = self.hands.executor.review
-        verdicts = tuple(review(call, effect.allowed) for call in effect.calls)
+        verdicts = tuple([review(call, effect.allowed) for call in effect.calls])
         return Reviewed(at=self.hands.clock.now(), verdicts=verdicts)
 
     async def _call_model(self, effect: CallModel) -> Replied | Failed:
