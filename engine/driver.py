@@ -122,7 +122,11 @@ class Driver:
         try:
             while True:
                 while waiting:
-                    await self._perform(waiting.pop(0), waiting)
+                    effect = waiting.pop(0)
+                    if isinstance(effect, ReviewCalls):  # at once: nothing is waited for
+                        waiting.extend(self.take(self._review(effect)).effects)
+                    elif not isinstance(effect, Answer):
+                        await self._perform(effect, waiting)
                 await self._journal.commit()
                 decisions = await self._decide()
                 if not decisions:
@@ -195,25 +199,19 @@ class Driver:
             self.hands.observer(event, taken)
         return taken
 
-    async def _perform(self, effect: Effect, waiting: list[Effect]) -> None:
+    async def _perform(self, effect: CallModel | RunTools | Wait, waiting: list[Effect]) -> None:
+        await self._journal.commit()
         match effect:
-            case ReviewCalls():
-                waiting.extend(self.take(self._review(effect)).effects)
             case CallModel():
-                await self._journal.commit()
                 event = await self._call_model(effect)
                 waiting.extend(self.take(event).effects)
                 if isinstance(event, Replied):
                     await self._demand_silence(event.reply.warnings)
             case RunTools():
-                await self._journal.commit()
                 await self._run_tools(effect, waiting)
             case Wait():
-                await self._journal.commit()
                 await self.hands.clock.sleep(effect.seconds)
                 waiting.extend(self.take(Waited(seconds=effect.seconds)).effects)
-            case Answer():
-                pass
             case _:
                 assert_never(effect)
 

@@ -62,6 +62,7 @@ class SqliteStore:
     def __init__(self, path: str | Path, *, create: bool = True, durable: bool = True) -> None:
         self.path = Path(path)
         self._lock = threading.RLock()
+        self._reported = _Reported(self.path)
         self._durable = durable
         self._numbers: dict[str, int] = {}
         if not create and not self.path.is_file():
@@ -69,11 +70,12 @@ class SqliteStore:
                 f"there is no log at {self.path}\n"
                 "  run a conversation first, or name the file with --log or TOOLCHART_LOG"
             )
-        with self._reported():
+        with self._reported:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(
                 self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
             )
+            self._transaction = _Transaction(self._db)
             self._prepare()
 
     def _prepare(self) -> None:
@@ -82,7 +84,7 @@ class SqliteStore:
         db.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
         version = self._version()
         if version in (0, 1):
-            with self._transaction():
+            with self._transaction:
                 version = self._version()  # another process may have been quicker
                 added = {0: _SCHEMA + _PARTS, 1: _PARTS}.get(version, "")
                 for statement in added.split(";"):
@@ -96,23 +98,15 @@ class SqliteStore:
     def _version(self) -> int:
         return int(self._db.execute("PRAGMA user_version").fetchone()[0])
 
-    def _reported(self) -> _Reported:
-        """SQLite's errors in our words."""
-        return _Reported(self.path)
-
-    def _transaction(self) -> _Transaction:
-        """All or nothing."""
-        return _Transaction(self._db)
-
     def append(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
         """Append lines, all or none; synced to the disk on return."""
-        with self._lock, self._reported(), self._transaction():
+        with self._lock, self._reported, self._transaction:
             self._insert(conversation, first_seq, lines)
 
     def append_many(self, batches: Sequence[Batch]) -> Sequence[LogConflict | None]:
         """Append for several conversations in one transaction; says which lost to another writer."""
         refused: list[LogConflict | None] = []
-        with self._lock, self._reported(), self._transaction():
+        with self._lock, self._reported, self._transaction:
             for batch in batches:
                 try:
                     self._insert(*batch)
@@ -161,7 +155,7 @@ class SqliteStore:
     def read(self, conversation: str, start: int = 0) -> Iterator[bytes]:
         """The lines from `start` on, a page at a time."""
         while True:
-            with self._lock, self._reported():
+            with self._lock, self._reported:
                 rows = self._db.execute(
                     "SELECT seq, line FROM records WHERE conversation = ? AND seq >= ? "
                     "ORDER BY seq LIMIT ?",
@@ -177,7 +171,7 @@ class SqliteStore:
 
     def last(self, conversation: str) -> tuple[int, bytes] | None:
         """Number and line of the newest record."""
-        with self._lock, self._reported():
+        with self._lock, self._reported:
             row = self._db.execute(
                 "SELECT seq, line FROM records WHERE conversation = ? ORDER BY seq DESC LIMIT 1",
                 (self._number(conversation),),
@@ -192,7 +186,7 @@ class SqliteStore:
         return whole
 
     def _part(self, digest: bytes) -> bytes | None:
-        with self._lock, self._reported():
+        with self._lock, self._reported:
             row = self._db.execute("SELECT data FROM parts WHERE digest = ?", (digest,)).fetchone()
         if row is None:
             return None
@@ -200,13 +194,13 @@ class SqliteStore:
 
     def conversations(self) -> Iterable[str]:
         """Every conversation's id, the oldest first."""
-        with self._lock, self._reported():
+        with self._lock, self._reported:
             rows = self._db.execute("SELECT id FROM conversations ORDER BY number").fetchall()
         return [str(row[0]) for row in rows]
 
     def delete(self, conversation: str) -> None:
         """Forget a whole conversation; its pages are used again."""
-        with self._lock, self._reported(), self._transaction():
+        with self._lock, self._reported, self._transaction:
             number = self._number(conversation)
             self._numbers.pop(conversation, None)
             used = self._db.execute(
@@ -225,7 +219,7 @@ class SqliteStore:
             LogDamaged: names the first record that is not where it belongs.
         """
         number, newest = 0, -1
-        with self._reported():
+        with self._reported:
             names = dict(self._db.execute("SELECT number, id FROM conversations"))
             for found, seq in self._db.execute("SELECT conversation, seq FROM records"):
                 if not _follows(found, seq, number, newest):
