@@ -18,7 +18,7 @@ import click
 
 from toolchart import __version__
 from toolchart.app.cli.options import log_option
-from toolchart.app.cli.outcomes import EXIT_CODES, ended, exit_code, speak_utf8
+from toolchart.app.cli.outcomes import EXIT_CODES, ended, exit_code, speak_utf8, written
 
 __all__ = ["COMMANDS", "cli", "exit_code", "main"]
 
@@ -108,4 +108,4 @@ def cli(log: str | None) -> None:
 def main() -> None:
     """The console script: every outcome becomes an exit code, a user's mistake never a traceback."""
     speak_utf8()
-    sys.exit(ended(lambda: cli.main(standalone_mode=False, prog_name="toolchart")))
+    sys.exit(written(ended(lambda: cli.main(standalone_mode=False, prog_name="toolchart"))))

@@ -66,6 +66,18 @@ def ended(command: Callable[[], Any]) -> int:
         return _told(_fault(error), FAULT)
 
 
+def written(code: int) -> int:
+    """The exit code once all output is out. What cannot be written is a fault, and told once."""
+    try:
+        sys.stdout.flush()
+        return code
+    except OSError as error:
+        # Python would try again at its end, complain in its own words, and exit with 120.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        gone = code != DONE or isinstance(error, BrokenPipeError)
+        return code if gone else _told(_fault(error), FAULT)
+
+
 def _fault(error: Exception) -> str:
     """What nobody but us or the machine is to blame for, in one message."""
     if isinstance(error, OSError):
@@ -81,7 +93,9 @@ def _told(message: str, code: int) -> int:
 
 
 def speak_utf8() -> None:
-    """Make every stream UTF-8, whatever the locale says."""
+    """Make every stream UTF-8, whatever the locale says; one that was closed before us takes anything."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  as long as the process
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="replace")

@@ -119,12 +119,14 @@ def test_output_is_utf8_everywhere(here: Path, locale: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("words", [["show", "c", "--json"], ["runs"], ["--help"]])
-def test_a_reader_that_goes_away(here: Path, words: list[str]) -> None:
+@pytest.mark.parametrize("unbuffered", ["1", ""])
+def test_a_reader_that_goes_away(here: Path, words: list[str], unbuffered: str) -> None:
     """A broken pipe is quiet and no failure."""
     toolchart("run", "quickstart", "1+1", "--conversation", "c", cwd=here)
     process = subprocess.Popen(
         [sys.executable, "-c", START, *words], cwd=here, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
     )  # fmt: skip
     assert process.stdout is not None
     process.stdout.close()
@@ -134,14 +136,28 @@ def test_a_reader_that_goes_away(here: Path, words: list[str]) -> None:
     assert (process.wait(timeout=120), said) == (0, "")
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
-def test_output_that_cannot_be_written(here: Path) -> None:
-    """A full disk is one line and exit 70: the output is not what it should be."""
+@pytest.mark.parametrize("words", [["runs"], ["draw", "tool_loop"], ["draw", "nothing"]])
+def test_streams_that_were_closed(here: Path, words: list[str]) -> None:
+    """A process that was started without output does its work, and its exit code still says how it ended."""
     toolchart("run", "quickstart", "1+1", cwd=here)
+    closing = 'exec "$0" -c "$@" >&- 2>&-'
+    done = subprocess.run(
+        ["sh", "-c", closing, sys.executable, START, *words], cwd=here, timeout=120
+    )
+    assert done.returncode == (2 if "nothing" in words else 0)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+@pytest.mark.parametrize("unbuffered", ["1", ""])
+@pytest.mark.parametrize("words", [["runs"], ["show", "c", "--json"], ["draw", "tool_loop"]])
+def test_output_that_cannot_be_written(here: Path, words: list[str], unbuffered: str) -> None:
+    """A full disk is one line and exit 70, whenever it is noticed: the output is not what it should be."""
+    toolchart("run", "quickstart", "1+1", "--conversation", "c", cwd=here)
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-c", START, "runs"],
+            [sys.executable, "-c", START, *words],
             cwd=here, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
         )  # fmt: skip
     assert done.returncode == 70
     assert done.stderr == "toolchart: No space left on device\n"
