@@ -113,7 +113,7 @@ class Driver:
         """
         effects = self.take(first).effects
         if isinstance(first, TurnStarted):
-            await self._demand_silence(first.warnings)
+            await self._demand_silence(self.snapshot.warnings)
         return await self.perform(effects)
 
     async def perform(self, effects: tuple[Effect, ...]) -> Snapshot:
@@ -205,8 +205,8 @@ class Driver:
             case CallModel():
                 event = await self._call_model(effect)
                 waiting.extend(self.take(event).effects)
-                if isinstance(event, Replied):
-                    await self._demand_silence(event.reply.warnings)
+                if isinstance(event, Replied) and self.snapshot.reply is not None:
+                    await self._demand_silence(self.snapshot.reply.warnings)
             case RunTools():
                 await self._run_tools(effect, waiting)
             case Wait():

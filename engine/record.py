@@ -17,7 +17,7 @@ from toolchart.engine.step import Step
 from toolchart.states.codec import decode_event, encode_event
 from toolchart.states.effects import Answer, CallModel, Effect, ReviewCalls, RunTools, Wait
 from toolchart.states.errors import LogDamaged
-from toolchart.states.events import AnyEvent
+from toolchart.states.events import AnyEvent, Replied, TurnStarted
 from toolchart.states.jsonvalue import clean
 from toolchart.states.snapshot import Snapshot
 
@@ -26,6 +26,11 @@ FORMAT = 1
 
 GENESIS = "0" * 64
 """`prev` of record 0."""
+
+CHANGED = (
+    "something in it cannot stand in a log (an integer beyond 64 bits, a broken character, an object); "
+    "the nearest value took its place"
+)
 
 _HASH_TAIL = len(b',"hash":""}') + 64
 
@@ -74,8 +79,16 @@ def plain_event(event: AnyEvent) -> tuple[AnyEvent, bytes]:
     try:
         return event, orjson.dumps(data, option=orjson.OPT_SORT_KEYS)
     except (TypeError, orjson.JSONEncodeError):
-        data = clean(data)
+        data = _warned(clean(data))
         return decode_event(data, event.at), orjson.dumps(data, option=orjson.OPT_SORT_KEYS)
+
+
+def _warned(data: dict[str, Any]) -> dict[str, Any]:
+    """The event with a warning that it was changed, where it is one that can carry warnings."""
+    holder = {Replied.TYPE: data.get("reply"), TurnStarted.TYPE: data}.get(data["type"])
+    if holder is not None:
+        holder["warnings"] = [*holder.get("warnings", ()), CHANGED]
+    return data
 
 
 def write(seq: int, at: str, event: bytes, step: Step, prev: str) -> tuple[bytes, str]:

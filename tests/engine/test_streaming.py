@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolchart.engine import TurnResult
+from toolchart.engine.record import CHANGED
 from toolchart.engine.replay import replay
 from toolchart.engine.stores.memory import MemoryStore
 from toolchart.engine.streaming import Moved
@@ -126,3 +127,26 @@ def test_a_strict_policy_ends_at_a_warning() -> None:
         with pytest.raises(Warned, match="nobody"):
             strict.run("hi", conversation="c")
         assert strict.hosts.made["model"].requests == []  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("message", "reply"),
+    [
+        ("hi", agents.calls(("echo", {"text": 2**70}))),
+        ("hi", {"content": "half a \ud83d"}),
+        ("half a \ud83d", {"content": "fine"}),
+    ],
+)
+def test_what_no_log_can_carry_is_told(message: str, reply: Any) -> None:
+    """S3.10: what was turned into the nearest value is a warning, and the turn acts on what the log says."""
+    store = MemoryStore()
+    with agents.engine([reply, "done"], log=store) as run:
+        result = run.run(message, conversation="c")
+    assert [CHANGED in warning for warning in result.warnings] == [True]
+    assert list(replay(store.read("c"), "c"))[-1].step.snapshot.answer == result.content
+    assert all(call["params"] == {"text": str(2**70)} for call in result.tool_calls)
+    with (
+        agents.engine([reply, "done"], policy="strict") as strict,
+        pytest.raises(Warned, match="64 bits"),
+    ):
+        strict.run(message)
