@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from toolchart.providers.hosts import address_of, on_this_machine
 from toolchart.providers.models import (
     KEY_VARIABLES,
     OfferedModel,
@@ -23,6 +22,7 @@ from toolchart.providers.models import (
     key_of,
     list_models,
 )
+from toolchart.providers.shared.addresses import address_of, on_this_machine
 from toolchart.specs.models import AgentSpec, Handler, LLMConfig
 from toolchart.specs.secrets import references, resolve
 from toolchart.states.errors import (
@@ -32,7 +32,7 @@ from toolchart.states.errors import (
     ReplayMismatch,
     SpecError,
 )
-from toolchart.states.naming import nearest
+from toolchart.states.suggestions import nearest
 
 _LEAST_PYTHON = (3, 11)
 
@@ -113,7 +113,7 @@ def _version(name: str) -> str | None:
 
 def _log(address: str | None) -> Check:
     """Whether the log could be written; it is not made."""
-    from toolchart.engine.stores import DEFAULT_LOG, open_store
+    from toolchart.engine.log.stores import DEFAULT_LOG, open_store
 
     text = address or DEFAULT_LOG
     if "://" in text:
@@ -179,7 +179,7 @@ def _entry(name: str, config: LLMConfig, spec: AgentSpec) -> Iterator[Check]:
 
 def _made(about: str, config: LLMConfig, spec: AgentSpec) -> Check:
     """The adapter of an entry, made and thrown away: settings, variables, a key, a cassette."""
-    from toolchart.engine.hosts import model_host
+    from toolchart.engine.runtime.model_hosts import model_host
 
     beside = Path(spec.source).parent if spec.source else None
     quiet = config.model_copy(update={"record": None})  # nothing is written here

@@ -16,7 +16,7 @@ from typing import Any
 from toolchart.states.messages import Message, ToolCall, ToolDefinition
 from toolchart.states.snapshot import OpenCall, Snapshot
 from toolchart.tools.definition import Tool
-from toolchart.tools.executor import ToolExecutor
+from toolchart.tools.execution.executor import ToolExecutor
 from toolchart.tools.registry import Registry
 
 ROUNDS = 20_000

@@ -29,9 +29,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import loop
 
-from toolchart.engine.replay import replay
-from toolchart.engine.stores.sqlite import SqliteStore
-from toolchart.engine.verify import verify_lines
+from toolchart.engine.log.replay import replay
+from toolchart.engine.log.stores.sqlite import SqliteStore
+from toolchart.engine.log.verify import verify_lines
 from toolchart.states.messages import Reply, Request
 
 ROUNDS = 5

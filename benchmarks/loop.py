@@ -33,9 +33,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 import conftest  # noqa: F401  makes a checkout importable
 
-from toolchart.engine.engine import Engine
-from toolchart.engine.stores import open_store
-from toolchart.providers.scripted import ScriptedProvider
+from toolchart.engine.log.stores import open_store
+from toolchart.engine.runtime.engine import Engine
+from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.states.messages import Reply, Request, ToolCall, Usage
 from toolchart.tools.definition import Tool, ToolDefinition
 

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from statistics import median
 
 from toolchart.specs.charts import load_chart, shipped
-from toolchart.states.check import check
 from toolchart.states.facts import FactView
 from toolchart.states.machine import Machine
 from toolchart.states.messages import Reply, ToolCall
+from toolchart.states.proofs.check import check
 from toolchart.states.snapshot import OpenCall, Snapshot
 
 HITS, MISSES, ROUNDS = 20_000, 40, 5

@@ -19,10 +19,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 import conftest  # noqa: F401  makes a checkout importable
 
-from toolchart.providers.frames import EventFrames, LineFrames
-from toolchart.providers.stream_gemini import GeminiStream
-from toolchart.providers.stream_ollama import OllamaStream
-from toolchart.providers.stream_openai import ChatStream
+from toolchart.providers.gemini.stream import GeminiStream
+from toolchart.providers.ollama.stream import OllamaStream
+from toolchart.providers.openai.stream import ChatStream
+from toolchart.providers.shared.stream_frames import EventFrames, LineFrames
 
 PIECE = "eight ch"
 

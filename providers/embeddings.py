@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from toolchart.providers.failures import unreadable
-from toolchart.providers.hosts import refuse_offline
 from toolchart.providers.models import Host
+from toolchart.providers.shared.addresses import refuse_offline
+from toolchart.providers.shared.failures import unreadable
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
-from toolchart.states.naming import nearest
+from toolchart.states.suggestions import nearest
 
 MOST_AT_ONCE = 64
 """Texts of one request. Source: the smallest of the hosts' own limits is Gemini's 100."""

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from toolchart.providers.failures import failure, from_exception, unreadable
-from toolchart.providers.hosts import address_of, refuse_offline
+from toolchart.providers.shared.addresses import address_of, refuse_offline
+from toolchart.providers.shared.failures import failure, from_exception, unreadable
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
-from toolchart.states.naming import nearest
+from toolchart.states.suggestions import nearest
 
 if TYPE_CHECKING:
     import httpx

@@ -21,12 +21,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from toolchart.specs.document import Document, read_document
 from toolchart.specs.models import AgentSpec
+from toolchart.specs.yaml_document import Document, read_document
+from toolchart.states.chart.source_positions import dotted
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Reply, Request, Usage
-from toolchart.states.naming import nearest
-from toolchart.states.places import dotted
+from toolchart.states.suggestions import nearest
 
 _MILLION = 1_000_000
 

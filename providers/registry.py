@@ -8,20 +8,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from toolchart.providers.hosts import refuse_offline
+from toolchart.providers.shared.addresses import refuse_offline
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
-from toolchart.states.naming import nearest
 from toolchart.states.ports import Provider
+from toolchart.states.suggestions import nearest
 
 ADAPTERS: dict[str, str] = {
-    "openai": "toolchart.providers.openai:OpenAIProvider",
-    "azure": "toolchart.providers.azure:AzureProvider",
-    "ollama": "toolchart.providers.ollama:OllamaProvider",
-    "anthropic": "toolchart.providers.anthropic:AnthropicProvider",
-    "gemini": "toolchart.providers.gemini:GeminiProvider",
-    "scripted": "toolchart.providers.scripted:ScriptedProvider",
-    "recorded": "toolchart.providers.recorded:RecordedProvider",
+    "openai": "toolchart.providers.openai.client:OpenAIProvider",
+    "azure": "toolchart.providers.openai.azure:AzureProvider",
+    "ollama": "toolchart.providers.ollama.client:OllamaProvider",
+    "anthropic": "toolchart.providers.anthropic.client:AnthropicProvider",
+    "gemini": "toolchart.providers.gemini.client:GeminiProvider",
+    "scripted": "toolchart.providers.scripted.provider:ScriptedProvider",
+    "recorded": "toolchart.providers.recording.player:RecordedProvider",
 }
 """Adapter classes by the word that a spec uses; each has a `from_config`."""
 
@@ -60,7 +60,7 @@ def create_provider(
         made = _recorded(adapter, config, resolve)
     if config.tool_format == "native":
         return made
-    from toolchart.providers.textcalls.provider import TextCalls
+    from toolchart.providers.text_calls.provider import TextCalls
 
     return TextCalls(made, config.tool_format)
 
@@ -73,7 +73,7 @@ def _placed(config: LLMConfig, beside: Path, resolve: Callable[[str], str]) -> L
 
 
 def _recorded(adapter: Any, config: LLMConfig, resolve: Callable[[str], str]) -> Provider:
-    from toolchart.providers.recording import Recorder
+    from toolchart.providers.recording.recorder import Recorder
 
     if "hooks" not in inspect.signature(adapter.from_config).parameters:
         raise SpecError(

@@ -11,13 +11,13 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from toolchart.specs.document import Document, parse_document, read_document
-from toolchart.specs.matching import pattern
+from toolchart.specs.handler_selection import pattern
 from toolchart.specs.models import AgentSpec, Implementation, LLMConfig, Section, ToolEntry
 from toolchart.specs.secrets import hidden
+from toolchart.specs.yaml_document import Document, parse_document, read_document
+from toolchart.states.chart.source_positions import Place, dotted
 from toolchart.states.errors import SpecError
-from toolchart.states.naming import nearest
-from toolchart.states.places import Place, dotted
+from toolchart.states.suggestions import nearest
 
 _MOST_PROBLEMS = 10
 """Problems of one document that are told at once."""

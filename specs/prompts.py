@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from toolchart.states.jsonvalue import canonical_text
+from toolchart.states.canonical_json import canonical_text
 
 _SLOT = re.compile(r"\{\{\s*([A-Za-z_][\w-]*(?:\.[\w-]+)*)\s*\}\}")
 

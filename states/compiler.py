@@ -20,10 +20,10 @@ from statemachine.io.interpreter import Interpreter
 from statemachine.io.native import native_dict_to_definition
 from statemachine.spec_parser import parse_expr
 
-from toolchart.states.chart_data import Chart
+from toolchart.states.chart.document import Chart
+from toolchart.states.chart.guards import asks_configuration
 from toolchart.states.effects import EFFECTS
 from toolchart.states.errors import SpecError
-from toolchart.states.guards import asks_configuration
 
 Facts = Mapping[str, Any]
 

@@ -37,7 +37,7 @@ from typing import Any
 from statemachine.exceptions import StateMachineError, TransitionNotAllowed
 from statemachine.orderedset import OrderedSet
 
-from toolchart.states.chart import Chart
+from toolchart.states.chart.loading import Chart
 from toolchart.states.compiler import (
     MOST_MICROSTEPS,
     Facts,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from toolchart.states.jsonvalue import canonical_text
+from toolchart.states.canonical_json import canonical_text
 from toolchart.states.quick import quick
 
 Role = Literal["system", "user", "assistant", "tool"]

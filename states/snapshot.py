@@ -11,8 +11,8 @@ from typing import Any
 
 from toolchart.states.events import Failed, Outcome, Ruling, Settings
 from toolchart.states.messages import Message, Reply, ToolCall, ToolDefinition, Usage
+from toolchart.states.persistent_list import Trail
 from toolchart.states.quick import quick
-from toolchart.states.trail import Trail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

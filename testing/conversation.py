@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from toolchart.engine.step import step
-from toolchart.states.chart import Chart
+from toolchart.states.chart.loading import Chart
+from toolchart.states.core.step import step
 from toolchart.states.effects import Effect
 from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import AnyEvent, MachineEvent, ToolFinished
 from toolchart.states.machine import Machine
 from toolchart.states.snapshot import Snapshot
 from toolchart.testing.invariants import Watch
-from toolchart.testing.walk import Walk, configured, moment
+from toolchart.testing.manual_turn import Walk, configured, moment
 
 
 class Conversation:

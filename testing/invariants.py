@@ -18,13 +18,13 @@ from collections.abc import Sequence
 
 import orjson
 
-from toolchart.engine.record import effect_data
-from toolchart.engine.replay import replay
-from toolchart.engine.step import Step, step
+from toolchart.engine.log.record import effect_data
+from toolchart.engine.log.replay import replay
+from toolchart.states.core.step import Step, step
 from toolchart.states.effects import Answer, CallModel, Effect, RunTools
 from toolchart.states.events import AnyEvent, Replied, TurnStarted
 from toolchart.states.messages import Message
-from toolchart.testing.walk import Walk, Writer
+from toolchart.testing.manual_turn import Walk, Writer
 
 PLAIN_EFFECT_BYTES = 160
 """JSON of an effect without its call ids and its answer: a name and a fingerprint."""

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 if TYPE_CHECKING:
-    from toolchart.engine.replay import Replayed
-    from toolchart.providers.scripted import ScriptedProvider
+    from toolchart.engine.log.replay import Replayed
+    from toolchart.providers.scripted.provider import ScriptedProvider
     from toolchart.states.ports import Store
 
 
@@ -43,7 +43,7 @@ def scripted_model() -> ScriptedModel:
     """A maker of scripted models: `scripted_model("first reply", "second reply")`."""
 
     def make(*replies: Any, rules: Sequence[Mapping[str, Any]] = ()) -> ScriptedProvider:
-        from toolchart.providers.scripted import ScriptedProvider
+        from toolchart.providers.scripted.provider import ScriptedProvider
 
         return ScriptedProvider(replies, rules=rules)
 
@@ -71,7 +71,7 @@ def assert_replays() -> AssertReplays:
 def _assert_replays(
     log: Store | str | Path, conversation: str | None = None
 ) -> dict[str, list[Replayed]]:
-    from toolchart.engine.stores import open_store
+    from toolchart.engine.log.stores import open_store
 
     if not isinstance(log, (str, Path)):
         return _replayed(log, conversation)
@@ -83,7 +83,7 @@ def _assert_replays(
 
 
 def _replayed(store: Store, conversation: str | None) -> dict[str, list[Replayed]]:
-    from toolchart.engine.replay import replay_of
+    from toolchart.engine.log.replay import replay_of
     from toolchart.states.errors import LogDamaged, ReplayMismatch
 
     names = [conversation] if conversation is not None else list(store.conversations())

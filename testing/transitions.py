@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toolchart.states.chart import Chart, walk_states
+from toolchart.states.chart.loading import Chart, walk_states
 from toolchart.states.compiler import Taken
 from toolchart.states.diagram.model import guard_text
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from toolchart.tools.function import tool
+from toolchart.tools.sources.python import tool
 
 __all__ = ["tool"]

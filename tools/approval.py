@@ -20,13 +20,13 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
+from toolchart.states.canonical_json import canonical
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Ruling
-from toolchart.states.jsonvalue import canonical
 from toolchart.states.messages import ToolCall
-from toolchart.states.naming import nearest
+from toolchart.states.suggestions import nearest
 from toolchart.tools.definition import Tool
-from toolchart.tools.fastcheck import is_number, same
+from toolchart.tools.execution.compiled_schema import is_number, same
 
 Decision = Literal["always", "never", "ask"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from toolchart.states.messages import ToolDefinition
-from toolchart.tools.services import Search
+from toolchart.tools.sources.services import Search
 
 Runner = Callable[..., Any]
 """Takes the validated arguments as one mapping (and a `CallContext` where the tool says

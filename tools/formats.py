@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolchart.states.errors import SpecError
-from toolchart.states.lowering import DIALECTS, lowered
 from toolchart.states.messages import ToolDefinition
-from toolchart.states.naming import nearest
+from toolchart.states.schema_dialects import DIALECTS, lowered
+from toolchart.states.suggestions import nearest
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 """Names that every provider takes. Source: OpenAI allows `[A-Za-z0-9_-]{1,64}`, Gemini wants a

@@ -12,16 +12,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from toolchart.specs.models import ToolsConfig
 from toolchart.specs.secrets import resolve as resolve_environment
 from toolchart.states.errors import SpecError
-from toolchart.states.naming import nearest
+from toolchart.states.suggestions import nearest
 from toolchart.tools.approval import parse_policy
 from toolchart.tools.definition import Tool
-from toolchart.tools.executor import ToolExecutor
-from toolchart.tools.function import tool_of
-from toolchart.tools.http_tool import Secret
-from toolchart.tools.loading import Surroundings, load_entry
-from toolchart.tools.output import OutputLimits
+from toolchart.tools.execution.executor import ToolExecutor
+from toolchart.tools.execution.output_limits import OutputLimits
 from toolchart.tools.registry import Registry
-from toolchart.tools.services import EmbedderOf, Search, Service
+from toolchart.tools.sources.http.tool import Secret
+from toolchart.tools.sources.python import tool_of
+from toolchart.tools.sources.registry_entries import Surroundings, load_entry
+from toolchart.tools.sources.services import EmbedderOf, Search, Service
 
 
 class OutputSettings(BaseModel):
@@ -188,14 +188,14 @@ def _add_foreign(
     found: list[Tool] = []
     warnings: list[str] = []
     if further.openapi:
-        from toolchart.tools.openapi import openapi_tools
+        from toolchart.tools.sources.openapi import openapi_tools
 
         for place, data in enumerate(further.openapi):
             tools, said = openapi_tools(data, f"tools.openapi[{place}]", around)
             found += tools
             warnings += said
     if further.mcp:
-        from toolchart.tools.mcp_servers import connect
+        from toolchart.tools.sources.mcp import connect
 
         tools, said = connect(further.mcp, around, closing, config.default_timeout_ms / 1000)
         found += tools

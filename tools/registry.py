@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition
-from toolchart.states.naming import nearest
+from toolchart.states.suggestions import nearest
 from toolchart.tools.definition import Tool
 from toolchart.tools.formats import NAME, Conversion, convert, portable_name, provider_format
 

@@ -1,6 +1,6 @@
 """The command line, one command a file; a command's module loads when it is used.
 
-To add a command: write `app/cli/<name>.py` with a click command called `command`, and add one line to
+To add a command: write `app/cli/commands/<name>.py` with a click command called `command`, and add one line to
 `COMMANDS`. Its docstring is its help: one sentence, then an `Example:` behind a `\\b` line. It returns
 an exit code of `outcomes` (None is 0) and raises errors of `toolchart.states.errors`, which `main` puts
 into words. Data goes to stdout (`click.echo`), talk to stderr (`text.talk`).
@@ -17,8 +17,8 @@ from typing import Any
 import click
 
 from toolchart import __version__
-from toolchart.app.cli.options import log_option
-from toolchart.app.cli.outcomes import EXIT_CODES, ended, exit_code, speak_utf8, written
+from toolchart.app.cli.exit_codes import EXIT_CODES, ended, exit_code, speak_utf8, written
+from toolchart.app.cli.parameters.options import log_option
 
 __all__ = ["COMMANDS", "cli", "exit_code", "main"]
 
@@ -65,7 +65,7 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
-        module = importlib.import_module(f"toolchart.app.cli.{name}")
+        module = importlib.import_module(f"toolchart.app.cli.commands.{name}")
         command: click.Command = module.command
         return command
 

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from toolchart.engine import record as records
-from toolchart.engine.record import FORMAT, plain_event
-from toolchart.engine.replay import Lines, replay
-from toolchart.engine.step import step
+from toolchart.engine.log import record as records
+from toolchart.engine.log.record import FORMAT, plain_event
+from toolchart.engine.log.replay import Lines, replay
 from toolchart.specs.charts import load_chart
 from toolchart.specs.history import messages_of
+from toolchart.states.core.step import step
 from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.states.events import (
     AnyEvent,

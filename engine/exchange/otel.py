@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-from toolchart.engine.replay import Lines, Replayed, replay
+from toolchart.engine.log.replay import Lines, Replayed, replay
 from toolchart.states.events import Failed, Replied, ToolFinished, TurnStarted
 from toolchart.states.messages import message_to_dict
 from toolchart.states.snapshot import Snapshot

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from toolchart.engine.replay import read_chain
+from toolchart.engine.log.replay import read_chain
 
 _EXTENSIONS = (
     ("Concept", "concept"),

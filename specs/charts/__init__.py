@@ -8,9 +8,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from toolchart.states.chart import Chart, make_chart, parse_chart
+from toolchart.states.chart.loading import Chart, make_chart, parse_chart
 from toolchart.states.errors import SpecError
-from toolchart.states.naming import nearest
+from toolchart.states.suggestions import nearest
 
 DEFAULT = "tool_loop"
 """The chart of an agent spec that names none."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from toolchart.states.chart_data import Chart
-from toolchart.states.diagram import box, dot, mermaid, scxml, table
+from toolchart.states.chart.document import Chart
+from toolchart.states.diagram import dot, mermaid, scxml
+from toolchart.states.diagram import markdown_table as table
+from toolchart.states.diagram import terminal as box
 from toolchart.states.diagram.model import Diagram, Overlay, diagram_of
 from toolchart.states.errors import SpecError
-from toolchart.states.naming import nearest
+from toolchart.states.suggestions import nearest
 
 __all__ = ["FORMATS", "IMAGE_FORMATS", "TEXT_FORMATS", "Diagram", "Overlay", "diagram_of", "draw"]
 
@@ -43,7 +45,7 @@ def draw(chart: Chart, form: str, overlay: Overlay | None = None) -> str | bytes
     if form in TEXT_FORMATS:
         return TEXT_FORMATS[form](diagram)
     if form in IMAGE_FORMATS:
-        from toolchart.states.diagram.image import render
+        from toolchart.states.diagram.graphviz_image import render
 
         return render(dot.render(diagram), form)
     raise SpecError(f"there is no diagram format {form!r}", hint=nearest(form, FORMATS))

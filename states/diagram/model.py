@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolchart.states.chart_data import Chart
+from toolchart.states.chart.document import Chart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

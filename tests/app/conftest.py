@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from toolchart.app.cli import cli
-from toolchart.app.cli.outcomes import ended
+from toolchart.app.cli.exit_codes import ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,4 +86,4 @@ def test_a_piped_run_loads_only_what_it_uses(here: Path) -> None:
     """A run that is piped and computes nothing loads no SDK, no SymPy and no rich."""
     loaded = loaded_after(typed_in("run", "quickstart", "hello"), here)
     assert not {"openai", "ollama", "google.genai", "sympy", "rich"} & loaded
-    assert "toolchart.engine.engine" in loaded
+    assert "toolchart.engine.runtime.engine" in loaded

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolchart.app.cli.blocks import Blocks
+from toolchart.app.cli.terminal.markdown_blocks import Blocks
 
 Typed = Callable[..., Any]
 

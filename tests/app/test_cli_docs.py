@@ -16,7 +16,7 @@ if __name__ == "__main__":
 import click  # noqa: E402
 
 from toolchart.app.cli import cli  # noqa: E402
-from toolchart.app.cli.outcomes import EXIT_CODES  # noqa: E402
+from toolchart.app.cli.exit_codes import EXIT_CODES  # noqa: E402
 
 HEAD = """\
 # The command line

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from toolchart.engine.stores import DEFAULT_LOG
+from toolchart.engine.log.stores import DEFAULT_LOG
 
 Typed = Callable[..., Any]
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from toolchart.app.cli.options import log_option
-from toolchart.engine.stores import DEFAULT_LOG
-from toolchart.engine.stores.sqlite import SqliteStore
+from toolchart.app.cli.parameters.options import log_option
+from toolchart.engine.log.stores import DEFAULT_LOG
+from toolchart.engine.log.stores.sqlite import SqliteStore
 
 Typed = Callable[..., Any]
 
@@ -149,7 +149,7 @@ def test_runs_lists_conversations(typed: Typed, talk: str) -> None:
 
 def test_an_empty_log_says_so(typed: Typed, here: Path) -> None:
     """A log without conversations is no error and no empty table."""
-    from toolchart.engine.stores.sqlite import SqliteStore
+    from toolchart.engine.log.stores.sqlite import SqliteStore
 
     SqliteStore(here / "new.db").close()
     done = typed("runs", "--log", "new.db")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from toolchart.app.cli.outcomes import ended, exit_code
+from toolchart.app.cli.exit_codes import ended, exit_code
 from toolchart.states import errors
 from toolchart.states.errors import ToolchartError
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from toolchart.app.cli import progress
-from toolchart.app.cli.progress import watched
+from toolchart.app.cli.terminal import progress
+from toolchart.app.cli.terminal.progress import watched
 
 
 class Terminal(io.StringIO):

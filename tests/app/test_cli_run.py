@@ -15,7 +15,7 @@ from command_line import on_terminal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolchart.app.cli.variables import parse_variables
+from toolchart.app.cli.parameters.variables import parse_variables
 
 Typed = Callable[..., Any]
 
@@ -202,7 +202,7 @@ def test_a_fault_of_a_provider_is_one_line(
     typed: Typed, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bug in an adapter ends the turn with its name and words, and no traceback."""
-    from toolchart.providers.scripted import ScriptedProvider
+    from toolchart.providers.scripted.provider import ScriptedProvider
 
     async def broken(self: Any, request: Any) -> Any:
         raise KeyError("gone")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from command_line import START, on_terminal, toolchart
 
-from toolchart.app.cli.text import printable, short
+from toolchart.app.cli.terminal.text import printable, short
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2Jred\x9b31m\r\nnext\ttab"
 

@@ -15,7 +15,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from toolchart.app.cli import COMMANDS, cli
-from toolchart.app.cli.record_schema import record_schema
+from toolchart.engine.log.record_schema import record_schema
 from toolchart.specs import agents, charts
 from toolchart.specs.loader import shipped_agents
 from toolchart.states.events import EVENTS

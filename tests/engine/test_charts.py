@@ -11,7 +11,7 @@ import pytest
 from agents import calls, engine
 
 from toolchart.engine import Engine
-from toolchart.engine.replay import replay
+from toolchart.engine.log.replay import replay
 from toolchart.specs.loader import load_spec
 from toolchart.states.events import Decided
 from toolchart.states.messages import ToolCall
@@ -152,7 +152,7 @@ def test_forced_answer_at_the_limit_loses_nothing() -> None:
 )
 def test_budgets_end_the_turn(limits: dict[str, Any], name: str) -> None:
     """Tokens, money, wall clock and tool calls each end the turn where more would be spent."""
-    from toolchart.providers.scripted import ScriptedProvider
+    from toolchart.providers.scripted.provider import ScriptedProvider
     from toolchart.states.messages import Reply, Usage
 
     def reply(request: Any) -> Reply:

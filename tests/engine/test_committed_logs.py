@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from toolchart.engine.replay import replay
-from toolchart.engine.verify import verify_lines
+from toolchart.engine.log.replay import replay
+from toolchart.engine.log.verify import verify_lines
 from toolchart.specs.charts import shipped
 from toolchart.states.errors import ReplayMismatch
 

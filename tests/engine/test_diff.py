@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolchart.engine import Engine
-from toolchart.engine.diff import diff
-from toolchart.engine.diff_drawn import mermaid
-from toolchart.engine.fork import Changes
-from toolchart.engine.stores.memory import MemoryStore
+from toolchart.engine.log.diff import diff
+from toolchart.engine.log.diff_diagram import mermaid
+from toolchart.engine.log.fork import Changes
+from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.states.messages import Reply, ToolCall, Usage
 
 

@@ -13,8 +13,8 @@ from recorded import RECORDED, needs_recorded
 from toolchart.engine.exchange.messages import export_messages, import_messages
 from toolchart.engine.exchange.otel import export_spans
 from toolchart.engine.exchange.xes import export_xes
-from toolchart.engine.replay import replay
-from toolchart.engine.verify import verify_lines
+from toolchart.engine.log.replay import replay
+from toolchart.engine.log.verify import verify_lines
 from toolchart.states.errors import SpecError
 
 AT = "2026-01-01T00:00:00.000Z"

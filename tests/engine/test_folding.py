@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from logs import database
 
 from toolchart.engine import Engine
-from toolchart.engine.stores import open_store
-from toolchart.engine.stores.folding import SMALLEST, fold, folds, unfold
-from toolchart.engine.stores.sqlite import SqliteStore
-from toolchart.engine.verify import Verified, verify_store
+from toolchart.engine.log.stores import open_store
+from toolchart.engine.log.stores.large_parts import SMALLEST, fold, folds, unfold
+from toolchart.engine.log.stores.sqlite import SqliteStore
+from toolchart.engine.log.verify import Verified, verify_store
 from toolchart.states.errors import LogDamaged
 
 json = st.recursive(

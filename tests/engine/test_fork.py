@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from toolchart.engine import Engine
 from toolchart.engine.exchange.messages import export_messages
-from toolchart.engine.fork import Changes
-from toolchart.engine.replay import read_chain, replay, replay_of
-from toolchart.engine.stores.memory import MemoryStore
-from toolchart.engine.stores.sqlite import SqliteStore
-from toolchart.engine.verify import verify_store
+from toolchart.engine.log.fork import Changes
+from toolchart.engine.log.replay import read_chain, replay, replay_of
+from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.log.stores.sqlite import SqliteStore
+from toolchart.engine.log.verify import verify_store
 from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.states.messages import Request
 

@@ -12,9 +12,9 @@ import pytest
 from logs import database
 
 from toolchart.engine import Engine, TurnResult
-from toolchart.engine.replay import replay
-from toolchart.engine.stores import open_store
-from toolchart.engine.verify import Verified, verify_store
+from toolchart.engine.log.replay import replay
+from toolchart.engine.log.stores import open_store
+from toolchart.engine.log.verify import Verified, verify_store
 from toolchart.states.errors import LogConflict, LogUnavailable
 from toolchart.states.messages import Reply, Request, ToolCall
 from toolchart.states.ports import Batch, Store

@@ -9,8 +9,8 @@ from agents import engine, fixed_tool
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from toolchart.engine.replay import replay
-from toolchart.providers.scripted import ScriptedProvider
+from toolchart.engine.log.replay import replay
+from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.specs.charts import shipped
 from toolchart.states.events import FAILURE_KINDS
 from toolchart.states.messages import FINISH_REASONS
@@ -100,7 +100,7 @@ def test_invariants(script: list[dict[str, Any]], chart: str, turns: int) -> Non
     Random replies with calls, bad JSON, unknown tools, every finish reason and failures, on every
     shipped chart.
     """
-    from toolchart.engine.stores.memory import MemoryStore
+    from toolchart.engine.log.stores.memory import MemoryStore
 
     store = WatchingStore(MemoryStore())
     problems: list[str] = []

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolchart.engine import Engine
-from toolchart.engine import record as records
-from toolchart.engine.prune import Aged, aged, to_prune
-from toolchart.engine.seal import Seal, check_seal, read_seals, seal
-from toolchart.engine.stores.memory import MemoryStore
-from toolchart.engine.verify import verify_lines, verify_store
+from toolchart.engine.log import record as records
+from toolchart.engine.log.retention import Aged, aged, to_prune
+from toolchart.engine.log.seal import Seal, check_seal, read_seals, seal
+from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.log.verify import verify_lines, verify_store
 from toolchart.states.errors import LogDamaged, SpecError
 
 AT = "2026-01-01T00:00:00.000Z"

@@ -9,7 +9,7 @@ import pytest
 from killing import check, run_and_kill
 from logs import database
 
-from toolchart.engine.stores import open_store
+from toolchart.engine.log.stores import open_store
 
 KILLS = {"sqlite": 100, "jsonl": 100, "postgres": 30}
 

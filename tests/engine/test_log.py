@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from agents import calls, engine
 
-from toolchart.engine import record as records
-from toolchart.engine.replay import read_chain, replay
-from toolchart.engine.stores import open_store
-from toolchart.engine.stores.sqlite import SqliteStore
-from toolchart.engine.verify import Verified, verify_lines, verify_store
+from toolchart.engine.log import record as records
+from toolchart.engine.log.replay import read_chain, replay
+from toolchart.engine.log.stores import open_store
+from toolchart.engine.log.stores.sqlite import SqliteStore
+from toolchart.engine.log.verify import Verified, verify_lines, verify_store
 from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable, ReplayMismatch
 
 

@@ -10,7 +10,7 @@ import pytest
 from agents import calls, engine, fixed_tool
 
 from toolchart.engine import Engine
-from toolchart.providers.scripted import ScriptedProvider
+from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.states.errors import IllegalEvent, SpecError, ToolchartError
 from toolchart.states.events import Decided
 from toolchart.states.messages import Reply, ToolCall, message_to_dict
@@ -84,7 +84,7 @@ def test_runs_calls_and_asks_again() -> None:
 
 def test_calls_decide_whatever_the_word_is() -> None:
     """S1.9: a reply that carries calls is executed even when the provider said `stop`."""
-    from toolchart.providers.finish import OPENAI, finish_reason
+    from toolchart.providers.shared.finish_reasons import OPENAI, finish_reason
 
     assert finish_reason("stop", OPENAI, calls=1) == "tool_calls"
     assert finish_reason("length", OPENAI, calls=1) == "length"
@@ -342,7 +342,7 @@ def test_a_provider_that_breaks_is_a_failure() -> None:
 
 def test_odd_values_are_logged_as_what_is_acted_on() -> None:
     """Big integers, bad Unicode and foreign objects in a result neither break the log nor the replay."""
-    from toolchart.engine.replay import replay
+    from toolchart.engine.log.replay import replay
 
     odd = {"n": 10**40, "s": "\ud800", 3: {1, 2}, "f": float("nan"), "o": object}
     run = engine(

@@ -10,7 +10,7 @@ import agents
 import pytest
 
 from toolchart.engine import Engine
-from toolchart.engine.hosts import log_takes
+from toolchart.engine.runtime.model_hosts import log_takes
 from toolchart.states.errors import LogUnavailable, SpecError
 
 REPLIES = [agents.calls(("calculator", {"expression": "6*7"})), "It is 42."]

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolchart.engine.redact import MARK, PATTERNS, Redactor
-from toolchart.engine.replay import replay
-from toolchart.engine.stores.memory import MemoryStore
-from toolchart.engine.verify import verify_lines
+from toolchart.engine.log.redaction import MARK, PATTERNS, Redactor
+from toolchart.engine.log.replay import replay
+from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.log.verify import verify_lines
 from toolchart.states.errors import SpecError
 
 RULES = {"keys": ["password", "*token*"], "patterns": ["email", "card", "/ID-\\d+/"]}

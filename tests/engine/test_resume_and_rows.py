@@ -9,9 +9,9 @@ import agents
 import pytest
 
 from toolchart.engine import Engine
-from toolchart.engine.stores.memory import MemoryStore
-from toolchart.engine.stores.sqlite import SqliteStore
-from toolchart.engine.verify import verify_store
+from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.log.stores.sqlite import SqliteStore
+from toolchart.engine.log.verify import verify_store
 from toolchart.states.errors import LogDamaged
 from toolchart.states.events import Decided
 

@@ -13,10 +13,10 @@ import pytest
 from logs import database
 from simulation import Broken, Crash, VirtualLoop, simulate
 
-from toolchart.engine.driver import Driver
-from toolchart.engine.engine import Engine
-from toolchart.engine.journal import Journal
-from toolchart.engine.stores import open_store
+from toolchart.engine.log.journal import Journal
+from toolchart.engine.log.stores import open_store
+from toolchart.engine.runtime.driver import Driver
+from toolchart.engine.runtime.engine import Engine
 
 BATCHES, SEEDS = 12, 250
 

@@ -12,10 +12,10 @@ import pytest
 from agents import calls, engine
 from logs import database
 
-from toolchart.engine.replay import replay
-from toolchart.engine.stores import open_store
-from toolchart.engine.stores.jsonl import JsonlStore
-from toolchart.engine.verify import Verified, verify_store
+from toolchart.engine.log.replay import replay
+from toolchart.engine.log.stores import open_store
+from toolchart.engine.log.stores.jsonl import JsonlStore
+from toolchart.engine.log.verify import Verified, verify_store
 from toolchart.states.errors import LogConflict, LogUnavailable
 from toolchart.states.ports import Store
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolchart.engine import TurnResult
-from toolchart.engine.record import CHANGED
-from toolchart.engine.replay import replay
-from toolchart.engine.stores.memory import MemoryStore
-from toolchart.engine.streaming import Moved
-from toolchart.providers.pieces import pieces_of
+from toolchart.engine.log.record import CHANGED
+from toolchart.engine.log.replay import replay
+from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.runtime.streaming import Moved
+from toolchart.providers.shared.reply_deltas import pieces_of
 from toolchart.states.deltas import CallArguments, CallStarted, ReasoningDelta, TextDelta
 from toolchart.states.errors import SpecError, Warned
 from toolchart.states.events import Replied

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import conftest  # noqa: F401  makes a checkout importable
 from simulation import simulate
 
-from toolchart.engine.record import FORMAT, GENESIS
+from toolchart.engine.log.record import FORMAT, GENESIS
 from toolchart.specs.charts import shipped
 
 HERE = Path(__file__).resolve().parent

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from toolchart.specs.charts import load_chart
-from toolchart.specs.document import parse_document
 from toolchart.specs.loader import spec_of
-from toolchart.states.chart import parse_chart
+from toolchart.specs.yaml_document import parse_document
+from toolchart.states.chart.loading import parse_chart
 from toolchart.states.diagram import draw
 
 ROOT = Path(__file__).resolve().parents[2]

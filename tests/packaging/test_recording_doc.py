@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from toolchart.engine.hosts import model_host
+from toolchart.engine.runtime.model_hosts import model_host
 from toolchart.providers.prices import price_table
-from toolchart.providers.recording import KEPT_HEADERS
-from toolchart.specs.document import parse_document
+from toolchart.providers.recording.recorder import KEPT_HEADERS
 from toolchart.specs.loader import spec_of
+from toolchart.specs.yaml_document import parse_document
 
 DOC = (Path(__file__).resolve().parents[2] / "docs" / "recording.md").read_text("utf-8")
 BLOCKS = re.findall(r"```yaml\n(.*?)```", DOC, re.DOTALL)

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from web import Answer, Web, web
 
 from toolchart.engine import Engine
-from toolchart.engine.replay import replay
-from toolchart.providers.lines import sse_values
+from toolchart.engine.log.replay import replay
+from toolchart.providers.anthropic.stream import AnthropicStream
+from toolchart.providers.anthropic.wire import from_wire, messages_of, to_wire
 from toolchart.providers.registry import create_provider
-from toolchart.providers.stream_anthropic import AnthropicStream
-from toolchart.providers.wire_anthropic import from_wire, messages_of, to_wire
+from toolchart.providers.shared.stream_values import sse_values
 from toolchart.specs.models import LLMConfig
 from toolchart.states.deltas import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
 from toolchart.states.errors import ProviderError, SpecError

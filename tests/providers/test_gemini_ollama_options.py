@@ -14,17 +14,20 @@ from recorded import needs_recorded
 from resent import asked, cassettes, model_calls
 from web import Answer, Web, web
 
-from toolchart.providers import wire_anthropic, wire_gemini, wire_ollama, wire_openai
-from toolchart.providers.asked import asked_of, differences
-from toolchart.providers.asked_wire import READERS
-from toolchart.providers.choosing import Choice, choice_of
-from toolchart.providers.gemini import GeminiSettings
+from toolchart.providers.anthropic import wire as wire_anthropic
+from toolchart.providers.gemini import wire as wire_gemini
+from toolchart.providers.gemini.client import GeminiSettings
+from toolchart.providers.ollama import wire as wire_ollama
+from toolchart.providers.openai import wire as wire_openai
+from toolchart.providers.recording.canonical_requests import asked_of, differences
+from toolchart.providers.recording.request_readers import READERS
 from toolchart.providers.registry import create_provider
-from toolchart.providers.unsaid import foreign_data
+from toolchart.providers.shared.tool_choice import Choice, choice_of
+from toolchart.providers.shared.warnings import foreign_data
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError, SpecError
-from toolchart.states.lowering import ANTHROPIC, GEMINI, OLLAMA, OPENAI, Dialect
 from toolchart.states.messages import Message, Reply, Request, ToolDefinition, Usage
+from toolchart.states.schema_dialects import ANTHROPIC, GEMINI, OLLAMA, OPENAI, Dialect
 
 SCHEMA = {
     "type": "object",

@@ -26,13 +26,13 @@ from resent import (
 )
 
 from toolchart.engine import Engine
-from toolchart.engine.replay import replay
-from toolchart.providers.asked import differences
-from toolchart.providers.asked_wire import READERS
-from toolchart.providers.cassette import Exchange
-from toolchart.providers.stream_gemini import GeminiStream
-from toolchart.providers.stream_ollama import OllamaStream
-from toolchart.providers.takes import reply_of
+from toolchart.engine.log.replay import replay
+from toolchart.providers.gemini.stream import GeminiStream
+from toolchart.providers.ollama.stream import OllamaStream
+from toolchart.providers.recording.canonical_requests import differences
+from toolchart.providers.recording.cassettes import Exchange
+from toolchart.providers.recording.recorded_calls import reply_of
+from toolchart.providers.recording.request_readers import READERS
 from toolchart.states.deltas import CallStarted, ReasoningDelta, TextDelta
 from toolchart.states.errors import ProviderError
 
@@ -89,7 +89,7 @@ def test_every_cassette_is_read_without_loss() -> None:
 def test_what_leaves_the_sdks_is_what_was_recorded() -> None:
     """S2.2, S4.1: the bodies on the wire ask what the recorded ones asked.
 
-    What is harmless is listed in `providers/asked.py`; what ours cannot say (pictures, the host's own
+    What is harmless is listed in `providers/recording/canonical_requests.py`; what ours cannot say (pictures, the host's own
     tools) is left out and counted.
     """
     same, outside = 0, 0

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from toolchart.providers.hosts import OFFLINE, address_of, on_this_machine
 from toolchart.providers.registry import create_provider
+from toolchart.providers.shared.addresses import OFFLINE, address_of, on_this_machine
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
 

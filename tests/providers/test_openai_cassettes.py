@@ -10,7 +10,7 @@ from typing import Any
 from recorded import RECORDED, index, needs_recorded, replayer
 from resent import Answered, Told, _answer, chunks, streams
 
-from toolchart.providers.cassette import Exchange, read_cassette
+from toolchart.providers.recording.cassettes import Exchange, read_cassette
 from toolchart.providers.registry import create_provider
 from toolchart.specs.models import LLMConfig
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from recorded import RECORDED, index, needs_recorded, replayer
 
-from toolchart.providers.cassette import Exchange, read_cassette
-from toolchart.providers.openai import OpenAIProvider, OpenAISettings
-from toolchart.providers.profiles import _profiles, profile_of
+from toolchart.providers.openai.client import OpenAIProvider, OpenAISettings
+from toolchart.providers.openai.compatible_hosts import _profiles, profile_of
+from toolchart.providers.recording.cassettes import Exchange, read_cassette
+from toolchart.providers.recording.recorded_calls import reply_of
 from toolchart.providers.registry import create_provider
-from toolchart.providers.takes import reply_of
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.messages import Message, Reply, Request, ToolDefinition

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from toolchart.providers import wire_openai, wire_responses
-from toolchart.providers.stream_openai import ChatStream
-from toolchart.providers.stream_responses import ResponseStream
+from toolchart.providers.openai import responses_wire as wire_responses
+from toolchart.providers.openai import wire as wire_openai
+from toolchart.providers.openai.responses_stream import ResponseStream
+from toolchart.providers.openai.stream import ChatStream
 from toolchart.states.deltas import CallArguments, CallStarted
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Reply

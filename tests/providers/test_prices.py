@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolchart.engine import Engine
-from toolchart.engine.replay import replay
+from toolchart.engine.log.replay import replay
 from toolchart.providers.prices import PriceTable, price_table, priced
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Reply, Request, Usage

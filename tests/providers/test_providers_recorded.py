@@ -10,8 +10,8 @@ from conversations import Recording, gemini_recording, linear, openai_recording
 from recorded import RECORDED, needs_recorded, replayer
 
 from toolchart.engine import Engine
-from toolchart.engine.replay import replay
-from toolchart.engine.result import TurnResult
+from toolchart.engine.log.replay import replay
+from toolchart.engine.runtime.result import TurnResult
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Tool
 

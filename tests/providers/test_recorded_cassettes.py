@@ -12,8 +12,8 @@ import pytest
 import yaml
 from recorded import RECORDED, index, needs_recorded, replayer
 
-from toolchart.providers.cassette import Exchange, endpoint_of, read_cassette
-from toolchart.providers.takes import cassette_takes
+from toolchart.providers.recording.cassettes import Exchange, endpoint_of, read_cassette
+from toolchart.providers.recording.recorded_calls import cassette_takes
 from toolchart.states.errors import SpecError
 
 CASSETTES = [entry["file"] for entry in index() if entry["kind"] == "cassette"]

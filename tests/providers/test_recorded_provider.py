@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from recorded import needs_recorded
 from recorded_turns import answered
 
-from toolchart.engine.replay import replay
-from toolchart.providers.asked import ABSENT, asked_of, differences, outcome
-from toolchart.providers.recorded import Match, RecordedProvider
+from toolchart.engine.log.replay import replay
+from toolchart.providers.recording.canonical_requests import ABSENT, asked_of, differences, outcome
+from toolchart.providers.recording.player import Match, RecordedProvider
+from toolchart.providers.recording.recorded_calls import Take
 from toolchart.providers.registry import create_provider
-from toolchart.providers.takes import Take
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from web import Answer, web
 
 from toolchart.engine import Engine
-from toolchart.engine.replay import replay
-from toolchart.engine.result import TurnResult
-from toolchart.providers.cassette import read_cassette
-from toolchart.providers.recording import HEAD, Recorder
+from toolchart.engine.log.replay import replay
+from toolchart.engine.runtime.result import TurnResult
+from toolchart.providers.recording.cassettes import read_cassette
+from toolchart.providers.recording.recorder import HEAD, Recorder
 from toolchart.providers.registry import create_provider
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import HIDDEN

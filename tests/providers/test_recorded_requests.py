@@ -9,10 +9,13 @@ import pytest
 from asked_again import Outside, request_of
 from recorded import RECORDED, index, needs_recorded
 
-from toolchart.providers import wire_gemini, wire_ollama, wire_openai, wire_responses
-from toolchart.providers.asked import asked_of, differences
-from toolchart.providers.asked_wire import READERS
-from toolchart.providers.cassette import read_cassette
+from toolchart.providers.gemini import wire as wire_gemini
+from toolchart.providers.ollama import wire as wire_ollama
+from toolchart.providers.openai import responses_wire as wire_responses
+from toolchart.providers.openai import wire as wire_openai
+from toolchart.providers.recording.canonical_requests import asked_of, differences
+from toolchart.providers.recording.cassettes import read_cassette
+from toolchart.providers.recording.request_readers import READERS
 from toolchart.states.messages import Request
 
 CASSETTES = [entry["file"] for entry in index() if entry["kind"] == "cassette"]
@@ -50,7 +53,7 @@ def sent(endpoint: str, request: Request) -> dict[str, Any]:
 def test_our_request_is_the_recorded_one(endpoint: str) -> None:
     """S2.2, S4.1: every recorded request that ours can say leaves our adapter as the same request.
 
-    What counts as the same, and the list of harmless differences, stands in `providers/asked.py`; what
+    What counts as the same, and the list of harmless differences, stands in `providers/recording/canonical_requests.py`; what
     ours cannot say is counted by its reason.
     """
     same, outside = 0, Counter[str]()

@@ -13,10 +13,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from recorded import RECORDED, index, needs_recorded
 
-from toolchart.providers import wire_gemini, wire_ollama, wire_openai
-from toolchart.providers.cassette import Exchange, read_cassette
-from toolchart.providers.joined import whole_body
-from toolchart.providers.takes import reply_of
+from toolchart.providers.gemini import wire as wire_gemini
+from toolchart.providers.ollama import wire as wire_ollama
+from toolchart.providers.openai import wire as wire_openai
+from toolchart.providers.recording.cassettes import Exchange, read_cassette
+from toolchart.providers.recording.recorded_calls import reply_of
+from toolchart.providers.recording.stream_bodies import whole_body
 from toolchart.states.errors import ProviderError
 
 STREAMED = [

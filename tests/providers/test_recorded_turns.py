@@ -10,9 +10,9 @@ from chained import conversation, tools_of
 from recorded import RECORDED, index, needs_recorded
 
 from toolchart.engine import Engine
-from toolchart.engine.replay import replay
-from toolchart.providers.cassette import read_cassette
-from toolchart.providers.recorded import RecordedProvider
+from toolchart.engine.log.replay import replay
+from toolchart.providers.recording.cassettes import read_cassette
+from toolchart.providers.recording.player import RecordedProvider
 
 OURS = {"/chat/completions", "/responses", "streamGenerateContent", "/api/chat"}
 

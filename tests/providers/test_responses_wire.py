@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded import RECORDED, index, needs_recorded
 
-from toolchart.providers.cassette import read_cassette
-from toolchart.providers.wire_responses import from_wire, to_wire, unsaid
+from toolchart.providers.openai.responses_wire import from_wire, to_wire, unsaid
+from toolchart.providers.recording.cassettes import read_cassette
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Message, Request, ToolDefinition
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolchart.providers.registry import create_provider
-from toolchart.providers.scripted import ScriptedProvider
+from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.specs.models import LLMConfig
 from toolchart.states.deltas import CallStarted, TextDelta
 from toolchart.states.errors import ProviderError, SpecError

@@ -14,15 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import RECORDED, index, needs_recorded, replayer
 
-from toolchart.providers.cassette import Exchange, read_cassette
-from toolchart.providers.frames import EventFrames, LineFrames
-from toolchart.providers.joined import whole_body
+from toolchart.providers.gemini.stream import GeminiStream
+from toolchart.providers.ollama.stream import OllamaStream
+from toolchart.providers.openai.responses_stream import ResponseStream
+from toolchart.providers.openai.stream import ChatStream
+from toolchart.providers.recording.cassettes import Exchange, read_cassette
+from toolchart.providers.recording.recorded_calls import reply_of
+from toolchart.providers.recording.stream_bodies import whole_body
 from toolchart.providers.registry import create_provider
-from toolchart.providers.stream_gemini import GeminiStream
-from toolchart.providers.stream_ollama import OllamaStream
-from toolchart.providers.stream_openai import ChatStream
-from toolchart.providers.stream_responses import ResponseStream
-from toolchart.providers.takes import reply_of
+from toolchart.providers.shared.stream_frames import EventFrames, LineFrames
 from toolchart.specs.models import LLMConfig
 from toolchart.states.deltas import CallArguments, CallStarted, ReasoningDelta, TextDelta
 from toolchart.states.errors import ProviderError
@@ -263,7 +263,7 @@ def test_the_sdks_are_loaded_when_they_are_used() -> None:
     import subprocess
     import sys
 
-    code = "import sys; sys.path.insert(0, 'tests'); import conftest; import toolchart.providers.joined; "
+    code = "import sys; sys.path.insert(0, 'tests'); import conftest; import toolchart.providers.recording.stream_bodies; "
     code += "print([m for m in ('openai', 'ollama', 'google.genai') if m in sys.modules])"
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run(

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from toolchart.engine import Engine
 from toolchart.providers.registry import create_provider
-from toolchart.providers.scripted import ScriptedProvider
-from toolchart.providers.textcalls.formats import FORMATS, Format, bracket
-from toolchart.providers.textcalls.provider import TextCalls
-from toolchart.providers.textcalls.scanner import Called, Scanner, Text, Thought
+from toolchart.providers.scripted.provider import ScriptedProvider
+from toolchart.providers.text_calls.formats import FORMATS, Format, bracket
+from toolchart.providers.text_calls.provider import TextCalls
+from toolchart.providers.text_calls.scanner import Called, Scanner, Text, Thought
 from toolchart.specs.models import LLMConfig
 from toolchart.states.deltas import CallStarted, ReasoningDelta, TextDelta
 from toolchart.states.errors import ProviderError
@@ -251,7 +251,7 @@ def test_a_stream_shows_text_at_once_and_calls_when_they_are_whole() -> None:
 
 def test_a_whole_conversation_in_text() -> None:
     """An agent whose model writes its calls goes through chart, tools and log to its answer, and replays."""
-    from toolchart.engine.replay import replay
+    from toolchart.engine.log.replay import replay
 
     spec = {
         "llms": {"model": {

@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 
-from toolchart.providers import wire_anthropic, wire_gemini, wire_ollama, wire_openai
-from toolchart.providers.asked_wire import READERS
-from toolchart.providers.recorded import RecordedProvider
-from toolchart.providers.takes import Take
+from toolchart.providers.anthropic import wire as wire_anthropic
+from toolchart.providers.gemini import wire as wire_gemini
+from toolchart.providers.ollama import wire as wire_ollama
+from toolchart.providers.openai import wire as wire_openai
+from toolchart.providers.recording.player import RecordedProvider
+from toolchart.providers.recording.recorded_calls import Take
+from toolchart.providers.recording.request_readers import READERS
 from toolchart.states.errors import ProviderError
-from toolchart.states.lowering import GEMINI, OLLAMA, OPENAI, Dialect, lowered
 from toolchart.states.messages import Message, Reply, Request, ToolDefinition
+from toolchart.states.schema_dialects import GEMINI, OLLAMA, OPENAI, Dialect, lowered
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

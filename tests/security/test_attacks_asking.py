@@ -12,9 +12,9 @@ import pytest
 from agents import calls, engine
 from typing_at import typing
 
-from toolchart.app.cli.asking import Asking
+from toolchart.app.cli.terminal.approval_prompt import Asking
 from toolchart.states.messages import Reply, Request, ToolCall
-from toolchart.tools.services import Hit
+from toolchart.tools.sources.services import Hit
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07 a harmless\rfile \x9b31m"
 

@@ -15,9 +15,9 @@ from web import Answer, web
 
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import ToolFailure
-from toolchart.tools.http_guard import Guard, is_public
-from toolchart.tools.http_settings import outgoing, parse_http
-from toolchart.tools.http_tool import http_tool
+from toolchart.tools.sources.http.address_guard import Guard, is_public
+from toolchart.tools.sources.http.settings import outgoing, parse_http
+from toolchart.tools.sources.http.tool import http_tool
 
 PRIVATE = (
     "127.0.0.1", "127.9.9.9", "0.0.0.0", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254",

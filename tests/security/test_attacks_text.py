@@ -16,10 +16,10 @@ from tool_calls import call, executor, made, ran
 from toolchart.specs.models import ToolsConfig
 from toolchart.states.messages import ToolCall
 from toolchart.tools.builtin import BUILTINS
-from toolchart.tools.foreign import is_calm, tamed
-from toolchart.tools.http_settings import fill
+from toolchart.tools.execution.argument_repair import repaired_text
 from toolchart.tools.manager import ToolManager
-from toolchart.tools.repair import repaired_text
+from toolchart.tools.sources.foreign_schemas import is_calm, tamed
+from toolchart.tools.sources.http.settings import fill
 
 RUNAWAY = (
     r"(a+)+$", r"(a*)*$", r"(a|a)*$", r"(a|aa)+$", r"(.*a){20}$", r"([a-zA-Z]+)*$", r"^(([a-z])+.)+[A-Z]",

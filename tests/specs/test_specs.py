@@ -13,14 +13,14 @@ from jsonschema import Draft202012Validator
 from recorded import RECORDED, needs_recorded
 
 from toolchart.engine import Engine
-from toolchart.providers.scripted import ScriptedProvider
+from toolchart.providers.scripted.provider import ScriptedProvider
+from toolchart.specs.handler_selection import matches, select_handler
 from toolchart.specs.history import load_history
 from toolchart.specs.loader import load_spec, shipped_agents
-from toolchart.specs.matching import matches, select_handler
 from toolchart.specs.prompts import render
 from toolchart.specs.schema import spec_schema
 from toolchart.specs.secrets import resolve
-from toolchart.specs.turns import plan_turn
+from toolchart.specs.turn_plan import plan_turn
 from toolchart.states.errors import SpecError
 
 GOOD = """\

@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from toolchart.specs.charts import load_chart, shipped
-from toolchart.states.chart import Chart, make_chart, parse_chart
+from toolchart.states.chart.loading import Chart, make_chart, parse_chart
 from toolchart.states.errors import SpecError
 
 FRAME = """

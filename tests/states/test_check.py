@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolchart.specs.charts import load_chart, shipped
-from toolchart.states.chart import make_chart, parse_chart
-from toolchart.states.chart_data import walk_states
-from toolchart.states.check import Finding, check
+from toolchart.states.chart.document import walk_states
+from toolchart.states.chart.loading import make_chart, parse_chart
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Limits
-from toolchart.states.logic import compile_guard, satisfiable, witness
+from toolchart.states.proofs.check import Finding, check
+from toolchart.states.proofs.solver import compile_guard, satisfiable, witness
 
 BROKEN = sorted((Path(__file__).parent / "broken_charts").glob("*.yaml"))
 

@@ -14,10 +14,10 @@ from agents import calls, engine
 from hypothesis import HealthCheck, given, settings
 from random_charts import charts
 
-from toolchart.engine.paths import overlay_of
-from toolchart.engine.replay import replay
+from toolchart.engine.log.replay import replay
+from toolchart.engine.log.visited_path import overlay_of
 from toolchart.specs.charts import load_chart, shipped
-from toolchart.states.chart import make_chart, parse_chart, walk_states
+from toolchart.states.chart.loading import make_chart, parse_chart, walk_states
 from toolchart.states.diagram import FORMATS, TEXT_FORMATS, diagram_of, draw
 from toolchart.states.diagram.model import Node, Overlay
 from toolchart.states.errors import SpecError

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from toolchart.states.chart import make_chart, parse_chart
+from toolchart.states.chart.loading import make_chart, parse_chart
 from toolchart.states.diagram import TEXT_FORMATS, Overlay, diagram_of, draw
 from toolchart.states.diagram.model import Edge, Node
 

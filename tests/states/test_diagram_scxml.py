@@ -13,7 +13,7 @@ from statemachine.io import model
 from statemachine.io.scxml.reader import parse_scxml
 
 from toolchart.specs.charts import load_chart, shipped
-from toolchart.states.chart import make_chart
+from toolchart.states.chart.loading import make_chart
 from toolchart.states.diagram import draw
 from toolchart.states.errors import IllegalEvent, SpecError
 from toolchart.states.machine import Machine

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from toolchart.specs.charts import load_chart, shipped
-from toolchart.states.chart import parse_chart
+from toolchart.states.chart.loading import parse_chart
 from toolchart.states.errors import IllegalEvent, SpecError
 from toolchart.states.machine import Machine, machine_of
 

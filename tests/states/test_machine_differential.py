@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from random_charts import EFFECT_NAMES, EVENTS, charts, worlds
 from statemachine.io import load
 
-from toolchart.states.chart import make_chart
+from toolchart.states.chart.loading import make_chart
 from toolchart.states.errors import IllegalEvent, SpecError
 from toolchart.states.machine import Machine
 

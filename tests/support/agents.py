@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from toolchart.engine import Engine
-from toolchart.providers.scripted import ScriptedProvider
+from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Tool
 

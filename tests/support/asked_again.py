@@ -1,11 +1,11 @@
-"""A recorded request as one of ours: the other way round from `toolchart.providers.asked`."""
+"""A recorded request as one of ours: the other way round from `toolchart.providers.recording.canonical_requests`."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from toolchart.providers.asked import Asked
+from toolchart.providers.recording.canonical_requests import Asked
 from toolchart.states.messages import Message, Request, ToolCall, ToolDefinition
 
 

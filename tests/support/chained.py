@@ -8,8 +8,8 @@ from typing import Any
 from asked_again import Outside, request_of
 from recorded import RECORDED
 
-from toolchart.providers.asked import Asked
-from toolchart.providers.takes import Take, cassette_takes
+from toolchart.providers.recording.canonical_requests import Asked
+from toolchart.providers.recording.recorded_calls import Take, cassette_takes
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Reply, Request
 from toolchart.tools.definition import Tool

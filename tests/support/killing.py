@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from toolchart.engine import Engine, TurnResult
-from toolchart.engine.replay import replay
-from toolchart.engine.verify import Verified, verify_store
-from toolchart.providers.scripted import ScriptedProvider
+from toolchart.engine.log.replay import replay
+from toolchart.engine.log.verify import Verified, verify_store
+from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.states.errors import LogConflict
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
 from toolchart.tools.definition import Tool

@@ -8,9 +8,9 @@ from conversations import Recording
 from recorded import RECORDED
 
 from toolchart.engine import Engine
-from toolchart.engine.result import TurnResult
-from toolchart.providers.recorded import Match, RecordedProvider
-from toolchart.providers.takes import Take, cassette_takes
+from toolchart.engine.runtime.result import TurnResult
+from toolchart.providers.recording.player import Match, RecordedProvider
+from toolchart.providers.recording.recorded_calls import Take, cassette_takes
 from toolchart.specs.history import messages_of
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Tool

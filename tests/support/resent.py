@@ -13,8 +13,8 @@ from typing import Any
 from asked_again import Outside, request_of
 from recorded import RECORDED, index, replayer
 
-from toolchart.providers.asked_wire import READERS
-from toolchart.providers.cassette import Exchange, read_cassette
+from toolchart.providers.recording.cassettes import Exchange, read_cassette
+from toolchart.providers.recording.request_readers import READERS
 from toolchart.providers.registry import create_provider
 from toolchart.specs.models import LLMConfig
 from toolchart.states.deltas import Delta

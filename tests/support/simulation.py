@@ -24,9 +24,9 @@ from unittest.mock import patch
 import orjson
 
 from toolchart.engine import Engine, TurnResult
-from toolchart.engine.replay import replay, standing
-from toolchart.engine.stores.memory import MemoryStore
-from toolchart.engine.verify import verify_lines
+from toolchart.engine.log.replay import replay, standing
+from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.log.verify import verify_lines
 from toolchart.specs.charts import shipped
 from toolchart.states.errors import LogConflict, LogUnavailable, ProviderError
 from toolchart.states.events import FAILURE_KINDS, Decided

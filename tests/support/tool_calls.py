@@ -10,10 +10,10 @@ from typing import Any
 
 from toolchart.states.events import Limits, Settings
 from toolchart.states.messages import Message, ToolCall, ToolDefinition
+from toolchart.states.persistent_list import Trail
 from toolchart.states.snapshot import OpenCall, Snapshot
-from toolchart.states.trail import Trail
 from toolchart.tools.definition import Tool
-from toolchart.tools.executor import ToolExecutor
+from toolchart.tools.execution.executor import ToolExecutor
 from toolchart.tools.registry import Registry
 
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}

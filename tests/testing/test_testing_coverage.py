@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 from agents import calls, engine
 
-from toolchart.engine.paths import overlay_of
-from toolchart.engine.replay import replay
-from toolchart.engine.stores import open_store
+from toolchart.engine.log.replay import replay
+from toolchart.engine.log.stores import open_store
+from toolchart.engine.log.visited_path import overlay_of
 from toolchart.specs.charts import load_chart
-from toolchart.states.chart import Chart, make_chart
+from toolchart.states.chart.loading import Chart, make_chart
 from toolchart.states.diagram import TEXT_FORMATS, draw
 from toolchart.states.errors import LogDamaged
 from toolchart.states.events import AnyEvent, Replied, Settings, TurnStarted
 from toolchart.states.machine import machine_of
 from toolchart.states.messages import Reply
-from toolchart.testing import coverage, paths, transitions_of
-from toolchart.testing.walk import moment, play
+from toolchart.testing import find_paths, measure_coverage, transitions_of
+from toolchart.testing.manual_turn import moment, play
 
 STOP = Reply(content="It is so.", finish_reason="stop")
 CUT = Reply(content="It is", finish_reason="length")
@@ -73,7 +73,7 @@ def test_a_state_entered_again_is_a_visit() -> None:
     assert again.states == {"prompting": 3, "finished": 1}
     assert again.edges == {("prompting", 0): 2, ("prompting", 2): 1}
     staying = next(
-        one for one in paths("tool_loop")
+        one for one in find_paths("tool_loop")
         if [(t.source, t.row) for t in one.takes if not t.targets] == [("executing", 0)]
     )  # fmt: skip
     assert overlay_of(replay(staying.log())).states["executing"] == 1
@@ -91,7 +91,7 @@ def test_conversations_add_up() -> None:
 
 def test_parents_and_regions_are_visited() -> None:
     """A compound state is entered with its child and stays while its children change."""
-    scenario = max(paths("planner"), key=lambda one: len(one.events))
+    scenario = max(find_paths("planner"), key=lambda one: len(one.events))
     overlay = overlay_of(replay(scenario.log()))
     assert overlay.states["working"] == 1
     assert overlay.states["thinking"] > 1
@@ -103,7 +103,7 @@ def test_parents_and_regions_are_visited() -> None:
 def test_counts_what_was_visited() -> None:
     """One conversation of two states and one transition: 3 of the chart's 20, the rest named."""
     chart = load_chart("tool_loop")
-    found = coverage(chart, [log(chart, turn(STOP))])
+    found = measure_coverage(chart, [log(chart, turn(STOP))])
     assert (found.conversations, found.others) == (1, 0)
     assert found.percent == 15.0
     assert found.missing_states == ("awaiting_tools", "executing", "max_iterations", "error")
@@ -113,17 +113,17 @@ def test_counts_what_was_visited() -> None:
 
 def test_scenarios_cover_the_whole_chart() -> None:
     """The scenarios of a chart reach 100 percent, and only all of them together do."""
-    logs = [scenario.log() for scenario in paths("tool_loop")]
-    assert coverage("tool_loop", logs).percent == 100
+    logs = [scenario.log() for scenario in find_paths("tool_loop")]
+    assert measure_coverage("tool_loop", logs).percent == 100
     assert all(
-        coverage("tool_loop", logs[:place] + logs[place + 1 :]).percent < 100
+        measure_coverage("tool_loop", logs[:place] + logs[place + 1 :]).percent < 100
         for place in range(len(logs))
     )
 
 
 def test_other_charts_are_left_out() -> None:
     """A conversation of another chart is counted apart, whatever states they share."""
-    found = coverage("resilient", [log(load_chart("tool_loop"), turn(STOP))])
+    found = measure_coverage("resilient", [log(load_chart("tool_loop"), turn(STOP))])
     assert (found.conversations, found.others, found.percent) == (0, 1, 0)
     assert "1 of another chart left out" in str(found)
 
@@ -133,7 +133,7 @@ def test_is_data_and_a_diagram() -> None:
     import orjson
 
     chart = load_chart("tool_loop")
-    found = coverage(chart, [log(chart, turn(STOP))])
+    found = measure_coverage(chart, [log(chart, turn(STOP))])
     data = orjson.loads(orjson.dumps(found.to_dict()))
     assert data["states"]["finished"] == 1
     assert [row["taken"] for row in data["transitions"]].count(1) == 1
@@ -152,7 +152,7 @@ def test_a_damaged_log_is_no_evidence() -> None:
     lines = log(chart, turn(STOP))
     lines[1] = lines[1].replace(b"go on", b"go off")
     with pytest.raises(LogDamaged, match="record 1"):
-        coverage(chart, [lines])
+        measure_coverage(chart, [lines])
 
 
 # -- the command ---------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def command(*words: Any) -> Any:
     """The command, run in this process."""
     from click.testing import CliRunner
 
-    from toolchart.app.cli.coverage import command as coverage_command
+    from toolchart.app.cli.commands.coverage import command as coverage_command
 
     return CliRunner().invoke(
         coverage_command, [str(word) for word in words], standalone_mode=False

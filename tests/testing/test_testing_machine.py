@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from toolchart.specs.charts import load_chart, shipped
-from toolchart.states.chart import Chart, parse_chart
+from toolchart.states.chart.loading import Chart, parse_chart
 from toolchart.states.errors import SpecError, ToolchartError
 from toolchart.states.messages import Message, ToolCall
 from toolchart.testing import chart_state_machine

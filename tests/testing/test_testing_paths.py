@@ -8,10 +8,10 @@ from collections import Counter
 
 import pytest
 
-from toolchart.engine.replay import replay
+from toolchart.engine.log.replay import replay
 from toolchart.specs.charts import load_chart, shipped
-from toolchart.states.chart import Chart, parse_chart, walk_states
-from toolchart.testing import Paths, coverage, paths, transitions_of
+from toolchart.states.chart.loading import Chart, parse_chart, walk_states
+from toolchart.testing import Paths, find_paths, measure_coverage, transitions_of
 
 NEVER_DECIDED_THERE = {("awaiting_tools", 2), ("awaiting_tools", 3)}
 """In a chart that sends undecided calls to a state of their own, the inherited rows for `decided`
@@ -35,7 +35,7 @@ def reasons(found: Paths) -> dict[tuple[str, int], str]:
 @pytest.fixture(scope="module")
 def walked() -> dict[str, Paths]:
     """The scenarios of every shipped chart."""
-    return {name: paths(name) for name in shipped()}
+    return {name: find_paths(name) for name in shipped()}
 
 
 @pytest.mark.parametrize("name", shipped())
@@ -71,14 +71,14 @@ def test_no_scenario_is_superfluous(walked: dict[str, Paths], name: str) -> None
 def test_every_state_is_entered(walked: dict[str, Paths]) -> None:
     """Coverage of all scenarios of a chart: every state, and every transition that can be taken."""
     for name, found in walked.items():
-        whole = coverage(name, (scenario.log() for scenario in found))
+        whole = measure_coverage(name, (scenario.log() for scenario in found))
         assert whole.missing_states == ()
         assert {one.key for one in whole.missing_transitions} == IMPOSSIBLE.get(name, set())
 
 
 def test_a_state_that_nothing_enters_is_the_reason() -> None:
     """A row of an orphaned state: the reason names the state."""
-    found = paths(
+    found = find_paths(
         chart(
             """
             extends: tool_loop
@@ -99,7 +99,7 @@ def test_a_state_that_nothing_enters_is_the_reason() -> None:
 
 def test_a_guard_that_cannot_hold_is_the_reason() -> None:
     """A row whose guard is never true: the reason quotes the guard."""
-    found = paths(
+    found = find_paths(
         chart(
             """
             extends: tool_loop
@@ -116,7 +116,7 @@ def test_a_guard_that_cannot_hold_is_the_reason() -> None:
 
 def test_a_row_behind_one_that_always_wins_is_the_reason() -> None:
     """A row that stands after an unguarded one of the same event is never asked."""
-    found = paths(
+    found = find_paths(
         chart(
             """
             name: shadowed
@@ -144,7 +144,7 @@ def test_a_row_behind_one_that_always_wins_is_the_reason() -> None:
 
 def test_a_search_that_was_cut_short_claims_nothing() -> None:
     """Beyond the bound a transition is reported as not found, not as impossible."""
-    found = paths("full", most_situations=20)
+    found = find_paths("full", most_situations=20)
     assert found.untaken
     assert all("may be possible" in one.reason for one in found.untaken)
 
@@ -174,7 +174,7 @@ def test_guards_are_met(guard: str) -> None:
     document["states"]["prompting"]["transitions"].insert(
         1, {"event": "replied", "target": "prompting", "cond": "finish_reason == 'length'"}
     )
-    assert any(guard in one.guards for scenario in paths(document) for one in scenario.takes)
+    assert any(guard in one.guards for scenario in find_paths(document) for one in scenario.takes)
 
 
 def test_compound_parallel_and_eventless_rows_are_taken() -> None:
@@ -213,7 +213,7 @@ def test_compound_parallel_and_eventless_rows_are_taken() -> None:
           failed_state: {final: true, enter: answer_with_error}
         """
     )
-    walked = paths(found)
+    walked = find_paths(found)
     taken = {one.key for scenario in walked for one in scenario.takes}
     every = {one.key for one in transitions_of(found)}
     assert every - taken == set(reasons(walked))
@@ -231,7 +231,7 @@ def test_a_scenario_is_data() -> None:
     """A scenario as JSON data names its events with their times and the transitions as the chart does."""
     import orjson
 
-    (first, *_) = paths("tool_loop")
+    (first, *_) = find_paths("tool_loop")
     data = orjson.loads(orjson.dumps(first.to_dict()))
     assert [event["type"] for event in data["events"]] == [event.TYPE for event in first.events]
     assert data["takes"] == [str(one) for one in first.takes]

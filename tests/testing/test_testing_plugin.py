@@ -79,7 +79,7 @@ def test_a_changed_log_fails(scripted_model, toolchart_log, assert_replays):
 
 
 def test_an_empty_log_fails(assert_replays):
-    from toolchart.engine.stores import open_store
+    from toolchart.engine.log.stores import open_store
     with pytest.raises(pytest.fail.Exception, match="the log is empty"):
         assert_replays(open_store("memory"))
     with pytest.raises(pytest.fail.Exception, match="nothing to replay"):

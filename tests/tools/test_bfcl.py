@@ -16,7 +16,7 @@ from tool_calls import call, executor, made, ran
 
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolCall, ToolDefinition
-from toolchart.tools.arguments import ArgumentCheck, check_schema
+from toolchart.tools.execution.arguments import ArgumentCheck, check_schema
 from toolchart.tools.formats import NAME, convert
 from toolchart.tools.validation.bfcl import accepted_arguments, load_bfcl, schema_of
 from toolchart.tools.validation.cases import Case

@@ -14,7 +14,7 @@ from recorded import RECORDED, needs_recorded
 
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
-from toolchart.tools.arguments import ArgumentCheck
+from toolchart.tools.execution.arguments import ArgumentCheck
 from toolchart.tools.validation.bfcl import accepted_arguments
 from toolchart.tools.validation.bfcl_turns import ANNOUNCED, WORLDS, expected_call, load_turns
 from toolchart.tools.validation.cases import Case

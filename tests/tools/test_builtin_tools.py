@@ -26,7 +26,7 @@ def told(name: str, **arguments: Any) -> Any:
 
 def test_every_builtin_validates_against_its_own_schema() -> None:
     """S2.6: every builtin's schema is a schema, and describes each of its parameters."""
-    from toolchart.tools.arguments import check_schema
+    from toolchart.tools.execution.arguments import check_schema
 
     for name, tool in BUILTINS.items():
         check_schema(tool.definition.parameters, name)

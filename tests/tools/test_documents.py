@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tool_calls import call, executor, ran
 
 from toolchart.tools.definition import ToolFailure
-from toolchart.tools.document_text import LONGEST_PASSAGE, Unreadable, passages
-from toolchart.tools.documents import DocumentIndex, index_of, rag_context, search_tool
+from toolchart.tools.sources.document_text import LONGEST_PASSAGE, Unreadable, passages
+from toolchart.tools.sources.documents import DocumentIndex, index_of, rag_context, search_tool
 
 
 def written(folder: Path, **files: str | bytes) -> Path:

@@ -15,7 +15,7 @@ from web import Answer, web
 from toolchart.providers.embeddings import MOST_AT_ONCE, HostEmbedder
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError, SpecError
-from toolchart.tools.documents import DocumentIndex
+from toolchart.tools.sources.documents import DocumentIndex
 
 THEMES = (("cat", "feline", "purr"), ("car", "drive", "engine"))
 

@@ -16,7 +16,7 @@ from toolchart.states.events import Limits
 from toolchart.states.messages import Message, ToolCall
 from toolchart.tools.approval import parse_policy
 from toolchart.tools.definition import ToolFailure
-from toolchart.tools.output import OutputLimits
+from toolchart.tools.execution.output_limits import OutputLimits
 
 
 def echo(arguments: Any) -> Any:

@@ -12,7 +12,7 @@ from tool_calls import call, executor, ran
 
 from toolchart.states.errors import SpecError
 from toolchart.tools import tool
-from toolchart.tools.function import tool_of
+from toolchart.tools.sources.python import tool_of
 
 
 class Colour(enum.Enum):

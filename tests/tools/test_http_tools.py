@@ -14,8 +14,8 @@ from toolchart.specs.secrets import resolve
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Tool
-from toolchart.tools.http_settings import fill, outgoing, parse_http
-from toolchart.tools.http_tool import http_tool
+from toolchart.tools.sources.http.settings import fill, outgoing, parse_http
+from toolchart.tools.sources.http.tool import http_tool
 
 JSON = {"Content-Type": "application/json"}
 

@@ -16,8 +16,8 @@ from web import web
 from toolchart.specs.models import ToolsConfig
 from toolchart.states.errors import SpecError
 from toolchart.tools.builtin import BUILTINS
-from toolchart.tools.documents import Hit
 from toolchart.tools.manager import ToolManager
+from toolchart.tools.sources.documents import Hit
 
 
 def manager(*entries: dict[str, Any], beside: Path | None = None, **given: Any) -> ToolManager:

@@ -10,10 +10,10 @@ from agents import calls, engine
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolchart.specs.caps import cap_tools
+from toolchart.specs.tool_limits import cap_tools
 from toolchart.states.messages import Reply, Request
 from toolchart.tools.definition import ToolFailure
-from toolchart.tools.services import Hit
+from toolchart.tools.sources.services import Hit
 
 TOOLS = {"registry": [{"name": name} for name in ("calculator", "echo", "generate_uuid")]}
 

@@ -12,7 +12,7 @@ from web import web
 
 from toolchart.specs.models import ToolsConfig
 from toolchart.states.errors import SpecError
-from toolchart.tools.arguments import check_schema
+from toolchart.tools.execution.arguments import check_schema
 from toolchart.tools.manager import ToolManager
 
 DOCUMENT: dict[str, Any] = {

@@ -13,8 +13,8 @@ from jsonschema import Draft202012Validator
 from tool_calls import NOTHING, TEXT, call, executor, made, ran
 
 from toolchart.states.errors import SpecError
-from toolchart.states.lowering import GEMINI, OLLAMA, OPENAI, lowered
 from toolchart.states.messages import ToolDefinition
+from toolchart.states.schema_dialects import GEMINI, OLLAMA, OPENAI, lowered
 from toolchart.tools.formats import NAME, convert, portable_name
 from toolchart.tools.registry import Registry
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tool_calls import call, executor, made, ran
 
-from toolchart.tools.fastcheck import compile_check
-from toolchart.tools.repair import is_near, repaired_arguments, repaired_text
+from toolchart.tools.execution.argument_repair import is_near, repaired_arguments, repaired_text
+from toolchart.tools.execution.compiled_schema import compile_check
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

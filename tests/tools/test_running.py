@@ -16,8 +16,8 @@ from tool_calls import call, executor, made, ran
 
 from toolchart.states.errors import SpecError
 from toolchart.tools.definition import Tool
-from toolchart.tools.function import tool, tool_of
-from toolchart.tools.running import MOST_LATE_THREADS
+from toolchart.tools.execution.tool_runs import MOST_LATE_THREADS
+from toolchart.tools.sources.python import tool, tool_of
 
 
 def sleep_for_ever(marker: str) -> None:

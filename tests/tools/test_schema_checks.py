@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from toolchart.states.errors import SpecError
-from toolchart.tools.arguments import ArgumentCheck
-from toolchart.tools.fastcheck import compile_check
+from toolchart.tools.execution.arguments import ArgumentCheck
+from toolchart.tools.execution.compiled_schema import compile_check
 
 scalars = (
     st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([0.0, 1.0, 1.5, -2.0])

@@ -13,20 +13,20 @@ import pytest
 import yaml
 
 from toolchart.app.cli import cli
-from toolchart.engine.hosts import embedder_of
-from toolchart.specs.document import parse_document
+from toolchart.engine.runtime.model_hosts import embedder_of
 from toolchart.specs.loader import spec_of
-from toolchart.specs.turns import plan_turn
+from toolchart.specs.turn_plan import plan_turn
+from toolchart.specs.yaml_document import parse_document
 from toolchart.states.errors import SpecError
 from toolchart.tools.approval import OPERATORS
 from toolchart.tools.builtin import BUILTINS, WITH_SETTINGS
-from toolchart.tools.documents import SETTINGS as DOCUMENT_SETTINGS
-from toolchart.tools.entry import RunSettings
-from toolchart.tools.http_settings import HttpSettings
-from toolchart.tools.loading import INTERNAL
 from toolchart.tools.manager import ToolManager
-from toolchart.tools.mcp_servers import McpSettings
-from toolchart.tools.openapi import OpenApiSettings
+from toolchart.tools.sources.documents import SETTINGS as DOCUMENT_SETTINGS
+from toolchart.tools.sources.entry_settings import RunSettings
+from toolchart.tools.sources.http.settings import HttpSettings
+from toolchart.tools.sources.mcp import McpSettings
+from toolchart.tools.sources.openapi import OpenApiSettings
+from toolchart.tools.sources.registry_entries import INTERNAL
 from toolchart.tools.validation.suites import load_suite
 
 DOC = (Path(__file__).resolve().parents[2] / "docs" / "tools.md").read_text("utf-8")

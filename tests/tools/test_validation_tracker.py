@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolchart.tools.validation.interval import wilson
+from toolchart.tools.validation.confidence_interval import wilson
 from toolchart.tools.validation.tracker import (
     LONGEST_HISTORY,
     THRESHOLD,

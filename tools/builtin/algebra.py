@@ -44,8 +44,8 @@ async def transformed(arguments: Mapping[str, Any]) -> Any:
     Raises:
         ToolFailure: not an expression of the allowed kind, or no answer within the limits.
     """
-    from toolchart.tools.process import Ended, run_in_process
-    from toolchart.tools.running import TimedOut
+    from toolchart.tools.execution.isolation import Ended, run_in_process
+    from toolchart.tools.execution.tool_runs import TimedOut
 
     given = {
         "operation": arguments["operation"],
@@ -61,7 +61,7 @@ async def transformed(arguments: Mapping[str, Any]) -> Any:
 
 @cache
 def _isolated() -> Tool:
-    from toolchart.tools.function import tool, tool_of
+    from toolchart.tools.sources.python import tool, tool_of
 
     return tool_of(tool(isolation="process", timeout_s=TIMEOUT_S, memory_mb=1024)(worked_out))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from toolchart.tools.context import CallContext
 from toolchart.tools.definition import ToolFailure
-from toolchart.tools.output import cut, result_text
+from toolchart.tools.execution.context import CallContext
+from toolchart.tools.execution.output_limits import cut, result_text
 
 FRAME = 160
 """Characters that the answer takes beside the text itself."""

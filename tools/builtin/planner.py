@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from toolchart.tools.context import CallContext
 from toolchart.tools.definition import ToolFailure
+from toolchart.tools.execution.context import CallContext
 
 MOST_STEPS = 50
 LONGEST_STEP = 300

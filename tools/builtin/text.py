@@ -139,7 +139,7 @@ def _regex(arguments: Mapping[str, Any]) -> Awaitable[Any]:
 
 
 async def _elsewhere(name: str, given: dict[str, Any]) -> Any:
-    from toolchart.tools.process import Ended, run_in_process
+    from toolchart.tools.execution.isolation import Ended, run_in_process
 
     try:
         return await run_in_process(_isolated(name), given)
@@ -153,7 +153,7 @@ async def _elsewhere(name: str, given: dict[str, Any]) -> Any:
 @cache
 def _isolated(name: str) -> Tool:
     from toolchart.tools.builtin import regexes
-    from toolchart.tools.function import tool, tool_of
+    from toolchart.tools.sources.python import tool, tool_of
 
     return tool_of(tool(isolation="process", timeout_s=10.0, memory_mb=256)(getattr(regexes, name)))
 

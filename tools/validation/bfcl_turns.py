@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from toolchart.states.canonical_json import canonical_text
 from toolchart.states.errors import SpecError
-from toolchart.states.jsonvalue import canonical_text
 from toolchart.states.messages import Message, ToolCall, ToolDefinition
 from toolchart.tools.validation.bfcl import MAY_BE_LEFT_OUT, category_of, definitions_of, read_lines
 from toolchart.tools.validation.cases import Case, ExpectedCall

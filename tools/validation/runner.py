@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from toolchart.states.canonical_json import canonical_text
 from toolchart.states.errors import ProviderError
-from toolchart.states.jsonvalue import canonical_text
 from toolchart.states.messages import Message, Reply, Request, ToolCall
 from toolchart.states.ports import Provider
 from toolchart.tools.validation.bfcl_turns import done

@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolchart.states.messages import ToolCall, ToolDefinition
-from toolchart.tools.fastcheck import compile_check, is_number, same
+from toolchart.tools.execution.compiled_schema import compile_check, is_number, same
 from toolchart.tools.validation.cases import Case, ExpectedCall
 
 _LEFT_OUT = ""

@@ -10,8 +10,8 @@ import yaml
 
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition
-from toolchart.states.naming import nearest
-from toolchart.tools.arguments import check_schema
+from toolchart.states.suggestions import nearest
+from toolchart.tools.execution.arguments import check_schema
 from toolchart.tools.validation.bfcl import load_bfcl
 from toolchart.tools.validation.bfcl_turns import load_turns
 from toolchart.tools.validation.cases import Case, ExpectedCall

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from toolchart.states.errors import ToolchartError
-from toolchart.tools.validation.interval import wilson
+from toolchart.tools.validation.confidence_interval import wilson
 
 VERSION = 1
 THRESHOLD = 0.8

@@ -1,0 +1,1 @@
+"""The interactive chat: input, screen, session and slash commands."""

@@ -1,0 +1,1 @@
+"""Parameters that commands share, and how their values are read."""

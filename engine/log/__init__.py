@@ -1,0 +1,1 @@
+"""The log: records, stores, replay, verification, forks, diffs and retention."""

@@ -1,0 +1,1 @@
+"""Running conversations: the engine, the driver and what they depend on."""

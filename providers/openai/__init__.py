@@ -1,0 +1,1 @@
+"""OpenAI and hosts that speak its APIs: chat completions, Responses and Azure."""

@@ -1,0 +1,63 @@
+"""OpenAI's models at Azure: the same wire, another address, key header and version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from toolchart.providers.openai.client import OpenAIProvider, OpenAISettings
+from toolchart.providers.openai.compatible_hosts import profile_of
+from toolchart.providers.openai.responses_client import ResponsesProvider
+from toolchart.providers.shared.settings import Hooks, own_settings
+from toolchart.specs.models import LLMConfig
+from toolchart.states.errors import SpecError
+
+API_VERSION = "2024-10-21"
+"""The newest version without `preview`. Source: Azure's table of data plane versions, GA row."""
+
+
+class AzureSettings(OpenAISettings):
+    """Keys of an `azure` entry beyond the common ones; `base_url` is the resource's endpoint."""
+
+    api_version: str = API_VERSION
+    """Version of the REST interface."""
+    deployment: str | None = None
+    """Name of the deployment; without it the model's name is taken for one."""
+
+
+class AzureProvider(OpenAIProvider):
+    """Chat completions of one Azure resource."""
+
+    @classmethod
+    def from_config(
+        cls, config: LLMConfig, resolve: Callable[[str], str], hooks: Hooks | None = None
+    ) -> AzureProvider | ResponsesProvider:
+        """The provider of an `llms` entry.
+
+        Raises:
+            SpecError: no endpoint or key anywhere, or a setting that there is not.
+        """
+        from openai import AsyncAzureOpenAI, DefaultAsyncHttpxClient, OpenAIError
+
+        settings = own_settings(AzureSettings, config, profile_of("openai.azure.com"))
+        endpoint = resolve(config.base_url) if config.base_url else None
+        key = resolve(config.api_key) if config.api_key else None
+        try:
+            client = AsyncAzureOpenAI(
+                azure_endpoint=endpoint,  # type: ignore[arg-type]  # None: AZURE_OPENAI_ENDPOINT
+                azure_deployment=settings.deployment,
+                api_key=key,
+                api_version=settings.api_version,
+                timeout=config.timeout_s,
+                max_retries=0,
+                http_client=DefaultAsyncHttpxClient(event_hooks=hooks) if hooks else None,
+                default_headers={k: resolve(v) for k, v in (settings.headers or {}).items()},
+            )
+        except (OpenAIError, ValueError):
+            raise SpecError(
+                "there is no endpoint or no key for Azure", path="llms.*",
+                hint="give `base_url: https://NAME.openai.azure.com` and `api_key: ${VARIABLE}`, or export "
+                "AZURE_OPENAI_ENDPOINT and AZURE_OPENAI_API_KEY",
+            ) from None  # fmt: skip
+        if settings.api == "responses":
+            return ResponsesProvider(client, store=settings.store, extra_body=settings.extra_body)
+        return cls(client, settings)

@@ -1,0 +1,1 @@
+"""Recorded traffic: cassettes, the recorder that writes them, the player that answers from them."""

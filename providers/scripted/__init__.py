@@ -1,0 +1,1 @@
+"""A provider that follows a script: for rehearsals and tests, offline and deterministic."""

@@ -1,0 +1,1 @@
+"""What adapters share: failures, finish reasons, stream framing, settings and addresses."""

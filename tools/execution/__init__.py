@@ -1,0 +1,1 @@
+"""Running tool calls: checking arguments, limits of time and number, isolation, results."""

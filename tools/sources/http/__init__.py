@@ -1,0 +1,1 @@
+"""HTTP tools: their settings, the guard of addresses, and the request itself."""
