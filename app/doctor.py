@@ -87,9 +87,11 @@ def _packages() -> Iterator[Check]:
         if extra and (version is None or extra.group(1) in ("test", "dev")):
             continue
         yield Check(
-            about=name, ok=version is not None, said=version or "not installed",
+            about=name,
+            ok=version is not None,
+            said=version or "not installed",
             hint=None if version else f"pip install '{requirement}'",
-        )  # fmt: skip
+        )
 
 
 def _requires() -> list[str]:
@@ -149,9 +151,11 @@ def _prices(spec: AgentSpec) -> Iterator[Check]:
         )
     elif spec.limits.max_cost is not None:
         yield Check(
-            about="prices", ok=None, said="max_cost is set and there is no price table",
+            about="prices",
+            ok=None,
+            said="max_cost is set and there is no price table",
             hint="give `prices`, unless the host itself says what a reply cost",
-        )  # fmt: skip
+        )
 
 
 def _entry(name: str, config: LLMConfig, spec: AgentSpec) -> Iterator[Check]:
@@ -221,10 +225,12 @@ def _unreachable(
     here = on_this_machine(address)
     hints = {
         "auth": f"the key was refused: check {' or '.join(KEY_VARIABLES[config.provider])}, or `api_key`",
-        "connection": "is it running? " + ("`ollama serve`" if config.provider == "ollama" else address)
-        if here else "check `base_url`, the network and proxies",
+        "connection": "is it running? "
+        + ("`ollama serve`" if config.provider == "ollama" else address)
+        if here
+        else "check `base_url`, the network and proxies",
         "not_found": "check `base_url`: for OpenAI's kind it ends in /v1",
-    }  # fmt: skip
+    }
     hint = hints.get(error.kind, "try again later" if error.retryable else "check `base_url`")
     return Check(about=about, ok=False, said=f"{address}: {error}", hint=hint)
 
@@ -279,6 +285,8 @@ def _tools(about: str, model: str, found: OfferedModel, *, text: bool) -> Check:
     if text:
         return Check(about=about, ok=True, said=f"model {model!r} calls tools in its text")
     return Check(
-        about=about, ok=False, said=f"model {model!r} does not call tools, and a handler offers some",
+        about=about,
+        ok=False,
+        said=f"model {model!r} does not call tools, and a handler offers some",
         hint="choose a model with tools: toolchart models list SPEC",
-    )  # fmt: skip
+    )

@@ -93,8 +93,11 @@ async def plain_loop(iterations: int, write: Callable[[str], None]) -> None:
         if turn == iterations:
             return {"role": "assistant", "content": "done"}
         given = json.dumps({"a": turn, "b": 2})
-        call = {"id": f"call_{turn}", "type": "function",
-                "function": {"name": "add", "arguments": given}}  # fmt: skip
+        call = {
+            "id": f"call_{turn}",
+            "type": "function",
+            "function": {"name": "add", "arguments": given},
+        }
         return {"role": "assistant", "content": None, "tool_calls": [call]}
 
     tools = {"add": add}
@@ -130,8 +133,12 @@ def scripted(iterations: int) -> Callable[[Request], Reply]:
             return Reply(content="done", finish_reason="stop", native_reason="stop")
         given = {"a": turn, "b": 2}
         call = ToolCall(id=f"call_{turn}", name="add", arguments=given)
-        return Reply(tool_calls=(call,), finish_reason="tool_calls", native_reason="tool_calls",
-                     usage=Usage(input=10, output=5, total=15))  # fmt: skip
+        return Reply(
+            tool_calls=(call,),
+            finish_reason="tool_calls",
+            native_reason="tool_calls",
+            usage=Usage(input=10, output=5, total=15),
+        )
 
     return reply
 
@@ -238,8 +245,10 @@ def report(found: dict[str, dict[int, tuple[float, float]]]) -> None:
     for size, (floor, _) in found["floor"].items():
         memory, plain = found["memory"][size], found["plain sqlite"][size][0]
         normal, full = found["sqlite normal"][size][0], found["sqlite full"][size][0]
-        print(f"{size:>10} {floor:>9.1f} {memory[0]:>10.1f} {memory[0] / floor:>6.2f} {plain:>13.1f} "
-              f"{normal:>10.1f} {normal / plain:>6.2f} {full:>9.1f} {memory[1]:>6.0f}")  # fmt: skip
+        print(
+            f"{size:>10} {floor:>9.1f} {memory[0]:>10.1f} {memory[0] / floor:>6.2f} {plain:>13.1f} "
+            f"{normal:>10.1f} {normal / plain:>6.2f} {full:>9.1f} {memory[1]:>6.0f}"
+        )
     first, last = min(found["memory"]), max(found["memory"])
     growth = found["memory"][last][0] / found["memory"][first][0]
     print(f"growth of the cost from {first} to {last} iterations, in memory: {growth:.2f}")

@@ -32,9 +32,10 @@ class HostEmbedder:
     def __init__(self, config: LLMConfig, model: str, resolve: Callable[[str], str]) -> None:
         if config.provider not in _ASK:
             raise SpecError(
-                f"provider {config.provider!r} makes no embeddings", path="embeddings.llm",
+                f"provider {config.provider!r} makes no embeddings",
+                path="embeddings.llm",
                 hint=nearest(config.provider, _ASK),
-            )  # fmt: skip
+            )
         self._config = config
         self._model = model
         self._resolve = resolve

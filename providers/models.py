@@ -61,9 +61,10 @@ def list_models(config: LLMConfig, resolve: Callable[[str], str]) -> list[Offere
     lister = _LISTERS.get(config.provider)
     if lister is None:
         raise SpecError(
-            f"provider {config.provider!r} has no models to list", path="llms.*.provider",
+            f"provider {config.provider!r} has no models to list",
+            path="llms.*.provider",
             hint=nearest(config.provider, _LISTERS),
-        )  # fmt: skip
+        )
     refuse_offline(config, resolve, asks=True)
     host = Host(config, resolve)
     with httpx.Client(timeout=min(config.timeout_s, _PATIENCE_S), headers=host.headers) as client:

@@ -122,9 +122,11 @@ def _told(error: ValidationError, document: Document, *, inline: bool) -> SpecEr
         hint = nearest(str(place[-1]), set(known) - {"comment"})
     return SpecError(
         f"price table: {detail['msg'][:1].lower()}{detail['msg'][1:]}",
-        file=document.source, line=document.line(place),
-        path=dotted(("prices", *place) if inline else place), hint=hint,
-    )  # fmt: skip
+        file=document.source,
+        line=document.line(place),
+        path=dotted(("prices", *place) if inline else place),
+        hint=hint,
+    )
 
 
 def priced(reply: Reply, request: Request, table: PriceTable | None, *, needed: bool) -> Reply:

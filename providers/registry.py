@@ -47,9 +47,10 @@ def create_provider(
     """
     if config.provider not in ADAPTERS:
         raise SpecError(
-            f"unknown provider {config.provider!r}", path="llms.*.provider",
+            f"unknown provider {config.provider!r}",
+            path="llms.*.provider",
             hint=nearest(config.provider, ADAPTERS),
-        )  # fmt: skip
+        )
     refuse_offline(config, resolve, asks=config.provider not in _ASK_NOBODY)
     config = _placed(config, beside or Path(), resolve)
     module, _, name = ADAPTERS[config.provider].partition(":")
@@ -77,9 +78,10 @@ def _recorded(adapter: Any, config: LLMConfig, resolve: Callable[[str], str]) ->
 
     if "hooks" not in inspect.signature(adapter.from_config).parameters:
         raise SpecError(
-            f"provider {config.provider!r} has no traffic to record", path="llms.*.record",
+            f"provider {config.provider!r} has no traffic to record",
+            path="llms.*.record",
             hint="leave `record` out",
-        )  # fmt: skip
+        )
     recorder = Recorder(Path(str(config.record)), config)
     watching = recorder.watching(resolve)
     return cast(Provider, adapter.from_config(config, watching, recorder.hooks()))

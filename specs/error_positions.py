@@ -29,9 +29,12 @@ def placed_in(spec: AgentSpec) -> Iterator[None]:
         if error.file is not None or spec.source is None:
             raise
         raise SpecError(
-            error.message, file=spec.source, line=_line(spec.source, error.path), path=error.path,
+            error.message,
+            file=spec.source,
+            line=_line(spec.source, error.path),
+            path=error.path,
             hint=error.hint,
-        ) from None  # fmt: skip
+        ) from None
 
 
 def _line(source: str, path: str | None) -> int | None:

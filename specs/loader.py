@@ -208,18 +208,27 @@ def _inconsistencies(spec: AgentSpec, document: Document) -> Iterator[SpecError]
     for index, handler in enumerate(spec.responses):
         place: Place = ("responses", index)
         if handler.llm not in spec.llms:
-            yield _problem(document, (*place, "llm"), f"there is no llm {handler.llm!r}",
-                           nearest(handler.llm, spec.llms))  # fmt: skip
+            yield _problem(
+                document,
+                (*place, "llm"),
+                f"there is no llm {handler.llm!r}",
+                nearest(handler.llm, spec.llms),
+            )
         for key, wanted in (handler.match or {}).items():
             if key.endswith("_regexp"):
                 try:
                     pattern(str(wanted))
                 except ValueError as error:
-                    yield _problem(document, (*place, "match", key),
-                                   f"not a regular expression: {error}")  # fmt: skip
+                    yield _problem(
+                        document, (*place, "match", key), f"not a regular expression: {error}"
+                    )
     names: dict[str, int] = {}
     for index, entry in enumerate(spec.tools.registry if spec.tools else ()):
         if entry.name in names:
-            yield _problem(document, ("tools", "registry", index, "name"),
-                           f"the tool {entry.name!r} stands twice", "keep one of them")  # fmt: skip
+            yield _problem(
+                document,
+                ("tools", "registry", index, "name"),
+                f"the tool {entry.name!r} stands twice",
+                "keep one of them",
+            )
         names[entry.name] = index

@@ -14,9 +14,15 @@ from toolchart.states.events import Limits, Settings
 from toolchart.states.suggestions import nearest
 
 _OPTIONS = (
-    "max_tokens", "temperature", "top_p", "seed", "stop", "tool_choice", "parallel_tool_calls",
+    "max_tokens",
+    "temperature",
+    "top_p",
+    "seed",
+    "stop",
+    "tool_choice",
+    "parallel_tool_calls",
     "response_format",
-)  # fmt: skip
+)
 """Keys of a handler that reach the model."""
 
 
@@ -55,9 +61,11 @@ def plan_turn(
     chosen = model or (handler.model if service == handler.llm else None) or host.model
     if not chosen:
         raise SpecError(
-            "no model is named", file=spec.source, path=f"llms.{service}.model",
+            "no model is named",
+            file=spec.source,
+            path=f"llms.{service}.model",
             hint="name one in the handler, in the llms entry, or with --model",
-        )  # fmt: skip
+        )
     known = {name: (aliases or {}).get(name, name) for name in tool_names}
     tools, warnings = offered_tools(spec, handler, known)
     tools, left_out = capped({name: known[name] for name in tools}, host, spec.tools)
@@ -80,9 +88,11 @@ def plan_turn(
 def _host(spec: AgentSpec, service: str) -> LLMConfig:
     if service not in spec.llms:
         raise SpecError(
-            f"there is no llm {service!r}", file=spec.source, path="llms",
+            f"there is no llm {service!r}",
+            file=spec.source,
+            path="llms",
             hint=nearest(service, spec.llms),
-        )  # fmt: skip
+        )
     return spec.llms[service]
 
 

@@ -70,13 +70,15 @@ def parse_document(
     except RecursionError:
         raise SpecError("nested too deeply", file=source) from None
     if data is None:
-        raise SpecError("the file is empty", file=source, line=1,
-                        hint="start from an example: toolchart init")  # fmt: skip
+        raise SpecError(
+            "the file is empty", file=source, line=1, hint="start from an example: toolchart init"
+        )
     if not isinstance(data, dict):
         raise SpecError(
             f"expected a mapping with {holds}, found a {type(data).__name__}",
-            file=source, line=1,
-        )  # fmt: skip
+            file=source,
+            line=1,
+        )
     return Document(data=data, source=source, lines=lines)
 
 

@@ -32,14 +32,6 @@ def canonical_text(value: Any) -> str:
     return canonical(value).decode()
 
 
-def is_plain(value: Any) -> bool:
-    """Whether the value is written to JSON exactly, so that reading it back gives it again."""
-    try:
-        return bool(orjson.loads(orjson.dumps(value)) == value)
-    except (TypeError, ValueError):
-        return False
-
-
 def clean(value: Any, depth: int = 0) -> Any:
     """The nearest plain JSON value: foreign objects become text, bad Unicode is replaced."""
     if value is None or isinstance(value, bool):

@@ -45,8 +45,11 @@ Delta = TextDelta | ReasoningDelta | CallStarted | CallArguments
 """Everything that can grow."""
 
 _KINDS = {
-    TextDelta: "text", ReasoningDelta: "reasoning", CallStarted: "call", CallArguments: "arguments",
-}  # fmt: skip
+    TextDelta: "text",
+    ReasoningDelta: "reasoning",
+    CallStarted: "call",
+    CallArguments: "arguments",
+}
 
 
 def delta_data(delta: Delta) -> dict[str, Any]:

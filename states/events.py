@@ -13,10 +13,21 @@ from toolchart.states.messages import Message, Reply, ToolDefinition
 from toolchart.states.quick import quick
 
 FAILURE_KINDS = (
-    "auth", "not_found", "bad_request", "context_length", "rate_limited", "quota", "overloaded",
-    "server", "timeout", "connection", "tools_unsupported", "content_filter", "bad_response",
+    "auth",
+    "not_found",
+    "bad_request",
+    "context_length",
+    "rate_limited",
+    "quota",
+    "overloaded",
+    "server",
+    "timeout",
+    "connection",
+    "tools_unsupported",
+    "content_filter",
+    "bad_response",
     "cancelled",
-)  # fmt: skip
+)
 """Classes of a failed model call."""
 
 Outcome = Literal[
@@ -241,10 +252,18 @@ AnyEvent = Configured | Forked | TurnStarted | MachineEvent
 EVENTS: dict[str, type[AnyEvent]] = {
     kind.TYPE: kind
     for kind in (
-        Configured, Forked, TurnStarted, Replied, Failed, Reviewed, Decided, ToolFinished, Waited,
+        Configured,
+        Forked,
+        TurnStarted,
+        Replied,
+        Failed,
+        Reviewed,
+        Decided,
+        ToolFinished,
+        Waited,
         Cancelled,
     )
-}  # fmt: skip
+}
 """Every event by its tag."""
 
 CHART_EVENTS: tuple[str, ...] = tuple(

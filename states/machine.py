@@ -189,9 +189,11 @@ class Machine:
         states = tuple(data["states"])
         history = tuple((name, tuple(ids)) for name, ids in data.get("history", ()))
         return Configuration(
-            states=states, history=history, terminated=bool(data.get("terminated")),
+            states=states,
+            history=history,
+            terminated=bool(data.get("terminated")),
             label=self._label(states),
-        )  # fmt: skip
+        )
 
     # -- the table -------------------------------------------------------------------------------
 
@@ -263,9 +265,11 @@ class Machine:
         if configuration is not None and not trace.took_sent:
             return _Refusal(guards)
         return Move(
-            configuration=self._rest(machine), effects=tuple(probe.effects), guards=guards,
+            configuration=self._rest(machine),
+            effects=tuple(probe.effects),
+            guards=guards,
             taken=tuple(trace.taken),
-        )  # fmt: skip
+        )
 
     @staticmethod
     def _send(machine: Any, event: str) -> None:

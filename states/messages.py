@@ -22,8 +22,15 @@ FinishReason = Literal[
 ]
 
 FINISH_REASONS: tuple[FinishReason, ...] = (
-    "stop", "tool_calls", "length", "content_filter", "malformed_call", "paused", "error", "unknown",
-)  # fmt: skip
+    "stop",
+    "tool_calls",
+    "length",
+    "content_filter",
+    "malformed_call",
+    "paused",
+    "error",
+    "unknown",
+)
 """The normalised vocabulary; each adapter maps its provider's words to it."""
 
 

@@ -50,11 +50,26 @@ depth is ours to bound) and `Schema`, whose fields `default` and `nullable` are.
 
 DIALECTS = {dialect.name: dialect for dialect in (OPENAI, OLLAMA, GEMINI, ANTHROPIC)}
 
-_TOLD = frozenset({
-    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength",
-    "maxLength", "pattern", "minItems", "maxItems", "uniqueItems", "format", "default", "examples",
-    "minProperties", "maxProperties",
-})  # fmt: skip
+_TOLD = frozenset(
+    {
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "multipleOf",
+        "minLength",
+        "maxLength",
+        "pattern",
+        "minItems",
+        "maxItems",
+        "uniqueItems",
+        "format",
+        "default",
+        "examples",
+        "minProperties",
+        "maxProperties",
+    }
+)
 """Keywords that say something a description can say as well."""
 
 _SILENT = frozenset({"$schema", "$id", "$comment", "$defs", "definitions", "title", "$anchor"})

@@ -46,9 +46,10 @@ class Conversation:
     def undecided(self) -> list[str]:
         """Calls that wait for a person."""
         return [
-            opened.call.id for opened in self.snapshot.calls
+            opened.call.id
+            for opened in self.snapshot.calls
             if opened.ruling == "needs_approval" and not self.over
-        ]  # fmt: skip
+        ]
 
     def take(self, event: AnyEvent) -> None:
         """Feed an event that must be taken, and have the step watched."""

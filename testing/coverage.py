@@ -56,13 +56,17 @@ class Coverage:
             "states": self.states,
             "transitions": [
                 {
-                    "source": one.source, "row": one.row, "event": one.event,
+                    "source": one.source,
+                    "row": one.row,
+                    "event": one.event,
                     "guards": [*one.guards, *(f"not ({text})" for text in one.unless)],
-                    "targets": list(one.targets), "line": one.line, "taken": count,
+                    "targets": list(one.targets),
+                    "line": one.line,
+                    "taken": count,
                 }
                 for one, count in self.transitions.items()
             ],
-        }  # fmt: skip
+        }
 
     def __str__(self) -> str:
         return "\n".join(self._lines())

@@ -26,7 +26,7 @@ from toolchart.testing.possible_answers import Questions, answers, openings, que
 from toolchart.testing.transitions import ChartLike, Transition, chart_of, keys, transitions_of
 from toolchart.testing.untaken_reasons import Sightings, Untaken
 
-__all__ = ["Paths", "Scenario", "Untaken", "paths"]
+__all__ = ["Paths", "Scenario", "Untaken", "find_paths"]
 
 MOST_SITUATIONS = 10_000
 """Situations that a search visits at most, a few seconds' work; the largest shipped chart has 5000."""

@@ -112,9 +112,14 @@ class ToolManager(ToolExecutor):
             for function in functions:
                 registry.add(function if isinstance(function, Tool) else tool_of(function))
             return cls(
-                registry, tuple(warnings), policy=policy, output=limits, further=further,
-                closing=closing, search=_search_of(registry, around),
-            )  # fmt: skip
+                registry,
+                tuple(warnings),
+                policy=policy,
+                output=limits,
+                further=further,
+                closing=closing,
+                search=_search_of(registry, around),
+            )
         except BaseException:
             closing.close()
             raise

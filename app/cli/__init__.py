@@ -1,8 +1,8 @@
 """The command line, one command a file; a command's module loads when it is used.
 
-To add a command: write `app/cli/commands/<name>.py` with a click command called `command`, and add one line to
-`COMMANDS`. Its docstring is its help: one sentence, then an `Example:` behind a `\\b` line. It returns
-an exit code of `outcomes` (None is 0) and raises errors of `toolchart.states.errors`, which `main` puts
+To add a command: write `app/cli/commands/<name>.py` with a click command called `command`, and add one line
+to `COMMANDS`. Its docstring is its help: one sentence, then an `Example:` behind a `\\b` line. It returns an
+exit code of `outcomes` (None is 0) and raises errors of `toolchart.states.errors`, which `main` puts
 into words. Data goes to stdout (`click.echo`), talk to stderr (`text.talk`).
 """
 

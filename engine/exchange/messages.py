@@ -100,8 +100,9 @@ def _events(
             if speaking:
                 raise SpecError(
                     "a user message before the assistant has answered the last one",
-                    file=source, path=f"message {place + 1}",
-                )  # fmt: skip
+                    file=source,
+                    path=f"message {place + 1}",
+                )
             speaking = True
             yield _started(message, names, system)
         elif message.role == "assistant":

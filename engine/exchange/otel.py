@@ -100,8 +100,10 @@ def _child(
             )
         case Failed():
             attributes = {
-                **_common(snapshot, conversation), "gen_ai.operation.name": "chat", "error.type": event.kind,
-            }  # fmt: skip
+                **_common(snapshot, conversation),
+                "gen_ai.operation.name": "chat",
+                "error.type": event.kind,
+            }
             return _span(
                 f"chat {model}",
                 _CLIENT,
@@ -152,9 +154,16 @@ def _tool(
     ended = _nanoseconds(one.record.at)
     began = ended - round(float(event.result.get("execution_time_ms") or 0) * 1e6)
     span = _span(
-        f"execute_tool {name}", _INTERNAL, conversation, identity, parent,
-        one.record.at, one.record.at, attributes, error=failed,
-    )  # fmt: skip
+        f"execute_tool {name}",
+        _INTERNAL,
+        conversation,
+        identity,
+        parent,
+        one.record.at,
+        one.record.at,
+        attributes,
+        error=failed,
+    )
     return {**span, "startTimeUnixNano": str(began)}
 
 

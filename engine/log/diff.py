@@ -18,9 +18,17 @@ from toolchart.states.events import Forked
 from toolchart.states.ports import Store
 
 _VOLATILE = frozenset(
-    ["execution_time_ms", "usage", "response_id", "provider_data", "jitter", "conversation",
-     "native_id", "request"]
-)  # fmt: skip
+    [
+        "execution_time_ms",
+        "usage",
+        "response_id",
+        "provider_data",
+        "jitter",
+        "conversation",
+        "native_id",
+        "request",
+    ]
+)
 """Keys that differ between two runs of the same conversation."""
 
 _CALL_IDS = frozenset(["call_id", "id", "tool_call_id"])

@@ -22,17 +22,26 @@ from toolchart.states.snapshot import Snapshot
 from toolchart.states.suggestions import nearest
 
 OPTIONS = (
-    "temperature", "top_p", "max_tokens", "seed", "stop", "tool_choice", "parallel_tool_calls",
+    "temperature",
+    "top_p",
+    "max_tokens",
+    "seed",
+    "stop",
+    "tool_choice",
+    "parallel_tool_calls",
     "response_format",
-)  # fmt: skip
+)
 
 _LIMITS = tuple(Limits.__dataclass_fields__)
 
 SETTABLE = ("model", "llm", "tools", *OPTIONS, *(f"limits.{name}" for name in _LIMITS))
 """What a fork may set."""
 
-_ALSO = {"tools.max_iterations": "limits.max_iterations", "max_iterations": "limits.max_iterations",
-         "tools.allowed_tools": "tools"}  # fmt: skip
+_ALSO = {
+    "tools.max_iterations": "limits.max_iterations",
+    "max_iterations": "limits.max_iterations",
+    "tools.allowed_tools": "tools",
+}
 """The same under the names that an agent spec has for it."""
 
 

@@ -35,8 +35,20 @@ CHANGED = (
 _HASH_TAIL = len(b',"hash":""}') + 64
 
 KEYS = frozenset(
-    ["seq", "at", "turn", "iteration", "event", "source", "target", "guards", "effects", "prev", "hash"]
-)  # fmt: skip
+    [
+        "seq",
+        "at",
+        "turn",
+        "iteration",
+        "event",
+        "source",
+        "target",
+        "guards",
+        "effects",
+        "prev",
+        "hash",
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

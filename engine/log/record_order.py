@@ -39,9 +39,10 @@ class Order:
         else:
             self._demand(kind != Forked.TYPE, record, "only a first record can be a fork's seam")
             self._demand(
-                record.source == before.target, record,
+                record.source == before.target,
+                record,
                 f"it starts in {record.source!r}, the one before ended in {before.target!r}",
-            )  # fmt: skip
+            )
             due = before.turn + (kind == TurnStarted.TYPE)
             self._demand(record.turn == due, record, f"it says turn {record.turn}, due is {due}")
             backwards = kind != TurnStarted.TYPE and record.iteration < before.iteration

@@ -46,10 +46,29 @@ PATTERNS: Mapping[str, str] = {
 MARK = re.compile(r"(\[redacted:[0-9a-f]{8}\])")
 
 _STRUCTURE = frozenset(
-    ["type", "id", "call_id", "native_id", "tool_call_id", "name", "tool_name", "role", "kind", "outcome",
-     "ruling", "finish_reason", "native_reason", "model", "provider", "service", "response_id",
-     "parent", "head", "conversation"]
-)  # fmt: skip
+    [
+        "type",
+        "id",
+        "call_id",
+        "native_id",
+        "tool_call_id",
+        "name",
+        "tool_name",
+        "role",
+        "kind",
+        "outcome",
+        "ruling",
+        "finish_reason",
+        "native_reason",
+        "model",
+        "provider",
+        "service",
+        "response_id",
+        "parent",
+        "head",
+        "conversation",
+    ]
+)
 """Keys of the log's own form whose texts are words of the machine and nobody's secret."""
 
 _SHORTEST = 4
@@ -171,13 +190,15 @@ def _pattern(text: str) -> re.Pattern[str]:
         if found.search("") or found.search("[redacted:0123abcd]"):
             raise SpecError(
                 f"{text} finds the empty text or the mark that stands for a secret",
-                path="redact.patterns", hint="ask for at least one character of the secret itself",
-            )  # fmt: skip
+                path="redact.patterns",
+                hint="ask for at least one character of the secret itself",
+            )
         return found
     raise SpecError(
-        f"there is no pattern {text!r}", path="redact.patterns",
+        f"there is no pattern {text!r}",
+        path="redact.patterns",
         hint=nearest(text, PATTERNS) + "; your own is written /expression/",
-    )  # fmt: skip
+    )
 
 
 class Shadow:

@@ -105,9 +105,12 @@ def _derived(
         taken = step(machine, before.step.snapshot if before else Snapshot(), event)
     except IllegalEvent as error:
         raise ReplayMismatch(
-            seq=record.seq, pointer="/event/type", expected=record.event["type"],
-            got=str(error), blame="chart",
-        ) from None  # fmt: skip
+            seq=record.seq,
+            pointer="/event/type",
+            expected=record.event["type"],
+            got=str(error),
+            blame="chart",
+        ) from None
     compare(record, taken)
     return Replayed(record=record, step=taken, configured=configured, machine=machine)
 
@@ -122,8 +125,9 @@ def _shared(event: Forked, conversation: str | None, parents: Lines | None) -> I
         raise LogDamaged(
             f"it goes on from record {event.seq} of conversation {event.parent!r}: read it from a store "
             "that has both",
-            conversation=conversation, seq=0,
-        )  # fmt: skip
+            conversation=conversation,
+            seq=0,
+        )
     newest = None
     shared = islice(parents(event.parent), event.seq + 1)
     for newest in replay(shared, event.parent, parents=parents, whole=True):
@@ -131,8 +135,9 @@ def _shared(event: Forked, conversation: str | None, parents: Lines | None) -> I
     if newest is None or (newest.record.seq, newest.record.hash) != (event.seq, event.head):
         raise LogDamaged(
             f"record {event.seq} of conversation {event.parent!r}, from which it goes on, is not there",
-            conversation=conversation, seq=0,
-        )  # fmt: skip
+            conversation=conversation,
+            seq=0,
+        )
 
 
 def _check_first(event: Configured | Forked, record: Record, conversation: str | None) -> None:
@@ -155,9 +160,12 @@ def _machine(event: Configured, record: Record) -> Machine:
         return _machine_of_text(event.chart)
     except SpecError as error:
         raise ReplayMismatch(
-            seq=record.seq, pointer="/event/chart", expected="a chart that loads", got=str(error),
+            seq=record.seq,
+            pointer="/event/chart",
+            expected="a chart that loads",
+            got=str(error),
             blame="chart",
-        ) from None  # fmt: skip
+        ) from None
 
 
 @lru_cache(maxsize=64)

@@ -56,9 +56,12 @@ def seal(store: Store, conversation: str, at: str, key: bytes | None = None) -> 
     if key is None:
         return made
     return Seal(
-        conversation=made.conversation, records=made.records, head=made.head, at=at,
+        conversation=made.conversation,
+        records=made.records,
+        head=made.head,
+        at=at,
         hmac=_signature(made, key),
-    )  # fmt: skip
+    )
 
 
 def read_seals(text: bytes, source: str) -> Iterator[Seal]:
@@ -79,8 +82,9 @@ def read_seals(text: bytes, source: str) -> Iterator[Seal]:
         if version != VERSION:
             raise SpecError(
                 f"this seal has version {version}; this Toolchart reads {VERSION}",
-                file=source, line=number,
-            )  # fmt: skip
+                file=source,
+                line=number,
+            )
         yield found
 
 
@@ -100,13 +104,15 @@ def check_seal(store: Store, sealed: Seal, key: bytes | None = None) -> None:
         raise LogDamaged(
             f"it had {sealed.records} records when it was sealed ({sealed.at}) and has {have}: "
             "its end was cut off",
-            conversation=sealed.conversation, seq=have,
-        )  # fmt: skip
+            conversation=sealed.conversation,
+            seq=have,
+        )
     if hash_of(line) != sealed.head:
         raise LogDamaged(
             f"it is not the record that was sealed ({sealed.at})",
-            conversation=sealed.conversation, seq=last,
-        )  # fmt: skip
+            conversation=sealed.conversation,
+            seq=last,
+        )
 
 
 def _said(sealed: Seal) -> dict[str, Any]:

@@ -79,8 +79,9 @@ def _check_link(event: Forked, conversation: str, parents: Lines) -> None:
     if line is None or hash_of(line) != event.head:
         raise LogDamaged(
             f"record {event.seq} of conversation {event.parent!r}, from which it goes on, is not there",
-            conversation=conversation, seq=0,
-        )  # fmt: skip
+            conversation=conversation,
+            seq=0,
+        )
 
 
 def verify_store(

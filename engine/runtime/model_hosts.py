@@ -86,9 +86,11 @@ def embedder_of(spec: AgentSpec) -> Callable[[str, str], HostEmbedder]:
     def made(llm: str, model: str) -> HostEmbedder:
         if llm not in spec.llms:
             raise SpecError(
-                f"there is no llm {llm!r}", file=spec.source, path="embeddings.llm",
+                f"there is no llm {llm!r}",
+                file=spec.source,
+                path="embeddings.llm",
                 hint=nearest(llm, spec.llms),
-            )  # fmt: skip
+            )
         return HostEmbedder(spec.llms[llm], model, partial(resolve, where=f"llms.{llm}"))
 
     return made
@@ -120,9 +122,10 @@ def _chosen(store: Store, conversation: str | None) -> str:
         return known[0]
     wanted = f"no conversation {conversation!r}" if conversation else f"{len(known)} conversations"
     raise SpecError(
-        f"the log has {wanted}", path="llms.*.conversation",
+        f"the log has {wanted}",
+        path="llms.*.conversation",
         hint=nearest(conversation or "", known) if known else "the log is empty",
-    )  # fmt: skip
+    )
 
 
 def _takes(store: Store, name: str) -> Iterator[Take]:
@@ -143,8 +146,11 @@ def _answer(event: Replied | Failed) -> Callable[[], Reply]:
         if isinstance(event, Replied):
             return event.reply
         raise ProviderError(
-            kind=event.kind, message=event.message, status=event.status,
-            retryable=event.retryable, retry_after_s=event.retry_after_s,
-        )  # fmt: skip
+            kind=event.kind,
+            message=event.message,
+            status=event.status,
+            retryable=event.retryable,
+            retry_after_s=event.retry_after_s,
+        )
 
     return again

@@ -81,9 +81,12 @@ class RecordedModel:
         if isinstance(answer, Replied):
             return answer.reply
         raise ProviderError(
-            kind=answer.kind, message=answer.message, status=answer.status,
-            retryable=answer.retryable, retry_after_s=answer.retry_after_s,
-        )  # fmt: skip
+            kind=answer.kind,
+            message=answer.message,
+            status=answer.status,
+            retryable=answer.retryable,
+            retry_after_s=answer.retry_after_s,
+        )
 
     async def aclose(self) -> None:
         """Nothing to give back."""

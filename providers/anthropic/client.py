@@ -64,9 +64,10 @@ class AnthropicProvider:
         given = resolve(config.api_key) if config.api_key else os.environ.get("ANTHROPIC_API_KEY")
         if not given:
             raise SpecError(
-                "there is no API key for Anthropic", path="llms.*.api_key",
+                "there is no API key for Anthropic",
+                path="llms.*.api_key",
                 hint="export ANTHROPIC_API_KEY=..., or give `api_key: ${VARIABLE}` in the llms entry",
-            )  # fmt: skip
+            )
         ambient = os.environ.get("ANTHROPIC_BASE_URL") or ADDRESS
         more = {name: resolve(value) for name, value in (settings.headers or {}).items()}
         client = httpx.AsyncClient(

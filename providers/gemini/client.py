@@ -103,9 +103,10 @@ class GeminiProvider:
             )
         except ValueError:
             raise SpecError(
-                "there is no API key for Gemini", path="llms.*.api_key",
+                "there is no API key for Gemini",
+                path="llms.*.api_key",
                 hint="export GEMINI_API_KEY=..., or give `api_key: ${VARIABLE}` in the llms entry",
-            ) from None  # fmt: skip
+            ) from None
         return cls(client, settings)
 
     async def complete(self, request: Request) -> Reply:

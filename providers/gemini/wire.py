@@ -16,8 +16,11 @@ from toolchart.states.schema_dialects import GEMINI, parameters_for
 NAME = "gemini"
 
 _OPTIONS = {
-    "max_tokens": "max_output_tokens", "temperature": "temperature", "top_p": "top_p", "seed": "seed",
-}  # fmt: skip
+    "max_tokens": "max_output_tokens",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "seed": "seed",
+}
 
 
 # -- to the wire ---------------------------------------------------------------------------------
@@ -229,9 +232,12 @@ def _call(wire: Mapping[str, Any]) -> ToolCall:
     if wire.get("willContinue") or "partialArgs" in wire:
         # Vertex alone does so, and only on request; ours asks for whole calls, and a piece is never run.
         return ToolCall(
-            id=native or "", name=str(wire.get("name") or ""), raw=json.dumps(dict(wire)),
-            native_id=native, problem="the call came in pieces (partialArgs), which are not read",
-        )  # fmt: skip
+            id=native or "",
+            name=str(wire.get("name") or ""),
+            raw=json.dumps(dict(wire)),
+            native_id=native,
+            problem="the call came in pieces (partialArgs), which are not read",
+        )
     return ToolCall(
         id=native or "",
         name=str(wire.get("name") or ""),

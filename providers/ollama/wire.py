@@ -22,9 +22,12 @@ from toolchart.states.schema_dialects import OLLAMA, parameters_for
 NAME = "ollama"
 
 _OPTIONS = {
-    "max_tokens": "num_predict", "temperature": "temperature", "top_p": "top_p", "seed": "seed",
+    "max_tokens": "num_predict",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "seed": "seed",
     "stop": "stop",
-}  # fmt: skip
+}
 """Our option names and the server's."""
 
 

@@ -54,10 +54,11 @@ class AzureProvider(OpenAIProvider):
             )
         except (OpenAIError, ValueError):
             raise SpecError(
-                "there is no endpoint or no key for Azure", path="llms.*",
+                "there is no endpoint or no key for Azure",
+                path="llms.*",
                 hint="give `base_url: https://NAME.openai.azure.com` and `api_key: ${VARIABLE}`, or export "
                 "AZURE_OPENAI_ENDPOINT and AZURE_OPENAI_API_KEY",
-            ) from None  # fmt: skip
+            ) from None
         if settings.api == "responses":
             return ResponsesProvider(client, store=settings.store, extra_body=settings.extra_body)
         return cls(client, settings)

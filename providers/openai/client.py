@@ -92,9 +92,10 @@ class OpenAIProvider:
             )
         except OpenAIError:
             raise SpecError(
-                "there is no API key for OpenAI", path="llms.*.api_key",
+                "there is no API key for OpenAI",
+                path="llms.*.api_key",
                 hint="export OPENAI_API_KEY=..., or give `api_key: ${VARIABLE}` in the llms entry",
-            ) from None  # fmt: skip
+            ) from None
         if settings.api == "responses":
             return ResponsesProvider(client, store=settings.store, extra_body=settings.extra_body)
         return cls(client, settings)

@@ -32,8 +32,13 @@ _REASONING = ("reasoning_content", "reasoning", "reasoning_details")
 Ollama's /v1 say `reasoning`, OpenRouter with `reasoning_details` beside it (recorded traffic)."""
 
 _OPTIONS = (
-    "temperature", "top_p", "seed", "stop", "parallel_tool_calls", "response_format",
-)  # fmt: skip
+    "temperature",
+    "top_p",
+    "seed",
+    "stop",
+    "parallel_tool_calls",
+    "response_format",
+)
 
 
 _STATUSES = {"rate_limit_exceeded": 429, "insufficient_quota": 429, "server_error": 500}

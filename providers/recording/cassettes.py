@@ -71,9 +71,10 @@ def read_cassette(path: Path) -> tuple[Exchange, ...]:
         data = json.loads(text) if path.suffix == ".json" else yaml.load(text, Loader=_loader())
     except FileNotFoundError:
         raise SpecError(
-            "there is no such cassette", file=str(path),
+            "there is no such cassette",
+            file=str(path),
             hint="record one: `record: FILE` in an llms entry",
-        ) from None  # fmt: skip
+        ) from None
     except yaml.YAMLError as error:
         raise not_yaml(error, str(path)) from None
     except (OSError, ValueError) as error:
@@ -105,9 +106,10 @@ def _interactions(data: Any, path: Path) -> Iterator[Mapping[str, Any]]:
             yield data
             return
     raise SpecError(
-        "this is no cassette", file=str(path),
+        "this is no cassette",
+        file=str(path),
         hint="a cassette has `interactions`, `http_interactions`, or a `request` and a `response`",
-    )  # fmt: skip
+    )
 
 
 def _exchange(recorded: Mapping[str, Any]) -> Exchange:

@@ -89,8 +89,9 @@ class RecordedProvider:
         if settings.cassette is None:
             raise SpecError(
                 "a recorded provider that answers from a log needs an engine, which reads the log",
-                path="llms.*.log", hint="run it with toolchart.engine, or name a `cassette`",
-            )  # fmt: skip
+                path="llms.*.log",
+                hint="run it with toolchart.engine, or name a `cassette`",
+            )
         takes = cassette_takes(Path(settings.cassette), settings.finish_words)
         return cls(takes, match=settings.match)
 
@@ -166,9 +167,10 @@ def recorded_settings(config: LLMConfig) -> RecordedSettings:
     settings = own_settings(RecordedSettings, config)
     if (settings.cassette is None) == (settings.log is None):
         raise SpecError(
-            "a recorded provider answers from a `cassette` or from a `log`", path="llms.*",
+            "a recorded provider answers from a `cassette` or from a `log`",
+            path="llms.*",
             hint="give one of the two: `cassette: FILE`, or `log: FILE` with `conversation: ID`",
-        )  # fmt: skip
+        )
     return settings
 
 

@@ -50,9 +50,10 @@ def cassette_takes(path: Path, finish_words: finish_reasons.Table | None = None)
     takes = list(_takes(path, finish_words))
     if not takes:
         raise SpecError(
-            "the cassette holds no model call", file=str(path),
+            "the cassette holds no model call",
+            file=str(path),
             hint="read are the endpoints " + ", ".join(sorted(request_readers.READERS)),
-        )  # fmt: skip
+        )
     return takes
 
 

@@ -51,9 +51,13 @@ _KEYS = re.compile(
 """What is a key by its looks. Source: the forms of OpenAI, OpenRouter, Groq, xAI and Google keys."""
 
 _AMBIENT = (
-    "OPENAI_API_KEY", "AZURE_OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY",
+    "OPENAI_API_KEY",
+    "AZURE_OPENAI_API_KEY",
+    "ANTHROPIC_API_KEY",
+    "GEMINI_API_KEY",
+    "GOOGLE_API_KEY",
     "OLLAMA_API_KEY",
-)  # fmt: skip
+)
 
 _LEAST, _LEAST_LITERAL = 4, 8
 """Characters from which on a value is replaced: shorter ones stand in ordinary words, and `api_key: ollama`
@@ -218,9 +222,11 @@ def _begin(path: Path) -> None:
         ) from None
     if not ours:
         raise SpecError(
-            "the file is there and is no cassette of Toolchart's", file=str(path), path="llms.*.record",
+            "the file is there and is no cassette of Toolchart's",
+            file=str(path),
+            path="llms.*.record",
             hint="record to another file: nothing is overwritten",
-        )  # fmt: skip
+        )
 
 
 def _append(path: Path, interaction: dict[str, Any]) -> None:

@@ -263,15 +263,21 @@ def _reply(script: ScriptedReply) -> Reply:
     if script.fail is not None:
         kind = script.fail.kind if script.fail.kind in FAILURE_KINDS else "bad_response"
         raise ProviderError(
-            kind=kind, message=script.fail.message, status=script.fail.status,
-            retryable=script.fail.retryable, retry_after_s=script.fail.retry_after_s,
-        )  # fmt: skip
+            kind=kind,
+            message=script.fail.message,
+            status=script.fail.status,
+            retryable=script.fail.retryable,
+            retry_after_s=script.fail.retry_after_s,
+        )
     calls = tuple(_tool_call(call) for call in script.tool_calls)
     reason = script.finish_reason or ("tool_calls" if calls else "stop")
     return Reply(
-        content=script.text(), tool_calls=calls, finish_reason=reason, native_reason=reason,
+        content=script.text(),
+        tool_calls=calls,
+        finish_reason=reason,
+        native_reason=reason,
         usage=_usage(script.usage),
-    )  # fmt: skip
+    )
 
 
 def _usage(script: ScriptedUsage | None) -> Usage | None:

@@ -78,4 +78,4 @@ def refuse_offline(config: LLMConfig, resolve: Callable[[str], str], asks: bool)
             path="llms.*.provider",
             hint="allowed are `scripted`, `recorded`, and a base_url on this machine; "
             f"unset {OFFLINE} to ask real hosts",
-        )  # fmt: skip
+        )

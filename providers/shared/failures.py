@@ -40,14 +40,25 @@ _KINDS: dict[int, tuple[str, bool]] = {
 """Kind and whether the same request may pass later, by HTTP status; other 5xx are `server`."""
 
 _WORDS: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"(?i)context_length_exceeded|maximum context length|context window|"
-                r"input token count.*exceeds|prompt is too long|exceeds the available context"),
-     "context_length"),
-    (re.compile(r"(?i)does not support tools|tools? (?:is|are) not supported|"
-                r"tool (?:use|calling) is not supported|tool_use_unsupported"),
-     "tools_unsupported"),
-    (re.compile(r"(?i)content_filter|content management policy|responsibleaipolicy"), "content_filter"),
-)  # fmt: skip
+    (
+        re.compile(
+            r"(?i)context_length_exceeded|maximum context length|context window|"
+            r"input token count.*exceeds|prompt is too long|exceeds the available context"
+        ),
+        "context_length",
+    ),
+    (
+        re.compile(
+            r"(?i)does not support tools|tools? (?:is|are) not supported|"
+            r"tool (?:use|calling) is not supported|tool_use_unsupported"
+        ),
+        "tools_unsupported",
+    ),
+    (
+        re.compile(r"(?i)content_filter|content management policy|responsibleaipolicy"),
+        "content_filter",
+    ),
+)
 """What the text of a refused request says more exactly than its status."""
 
 _QUOTA = re.compile(r"(?i)insufficient_quota|exceeded your current quota|billing|credit")

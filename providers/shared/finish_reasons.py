@@ -42,23 +42,36 @@ GEMINI: Table = MappingProxyType(
         "MAX_TOKENS": "length",
         **dict.fromkeys(
             (
-                "SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII",
-                "IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION", "MODEL_ARMOR",
-                "ESCALATION", "PUP_LIMITED_DISABLED",
+                "SAFETY",
+                "RECITATION",
+                "LANGUAGE",
+                "BLOCKLIST",
+                "PROHIBITED_CONTENT",
+                "SPII",
+                "IMAGE_SAFETY",
+                "IMAGE_PROHIBITED_CONTENT",
+                "IMAGE_RECITATION",
+                "MODEL_ARMOR",
+                "ESCALATION",
+                "PUP_LIMITED_DISABLED",
             ),
             "content_filter",
         ),
         **dict.fromkeys(("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"), "malformed_call"),
         **dict.fromkeys(
             (
-                "TOO_MANY_TOOL_CALLS", "MISSING_THOUGHT_SIGNATURE", "MALFORMED_RESPONSE", "OTHER",
-                "IMAGE_OTHER", "NO_IMAGE",
+                "TOO_MANY_TOOL_CALLS",
+                "MISSING_THOUGHT_SIGNATURE",
+                "MALFORMED_RESPONSE",
+                "OTHER",
+                "IMAGE_OTHER",
+                "NO_IMAGE",
             ),
             "error",
         ),
         "CONTINUATION": "paused",
     }
-)  # fmt: skip
+)
 
 ANTHROPIC: Table = MappingProxyType(
     {

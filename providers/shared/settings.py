@@ -41,7 +41,8 @@ def own_settings(kind: type[Own], config: LLMConfig, below: Mapping[str, Any] | 
         if detail["type"] == "extra_forbidden":
             known = [*kind.model_fields, *(set(LLMConfig.model_fields) - {"comment"})]
             raise SpecError(
-                f"provider {config.provider!r} has no setting {key!r}", path=f"llms.*.{key}",
+                f"provider {config.provider!r} has no setting {key!r}",
+                path=f"llms.*.{key}",
                 hint=nearest(key, known),
-            ) from None  # fmt: skip
+            ) from None
         raise SpecError(f"provider {config.provider!r}: {key}: {detail['msg']}") from None

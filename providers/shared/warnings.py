@@ -28,8 +28,10 @@ def foreign_data(messages: Sequence[Message], *names: str) -> list[str]:
     other = ((said.provider_data or {}) if said else {}).get("provider")
     if other is None or other in names or other == IMPORTED:
         return []
-    return [f"what {other} wanted back with its messages (reasoning, signatures) was left out for "
-            f"{names[0]}"]  # fmt: skip
+    return [
+        f"what {other} wanted back with its messages (reasoning, signatures) was left out for "
+        f"{names[0]}"
+    ]
 
 
 def unmet(choice: Choice, reply: Reply, host: str) -> list[str]:

@@ -191,30 +191,46 @@ FORMATS: dict[str, Format] = {
     one.name: one
     for one in (
         Format(
-            name="hermes", opener="<tool_call>", closer="</tool_call>", read=read_hermes,
+            name="hermes",
+            opener="<tool_call>",
+            closer="</tool_call>",
+            read=read_hermes,
             write=lambda name, given: f"<tool_call>\n{_json_call(name, given)}\n</tool_call>",
         ),
         Format(
-            name="qwen3_coder", opener="<tool_call>", closer="</tool_call>", read=read_hermes,
+            name="qwen3_coder",
+            opener="<tool_call>",
+            closer="</tool_call>",
+            read=read_hermes,
             write=_tagged,
         ),
         Format(
-            name="mistral", opener="[TOOL_CALLS]", read=read_mistral,
+            name="mistral",
+            opener="[TOOL_CALLS]",
+            read=read_mistral,
             write=lambda name, given: f"[TOOL_CALLS]{name}[ARGS]{given}",
         ),
         Format(
-            name="llama3", opener="<|python_tag|>", read=read_llama,
-            write=lambda name, given: _json_call(name, given).replace('"arguments"', '"parameters"', 1),
+            name="llama3",
+            opener="<|python_tag|>",
+            read=read_llama,
+            write=lambda name, given: _json_call(name, given).replace(
+                '"arguments"', '"parameters"', 1
+            ),
         ),
         Format(
-            name="deepseek", opener="<｜tool▁calls▁begin｜>", closer="<｜tool▁calls▁end｜>",
+            name="deepseek",
+            opener="<｜tool▁calls▁begin｜>",
+            closer="<｜tool▁calls▁end｜>",
             read=read_deepseek,
-            write=lambda name, given: "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>"
-            f"{name}<｜tool▁sep｜>{given}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+            write=lambda name, given: (
+                "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>"
+                f"{name}<｜tool▁sep｜>{given}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
+            ),
         ),
         Format(name="pythonic", opener="", read=read_pythonic, write=_python),
     )
-}  # fmt: skip
+}
 """Every format but `bracket`, whose markers are drawn for each conversation."""
 
 NAMES = ("native", "auto", "bracket", *FORMATS)

@@ -75,9 +75,11 @@ def _read(text: str, source: str | None) -> tuple[dict[str, Any], dict[Place, in
         raise not_yaml(error, source) from None
     if node is None or not isinstance(document, dict):
         raise SpecError(
-            "a chart is a mapping with the key `states`", file=source, line=1,
+            "a chart is a mapping with the key `states`",
+            file=source,
+            line=1,
             hint="start from a shipped chart: toolchart draw tool_loop --format yaml",
-        )  # fmt: skip
+        )
     return document, lines_of(node, source)
 
 
@@ -103,8 +105,10 @@ def _extended(
     if depth >= _DEEPEST_EXTENSION:
         raise SpecError(
             "charts extend each other in a circle or too deeply",
-            file=source, line=line, path="extends",
-        )  # fmt: skip
+            file=source,
+            line=line,
+            path="extends",
+        )
     base, base_lines = _read(resolve(base_name), base_name)
     base = _extended(base, base_name, base_lines, resolve, depth + 1)
     return _merged(base, {key: item for key, item in document.items() if key != "extends"})

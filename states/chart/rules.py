@@ -80,12 +80,20 @@ def _schema_validator() -> Any:
 def _check_schema(chart: Chart) -> None:
     for key in _IMPURE_KEYS:
         for place in _places_of(chart.document, key):
-            _fail(chart, place, f"`{key}` keeps state inside the machine; a chart is pure",
-                  "facts come in with events; a chart only decides")  # fmt: skip
+            _fail(
+                chart,
+                place,
+                f"`{key}` keeps state inside the machine; a chart is pure",
+                "facts come in with events; a chart only decides",
+            )
     for key in _IMPURE:
         for place in _action_places(chart, key):
-            _fail(chart, place, f"the action `{key}` is not pure",
-                  "name an effect instead: " + ", ".join(EFFECTS))  # fmt: skip
+            _fail(
+                chart,
+                place,
+                f"the action `{key}` is not pure",
+                "name an effect instead: " + ", ".join(EFFECTS),
+            )
     error = next(iter(sorted(_schema_validator().iter_errors(chart.document), key=_depth)), None)
     if error is not None:
         _fail(chart, tuple(error.absolute_path), _first_line(error.message))
@@ -135,8 +143,12 @@ def _check_top(chart: Chart) -> None:
     states = chart.document.get("states")
     initial = [n for n, s in (states or {}).items() if isinstance(s, Mapping) and s.get("initial")]
     if len(initial) > 1:
-        _fail(chart, ("states", initial[1], "initial"),
-              f"two initial states, {initial[0]!r} and {initial[1]!r}", "keep one")  # fmt: skip
+        _fail(
+            chart,
+            ("states", initial[1], "initial"),
+            f"two initial states, {initial[0]!r} and {initial[1]!r}",
+            "keep one",
+        )
 
 
 # -- names ---------------------------------------------------------------------------------------
@@ -162,15 +174,24 @@ def _check_state_names(chart: Chart) -> frozenset[str]:
 def _check_name(chart: Chart, name: str, place: Place, seen: dict[str, Place]) -> None:
     if name in seen:
         first = chart.line(seen[name])
-        _fail(chart, place, f"the state {name!r} stands twice, first in line {first}",
-              "a state's name is unique in the whole chart, at every level")  # fmt: skip
+        _fail(
+            chart,
+            place,
+            f"the state {name!r} stands twice, first in line {first}",
+            "a state's name is unique in the whole chart, at every level",
+        )
     if not name.isidentifier() or name.startswith("_"):
-        _fail(chart, place, f"{name!r} is not a name for a state",
-              "use letters, digits and underscores, and begin with a letter")  # fmt: skip
+        _fail(
+            chart,
+            place,
+            f"{name!r} is not a name for a state",
+            "use letters, digits and underscores, and begin with a letter",
+        )
     if name in _library_names() or name in CHART_EVENTS or name in EFFECTS:
         kind = "an event" if name in CHART_EVENTS else "an effect" if name in EFFECTS else "in use"
-        _fail(chart, place, f"{name!r} cannot name a state: the name is {kind}",
-              "choose another name")  # fmt: skip
+        _fail(
+            chart, place, f"{name!r} cannot name a state: the name is {kind}", "choose another name"
+        )
     if name.startswith(("on_", "before_", "after_", "prepare_")):
         _fail(
             chart, place, f"{name!r} begins like a callback of the library", "choose another name"
@@ -208,8 +229,12 @@ def _check_actions(chart: Chart, actions: list[Any], place: Place) -> None:
         if name not in EFFECTS:
             _fail(chart, place, f"{name!r} is not an effect", nearest(name, EFFECTS))
         if names.count(name) > 1:
-            _fail(chart, place, f"the effect {name!r} stands twice in one list",
-                  "the library would run it once; name it once")  # fmt: skip
+            _fail(
+                chart,
+                place,
+                f"the effect {name!r} stands twice in one list",
+                "the library would run it once; name it once",
+            )
     for action in actions:
         for expression in _guards_inside(action):
             _check_guard(chart, expression, place)
@@ -240,8 +265,12 @@ def _check_row(
         _check_event(chart, event, (*place, "event"), names, raised)
     for target in str(row.get("target") or "").split():
         if target not in names:
-            _fail(chart, (*place, "target"), f"the state {target!r} does not exist",
-                  nearest(target, names))  # fmt: skip
+            _fail(
+                chart,
+                (*place, "target"),
+                f"the state {target!r} does not exist",
+                nearest(target, names),
+            )
     for key in ("cond", "unless"):
         guards = row.get(key)
         for expression in guards if isinstance(guards, list) else [guards] if guards else []:
@@ -249,11 +278,19 @@ def _check_row(
     for actions, where in _action_lists(row, place):
         _check_actions(chart, actions, where)
     if row.get("internal") and not _inside(chart, state, str(row.get("target") or "")):
-        _fail(chart, (*place, "internal"), "an internal transition stays in its own state",
-              "target the state itself or one inside it, or leave `internal` out")  # fmt: skip
+        _fail(
+            chart,
+            (*place, "internal"),
+            "an internal transition stays in its own state",
+            "target the state itself or one inside it, or leave `internal` out",
+        )
     if not row.get("event") and row.get("target") == state and not row.get("cond"):
-        _fail(chart, place, "a transition without event and guard into its own state never rests",
-              "give it an event or a guard")  # fmt: skip
+        _fail(
+            chart,
+            place,
+            "a transition without event and guard into its own state never rests",
+            "give it an event or a guard",
+        )
 
 
 def _inside(chart: Chart, state: str, target: str) -> bool:

@@ -36,8 +36,11 @@ def _mark(node: yaml.Node, place: Place, lines: dict[Place, int], source: str | 
             if here in lines and key.value != "<<":
                 raise SpecError(
                     f"the key {key.value!r} stands twice, first in line {lines[here]}",
-                    file=source, line=line, path=dotted(place), hint="keep one of them",
-                )  # fmt: skip
+                    file=source,
+                    line=line,
+                    path=dotted(place),
+                    hint="keep one of them",
+                )
             lines[here] = line
             _mark(value, here, lines, source)
 

@@ -11,9 +11,23 @@ _CLASSES = """\
     classDef current fill:#ffe0a3,stroke:#e65100,color:#2a1a05"""
 
 _KEPT = frozenset(
-    ("accdescr", "acctitle", "as", "class", "classdef", "click", "default", "direction", "end", "hide",
-     "note", "scale", "state", "style")
-)  # fmt: skip
+    (
+        "accdescr",
+        "acctitle",
+        "as",
+        "class",
+        "classdef",
+        "click",
+        "default",
+        "direction",
+        "end",
+        "hide",
+        "note",
+        "scale",
+        "state",
+        "style",
+    )
+)
 """Words of Mermaid's state diagrams, which it does not take as ids.
 
 Source: Mermaid 11, the grammar of `stateDiagram`.

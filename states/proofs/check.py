@@ -79,9 +79,10 @@ def check(
 def _findings(chart: Chart, graph: Graph, risky: bool) -> Iterator[Finding]:
     if not graph.complete:
         yield Finding(
-            kind="too large", state=chart.name,
+            kind="too large",
+            state=chart.name,
             message=f"more than {len(graph.places)} places: not everything could be looked at",
-        )  # fmt: skip
+        )
     if not graph.complete or any(refusal.spins for refusal in graph.refused):
         # What was not looked at may be all that is missing elsewhere, so only what was seen is told.
         yield from _refusals(chart, graph)
@@ -118,9 +119,11 @@ def _unreachable(chart: Chart, graph: Graph) -> Iterator[Finding]:
     for state, _, _ in walk_states(chart):
         if state not in seen:
             yield Finding(
-                kind="unreachable", state=state, line=line_of(chart, state),
+                kind="unreachable",
+                state=state,
+                line=line_of(chart, state),
                 message=f"the state {state!r} is never entered",
-            )  # fmt: skip
+            )
 
 
 def _dead_ends(chart: Chart, graph: Graph) -> Iterator[Finding]:
@@ -132,9 +135,11 @@ def _dead_ends(chart: Chart, graph: Graph) -> Iterator[Finding]:
         if place not in good and not place.rests and label not in told:
             told.add(label)
             yield Finding(
-                kind="dead end", state=label, line=line_of(chart, _innermost(place)),
+                kind="dead end",
+                state=label,
+                line=line_of(chart, _innermost(place)),
                 message=f"from {label!r} no final state can be reached",
-            )  # fmt: skip
+            )
 
 
 def _ending(graph: Graph) -> set[Place]:
@@ -212,10 +217,13 @@ def _waits_for_nothing(chart: Chart, place: Place, arc: Arc | None) -> Finding:
         else "no effect is open, and no call waits for a decision"
     )
     return Finding(
-        kind="stuck", state=label, event=arc.event if arc else None, counterexample=facts,
+        kind="stuck",
+        state=label,
+        event=arc.event if arc else None,
+        counterexample=facts,
         line=line_of(chart, _innermost(place)),
         message=f"in {label!r} nothing is awaited{after}{when}: {why}",
-    )  # fmt: skip
+    )
 
 
 # -- rows ----------------------------------------------------------------------------------------
@@ -232,10 +240,13 @@ def _dead_rows(chart: Chart, graph: Graph) -> Iterator[Finding]:
             if (state, row) not in taken and may_arrive(graph, state, event):
                 said = f", on {event!r}," if event else ", without an event,"
                 yield Finding(
-                    kind="dead row", state=state, event=event or None, line=line_of(chart, state, row),
+                    kind="dead row",
+                    state=state,
+                    event=event or None,
+                    line=line_of(chart, state, row),
                     message=f"in {state!r} the transition number {row + 1}{said} is never taken: an earlier "
                     "one takes every case, or its guard cannot hold",
-                )  # fmt: skip
+                )
 
 
 # -- approval and ends ---------------------------------------------------------------------------
@@ -258,10 +269,13 @@ def _unapproved(chart: Chart, graph: Graph, risky: bool) -> Iterator[Finding]:
             else "before anybody has looked at the calls, so that every one is refused"
         )
         yield Finding(
-            kind=kind, state=label, event=arc.event, line=line_of(chart, _innermost(arc.source)),
+            kind=kind,
+            state=label,
+            event=arc.event,
+            line=line_of(chart, _innermost(arc.source)),
             counterexample=witness(dict(arc.guards), arc.event),
             message=f"from {label!r} tools are run {why}",
-        )  # fmt: skip
+        )
 
 
 _NO_ANSWER = {"answer_with_error": "in error", "answer_at_limit": "as if a limit had cut it off"}
@@ -283,16 +297,21 @@ def _lost_answers(chart: Chart, graph: Graph) -> Iterator[Finding]:
         told.add(label)
         facts = witness(case, arc.event, about=(*good, *arc.move.guards))
         yield Finding(
-            kind="lost answer", state=label, event=arc.event, counterexample=facts,
+            kind="lost answer",
+            state=label,
+            event=arc.event,
+            counterexample=facts,
             line=line_of(chart, _innermost(arc.source)),
             message=f"in {label!r} a whole answer ends the turn {ends[0]}"
             + (f" when {shown(facts)}" if facts else ""),
-        )  # fmt: skip
+        )
 
 
 def _endless(chart: Chart, cycle: list[Arc]) -> Finding:
     labels = list(dict.fromkeys(arc.source.configuration.label for arc in cycle))
     return Finding(
-        kind="unbounded", state=labels[0], line=line_of(chart, _innermost(cycle[0].source)),
+        kind="unbounded",
+        state=labels[0],
+        line=line_of(chart, _innermost(cycle[0].source)),
         message=f"the cycle {' -> '.join([*labels, labels[0]])} uses up no counter that a guard bounds",
-    )  # fmt: skip
+    )

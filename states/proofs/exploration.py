@@ -174,10 +174,13 @@ def _arcs(machine: Machine, place: Place, graph: Graph) -> Iterator[Arc]:
                 elif event in expected or move is not None:
                     graph.refused.append(
                         Refusal(
-                            place=place, event=event, asked=asked, guards=guards,
+                            place=place,
+                            event=event,
+                            asked=asked,
+                            guards=guards,
                             spins=move is not None,
                         )
-                    )  # fmt: skip
+                    )
 
 
 def _arriving(machine: Machine, place: Place, expected: tuple[str, ...]) -> Iterator[str]:
@@ -215,9 +218,12 @@ def _arc(place: Place, event: str, guards: Mapping[str, bool], move: Move) -> Ar
     more = event == "tool_finished" and guards[PENDING]
     left = frozenset(name for name in place.waiting if more or event not in EFFECTS[name].produces)
     return Arc(
-        source=place, event=event, guards=tuple(guards.items()), move=move,
+        source=place,
+        event=event,
+        guards=tuple(guards.items()),
+        move=move,
         target=_arrived(move, left, calls),
-    )  # fmt: skip
+    )
 
 
 def _calls_after(before: Calls, event: str, guards: Mapping[str, bool]) -> Calls:

@@ -29,9 +29,12 @@ def _idle(chart: Chart, graph: Graph) -> Iterator[Finding]:
             event = str(transition.get("event") or "")
             if state in entered and not may_arrive(graph, state, event):
                 yield Finding(
-                    kind="idle", state=state, event=event, line=line_of(chart, state, row),
+                    kind="idle",
+                    state=state,
+                    event=event,
+                    line=line_of(chart, state, row),
                     message=f"in {state!r} the event {event!r} never arrives: transition {row + 1} stands by",
-                )  # fmt: skip
+                )
 
 
 def _decided_by_order(chart: Chart, state: str, rows: list[Mapping[str, Any]]) -> Iterator[Finding]:
@@ -48,11 +51,14 @@ def _decided_by_order(chart: Chart, state: str, rows: list[Mapping[str, Any]]) -
         facts = witness(both, event)
         when = f" when {shown(facts)}" if facts else ""
         yield Finding(
-            kind="order", state=state, event=event or None, counterexample=facts,
+            kind="order",
+            state=state,
+            event=event or None,
+            counterexample=facts,
             line=line_of(chart, state, second),
             message=f"in {state!r}, on {event!r}, transition {first + 1} goes before transition "
             f"{second + 1}{when}",
-        )  # fmt: skip
+        )
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -79,10 +85,12 @@ def _not_cancelled(chart: Chart, graph: Graph) -> Iterator[Finding]:
             continue
         told.add(label)
         yield Finding(
-            kind="not cancelled", state=label, event="cancelled",
+            kind="not cancelled",
+            state=label,
+            event="cancelled",
             line=line_of(chart, place.configuration.states[-1]),
             message=f"in {label!r} nothing takes 'cancelled': the turn stays open, to be resumed",
-        )  # fmt: skip
+        )
 
 
 def may_arrive(graph: Graph, state: str, event: str) -> bool:

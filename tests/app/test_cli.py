@@ -32,8 +32,12 @@ def test_the_first_run(here: Path, typed: Typed, question: str, answer: str) -> 
     name = json.loads(row)["conversation"]
     shown = typed("show", name, "--json").out.splitlines()
     assert [json.loads(line)["target"] for line in shown[1:]] == [
-        "prompting", "awaiting_tools", "executing", "prompting", "finished",
-    ]  # fmt: skip
+        "prompting",
+        "awaiting_tools",
+        "executing",
+        "prompting",
+        "finished",
+    ]
     assert (typed("verify").code, typed("replay", name[:6]).code) == (0, 0)
 
 
@@ -53,8 +57,11 @@ def test_the_module_is_the_command(here: Path) -> None:
     code = SETUP + "; import runpy; runpy.run_module('toolchart', run_name='__main__')"
     done = subprocess.run(
         [sys.executable, "-c", code, "run", "quickstart", "2+3"],
-        cwd=here, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        cwd=here,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert (done.returncode, done.stdout.strip()) == (0, "2+3 = 5")
 
 
@@ -62,8 +69,11 @@ def loaded_after(code: str, here: Path) -> set[str]:
     """The modules that a process has loaded in the end."""
     done = subprocess.run(
         [sys.executable, "-c", f"{SETUP}\n{code}\nprint('LOADED', *sys.modules)"],
-        cwd=here, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        cwd=here,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     return set(done.stdout.rpartition("LOADED ")[2].split())
 

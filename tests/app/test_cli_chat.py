@@ -105,9 +105,14 @@ class Terminal:
         words = [sys.executable, "-m", "toolchart", "chat", "agent.yaml", "--conversation", "c"]
         environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1", "PROMPT_TOOLKIT_NO_CPR": "1"}
         self.process = subprocess.Popen(
-            words, stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder, env=environment,
+            words,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            cwd=folder,
+            env=environment,
             start_new_session=True,
-        )  # fmt: skip
+        )
         os.close(theirs)
         self.seen = ""
 

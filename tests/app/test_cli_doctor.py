@@ -123,17 +123,33 @@ def test_what_a_host_does_not_say_is_no_failure(
 @pytest.mark.parametrize(
     ("llm", "said", "hint"),
     [
-        ({"provider": "openai", "base_url": "URL/v1", "api_key": "wrong-key"}, "auth (HTTP 401)", "refused"),
+        (
+            {"provider": "openai", "base_url": "URL/v1", "api_key": "wrong-key"},
+            "auth (HTTP 401)",
+            "refused",
+        ),
         ({"provider": "openai", "base_url": "URL"}, "HTTP 404", "/v1"),
-        ({"provider": "ollama", "base_url": "http://127.0.0.1:9"}, "could not be reached", "ollama serve"),
-        ({"provider": "openai", "base_url": "http://127.0.0.1:9/v1"}, "not be reached", "is it running"),
+        (
+            {"provider": "ollama", "base_url": "http://127.0.0.1:9"},
+            "could not be reached",
+            "ollama serve",
+        ),
+        (
+            {"provider": "openai", "base_url": "http://127.0.0.1:9/v1"},
+            "not be reached",
+            "is it running",
+        ),
         ({"provider": "openai"}, "no API key", "export OPENAI_API_KEY"),
         ({"provider": "openai", "api_key": "${UNSET_X}"}, "UNSET_X is not set", "export UNSET_X"),
-        ({"provider": "openai", "api_key": "k", "heders": {}}, "no setting 'heders'", "mean 'headers'"),
+        (
+            {"provider": "openai", "api_key": "k", "heders": {}},
+            "no setting 'heders'",
+            "mean 'headers'",
+        ),
         ({"provider": "recorded", "cassette": "none.yaml"}, "no such cassette", "record: FILE"),
         ({"provider": "recorded", "log": "none.db"}, "there is no log", "run a conversation first"),
     ],
-)  # fmt: skip
+)
 def test_every_trouble_has_a_next_step(
     typed: Typed, here: Path, llm: dict[str, Any], said: str, hint: str
 ) -> None:

@@ -143,8 +143,9 @@ def test_runs_lists_conversations(typed: Typed, talk: str) -> None:
     assert two.endswith("awaiting_approval  delete a.txt")
     rows = [json.loads(row) for row in typed("runs", "--json").out.splitlines()]
     assert [(row["turns"], row["records"], row["state"]) for row in rows] == [
-        (1, 6, "finished"), (1, 4, "awaiting_approval"),
-    ]  # fmt: skip
+        (1, 6, "finished"),
+        (1, 4, "awaiting_approval"),
+    ]
 
 
 def test_an_empty_log_says_so(typed: Typed, here: Path) -> None:
@@ -265,8 +266,11 @@ def test_replay_has_figures(typed: Typed, talk: str) -> None:
     assert (done.code, done.err) == (0, "")
     assert done.out == f"{talk}: 6 steps and 2 requests derived again, all equal\n"
     assert json.loads(typed("replay", talk, "--json").out) == {
-        "conversation": talk, "ok": True, "steps": 6, "requests": 2,
-    }  # fmt: skip
+        "conversation": talk,
+        "ok": True,
+        "steps": 6,
+        "requests": 2,
+    }
 
 
 def forged(here: Path, old: str, new: str) -> None:

@@ -15,32 +15,50 @@ Typed = Callable[..., Any]
 OPENAI = {
     "data": [
         {"id": "plain"},
-        {"id": "router", "supported_parameters": ["tools", "reasoning"], "context_length": 128000,
-         "architecture": {"input_modalities": ["text", "image"]}},
-        {"id": "mistral", "capabilities": {"function_calling": True, "vision": False},
-         "max_context_length": 32768},
+        {
+            "id": "router",
+            "supported_parameters": ["tools", "reasoning"],
+            "context_length": 128000,
+            "architecture": {"input_modalities": ["text", "image"]},
+        },
+        {
+            "id": "mistral",
+            "capabilities": {"function_calling": True, "vision": False},
+            "max_context_length": 32768,
+        },
         {"id": "vllm", "max_model_len": 4096},
         {"id": "groq", "context_window": 8192},
         "no row",
     ]
-}  # fmt: skip
+}
 
 SHOWN = {
-    "qwen3:8b": {"capabilities": ["completion", "tools", "thinking"],
-                 "model_info": {"qwen3.context_length": 40960}},
-    "gemma3:latest": {"capabilities": ["completion", "vision"],
-                      "model_info": {"gemma3.context_length": 131072}},
+    "qwen3:8b": {
+        "capabilities": ["completion", "tools", "thinking"],
+        "model_info": {"qwen3.context_length": 40960},
+    },
+    "gemma3:latest": {
+        "capabilities": ["completion", "vision"],
+        "model_info": {"gemma3.context_length": 131072},
+    },
     "old:latest": {"modelfile": "..."},
-}  # fmt: skip
+}
 
 GEMINI = [
-    {"models": [
-        {"name": "models/gemini-3-pro", "inputTokenLimit": 1048576, "thinking": True,
-         "supportedGenerationMethods": ["generateContent", "countTokens"]},
-        {"name": "models/embedding", "supportedGenerationMethods": ["embedContent"]},
-    ], "nextPageToken": "second"},
+    {
+        "models": [
+            {
+                "name": "models/gemini-3-pro",
+                "inputTokenLimit": 1048576,
+                "thinking": True,
+                "supportedGenerationMethods": ["generateContent", "countTokens"],
+            },
+            {"name": "models/embedding", "supportedGenerationMethods": ["embedContent"]},
+        ],
+        "nextPageToken": "second",
+    },
     {"models": [{"name": "models/gemini-2.0-flash", "inputTokenLimit": 1000}]},
-]  # fmt: skip
+]
 
 
 def host(asked: dict[str, Any]) -> Answer:
@@ -87,12 +105,16 @@ def test_a_compatible_host_tells_what_it_can(typed: Typed) -> None:
     assert found == {
         "plain": unknown,
         "router": {
-            **unknown, "tools": True, "vision": True, "thinking": True, "context": 128000,
+            **unknown,
+            "tools": True,
+            "vision": True,
+            "thinking": True,
+            "context": 128000,
         },
         "mistral": {**unknown, "tools": True, "vision": False, "context": 32768},
         "vllm": {**unknown, "context": 4096},
         "groq": {**unknown, "context": 8192},
-    }  # fmt: skip
+    }
 
 
 def test_ollama_tells_capabilities(typed: Typed) -> None:
@@ -100,8 +122,11 @@ def test_ollama_tells_capabilities(typed: Typed) -> None:
     with web(host) as server:
         found = listed(typed, "ollama", server.url)
     assert [found["qwen3:8b"][key] for key in ("tools", "vision", "thinking", "context")] == [
-        True, False, True, 40960,
-    ]  # fmt: skip
+        True,
+        False,
+        True,
+        40960,
+    ]
     assert found["gemma3:latest"]["tools"] is False
     assert found["old:latest"]["tools"] is None
 
@@ -125,14 +150,18 @@ def test_the_table_is_for_people(typed: Typed, here: Path) -> None:
                 {
                     "llms": {
                         "box": {"provider": "ollama", "base_url": server.url},
-                        "own": {"provider": "openai", "base_url": server.url + "/v1", "api_key": "k",
-                                "headers": {"x-team": "blue"}},
+                        "own": {
+                            "provider": "openai",
+                            "base_url": server.url + "/v1",
+                            "api_key": "k",
+                            "headers": {"x-team": "blue"},
+                        },
                         "rehearsal": {"provider": "scripted", "replies": ["x"]},
                     },
                     "responses": [{"llm": "box"}],
                 }
             )
-        )  # fmt: skip
+        )
         done = typed("models", "list", "agent.yaml")
         asked = server.asked[-1]["headers"]
     assert done.code == 0

@@ -45,8 +45,11 @@ def test_the_result_object(typed: Typed) -> None:
     """S1.4, S1.13: `--json` prints the result of DESIGN section 9, the calls in order."""
     result = json.loads(typed("run", "quickstart", "2+3", "--json").out)
     assert {key: result[key] for key in ("content", "service", "model", "state")} == {
-        "content": "2+3 = 5", "service": "rehearsal", "model": "rehearsal", "state": "finished",
-    }  # fmt: skip
+        "content": "2+3 = 5",
+        "service": "rehearsal",
+        "model": "rehearsal",
+        "state": "finished",
+    }
     assert result["iterations"] == 1
     assert result["finish_reason"] == "stop"
     (call,) = result["tool_calls"]
@@ -92,9 +95,18 @@ def test_variables_reach_the_prompt(typed: Typed, here: Path) -> None:
     )
     (here / "notes.txt").write_text("from a file")
     typed(
-        "run", "agent.yaml", "hi", "--conversation", "c",
-        "--var", "who.name=Ada", "--var", "notes=@notes.txt", "--var", "handle=@@ada",
-    )  # fmt: skip
+        "run",
+        "agent.yaml",
+        "hi",
+        "--conversation",
+        "c",
+        "--var",
+        "who.name=Ada",
+        "--var",
+        "notes=@notes.txt",
+        "--var",
+        "handle=@@ada",
+    )
     assert records(typed, "c")[1]["event"]["system"] == "Ada from a file @ada"
 
 

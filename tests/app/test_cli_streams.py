@@ -33,10 +33,15 @@ def test_a_terminal_shows_the_machine_moving(here: Path) -> None:
     seen = [
         plain.index(text)
         for text in (
-            "● prompting", 'calculator {"expression":"2+3"}', "● awaiting_tools", "● executing",
-            "calculator = 5", "2+3 = 5", "● finished",
+            "● prompting",
+            'calculator {"expression":"2+3"}',
+            "● awaiting_tools",
+            "● executing",
+            "calculator = 5",
+            "2+3 = 5",
+            "● finished",
         )
-    ]  # fmt: skip
+    ]
     assert seen == sorted(seen)
     assert plain.count("2+3 = 5") == 1
 
@@ -94,8 +99,11 @@ def test_a_pipe_gets_what_the_model_wrote(here: Path) -> None:
     hostile_agent(here)
     done = subprocess.run(
         [sys.executable, "-c", START, "run", "agent.yaml", "hi"],
-        cwd=here, capture_output=True, timeout=120, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        cwd=here,
+        capture_output=True,
+        timeout=120,
+        stdin=subprocess.DEVNULL,
+    )
     assert done.stdout.decode() == HOSTILE + "\n"
 
 
@@ -124,10 +132,14 @@ def test_a_reader_that_goes_away(here: Path, words: list[str], unbuffered: str) 
     """A broken pipe is quiet and no failure."""
     toolchart("run", "quickstart", "1+1", "--conversation", "c", cwd=here)
     process = subprocess.Popen(
-        [sys.executable, "-c", START, *words], cwd=here, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-c", START, *words],
+        cwd=here,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
-    )  # fmt: skip
+    )
     assert process.stdout is not None
     process.stdout.close()
     assert process.stderr is not None
@@ -156,8 +168,12 @@ def test_output_that_cannot_be_written(here: Path, words: list[str], unbuffered:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-c", START, *words],
-            cwd=here, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120,
+            cwd=here,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
             env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
-        )  # fmt: skip
+        )
     assert done.returncode == 70
     assert done.stderr == "toolchart: No space left on device\n"

@@ -136,8 +136,11 @@ def shipped_documents(package: Any) -> dict[str, Any]:
     """The shipped YAML files of a package, as data."""
     from importlib.resources import files
 
-    texts = {entry.name: entry.read_text("utf-8") for entry in files(package).iterdir()
-             if entry.name.endswith(".yaml")}  # fmt: skip
+    texts = {
+        entry.name: entry.read_text("utf-8")
+        for entry in files(package).iterdir()
+        if entry.name.endswith(".yaml")
+    }
     return {name: yaml.safe_load(text) for name, text in texts.items()}
 
 
@@ -167,9 +170,13 @@ def checked() -> Draft202012Validator:
 
 
 OFFLINE = {
-    "quickstart": "2+2", "careful": "delete a.txt", "planful": "plan it", "steadfast": "go",
-    "talkative": "go", "thrifty": "go",
-}  # fmt: skip
+    "quickstart": "2+2",
+    "careful": "delete a.txt",
+    "planful": "plan it",
+    "steadfast": "go",
+    "talkative": "go",
+    "thrifty": "go",
+}
 """Shipped agents that need no model host, with a message for each."""
 
 
@@ -198,11 +205,17 @@ def test_what_is_no_record_does_not_fit(typed: Typed) -> None:
     for key in record:
         assert not checked().is_valid({k: v for k, v in record.items() if k != key}), key
     wrong = [
-        {"extra": 1}, {"seq": -1}, {"hash": "x"}, {"guards": {"a": 1}}, {"effects": [{"type": "x"}]},
-        {"event": {"type": "unheard"}}, {"event": {**record["event"], "extra": 1}},
-        {"event": {"type": "replied"}}, {"event": {"type": "replied", "reply": {"content": "x"}}},
+        {"extra": 1},
+        {"seq": -1},
+        {"hash": "x"},
+        {"guards": {"a": 1}},
+        {"effects": [{"type": "x"}]},
+        {"event": {"type": "unheard"}},
+        {"event": {**record["event"], "extra": 1}},
+        {"event": {"type": "replied"}},
+        {"event": {"type": "replied", "reply": {"content": "x"}}},
         {"event": {"type": "replied", "reply": {"finish_reason": "maybe"}}},
-    ]  # fmt: skip
+    ]
     for change in wrong:
         assert not checked().is_valid({**record, **change}), change
 

@@ -41,12 +41,17 @@ def test_a_person_rejects_with_a_reason(tmp_path: Path) -> None:
 def test_changed_arguments_are_looked_at_again(tmp_path: Path) -> None:
     """S5.3: what a person types in is parsed and validated like a model's, and then approved."""
     code, screen = typing(
-        RUN, tmp_path,
+        RUN,
+        tmp_path,
         [
-            (CHOICE, b"what?\n"), (CHOICE, b"e\n"), (OTHER, b'{"path"\n'), (OTHER, b'{"path": []}\n'),
-            (OTHER, b'{"path": "other.txt"}\n'), (CHOICE, b"y\n"),
+            (CHOICE, b"what?\n"),
+            (CHOICE, b"e\n"),
+            (OTHER, b'{"path"\n'),
+            (OTHER, b'{"path": []}\n'),
+            (OTHER, b'{"path": "other.txt"}\n'),
+            (CHOICE, b"y\n"),
         ],
-    )  # fmt: skip
+    )
     assert code == 0
     assert "y, n, e or l, please" in screen
     assert "not valid JSON" in screen

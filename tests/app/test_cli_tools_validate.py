@@ -19,17 +19,23 @@ CASES = {
             "name": "lookup",
             "description": "Look a number up.",
             "parameters": {
-                "type": "object", "properties": {"number": {"type": "integer"}},
+                "type": "object",
+                "properties": {"number": {"type": "integer"}},
                 "required": ["number"],
             },
         }
     ],
     "cases": [
-        {"id": f"one_{n}", "category": "simple", "message": f"Look {n} up.",
-         "calls": [{"name": "lookup", "arguments": {"number": n}}]}
+        {
+            "id": f"one_{n}",
+            "category": "simple",
+            "message": f"Look {n} up.",
+            "calls": [{"name": "lookup", "arguments": {"number": n}}],
+        }
         for n in range(4)
-    ] + [{"id": "talk", "category": "irrelevant", "message": "Hello."}],
-}  # fmt: skip
+    ]
+    + [{"id": "talk", "category": "irrelevant", "message": "Hello."}],
+}
 
 
 def looking(number: Any) -> dict[str, Any]:
@@ -119,11 +125,14 @@ def test_the_list_shows_badges(typed: Typed, here: Path) -> None:
     entry = {"at": "2026-01-01T00:00:00Z", "suite": "basic", "case": "c", "category": "simple"}
     models = {
         f"openai/{name}": {
-            "passed": passed, "total": 10, "last_tested": entry["at"],
-            "categories": {"simple": [passed, 10]}, "history": [{**entry, "passed": True}],
+            "passed": passed,
+            "total": 10,
+            "last_tested": entry["at"],
+            "categories": {"simple": [passed, 10]},
+            "history": [{**entry, "passed": True}],
         }
         for name, passed in (("good", 9), ("poor", 3))
-    }  # fmt: skip
+    }
     (here / "results.json").write_text(json.dumps({"version": 1, "models": models}))
     with web(host) as server:
         where = ("--provider", "openai", "--base-url", f"{server.url}/v1")

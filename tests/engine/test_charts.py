@@ -87,8 +87,12 @@ def test_resilient_waits_and_tries_again() -> None:
 
 def test_resilient_gives_up_after_max_attempts() -> None:
     """S3.3: retries are bounded; then the turn ends in error."""
-    run = engine([failing("server", retryable=True)] * 9, chart="resilient", clock=Clock(),
-                 limits={"max_attempts": 3})  # fmt: skip
+    run = engine(
+        [failing("server", retryable=True)] * 9,
+        chart="resilient",
+        clock=Clock(),
+        limits={"max_attempts": 3},
+    )
     assert run.run("go", conversation="c").state == "error"
     assert visited(run).count("prompting") == 3
 
@@ -121,8 +125,11 @@ def test_resilient_leaves_the_tools_out() -> None:
 
 def test_forced_answer_after_a_streak() -> None:
     """S3.2: after three tool-only replies in a row a call without tools makes the model answer."""
-    run = engine([calls(("echo", {"text": str(i)})) for i in range(3)] + ["fine"],
-                 chart="forced_answer", tools=ECHO)  # fmt: skip
+    run = engine(
+        [calls(("echo", {"text": str(i)})) for i in range(3)] + ["fine"],
+        chart="forced_answer",
+        tools=ECHO,
+    )
     result = run.run("go", conversation="c")
     assert (result.state, result.content, result.iterations) == ("finished", "fine", 3)
     assert visited(run)[-2] == "answering"
@@ -217,8 +224,10 @@ def test_full_does_all_of_it() -> None:
             calls(("echo", {"text": "b"})),
             "end",
         ],
-        chart="full", tools={**ECHO, "max_iterations": 2}, clock=clock,
-    )  # fmt: skip
+        chart="full",
+        tools={**ECHO, "max_iterations": 2},
+        clock=clock,
+    )
     result = run.run("go", conversation="c")
     assert (result.state, result.content) == ("finished", "end")
     assert len(clock.waits) == 2
@@ -228,10 +237,14 @@ def test_full_does_all_of_it() -> None:
 @pytest.mark.parametrize(
     ("name", "ends"),
     [
-        ("steadfast", "finished"), ("talkative", "finished"), ("thrifty", "out_of_budget"),
-        ("planful", "finished"), ("careful", "awaiting_approval"), ("quickstart", "finished"),
+        ("steadfast", "finished"),
+        ("talkative", "finished"),
+        ("thrifty", "out_of_budget"),
+        ("planful", "finished"),
+        ("careful", "awaiting_approval"),
+        ("quickstart", "finished"),
     ],
-)  # fmt: skip
+)
 def test_shipped_agents_run_offline(name: str, ends: str) -> None:
     """Every scripted example agent does what its first lines say."""
     run = Engine(load_spec(name), log="memory", clock=Clock())
@@ -270,8 +283,11 @@ async def test_a_user_adds_a_cancelled_state(tmp_path: Path) -> None:
 
     from agents import fixed_tool
 
-    run = engine([calls(("hang", {}))], chart=str(tmp_path / "mine.yaml"),
-                 functions=[fixed_tool("hang", {"type": "object"}, hang)])  # fmt: skip
+    run = engine(
+        [calls(("hang", {}))],
+        chart=str(tmp_path / "mine.yaml"),
+        functions=[fixed_tool("hang", {"type": "object"}, hang)],
+    )
     turn = asyncio.create_task(run.arun("go", conversation="c"))
     await started.wait()
     turn.cancel()

@@ -127,8 +127,12 @@ def test_spans_tell_the_run() -> None:
     lines = conversation()
     spans = export_spans(lines, "c")["resourceSpans"][0]["scopeSpans"][0]["spans"]
     assert [span["name"] for span in spans] == [
-        "invoke_agent tool_loop", "chat m", "execute_tool weather", "execute_tool calculator", "chat m",
-    ]  # fmt: skip
+        "invoke_agent tool_loop",
+        "chat m",
+        "execute_tool weather",
+        "execute_tool calculator",
+        "chat m",
+    ]
     root = spans[0]
     assert all(span["parentSpanId"] == root["spanId"] for span in spans[1:])
     assert len({span["spanId"] for span in spans}) == 5

@@ -112,8 +112,9 @@ def test_invariants(script: list[dict[str, Any]], chart: str, turns: int) -> Non
         raise RuntimeError("bad")
 
     provider = ScriptedProvider([*script, *["the end"] * 40])
-    run = engine([], log=store, chart=chart, functions=[fixed_tool("bad", NOTHING, bad)],
-                 clock=QuickClock())  # fmt: skip
+    run = engine(
+        [], log=store, chart=chart, functions=[fixed_tool("bad", NOTHING, bad)], clock=QuickClock()
+    )
     run.hosts.made["model"] = provider
 
     answered = provider.complete

@@ -30,10 +30,13 @@ def test_one_record_is_one_step() -> None:
     """The card: the log of a turn tells each move, its reason and what was asked for then."""
     rows = [json.loads(line) for line in logged()]
     assert [(row["event"]["type"], row["source"], row["target"]) for row in rows] == [
-        ("configured", "", ""), ("turn_started", "", "prompting"),
-        ("replied", "prompting", "awaiting_tools"), ("reviewed", "awaiting_tools", "executing"),
-        ("tool_finished", "executing", "prompting"), ("replied", "prompting", "finished"),
-    ]  # fmt: skip
+        ("configured", "", ""),
+        ("turn_started", "", "prompting"),
+        ("replied", "prompting", "awaiting_tools"),
+        ("reviewed", "awaiting_tools", "executing"),
+        ("tool_finished", "executing", "prompting"),
+        ("replied", "prompting", "finished"),
+    ]
     assert rows[2]["guards"] == {"finish_reason == 'tool_calls'": True}
     assert [row["seq"] for row in rows] == list(range(6))
     assert all(now["prev"] == before["hash"] for before, now in pairwise(rows))
@@ -186,8 +189,11 @@ def test_replay_finds_what_a_rewritten_log_claims() -> None:
 
 def test_messages_are_written_once() -> None:
     """Invariant 6: the bytes of an iteration do not grow with the conversation."""
-    run = engine([calls(("echo", {"text": f"{n:010}"})) for n in range(60)] + ["end"],
-                 limits={"max_iterations": 99}, tools={"registry": [{"name": "echo"}]})  # fmt: skip
+    run = engine(
+        [calls(("echo", {"text": f"{n:010}"})) for n in range(60)] + ["end"],
+        limits={"max_iterations": 99},
+        tools={"registry": [{"name": "echo"}]},
+    )
     run.run("go", conversation="c")
     lines = [_shape(line) for line in run.store.read("c")][2:-1]
     assert len(lines) == 180

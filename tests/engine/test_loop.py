@@ -34,20 +34,34 @@ def test_answers_without_calls() -> None:
     """S1.4, S1.8: `stop` ends the turn with content, service, model and an empty list of calls."""
     result = engine(["Hello."]).run("Hi")
     assert result.to_dict() | {"conversation_id": "c"} == {
-        "content": "Hello.", "service": "model", "model": "m", "tool_calls": [],
-        "state": "finished", "conversation_id": "c", "iterations": 0, "usage": {},
+        "content": "Hello.",
+        "service": "model",
+        "model": "m",
+        "tool_calls": [],
+        "state": "finished",
+        "conversation_id": "c",
+        "iterations": 0,
+        "usage": {},
         "finish_reason": "stop",
-    }  # fmt: skip
+    }
 
 
 def test_messages_are_system_history_user() -> None:
     """S1.2, S1.3: the request is `[system, ...history, user]` with the handler's model and options."""
     from toolchart.specs.history import messages_of
 
-    run = engine(["ok"], responses=[
-        {"llm": "model", "model": "big", "max_tokens": 9, "temperature": 0.5,
-         "prompt": "For {{service}}: {{rag_context}} {{a.b}}"}
-    ])  # fmt: skip
+    run = engine(
+        ["ok"],
+        responses=[
+            {
+                "llm": "model",
+                "model": "big",
+                "max_tokens": 9,
+                "temperature": 0.5,
+                "prompt": "For {{service}}: {{rag_context}} {{a.b}}",
+            }
+        ],
+    )
     history = messages_of([{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}])
     run.run("3", history=history, variables={"rag_context": "ctx", "a": {"b": "deep"}})
     assert said(run) == [
@@ -68,18 +82,23 @@ def test_runs_calls_and_asks_again() -> None:
     result = run.run("go")
     assert result.content == "Done."
     assert [(c["tool"], c["params"], c["iteration"]) for c in result.tool_calls] == [
-        ("calculator", {"expression": "6*7"}, 0), ("weather", {"city": "Brno"}, 0),
-    ]  # fmt: skip
+        ("calculator", {"expression": "6*7"}, 0),
+        ("weather", {"city": "Brno"}, 0),
+    ]
     assert [c["result"]["result"] for c in result.tool_calls] == [42, {"sky": "blue"}]
     _, _, assistant, first, second = said(run)
     assert assistant["content"] is None
     assert [c["id"] for c in assistant["tool_calls"]] == [
-        first["tool_call_id"], second["tool_call_id"],
-    ]  # fmt: skip
+        first["tool_call_id"],
+        second["tool_call_id"],
+    ]
     assert first["name"] == "calculator"
     assert set(json.loads(first["content"])) == {
-        "success", "result", "tool_name", "execution_time_ms",
-    }  # fmt: skip
+        "success",
+        "result",
+        "tool_name",
+        "execution_time_ms",
+    }
 
 
 def test_calls_decide_whatever_the_word_is() -> None:
@@ -107,8 +126,11 @@ def test_ids_are_unique_in_the_conversation() -> None:
 def test_stops_at_the_limit_and_loses_nothing() -> None:
     """S1.7, S1.14: at the limit the turn says so, keeps every call and exits through its own state."""
     again = calls(("echo", {"text": "again"}))
-    run = engine([again] * 9, tools={"registry": [{"name": "echo"}]},
-                 responses=[{"llm": "model", "tools": {"enabled": True, "max_iterations": 3}}])  # fmt: skip
+    run = engine(
+        [again] * 9,
+        tools={"registry": [{"name": "echo"}]},
+        responses=[{"llm": "model", "tools": {"enabled": True, "max_iterations": 3}}],
+    )
     result = run.run("go")
     assert result.state == "max_iterations"
     assert result.max_iterations_reached
@@ -123,8 +145,11 @@ def test_the_handlers_limit_goes_before_the_global_one(
     """S1.7, S2.3: max_iterations is the handler's, else the global one, else 5."""
     tools = {"registry": [{"name": "echo"}], **({"max_iterations": shared} if shared else {})}
     handler = {"enabled": True, **({"max_iterations": own} if own else {})}
-    run = engine([calls(("echo", {"text": str(i)})) for i in range(9)], tools=tools,
-                 responses=[{"llm": "model", "tools": handler}])  # fmt: skip
+    run = engine(
+        [calls(("echo", {"text": str(i)})) for i in range(9)],
+        tools=tools,
+        responses=[{"llm": "model", "tools": handler}],
+    )
     assert run.run("go").iterations == reached
 
 
@@ -149,13 +174,17 @@ def test_failing_tools_are_data() -> None:
     run = engine(
         [
             calls(
-                ("calculater", {"expression": "1"}), ("calculator", {}), ("echo", '{"text": "cut'),
-                ("bad", {}), ("weather", {"city": ["x"]}), ("echo", {"text": "fine"}),
+                ("calculater", {"expression": "1"}),
+                ("calculator", {}),
+                ("echo", '{"text": "cut'),
+                ("bad", {}),
+                ("weather", {"city": ["x"]}),
+                ("echo", {"text": "fine"}),
             ),
             "I saw.",
         ],
         functions=[fixed_tool("bad", NOTHING, bad)],
-    )  # fmt: skip
+    )
     result = run.run("go")
     assert result.state == "finished"
     outcomes = [call["result"] for call in result.tool_calls]
@@ -240,8 +269,13 @@ def test_cut_calls_are_answered_before_the_next_request() -> None:
     run.run("again", conversation="c")
     messages = said(run)
     assert [m["role"] for m in messages] == [
-        "system", "user", "assistant", "tool", "assistant", "user",
-    ]  # fmt: skip
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+    ]
     assert "not executed" in messages[3]["content"]
 
 

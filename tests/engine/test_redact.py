@@ -91,18 +91,27 @@ def test_equal_secrets_stay_equal() -> None:
 @settings(max_examples=200, deadline=None)
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text()
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.text()
         | st.sampled_from(["ada@example.org", "ID-1", "[redacted:0123abcd]", "x[redacted:ID-2]"]),
-        lambda inner: st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["a", "password", "b"]), inner, max_size=3),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(["a", "password", "b"]), inner, max_size=3)
+        ),
         max_leaves=8,
     )
-)  # fmt: skip
+)
 def test_what_is_redacted_stays_as_it_is(value: Any) -> None:
     """Redacting twice is redacting once: what a replay reads is what was written."""
     redactor = Redactor(**RULES)
-    data = {"type": "tool_finished", "call_id": "c", "outcome": "succeeded",
-            "result": {"success": True, "result": value, "tool_name": "t"}}  # fmt: skip
+    data = {
+        "type": "tool_finished",
+        "call_id": "c",
+        "outcome": "succeeded",
+        "result": {"success": True, "result": value, "tool_name": "t"},
+    }
     once = redactor.event(data)
     assert redactor.event(once) == once
     assert Redactor(**RULES).event(once) == once
@@ -122,11 +131,15 @@ def test_only_secrets_change_in_a_text_of_json() -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("email", "a.b+c@x-y.org"), ("phone", "+420 603 123 456"), ("card", "4111-1111-1111-1111"),
-        ("iban", "DE89 3704 0044 0532 0130 00"), ("ipv4", "10.0.0.12"),
-        ("token", "sk-abcdefghijklmnop1234"), ("token", "eyJhbGciOiJI.eyJzdWIiOiIx.abc"),
+        ("email", "a.b+c@x-y.org"),
+        ("phone", "+420 603 123 456"),
+        ("card", "4111-1111-1111-1111"),
+        ("iban", "DE89 3704 0044 0532 0130 00"),
+        ("ipv4", "10.0.0.12"),
+        ("token", "sk-abcdefghijklmnop1234"),
+        ("token", "eyJhbGciOiJI.eyJzdWIiOiIx.abc"),
     ],
-)  # fmt: skip
+)
 def test_known_patterns_find_what_they_are_for(name: str, text: str) -> None:
     """Each named pattern takes its kind out of a sentence and leaves the rest."""
     event = {"type": "turn_started", "message": f"so {text} it is"}

@@ -69,10 +69,18 @@ def test_the_world_goes_wrong_in_every_way() -> None:
         for outcome in ("succeeded", "failed", "denied", "timed_out", "interrupted", "cancelled"):
             told[outcome] += f'"outcome":"{outcome}"'.encode() in text
     for what in (
-        "the process dies before it writes", "the process dies after it wrote", "the log refuses",
-        "the process dies after the model was asked", "cancelled", "the turn was cancelled",
-        "succeeded", "failed", "denied", "timed_out", "interrupted",
-    ):  # fmt: skip
+        "the process dies before it writes",
+        "the process dies after it wrote",
+        "the log refuses",
+        "the process dies after the model was asked",
+        "cancelled",
+        "the turn was cancelled",
+        "succeeded",
+        "failed",
+        "denied",
+        "timed_out",
+        "interrupted",
+    ):
         assert told[what], what
 
 
@@ -106,12 +114,10 @@ _commit = Journal.commit
     [
         (Journal, "commit", _late, "invariant"),
         (Engine, "_may_repeat", lambda self, name: True, "invariant 5"),
-        (
-            Driver, "_interrupted", lambda self, effect, may_repeat: [effect], "invariant 5"
-        ),
+        (Driver, "_interrupted", lambda self, effect, may_repeat: [effect], "invariant 5"),
     ],
     ids=["late commits", "everything repeats", "nothing is interrupted"],
-)  # fmt: skip
+)
 def test_a_fault_of_the_engine_is_found(
     monkeypatch: pytest.MonkeyPatch, where: Any, name: str, fault: Any, promise: str
 ) -> None:

@@ -57,8 +57,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copy(source, copy / name)
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(base), str(copy)],
-        check=True, capture_output=True,
-    )  # fmt: skip
+        check=True,
+        capture_output=True,
+    )
     return next(base.glob("*.whl"))
 
 
@@ -84,9 +85,13 @@ def test_rooms_are_no_top_level_modules(wheel: Path, tmp_path: Path) -> None:
         f"print([room for room in {ROOMS!r} if u.find_spec(room)])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True,
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
-    )  # fmt: skip
+    )
     assert done.stdout.strip() == "[]"
 
 

@@ -128,8 +128,9 @@ def test_a_stream_says_what_the_whole_says(split: int) -> None:
     assert "".join(d.text for d in deltas if isinstance(d, TextDelta)) == reply.content
     assert "".join(d.text for d in deltas if isinstance(d, ReasoningDelta)) == reply.reasoning
     assert [(d.index, d.name) for d in deltas if isinstance(d, CallStarted)] == [
-        (0, "weather"), (1, "time"),
-    ]  # fmt: skip
+        (0, "weather"),
+        (1, "time"),
+    ]
     text = "".join(d.text for d in deltas if isinstance(d, CallArguments) and d.index == 0)
     assert json.loads(text) == WEATHER["input"]
 
@@ -363,11 +364,31 @@ def test_no_key_is_an_error_of_the_spec(monkeypatch: pytest.MonkeyPatch) -> None
 
 WORDS = st.sampled_from(
     [
-        "type", "index", "delta", "content_block", "message", "usage", "text", "thinking", "input",
-        "tool_use", "text_delta", "thinking_delta", "input_json_delta", "partial_json", "citations",
-        "citations_delta", "citation", "stop_reason", "end_turn", "error", "input_tokens", "id", "name",
+        "type",
+        "index",
+        "delta",
+        "content_block",
+        "message",
+        "usage",
+        "text",
+        "thinking",
+        "input",
+        "tool_use",
+        "text_delta",
+        "thinking_delta",
+        "input_json_delta",
+        "partial_json",
+        "citations",
+        "citations_delta",
+        "citation",
+        "stop_reason",
+        "end_turn",
+        "error",
+        "input_tokens",
+        "id",
+        "name",
     ]
-)  # fmt: skip
+)
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | WORDS,
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(WORDS, inner, max_size=4),

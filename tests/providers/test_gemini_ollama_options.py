@@ -214,9 +214,12 @@ def gemini_rest(asked: Request) -> dict[str, Any]:
     wire = wire_gemini.to_wire(asked)
     config = wire["config"]
     return {
-        "model": wire["model"], "contents": wire["contents"], "generationConfig": config,
-        "tools": config.get("tools"), "toolConfig": config.get("tool_config"),
-    }  # fmt: skip
+        "model": wire["model"],
+        "contents": wire["contents"],
+        "generationConfig": config,
+        "tools": config.get("tools"),
+        "toolConfig": config.get("tool_config"),
+    }
 
 
 WIRES: dict[str, tuple[Callable[[Request], dict[str, Any]], Dialect]] = {
@@ -244,14 +247,22 @@ def test_options_reach_ollama_as_they_are() -> None:
     """S2.13, S4.1: num_ctx, seed, stop, a reply's schema, thinking and full tool schemas are sent whole."""
     shape = {"type": "object", "properties": {"n": {"type": "integer"}}}
     asked = request(
-        seed=7, stop="END", max_tokens=9, temperature=0.5,
+        seed=7,
+        stop="END",
+        max_tokens=9,
+        temperature=0.5,
         response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": shape}},
-    )  # fmt: skip
+    )
     entry = {"options": {"num_ctx": 8192, "top_k": 3}, "think": "low", "keep_alive": "5m"}
     _, sent = answer("ollama", ollama_body(), asked, **entry)
     assert sent["options"] == {
-        "num_ctx": 8192, "top_k": 3, "seed": 7, "stop": ["END"], "num_predict": 9, "temperature": 0.5,
-    }  # fmt: skip
+        "num_ctx": 8192,
+        "top_k": 3,
+        "seed": 7,
+        "stop": ["END"],
+        "num_predict": 9,
+        "temperature": 0.5,
+    }
     assert (sent["format"], sent["think"], sent["keep_alive"]) == (shape, "low", "5m")
     assert sent["tools"][0]["function"]["parameters"] == SCHEMA
 

@@ -89,7 +89,8 @@ def test_every_cassette_is_read_without_loss() -> None:
 def test_what_leaves_the_sdks_is_what_was_recorded() -> None:
     """S2.2, S4.1: the bodies on the wire ask what the recorded ones asked.
 
-    What is harmless is listed in `providers/recording/canonical_requests.py`; what ours cannot say (pictures, the host's own
+    What is harmless is listed in
+    `providers/recording/canonical_requests.py`; what ours cannot say (pictures, the host's own
     tools) is left out and counted.
     """
     same, outside = 0, 0
@@ -135,9 +136,15 @@ def test_recorded_bodies_without_requests_are_read(
     assert len(streamed) >= 2
     for one in streamed:
         exchange = Exchange(
-            method="POST", uri="", endpoint="other", asked=None, status=200, headers={},
-            body=one["body"].encode(), streamed=True,
-        )  # fmt: skip
+            method="POST",
+            uri="",
+            endpoint="other",
+            asked=None,
+            status=200,
+            headers={},
+            body=one["body"].encode(),
+            streamed=True,
+        )
         growing = make()
         deltas = [delta for chunk in chunks(exchange) for delta in growing.feed(chunk)]
         reply, told = growing.reply(), read(exchange)
@@ -265,7 +272,7 @@ def test_a_stream_without_its_end_is_a_failure(make: type[GeminiStream | OllamaS
         (OllamaStream(), {"error": "out of memory", "status": 500}, "server"),
         (OllamaStream(), {"error": "m does not support tools"}, "tools_unsupported"),
     ],
-)  # fmt: skip
+)
 def test_an_error_inside_a_stream_is_classified(
     growing: GeminiStream | OllamaStream, line: object, kind: str
 ) -> None:
@@ -277,14 +284,44 @@ def test_an_error_inside_a_stream_is_classified(
 
 WORDS = st.sampled_from(
     [
-        "error", "candidates", "content", "parts", "text", "thought", "functionCall", "name", "args",
-        "id", "finishReason", "STOP", "usageMetadata", "promptTokenCount", "thoughtsTokenCount",
-        "promptFeedback", "blockReason", "finishMessage", "message", "thinking", "tool_calls",
-        "function", "arguments", "done", "done_reason", "stop", "eval_count", "thoughtSignature",
-        "modelVersion", "code", "status", "details", "retryDelay", "candidatesTokenCount",
-        "\ud800", "{",
+        "error",
+        "candidates",
+        "content",
+        "parts",
+        "text",
+        "thought",
+        "functionCall",
+        "name",
+        "args",
+        "id",
+        "finishReason",
+        "STOP",
+        "usageMetadata",
+        "promptTokenCount",
+        "thoughtsTokenCount",
+        "promptFeedback",
+        "blockReason",
+        "finishMessage",
+        "message",
+        "thinking",
+        "tool_calls",
+        "function",
+        "arguments",
+        "done",
+        "done_reason",
+        "stop",
+        "eval_count",
+        "thoughtSignature",
+        "modelVersion",
+        "code",
+        "status",
+        "details",
+        "retryDelay",
+        "candidatesTokenCount",
+        "\ud800",
+        "{",
     ]
-)  # fmt: skip
+)
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | WORDS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=4),

@@ -19,8 +19,13 @@ def entry(provider: str, **more: Any) -> LLMConfig:
 
 @pytest.mark.parametrize(
     ("provider", "address"),
-    [("openai", None), ("gemini", None), ("ollama", "http://10.0.0.7:11434"), ("openai", "https://x.org/v1")],
-)  # fmt: skip
+    [
+        ("openai", None),
+        ("gemini", None),
+        ("ollama", "http://10.0.0.7:11434"),
+        ("openai", "https://x.org/v1"),
+    ],
+)
 def test_offline_refuses_hosts_elsewhere(
     provider: str, address: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,6 +136,10 @@ def test_every_cassette_is_read_without_loss() -> None:
         if calls_of(path):
             seen.update(f"{one.exchange.endpoint} {check(one, path)}" for one in resent(path))
     assert dict(seen) == {
-        "chat whole": 286, "chat streamed": 66, "chat error": 21,
-        "responses whole": 121, "responses streamed": 38, "responses error": 5,
-    }  # fmt: skip
+        "chat whole": 286,
+        "chat streamed": 66,
+        "chat error": 21,
+        "responses whole": 121,
+        "responses streamed": 38,
+        "responses error": 5,
+    }

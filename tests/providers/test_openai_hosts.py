@@ -68,9 +68,11 @@ def test_what_a_host_refuses_is_left_out_and_told() -> None:
     """An option that a host answers with an error is not sent, and the reply says so."""
     provider = made(base_url="https://api.cerebras.ai/v1")
     request = Request(
-        model="m", messages=[], tools=(ToolDefinition(name="a", description="A"),),
+        model="m",
+        messages=[],
+        tools=(ToolDefinition(name="a", description="A"),),
         options={"parallel_tool_calls": False, "temperature": 0},
-    )  # fmt: skip
+    )
     body = provider._body(request)
     assert "parallel_tool_calls" not in body
     assert body["temperature"] == 0

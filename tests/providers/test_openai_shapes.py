@@ -46,10 +46,13 @@ def test_pieces_without_an_index_go_to_the_last_call() -> None:
     """S3.4: a host that leaves out indexes may ask for several calls, each in several pieces."""
     reply = streamed(
         [
-            chunk(piece('{"x"', "a", id="1")), chunk(piece(":1}")),
-            chunk(piece('{"y"', "b", id="2")), chunk(piece(":2}")), chunk(word="tool_calls"),
+            chunk(piece('{"x"', "a", id="1")),
+            chunk(piece(":1}")),
+            chunk(piece('{"y"', "b", id="2")),
+            chunk(piece(":2}")),
+            chunk(word="tool_calls"),
         ]
-    )  # fmt: skip
+    )
     assert called(reply) == [("1", "a", {"x": 1}), ("2", "b", {"y": 2})]
 
 
@@ -112,9 +115,13 @@ def test_items_count_where_the_last_event_leaves_them_out() -> None:
 
 @pytest.mark.parametrize(
     ("code", "kind", "retryable"),
-    [("rate_limit_exceeded", "rate_limited", True), ("insufficient_quota", "quota", False),
-     ("server_error", "server", True), ("invalid_prompt", "bad_request", False)],
-)  # fmt: skip
+    [
+        ("rate_limit_exceeded", "rate_limited", True),
+        ("insufficient_quota", "quota", False),
+        ("server_error", "server", True),
+        ("invalid_prompt", "bad_request", False),
+    ],
+)
 def test_an_error_inside_a_stream_is_classed_by_its_code(
     code: str, kind: str, retryable: bool
 ) -> None:
@@ -140,13 +147,20 @@ _keys = st.sampled_from(
     ["name", "arguments", "input", "id", "index", "text", "type", "thinking", "content", "summary"]
 )
 _leaves = (
-    st.none() | st.booleans() | st.integers(-3, 3) | st.floats() | st.just(10**400)
-    | st.text(max_size=5) | st.sampled_from(["stop", "tool_calls", "custom", "text"])
-)  # fmt: skip
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.floats()
+    | st.just(10**400)
+    | st.text(max_size=5)
+    | st.sampled_from(["stop", "tool_calls", "custom", "text"])
+)
 _junk = (
-    _leaves | st.lists(_leaves, max_size=2) | st.dictionaries(_keys, _leaves, max_size=2)
+    _leaves
+    | st.lists(_leaves, max_size=2)
+    | st.dictionaries(_keys, _leaves, max_size=2)
     | st.lists(st.dictionaries(_keys, _leaves, max_size=3), max_size=2)
-)  # fmt: skip
+)
 
 
 def _some(**optional: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -154,22 +168,39 @@ def _some(**optional: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 _usage = _junk | _some(
-    prompt_tokens=_junk, completion_tokens=_junk, total_tokens=_junk, cost=_junk,
-    input_tokens=_junk, output_tokens=_junk, prompt_tokens_details=_junk, output_tokens_details=_junk,
-)  # fmt: skip
+    prompt_tokens=_junk,
+    completion_tokens=_junk,
+    total_tokens=_junk,
+    cost=_junk,
+    input_tokens=_junk,
+    output_tokens=_junk,
+    prompt_tokens_details=_junk,
+    output_tokens_details=_junk,
+)
 _function = _junk | _some(name=_junk, arguments=_junk, input=_junk)
 _call = _junk | _some(index=_junk, id=_junk, type=_junk, function=_function, custom=_function)
 _message = _some(
-    role=_junk, content=_junk, refusal=_junk, reasoning=_junk, reasoning_content=_junk,
-    reasoning_details=_junk, function_call=_function, tool_calls=_junk | st.lists(_call, max_size=3),
-)  # fmt: skip
+    role=_junk,
+    content=_junk,
+    refusal=_junk,
+    reasoning=_junk,
+    reasoning_content=_junk,
+    reasoning_details=_junk,
+    function_call=_function,
+    tool_calls=_junk | st.lists(_call, max_size=3),
+)
 _word = st.sampled_from([None, "stop", "tool_calls"]) | _junk
 _choices = st.lists(_some(delta=_message, message=_message, finish_reason=_word), max_size=2)
 _chunk = _some(choices=_choices | _junk, usage=_usage, id=_junk, model=_junk)
 _item = _some(
     type=st.sampled_from(["message", "reasoning", "function_call", "custom_tool_call"]) | _junk,
-    name=_junk, call_id=_junk, arguments=_junk, input=_junk, content=_junk, summary=_junk,
-)  # fmt: skip
+    name=_junk,
+    call_id=_junk,
+    arguments=_junk,
+    input=_junk,
+    content=_junk,
+    summary=_junk,
+)
 _output = st.lists(_item, max_size=3)
 _response = st.fixed_dictionaries(
     {"output": _output},
@@ -177,11 +208,20 @@ _response = st.fixed_dictionaries(
 )
 _growing = _some(
     type=st.sampled_from(
-        ["response.output_item.added", "response.output_item.done", "response.output_text.delta",
-         "response.function_call_arguments.delta", "response.completed"]
-    ) | _junk,
-    item=_item | _junk, delta=_junk, output_index=_junk, response=_response | _junk,
-)  # fmt: skip
+        [
+            "response.output_item.added",
+            "response.output_item.done",
+            "response.output_text.delta",
+            "response.function_call_arguments.delta",
+            "response.completed",
+        ]
+    )
+    | _junk,
+    item=_item | _junk,
+    delta=_junk,
+    output_index=_junk,
+    response=_response | _junk,
+)
 _ended = st.builds(lambda one: {"type": "response.completed", "response": one}, _response)
 
 _SHAPES = settings(max_examples=10_000, deadline=None, suppress_health_check=list(HealthCheck))

@@ -123,8 +123,11 @@ def test_a_budget_of_money_ends_the_turn(tmp_path: Path) -> None:
         assert (result.state, result.limit_reached) == ("out_of_budget", "max_cost")
         assert result.usage.cost == pytest.approx(1.2)
         assert [one["result"]["success"] for one in result.tool_calls] == [True, True, False]
-        assert [one.record.event["reply"]["usage"]["cost"] for one in replay(engine.store.read("c"))
-                if one.record.event["type"] == "replied"] == pytest.approx([0.4] * 3)  # fmt: skip
+        assert [
+            one.record.event["reply"]["usage"]["cost"]
+            for one in replay(engine.store.read("c"))
+            if one.record.event["type"] == "replied"
+        ] == pytest.approx([0.4] * 3)
 
 
 @pytest.mark.parametrize(

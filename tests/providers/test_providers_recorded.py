@@ -150,13 +150,21 @@ def test_ollama_conversation() -> None:
     ]
     given = {one["name"]: one["arguments"] for one in asked}
     recording = Recording(
-        path=path, model="qwen", system="s", history=[], message="go",
+        path=path,
+        model="qwen",
+        system="s",
+        history=[],
+        message="go",
         tools=[
-            {"name": name, "parameters": {"type": "object", "properties": {key: {} for key in keys}}}
+            {
+                "name": name,
+                "parameters": {"type": "object", "properties": {key: {} for key in keys}},
+            }
             for name, keys in given.items()
         ],
-        results=["sunny"] * len(asked), replies=[],
-    )  # fmt: skip
+        results=["sunny"] * len(asked),
+        replies=[],
+    )
     result, server, engine = run(recording, {"provider": "ollama"}, scenario=scenario)
     assert result.state == "finished"
     assert result.content == bodies[-1]["message"]["content"]

@@ -77,12 +77,13 @@ SPELLINGS = {
         {
             "request": {"method": "POST", "url": URI, "headers": {}, "body": SAID},
             "response": {
-                "status": {"code": 200}, "headers": {"Content-Type": "application/json", "Retry-After": "3"},
+                "status": {"code": 200},
+                "headers": {"Content-Type": "application/json", "Retry-After": "3"},
                 "body": TOLD,
             },
         }
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
@@ -107,9 +108,13 @@ def test_every_spelling_means_the_same(tmp_path: Path, name: str) -> None:
         ("a.json", "{", "cannot be read"),
         ("a.yaml", "interactions: []", "no model call"),
         ("a.yaml", "http_interactions: [3]", "damaged"),
-        ("a.yaml", "interactions: [{request: {}, response: {body: {base64_string: 'a'}}}]", "damaged"),
+        (
+            "a.yaml",
+            "interactions: [{request: {}, response: {body: {base64_string: 'a'}}}]",
+            "damaged",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_cassette_is_refused(tmp_path: Path, name: str, text: str, words: str) -> None:
     """Files that are no cassettes, or damaged ones, are refused with their name, without a traceback."""
     (tmp_path / name).write_text(text)

@@ -70,11 +70,12 @@ def anthropic(body: dict[str, Any]) -> Any:
         "input": {"expression": "6*7"},
     }
     return {
-        "id": "msg_1", "model": "m",
+        "id": "msg_1",
+        "model": "m",
         "content": [{"type": "text", "text": "It is 42."} if answered else call],
         "stop_reason": "end_turn" if answered else "tool_use",
         "usage": {"input_tokens": 7, "output_tokens": 3},
-    }  # fmt: skip
+    }
 
 
 HOSTS: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -151,9 +152,12 @@ def test_no_secret_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with web(echo) as server:
         address = server.url.replace("http://", "http://me:hunter22@") + "/v1"
         llm = {
-            "provider": "openai", "base_url": address, "api_key": "${HOST_KEY}", "record": str(cassette),
+            "provider": "openai",
+            "base_url": address,
+            "api_key": "${HOST_KEY}",
+            "record": str(cassette),
             "headers": {"x-team": "${TEAM}", "authorization": "Bearer literal-token-1"},
-        }  # fmt: skip
+        }
         secrets = (
             'keep kkkkkkkkkkkk"quoted team/blue & co ambient-key-of-the-shell literal-token-1 '
         )

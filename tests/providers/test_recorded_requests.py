@@ -42,10 +42,13 @@ def sent(endpoint: str, request: Request) -> dict[str, Any]:
     config = wire["config"]
     system = [{"text": config["system_instruction"]}] if "system_instruction" in config else []
     return {
-        "model": wire["model"], "contents": wire["contents"], "systemInstruction": {"parts": system},
-        "tools": config.get("tools"), "toolConfig": config.get("tool_config") or {},
+        "model": wire["model"],
+        "contents": wire["contents"],
+        "systemInstruction": {"parts": system},
+        "tools": config.get("tools"),
+        "toolConfig": config.get("tool_config") or {},
         "generationConfig": config,
-    }  # fmt: skip
+    }
 
 
 @needs_recorded
@@ -53,7 +56,8 @@ def sent(endpoint: str, request: Request) -> dict[str, Any]:
 def test_our_request_is_the_recorded_one(endpoint: str) -> None:
     """S2.2, S4.1: every recorded request that ours can say leaves our adapter as the same request.
 
-    What counts as the same, and the list of harmless differences, stands in `providers/recording/canonical_requests.py`; what
+    What counts as the same, and the list of harmless differences, stands in
+    `providers/recording/canonical_requests.py`; what
     ours cannot say is counted by its reason.
     """
     same, outside = 0, Counter[str]()

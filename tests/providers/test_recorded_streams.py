@@ -147,9 +147,11 @@ def test_a_chat_stream_says_what_the_whole_answer_says(
     message: dict[str, Any] = {"role": "assistant", "content": text, "reasoning": thought}
     usage = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
     whole = {
-        "id": "r", "model": "m", "usage": usage,
+        "id": "r",
+        "model": "m",
+        "usage": usage,
         "choices": [{"message": {**message, "tool_calls": listed}, "finish_reason": "stop"}],
-    }  # fmt: skip
+    }
     deltas: list[dict[str, Any]] = [{"role": "assistant"}]
     deltas += [{"reasoning": piece} for piece in cut(thought, data)]
     deltas += [{"content": piece} for piece in cut(text, data)]
@@ -204,8 +206,9 @@ def test_another_id_opens_another_call(index: dict[str, int]) -> None:
     ]
     reply = wire_openai.from_wire(whole_body("chat", sse(*chunks)))
     assert [(call.id, call.name, call.arguments) for call in reply.tool_calls] == [
-        ("x", "a", {"p": 1}), ("y", "b", {}),
-    ]  # fmt: skip
+        ("x", "a", {"p": 1}),
+        ("y", "b", {}),
+    ]
     assert reply.finish_reason == "tool_calls"
 
 
@@ -215,14 +218,22 @@ def test_another_id_opens_another_call(index: dict[str, int]) -> None:
         ("chat", sse({"choices": [{"delta": {"content": "half"}}]}, end=""), "bad_response"),
         ("chat", sse({"error": {"message": "no", "code": 429}}, end=""), "rate_limited"),
         ("chat", b'data: {"choices"\n\n', "bad_response"),
-        ("gemini", sse({"candidates": [{"content": {"parts": [{"text": "a"}]}}]}, end=""), "bad_response"),
-        ("ollama", b'{"message": {"content": "a"}, "done": false}\n{"message": {}}', "bad_response"),
+        (
+            "gemini",
+            sse({"candidates": [{"content": {"parts": [{"text": "a"}]}}]}, end=""),
+            "bad_response",
+        ),
+        (
+            "ollama",
+            b'{"message": {"content": "a"}, "done": false}\n{"message": {}}',
+            "bad_response",
+        ),
         ("ollama", b'{"message": {"content": "a"}}\n{"error": "out of memory"}', None),
         ("responses", sse({"type": "response.created", "response": {}}), "bad_response"),
         ("responses", sse({"type": "error", "code": "server_error", "message": "no"}), None),
         ("messages", sse({}), "bad_response"),
     ],
-)  # fmt: skip
+)
 def test_what_has_no_end_is_a_failure(endpoint: str, body: bytes, kind: str | None) -> None:
     """Streams that were cut, tell an error, or are no JSON fail as the live ones do."""
     with pytest.raises(ProviderError) as caught:
@@ -235,17 +246,39 @@ def test_any_bytes_are_a_reply_or_a_failure(body: bytes) -> None:
     """Whatever stands in a cassette, reading it ends in an answer or in a classified failure."""
     for endpoint in ENDPOINTS:
         exchange = Exchange(
-            method="POST", uri="", endpoint=endpoint, asked={}, status=200, headers={}, body=body,
+            method="POST",
+            uri="",
+            endpoint=endpoint,
+            asked={},
+            status=200,
+            headers={},
+            body=body,
             streamed=True,
-        )  # fmt: skip
+        )
         with suppress(ProviderError):
             assert reply_of(exchange).finish_reason
 
 
 KEYS = [
-    "choices", "delta", "message", "tool_calls", "function", "arguments", "id", "name", "index", "content",
-    "parts", "candidates", "finish_reason", "finishReason", "done", "functionCall", "text", "usage",
-]  # fmt: skip
+    "choices",
+    "delta",
+    "message",
+    "tool_calls",
+    "function",
+    "arguments",
+    "id",
+    "name",
+    "index",
+    "content",
+    "parts",
+    "candidates",
+    "finish_reason",
+    "finishReason",
+    "done",
+    "functionCall",
+    "text",
+    "usage",
+]
 
 JSON: Any = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),

@@ -73,17 +73,26 @@ CALL = {"type": "function_call", "call_id": "c", "name": "t", "arguments": "{}"}
     [
         (response(), "stop", "completed"),
         (response(CALL), "tool_calls", "completed"),
-        (response(CALL, status="incomplete", incomplete_details={"reason": "max_output_tokens"}), "length",
-         "max_output_tokens"),
-        (response(status="incomplete", incomplete_details={"reason": "content_filter"}), "content_filter",
-         "content_filter"),
+        (
+            response(CALL, status="incomplete", incomplete_details={"reason": "max_output_tokens"}),
+            "length",
+            "max_output_tokens",
+        ),
+        (
+            response(status="incomplete", incomplete_details={"reason": "content_filter"}),
+            "content_filter",
+            "content_filter",
+        ),
         (response(status="queued"), "paused", "queued"),
         (response(status="cancelled"), "error", "cancelled"),
         (response(status="new word"), "unknown", "new word"),
-        (response({"type": "message", "content": [{"type": "refusal", "refusal": "No."}]}), "content_filter",
-         "completed"),
+        (
+            response({"type": "message", "content": [{"type": "refusal", "refusal": "No."}]}),
+            "content_filter",
+            "completed",
+        ),
     ],
-)  # fmt: skip
+)
 def test_why_a_response_ended(body: dict[str, Any], reason: str, native: str) -> None:
     """Status and reason come to the one vocabulary; a cut reply never asks for its calls to be run."""
     reply = from_wire(body)
@@ -119,14 +128,22 @@ def test_what_is_no_response_fails(body: Any, kind: str) -> None:
 
 
 JSON: Any = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.sampled_from(["message", "reasoning", "function_call"]),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(
-        st.sampled_from(["type", "content", "summary", "text", "name", "arguments", "output", "usage"]),
-        inner, max_size=4,
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from(["message", "reasoning", "function_call"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["type", "content", "summary", "text", "name", "arguments", "output", "usage"]
+            ),
+            inner,
+            max_size=4,
+        )
     ),
     max_leaves=12,
-)  # fmt: skip
+)
 
 
 @given(st.dictionaries(st.sampled_from(["output", "status", "usage", "incomplete_details"]), JSON))
@@ -151,9 +168,11 @@ def test_the_hosts_own_items_go_back_as_they_came() -> None:
             if reply.provider_data is None:
                 continue
             said = Message(
-                role="assistant", content=reply.content, tool_calls=reply.tool_calls,
+                role="assistant",
+                content=reply.content,
+                tool_calls=reply.tool_calls,
                 provider_data=reply.provider_data,
-            )  # fmt: skip
+            )
             results = [
                 Message(role="tool", tool_call_id=call.id, name=call.name, content="{}")
                 for call in reply.tool_calls
@@ -176,14 +195,19 @@ def test_a_choice_and_a_schema_are_said_flat() -> None:
     """Responses spell tools, choices and schemas flat, and have no word for `seed` and `stop`."""
     tools = (ToolDefinition(name="a", description="A"), ToolDefinition(name="b", description="B"))
     schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
-    options = {"tool_choice": {"allowed": ["a", "b"], "mode": "required"}, "seed": 1,
-               "response_format": schema, "max_tokens": 5}  # fmt: skip
+    options = {
+        "tool_choice": {"allowed": ["a", "b"], "mode": "required"},
+        "seed": 1,
+        "response_format": schema,
+        "max_tokens": 5,
+    }
     request = Request(model="m", messages=[], tools=tools, options=options)
     body = to_wire(request)
     assert body["tool_choice"] == {
-        "type": "allowed_tools", "mode": "required",
+        "type": "allowed_tools",
+        "mode": "required",
         "tools": [{"type": "function", "name": "a"}, {"type": "function", "name": "b"}],
-    }  # fmt: skip
+    }
     assert body["text"]["format"] == {
         "type": "json_schema",
         "name": "x",

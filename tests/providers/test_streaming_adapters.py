@@ -29,8 +29,11 @@ from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Message, Reply, Request, arguments_text
 
 STREAMS: dict[str, Callable[[], Any]] = {
-    "chat": ChatStream, "gemini": GeminiStream, "ollama": OllamaStream, "responses": ResponseStream,
-}  # fmt: skip
+    "chat": ChatStream,
+    "gemini": GeminiStream,
+    "ollama": OllamaStream,
+    "responses": ResponseStream,
+}
 
 
 def body_of(stream: Any, done: bool) -> Any:
@@ -128,20 +131,56 @@ def test_deltas_say_what_the_reply_says() -> None:
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-3, 3) | st.text(max_size=5)
-    | st.sampled_from(["stop", "tool_calls", "error", "response.completed", "response.output_text.delta"]),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(
-        st.sampled_from(
-            ["choices", "delta", "content", "tool_calls", "function", "arguments", "name", "index", "id",
-             "candidates", "parts", "functionCall", "args", "text", "thought", "message", "done", "error",
-             "finish_reason", "finishReason", "type", "item", "response", "usage", "reasoning", "thinking",
-             "output_index", "code", "promptFeedback", "role"]
-        ),
-        inner, max_size=4,
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.text(max_size=5)
+    | st.sampled_from(
+        ["stop", "tool_calls", "error", "response.completed", "response.output_text.delta"]
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "choices",
+                    "delta",
+                    "content",
+                    "tool_calls",
+                    "function",
+                    "arguments",
+                    "name",
+                    "index",
+                    "id",
+                    "candidates",
+                    "parts",
+                    "functionCall",
+                    "args",
+                    "text",
+                    "thought",
+                    "message",
+                    "done",
+                    "error",
+                    "finish_reason",
+                    "finishReason",
+                    "type",
+                    "item",
+                    "response",
+                    "usage",
+                    "reasoning",
+                    "thinking",
+                    "output_index",
+                    "code",
+                    "promptFeedback",
+                    "role",
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
     ),
     max_leaves=14,
-)  # fmt: skip
+)
 
 
 @settings(max_examples=2500, deadline=None)
@@ -263,7 +302,8 @@ def test_the_sdks_are_loaded_when_they_are_used() -> None:
     import subprocess
     import sys
 
-    code = "import sys; sys.path.insert(0, 'tests'); import conftest; import toolchart.providers.recording.stream_bodies; "
+    code = "import sys; sys.path.insert(0, 'tests'); import conftest; "
+    code += "import toolchart.providers.recording.stream_bodies; "
     code += "print([m for m in ('openai', 'ollama', 'google.genai') if m in sys.modules])"
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run(

@@ -30,37 +30,74 @@ SCHEMA = {
 SCHEMAS = dict.fromkeys(("w", "add", "multiply", "get_date"), SCHEMA)
 
 EXAMPLES: list[tuple[str, str, list[tuple[str, dict[str, Any]]]]] = [
-    ("bracket", 'So: [TOOL_CALL:b7]{"name":"w","arguments":{"n":1}}[/TOOL_CALL:b7]', [("w", {"n": 1})]),
+    (
+        "bracket",
+        'So: [TOOL_CALL:b7]{"name":"w","arguments":{"n":1}}[/TOOL_CALL:b7]',
+        [("w", {"n": 1})],
+    ),
     ("bracket", '[TOOL_CALL:zz]{"name":"w","arguments":{"n":1}}[/TOOL_CALL:zz]', []),
-    ("bracket", '[TOOL_CALL:b7]{"name":"w","arguments":{"city":"[/TOOL_CALL:b7]"}}[/TOOL_CALL:b7] end',
-     [("w", {"city": "[/TOOL_CALL:b7]"})]),
+    (
+        "bracket",
+        '[TOOL_CALL:b7]{"name":"w","arguments":{"city":"[/TOOL_CALL:b7]"}}[/TOOL_CALL:b7] end',
+        [("w", {"city": "[/TOOL_CALL:b7]"})],
+    ),
     ("bracket", "[TOOL_CALL:b7]not json[/TOOL_CALL:b7] and on", []),
     ("bracket", '[TOOL_CALL:b7]{"name":"w","argum', []),
-    ("hermes", 'Hm.\n<tool_call>\n{"name": "w", "arguments": {"city": "Paris"}}\n</tool_call>\n<tool_call>'
-     '{"name": "add", "arguments": {"a": 1}}</tool_call>', [("w", {"city": "Paris"}), ("add", {"a": 1})]),
+    (
+        "hermes",
+        'Hm.\n<tool_call>\n{"name": "w", "arguments": {"city": "Paris"}}\n</tool_call>\n<tool_call>'
+        '{"name": "add", "arguments": {"a": 1}}</tool_call>',
+        [("w", {"city": "Paris"}), ("add", {"a": 1})],
+    ),
     ("hermes", "a < b and <tool> is no <tool_cal", []),
-    ("qwen3_coder", "<tool_call>\n<function=w>\n<parameter=city>\n12\n</parameter>\n<parameter=n>\n3\n"
-     "</parameter>\n</function>\n</tool_call>", [("w", {"city": "12", "n": 3})]),
+    (
+        "qwen3_coder",
+        "<tool_call>\n<function=w>\n<parameter=city>\n12\n</parameter>\n<parameter=n>\n3\n"
+        "</parameter>\n</function>\n</tool_call>",
+        [("w", {"city": "12", "n": 3})],
+    ),
     ("mistral", '[TOOL_CALLS] [{"name": "add", "arguments": {"a": 1}}]', [("add", {"a": 1})]),
-    ("mistral", 'x[TOOL_CALLS]add{"a": 3.5}[TOOL_CALLS]multiply{"a": 3}',
-     [("add", {"a": 3.5}), ("multiply", {"a": 3})]),
+    (
+        "mistral",
+        'x[TOOL_CALLS]add{"a": 3.5}[TOOL_CALLS]multiply{"a": 3}',
+        [("add", {"a": 3.5}), ("multiply", {"a": 3})],
+    ),
     ("mistral", '[TOOL_CALLS]add[ARGS]{"a": 1}', [("add", {"a": 1})]),
-    ("llama3", '<|python_tag|>{"name": "w", "parameters": {"city": "Paris"}}', [("w", {"city": "Paris"})]),
-    ("llama3", '{"name": "w", "parameters": {"n": 1}}; {"name": "add", "parameters": {}}',
-     [("w", {"n": 1}), ("add", {})]),
+    (
+        "llama3",
+        '<|python_tag|>{"name": "w", "parameters": {"city": "Paris"}}',
+        [("w", {"city": "Paris"})],
+    ),
+    (
+        "llama3",
+        '{"name": "w", "parameters": {"n": 1}}; {"name": "add", "parameters": {}}',
+        [("w", {"n": 1}), ("add", {})],
+    ),
     ("llama3", '{"name": "stranger", "parameters": {"n": 1}}', []),
     ("llama3", 'Use {"name": "w", "parameters": {"n": 1}} for that.', []),
-    ("deepseek", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>w<｜tool▁sep｜>"
-     '{"city":"Tokyo"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>', [("w", {"city": "Tokyo"})]),
-    ("deepseek", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>w\n```json\n"
-     '{"n": 1}' "\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>", [("w", {"n": 1})]),
-    ("pythonic", '[get_date(), w(city="Dublin", n=3)]',
-     [("get_date", {}), ("w", {"city": "Dublin", "n": 3})]),
+    (
+        "deepseek",
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>w<｜tool▁sep｜>"
+        '{"city":"Tokyo"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+        [("w", {"city": "Tokyo"})],
+    ),
+    (
+        "deepseek",
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>w\n```json\n"
+        '{"n": 1}'
+        "\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        [("w", {"n": 1})],
+    ),
+    (
+        "pythonic",
+        '[get_date(), w(city="Dublin", n=3)]',
+        [("get_date", {}), ("w", {"city": "Dublin", "n": 3})],
+    ),
     ("pythonic", "[w(city=open('x'))]", []),
     ("pythonic", "[1, 2, 3]", []),
     ("hermes", '<think>maybe <tool_call>{"name": "w", "arguments": {}}</tool_call></think>No.', []),
     ("llama3", '<think>so</think>{"a": 1}', []),
-]  # fmt: skip
+]
 
 IDS = [f"{name}-{number}" for number, (name, _, _) in enumerate(EXAMPLES)]
 
@@ -106,10 +143,24 @@ def test_an_example_is_read_at_every_cut(
 
 
 MARKERS = [
-    "[TOOL_CALL:b7]", "[/TOOL_CALL:b7]", "[TOOL_CALL:", "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "{",
-    "}", '"', "\\", '{"name": "w", "arguments": {}}', "<|python_tag|>", "<｜tool▁calls▁begin｜>", "[w()]",
-    "x", "\n", " ",
-]  # fmt: skip
+    "[TOOL_CALL:b7]",
+    "[/TOOL_CALL:b7]",
+    "[TOOL_CALL:",
+    "<tool_call>",
+    "</tool_call>",
+    "[TOOL_CALLS]",
+    "{",
+    "}",
+    '"',
+    "\\",
+    '{"name": "w", "arguments": {}}',
+    "<|python_tag|>",
+    "<｜tool▁calls▁begin｜>",
+    "[w()]",
+    "x",
+    "\n",
+    " ",
+]
 
 
 @settings(max_examples=400)
@@ -254,15 +305,20 @@ def test_a_whole_conversation_in_text() -> None:
     from toolchart.engine.log.replay import replay
 
     spec = {
-        "llms": {"model": {
-            "provider": "scripted", "model": "m", "tool_format": "hermes",
-            "replies": [
-                '<tool_call>{"name": "calculator", "arguments": {"expression": "6*7"}}</tool_call>', "42",
-            ],
-        }},
+        "llms": {
+            "model": {
+                "provider": "scripted",
+                "model": "m",
+                "tool_format": "hermes",
+                "replies": [
+                    '<tool_call>{"name": "calculator", "arguments": {"expression": "6*7"}}</tool_call>',
+                    "42",
+                ],
+            }
+        },
         "tools": {"registry": [{"name": "calculator"}]},
         "responses": [{"llm": "model", "tools": {"enabled": True}}],
-    }  # fmt: skip
+    }
     with Engine(spec, log="memory") as engine:
         result = engine.run("6*7?", conversation="c")
         assert (result.content, result.tool_calls[0]["result"]["result"]) == ("42", 42)

@@ -38,11 +38,32 @@ def root(tmp_path: Path) -> Path:
 
 
 OUTSIDE = (
-    "../secret.txt", "inner/../../secret.txt", "/etc/passwd", "{root}/../secret.txt", "link.txt",
-    "out/secret.txt", "out", "loop", "zero", "pipe", "binary", "..", "../root-beside/x.txt", "inner",
-    "good.txt\x00.md", "good.txt/..", "/proc/self/environ", "~", "nothing", "", "\ud800", "a" * 5000,
-    "good.txt/x", "//etc/passwd", "./../secret.txt",
-)  # fmt: skip
+    "../secret.txt",
+    "inner/../../secret.txt",
+    "/etc/passwd",
+    "{root}/../secret.txt",
+    "link.txt",
+    "out/secret.txt",
+    "out",
+    "loop",
+    "zero",
+    "pipe",
+    "binary",
+    "..",
+    "../root-beside/x.txt",
+    "inner",
+    "good.txt\x00.md",
+    "good.txt/..",
+    "/proc/self/environ",
+    "~",
+    "nothing",
+    "",
+    "\ud800",
+    "a" * 5000,
+    "good.txt/x",
+    "//etc/passwd",
+    "./../secret.txt",
+)
 
 
 @pytest.mark.parametrize("path", OUTSIDE)
@@ -71,8 +92,12 @@ def test_what_is_inside_can_be_read(root: Path) -> None:
     """Issue 6: files and folders inside work, also through a link that stays inside."""
     folder = Folder(root)
     assert folder.read_file({"path": "good.txt", "start_line": 2, "lines": 1}) == {
-        "path": "good.txt", "text": "two\n", "start_line": 2, "end_line": 2, "more": True,
-    }  # fmt: skip
+        "path": "good.txt",
+        "text": "two\n",
+        "start_line": 2,
+        "end_line": 2,
+        "more": True,
+    }
     assert folder.read_file({"path": "inner/../good.txt"})["text"].startswith("one")
     assert folder.read_file({"path": "inside.txt"})["text"].startswith("one")
     listed = folder.list_directory({"path": "."})["entries"]

@@ -20,13 +20,42 @@ from toolchart.tools.sources.http.settings import outgoing, parse_http
 from toolchart.tools.sources.http.tool import http_tool
 
 PRIVATE = (
-    "127.0.0.1", "127.9.9.9", "0.0.0.0", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254",
-    "100.64.0.1", "192.0.0.8", "198.18.0.1", "224.0.0.1", "240.0.0.1", "255.255.255.255", "::", "::1",
-    "fe80::1", "fe80::1%eth0", "fc00::1", "fd12::1", "ff02::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1",
-    "::127.0.0.1", "2002:7f00:1::", "2002:a00:1::", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe",
-    "2001:0:0:0:0:0:80ff:fffe", "2001:db8::1", "64:ff9b:1::a00:1", "3fff::1", "5f00::1", "fec0::1",
-    "100::1", "not an address",
-)  # fmt: skip
+    "127.0.0.1",
+    "127.9.9.9",
+    "0.0.0.0",
+    "10.0.0.1",
+    "172.16.0.1",
+    "192.168.1.1",
+    "169.254.169.254",
+    "100.64.0.1",
+    "192.0.0.8",
+    "198.18.0.1",
+    "224.0.0.1",
+    "240.0.0.1",
+    "255.255.255.255",
+    "::",
+    "::1",
+    "fe80::1",
+    "fe80::1%eth0",
+    "fc00::1",
+    "fd12::1",
+    "ff02::1",
+    "::ffff:127.0.0.1",
+    "::ffff:10.0.0.1",
+    "::127.0.0.1",
+    "2002:7f00:1::",
+    "2002:a00:1::",
+    "64:ff9b::7f00:1",
+    "64:ff9b::a9fe:a9fe",
+    "2001:0:0:0:0:0:80ff:fffe",
+    "2001:db8::1",
+    "64:ff9b:1::a00:1",
+    "3fff::1",
+    "5f00::1",
+    "fec0::1",
+    "100::1",
+    "not an address",
+)
 PUBLIC = ("93.184.216.34", "8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808")
 
 
@@ -65,9 +94,22 @@ def test_a_wrapped_address_is_judged_as_the_bare_one(address: Any) -> None:
 
 @pytest.mark.parametrize(
     "host",
-    ["127.0.0.1", "localhost", "LOCALHOST", "localhost.", "[::1]", "127.1", "0x7f000001", "2130706433",
-     "0177.0.0.1", "[::ffff:127.0.0.1]", "public@127.0.0.1", "127.0.0.1#@public", "%31%32%37.0.0.1"],
-)  # fmt: skip
+    [
+        "127.0.0.1",
+        "localhost",
+        "LOCALHOST",
+        "localhost.",
+        "[::1]",
+        "127.1",
+        "0x7f000001",
+        "2130706433",
+        "0177.0.0.1",
+        "[::ffff:127.0.0.1]",
+        "public@127.0.0.1",
+        "127.0.0.1#@public",
+        "%31%32%37.0.0.1",
+    ],
+)
 def test_no_spelling_of_loopback_is_reached(host: str) -> None:
     """Issue 6: whatever the spelling, a server on this machine hears nothing."""
     with web(lambda asked: (200, {}, b"inside")) as server:
@@ -111,9 +153,16 @@ def test_a_second_look_up_cannot_answer_differently() -> None:
 
 @pytest.mark.parametrize(
     "target",
-    ["http://127.0.0.2:{port}/", "http://localhost:{port}/", "//127.0.0.2:{port}/", "file:///etc/passwd",
-     "ftp://127.0.0.1/", "http://169.254.169.254/latest/meta-data/", "http://[::1]:{port}/"],
-)  # fmt: skip
+    [
+        "http://127.0.0.2:{port}/",
+        "http://localhost:{port}/",
+        "//127.0.0.2:{port}/",
+        "file:///etc/passwd",
+        "ftp://127.0.0.1/",
+        "http://169.254.169.254/latest/meta-data/",
+        "http://[::1]:{port}/",
+    ],
+)
 def test_no_redirect_leads_inside(target: str) -> None:
     """Issue 6: a redirect is judged anew; only the host that was named may be private."""
 

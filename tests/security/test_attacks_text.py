@@ -22,10 +22,23 @@ from toolchart.tools.sources.foreign_schemas import is_calm, tamed
 from toolchart.tools.sources.http.settings import fill
 
 RUNAWAY = (
-    r"(a+)+$", r"(a*)*$", r"(a|a)*$", r"(a|aa)+$", r"(.*a){20}$", r"([a-zA-Z]+)*$", r"^(([a-z])+.)+[A-Z]",
-    r"(a?){40}a{40}", r"(?:a+){2,}b", r"((a+)b?)+c", r"(a+)(\1)+$", r"(?=(a+))a*b\1", r"(x+x+)+y",
-    r".*.*.*.*.*=.*", r"(\d+|\w+)*!", r"a{1,99999}{1,99999}",
-)  # fmt: skip
+    r"(a+)+$",
+    r"(a*)*$",
+    r"(a|a)*$",
+    r"(a|aa)+$",
+    r"(.*a){20}$",
+    r"([a-zA-Z]+)*$",
+    r"^(([a-z])+.)+[A-Z]",
+    r"(a?){40}a{40}",
+    r"(?:a+){2,}b",
+    r"((a+)b?)+c",
+    r"(a+)(\1)+$",
+    r"(?=(a+))a*b\1",
+    r"(x+x+)+y",
+    r".*.*.*.*.*=.*",
+    r"(\d+|\w+)*!",
+    r"a{1,99999}{1,99999}",
+)
 
 
 @pytest.mark.parametrize("pattern", RUNAWAY)
@@ -43,8 +56,11 @@ def test_a_pattern_without_end_is_ended(pattern: str) -> None:
 def test_a_replacement_that_swells_is_ended() -> None:
     """Issue 6: a replacement that would fill the memory is stopped."""
     given_ = {
-        "operation": "regex", "text": "a" * 60_000, "find": "a", "replacement": r"\g<0>" * 20_000,
-    }  # fmt: skip
+        "operation": "regex",
+        "text": "a" * 60_000,
+        "find": "a",
+        "replacement": r"\g<0>" * 20_000,
+    }
     (event,) = ran(executor(BUILTINS["text"]), call("text", given_))
     assert event.outcome == "failed"
     long = {"operation": "replace", "text": "a" * 9000, "find": "a", "replacement": "b" * 9000}
@@ -93,11 +109,21 @@ def _searched(pattern: str, text: str) -> bool:
 
 def test_what_an_argument_says_is_never_a_template() -> None:
     """DESIGN 8: a value with braces in it is not substituted again, nor read as a format."""
-    config = {"registry": [{
-        "name": "m",
-        "parameters": {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}},
-        "implementation": {"type": "mock", "mock_response": "{{a}} {{a.__class__}} {a} %s ${HOME}"},
-    }]}  # fmt: skip
+    config = {
+        "registry": [
+            {
+                "name": "m",
+                "parameters": {
+                    "type": "object",
+                    "properties": {"a": {"type": "string"}, "b": {"type": "string"}},
+                },
+                "implementation": {
+                    "type": "mock",
+                    "mock_response": "{{a}} {{a.__class__}} {a} %s ${HOME}",
+                },
+            }
+        ]
+    }
     manager = ToolManager.from_config(ToolsConfig.model_validate(config))
     (event,) = ran(manager, call("m", {"a": "{{b}} {0.__class__}", "b": "SECRET"}))
     assert event.result["result"] == "{{b}} {0.__class__} {{a.__class__}} {a} %s ${HOME}"
@@ -105,9 +131,17 @@ def test_what_an_argument_says_is_never_a_template() -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", ["[" * 100_000, '{"a":' * 50_000, "{" * 19_000 + "}", '{"a": ' + "9" * 18_000 + ",}",
-            '{"' + "a" * 19_000, "{'a':'" + "\\" * 18_000 + "'}", "{" + "'a':1," * 3000 + "}"],
-)  # fmt: skip
+    "raw",
+    [
+        "[" * 100_000,
+        '{"a":' * 50_000,
+        "{" * 19_000 + "}",
+        '{"a": ' + "9" * 18_000 + ",}",
+        '{"' + "a" * 19_000,
+        "{'a':'" + "\\" * 18_000 + "'}",
+        "{" + "'a':1," * 3000 + "}",
+    ],
+)
 def test_broken_text_costs_no_more_than_reading_it(raw: str) -> None:
     """Issue 6: repair of broken arguments is bounded in time and memory."""
     found = bounded(_repaired, raw)
@@ -141,9 +175,10 @@ def test_a_result_without_end_is_refused() -> None:
     ring: list[Any] = []
     ring.append(ring)
     ex = executor(
-        made("huge", lambda given: "x" * 2_000_000), made("wide", lambda given: [0] * 2_000_000),
+        made("huge", lambda given: "x" * 2_000_000),
+        made("wide", lambda given: [0] * 2_000_000),
         made("ring", lambda given: ring),
-    )  # fmt: skip
+    )
     huge, wide, rings = ran(ex, call("huge"), call("wide"), call("ring"))
     assert "at most 1000000" in huge.result["error"]
     assert "at most 1000000" in wide.result["error"]

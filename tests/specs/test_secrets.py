@@ -15,21 +15,34 @@ LITERAL = {
         "a": {
             "api_key": "lit-1",
             "base_url": "https://me:lit-2@host.org/v1",
-            "headers": {"x-api-key": "lit-3", "X-Auth-Token": "lit-4", "Cookie": "lit-5", "api-key": "lit-6"},
+            "headers": {
+                "x-api-key": "lit-3",
+                "X-Auth-Token": "lit-4",
+                "Cookie": "lit-5",
+                "api-key": "lit-6",
+            },
         }
     },
     "tools": {
         "mcp": {"git": {"env": {"GITHUB_TOKEN": "lit-7", "AWS_SECRET_ACCESS_KEY": "lit-8"}}},
-        "registry": [{"auth": {"bearer": "lit-9", "password": "lit-10", "access_token": "Bearer lit-11"}}],
+        "registry": [
+            {"auth": {"bearer": "lit-9", "password": "lit-10", "access_token": "Bearer lit-11"}}
+        ],
     },
-}  # fmt: skip
+}
 
 HARMLESS = {
-    "api_key": "${KEY}", "authorization": "Bearer ${KEY:-none}", "max_tokens": 5, "tokenizer": "bpe",
-    "base_url": "https://host.org:8080/v1", "url": "https://${USER}:${PASSWORD}@host.org",
+    "api_key": "${KEY}",
+    "authorization": "Bearer ${KEY:-none}",
+    "max_tokens": 5,
+    "tokenizer": "bpe",
+    "base_url": "https://host.org:8080/v1",
+    "url": "https://${USER}:${PASSWORD}@host.org",
     "parameters": {"properties": {"password": {"type": "string"}, "token": {"type": "string"}}},
-    "key": "value", "cookies_allowed": "yes", "prompt": "Mail a@b.org: see https://x.org/a:b@c",
-}  # fmt: skip
+    "key": "value",
+    "cookies_allowed": "yes",
+    "prompt": "Mail a@b.org: see https://x.org/a:b@c",
+}
 
 
 def test_literal_secrets_are_hidden() -> None:

@@ -138,9 +138,13 @@ def test_an_existing_file_answers_by_match() -> None:
     run = Engine(spec, log="memory", providers={"local": model})
     result = run.run(
         "How?",
-        variables={"rag_results": "match", "service": "red_hat_products",
-                   "collection": "openshift-ai-2", "rag_context": "DOCS"},
-    )  # fmt: skip
+        variables={
+            "rag_results": "match",
+            "service": "red_hat_products",
+            "collection": "openshift-ai-2",
+            "rag_context": "DOCS",
+        },
+    )
     assert result.content == "Use oc login."
     assert (result.service, result.model) == ("local", "qwen2.5:7b-instruct")
     assert "OpenShift support engineer" in (model.requests[0].messages[0].content or "")
@@ -183,8 +187,12 @@ def test_match(conditions: Any, variables: Any, holds: bool) -> None:
 
 def test_no_handler_is_a_clear_error() -> None:
     """When nothing matches, or a handler is misnamed, the error lists what there is."""
-    spec = load_spec({"llms": {"a": {"provider": "openai"}},
-                      "responses": [{"name": "first", "llm": "a", "match": {"intent": "x"}}]})  # fmt: skip
+    spec = load_spec(
+        {
+            "llms": {"a": {"provider": "openai"}},
+            "responses": [{"name": "first", "llm": "a", "match": {"intent": "x"}}],
+        }
+    )
     with pytest.raises(SpecError, match="intent"):
         select_handler(spec, {})
     with pytest.raises(SpecError, match="did you mean 'first'"):
@@ -210,16 +218,24 @@ def test_prompts_without_slots_are_unchanged(text: str) -> None:
 
 def test_missing_variables_are_warned_of() -> None:
     """A prompt that names what was not given warns, by name."""
-    spec = load_spec({"llms": {"a": {"provider": "openai", "model": "m"}},
-                      "responses": [{"llm": "a", "prompt": "{{rag_context}}"}]})  # fmt: skip
+    spec = load_spec(
+        {
+            "llms": {"a": {"provider": "openai", "model": "m"}},
+            "responses": [{"llm": "a", "prompt": "{{rag_context}}"}],
+        }
+    )
     plan = plan_turn(spec, spec.responses[0], {}, ())
     assert plan.warnings == ("the prompt names variables that were not given: rag_context",)
 
 
 def test_secrets_resolve_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """`${VAR}` resolves when asked for; unset is an error that names variable and place."""
-    spec = load_spec({"llms": {"a": {"provider": "openai", "model": "m", "api_key": "${NOT_SET}"}},
-                      "responses": [{"llm": "a"}]})  # fmt: skip
+    spec = load_spec(
+        {
+            "llms": {"a": {"provider": "openai", "model": "m", "api_key": "${NOT_SET}"}},
+            "responses": [{"llm": "a"}],
+        }
+    )
     with pytest.raises(SpecError, match=r"llms\.a: the environment variable NOT_SET is not set"):
         Engine(spec, log="memory").run("x")
     monkeypatch.setenv("NOT_SET", "now")
@@ -238,14 +254,29 @@ def test_an_unknown_provider_is_a_clear_error() -> None:
     [
         ([{"role": "usr", "content": "x"}], r"\[0\].role: unknown role"),
         ([{"role": "tool", "content": "x"}], r"\[0\]: a tool message needs"),
-        ([{"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{"}}]}],
-         "not JSON"),
-        ([{"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f"}}]},
-          {"role": "user", "content": "x"}], r"\[1\]: the call '1' before it has no answer"),
+        (
+            [
+                {
+                    "role": "assistant",
+                    "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{"}}],
+                }
+            ],
+            "not JSON",
+        ),
+        (
+            [
+                {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f"}}]},
+                {"role": "user", "content": "x"},
+            ],
+            r"\[1\]: the call '1' before it has no answer",
+        ),
         ([{"role": "user", "content": [{"type": "image_url"}]}], "text parts"),
-        ([{"role": "user", "content": "x"}, {"role": "system", "content": "y"}], "only at the beginning"),
+        (
+            [{"role": "user", "content": "x"}, {"role": "system", "content": "y"}],
+            "only at the beginning",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_bad_history_names_the_message(tmp_path: Path, messages: Any, told: str) -> None:
     """A history that no provider would take is refused, with the message's place."""
     path = write(tmp_path, json.dumps(messages), "h.json")

@@ -173,8 +173,13 @@ def test_an_added_row_is_asked_first() -> None:
     )
     rows = mine.document["states"]["prompting"]["transitions"]
     assert [row.get("target") for row in rows] == [
-        "prompting", "awaiting_tools", "finished", "error", "error", "error",
-    ]  # fmt: skip
+        "prompting",
+        "awaiting_tools",
+        "finished",
+        "error",
+        "error",
+        "error",
+    ]
 
 
 def test_a_row_of_the_same_event_and_guard_is_replaced() -> None:

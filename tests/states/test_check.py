@@ -193,9 +193,17 @@ def test_bounds_that_are_removed_are_missed() -> None:
 
 # -- the logic -----------------------------------------------------------------------------------
 
-ATOMS = ("iteration >= max_iterations", "iteration > 2", "attempt == 0", "retryable", "not tools_sent",
-         "finish_reason == 'stop'", "finish_reason != 'length'", "0 < pending_calls < 3",
-         "iteration + attempt > 3")  # fmt: skip
+ATOMS = (
+    "iteration >= max_iterations",
+    "iteration > 2",
+    "attempt == 0",
+    "retryable",
+    "not tools_sent",
+    "finish_reason == 'stop'",
+    "finish_reason != 'length'",
+    "0 < pending_calls < 3",
+    "iteration + attempt > 3",
+)
 expressions = st.recursive(
     st.sampled_from(ATOMS),
     lambda inner: st.tuples(inner, st.sampled_from(["and", "or"]), inner).map(

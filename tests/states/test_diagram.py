@@ -74,11 +74,18 @@ def shape(machine: Any) -> list[Any]:
     """States with their kinds, and transitions with events and targets, in order."""
     return [
         (
-            state.id, state.initial, state.final, state.parallel,
-            [(str(t.event), [s.id for s in t.targets if s]) for t in state.transitions if not t.initial],
+            state.id,
+            state.initial,
+            state.final,
+            state.parallel,
+            [
+                (str(t.event), [s.id for s in t.targets if s])
+                for t in state.transitions
+                if not t.initial
+            ],
         )
         for state in machine.states_map.values()
-    ]  # fmt: skip
+    ]
 
 
 def conversation() -> tuple[Any, Overlay]:
@@ -93,8 +100,11 @@ def test_the_path_of_a_conversation() -> None:
     """Visits, transitions taken, time and the current state are counted from the log alone."""
     chart, overlay = conversation()
     assert dict(overlay.states) == {
-        "prompting": 3, "awaiting_tools": 2, "executing": 2, "finished": 1,
-    }  # fmt: skip
+        "prompting": 3,
+        "awaiting_tools": 2,
+        "executing": 2,
+        "finished": 1,
+    }
     assert overlay.current == ("finished",)
     assert overlay.edges[("prompting", 0)] == 2
     assert overlay.edges[("executing", 2)] == 2

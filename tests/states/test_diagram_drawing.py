@@ -51,7 +51,7 @@ CHART = parse_chart(
           ended: {final: true, enter: answer}
         """
     )
-)  # fmt: skip
+)
 DIAGRAM = diagram_of(CHART)
 
 
@@ -76,8 +76,11 @@ def test_the_model_says_what_a_state_is() -> None:
     """Initial where marked or first, never among parallel regions; final, parallel and history."""
     found = nodes()
     assert [name for name, node in found.items() if node.initial] == [
-        "busy", "asking", "left_open", "right_open",
-    ]  # fmt: skip
+        "busy",
+        "asking",
+        "left_open",
+        "right_open",
+    ]
     assert [name for name, node in found.items() if node.final] == ["left_done", "ended"]
     assert [name for name, node in found.items() if node.parallel] == ["both"]
     assert {name: node.history for name, node in found.items() if node.history} == {

@@ -83,11 +83,15 @@ def _normal_state(body: dict[str, Any], first: bool) -> Any:
         for name, kept in (body.get("history") or {}).items()
     }
     return (
-        bool(body.get("initial") or first), bool(body.get("final")), bool(body.get("parallel")),
-        _listed(body.get("enter")), _listed(body.get("exit")),
-        [_normal_row(row) for row in body.get("transitions") or ()], history,
+        bool(body.get("initial") or first),
+        bool(body.get("final")),
+        bool(body.get("parallel")),
+        _listed(body.get("enter")),
+        _listed(body.get("exit")),
+        [_normal_row(row) for row in body.get("transitions") or ()],
+        history,
         {name: _normal_state(child or {}, place) for place, (name, child) in _marked(body)},
-    )  # fmt: skip
+    )
 
 
 def _normal_row(row: dict[str, Any]) -> Any:

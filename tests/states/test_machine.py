@@ -34,11 +34,19 @@ def test_walks_the_six_states() -> None:
         seen.append(loop.advance(seen[-1].configuration, event, now))
     seen.append(loop.advance(seen[-1].configuration, "replied", facts(finish_reason="stop")))
     assert [move.configuration.label for move in seen] == [
-        "prompting", "awaiting_tools", "executing", "prompting", "finished",
-    ]  # fmt: skip
+        "prompting",
+        "awaiting_tools",
+        "executing",
+        "prompting",
+        "finished",
+    ]
     assert [move.effects for move in seen] == [
-        ("call_model",), ("review_calls",), ("run_tools",), ("call_model",), ("answer",),
-    ]  # fmt: skip
+        ("call_model",),
+        ("review_calls",),
+        ("run_tools",),
+        ("call_model",),
+        ("answer",),
+    ]
     assert seen[-1].configuration.terminated
 
 
@@ -105,14 +113,29 @@ def test_tables_of_shipped_charts_stay_small(name: str) -> None:
     chart = Machine(load_chart(name))
     frontier, seen = [chart.start(facts()).configuration], set()
     worlds = [
-        facts(finish_reason=word, pending_calls=pending, iteration=iteration, max_iterations=2,
-              undecided_calls=undecided, retryable=retry, max_attempts=1, tools_sent=True,
-              error_kind="bad_request", budget_spent=spent, max_tool_only_streak=1,
-              max_repeats=1, repeated_calls=repeats)
+        facts(
+            finish_reason=word,
+            pending_calls=pending,
+            iteration=iteration,
+            max_iterations=2,
+            undecided_calls=undecided,
+            retryable=retry,
+            max_attempts=1,
+            tools_sent=True,
+            error_kind="bad_request",
+            budget_spent=spent,
+            max_tool_only_streak=1,
+            max_repeats=1,
+            repeated_calls=repeats,
+        )
         for word in ("stop", "tool_calls", "length")
-        for pending in (0, 1) for iteration in (0, 2) for undecided in (0, 1)
-        for retry in (False, True) for spent in (False, True) for repeats in (0, 2)
-    ]  # fmt: skip
+        for pending in (0, 1)
+        for iteration in (0, 2)
+        for undecided in (0, 1)
+        for retry in (False, True)
+        for spent in (False, True)
+        for repeats in (0, 2)
+    ]
     while frontier:
         here = frontier.pop()
         if here in seen:
@@ -160,10 +183,14 @@ def test_history_and_parallel_regions_survive_a_restart() -> None:
     )
     here = chart.start(facts()).configuration
     for event, label in (
-        ("replied", "second"), ("failed", "aside"), ("waited", "second"), ("failed", "aside"),
-        ("cancelled", "left_open+right_open"), ("failed", "left_open+right_shut"),
+        ("replied", "second"),
+        ("failed", "aside"),
+        ("waited", "second"),
+        ("failed", "aside"),
+        ("cancelled", "left_open+right_open"),
+        ("failed", "left_open+right_shut"),
         ("replied", "over"),
-    ):  # fmt: skip
+    ):
         move = chart.advance(here, event, facts())
         here = move.configuration
         assert here.label == label

@@ -1,4 +1,4 @@
-"""A recorded request as one of ours: the other way round from `toolchart.providers.recording.canonical_requests`."""
+"""A recorded request as one of ours: the other way round from `providers.recording.canonical_requests`."""
 
 from __future__ import annotations
 
@@ -49,9 +49,11 @@ def _message(one: dict[str, Any], names: dict[int, str]) -> Message:
             "error": content.get("error"),
         }
         return Message(
-            role="tool", tool_call_id=f"call_{one['call']}", name=names[one["call"]],
+            role="tool",
+            tool_call_id=f"call_{one['call']}",
+            name=names[one["call"]],
             content=json.dumps(result),
-        )  # fmt: skip
+        )
     if not isinstance(one["content"], str):
         raise Outside("content that is no text")
     if one["role"] == "user":
@@ -65,9 +67,11 @@ def _call(call: dict[str, Any]) -> ToolCall:
     if not isinstance(call["arguments"], dict):
         raise Outside("arguments that are no object")
     return ToolCall(
-        id=f"call_{call['call']}", name=call["name"], arguments=call["arguments"],
+        id=f"call_{call['call']}",
+        name=call["name"],
+        arguments=call["arguments"],
         native_id=f"call_{call['call']}",
-    )  # fmt: skip
+    )
 
 
 def _options(asked: Asked) -> dict[str, Any]:

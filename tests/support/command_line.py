@@ -24,9 +24,14 @@ def toolchart(*words: str, cwd: Path, stdin: str | None = None, **env: str) -> A
     """Run the command line in a process of its own."""
     return subprocess.run(
         [sys.executable, "-c", START, *words],
-        cwd=cwd, input=stdin or "", capture_output=True, text=True, timeout=120,
-        env={**os.environ, **env}, encoding="utf-8",
-    )  # fmt: skip
+        cwd=cwd,
+        input=stdin or "",
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **env},
+        encoding="utf-8",
+    )
 
 
 def on_terminal(
@@ -35,9 +40,14 @@ def on_terminal(
     """Run on a pseudo-terminal; with `interrupt_on`, press Ctrl-C when that text appears."""
     parent, child = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-c", START, *words], cwd=cwd, stdin=child, stdout=child, stderr=child,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "120", **env}, start_new_session=True,
-    )  # fmt: skip
+        [sys.executable, "-c", START, *words],
+        cwd=cwd,
+        stdin=child,
+        stdout=child,
+        stderr=child,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "120", **env},
+        start_new_session=True,
+    )
     os.close(child)
     seen = b""
     while True:

@@ -54,8 +54,10 @@ def answered(recording: Recording, match: Match) -> tuple[TurnResult, RecordedPr
     takes = cassette_takes(RECORDED / recording.path, {"": "stop"})
     provider = RecordedProvider(takes, match=match)
     engine = Engine(
-        spec_of(recording, takes), log="memory", functions=tools_of(recording),
+        spec_of(recording, takes),
+        log="memory",
+        functions=tools_of(recording),
         providers={"host": provider},
-    )  # fmt: skip
+    )
     history = messages_of(recording.history)
     return engine.run(recording.message, conversation="c", history=history), provider, engine

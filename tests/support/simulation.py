@@ -197,9 +197,11 @@ class Model:
         world.dies("after the model was asked")
         if world.happens(0.15):
             raise ProviderError(
-                kind=rng.choice(FAILURE_KINDS), message="no", retryable=rng.random() < 0.6,
+                kind=rng.choice(FAILURE_KINDS),
+                message="no",
+                retryable=rng.random() < 0.6,
                 retry_after_s=rng.choice([None, None, 3.0]),
-            )  # fmt: skip
+            )
         if world.happens(0.02):
             raise ValueError("an adapter has a fault")
         return self._reply(request)
@@ -214,9 +216,11 @@ class Model:
             ["stop", "stop", "tool_calls", "length", "unknown", "content_filter"]
         )
         return Reply(
-            content=content, tool_calls=tuple(calls), finish_reason="tool_calls" if calls else reason,
+            content=content,
+            tool_calls=tuple(calls),
+            finish_reason="tool_calls" if calls else reason,
             usage=rng.choice([None, Usage(input=5, output=3)]),
-        )  # fmt: skip
+        )
 
     def _call(self) -> ToolCall:
         world, rng = self._world, self._world.rng
@@ -265,11 +269,13 @@ def spec(world: World) -> dict[str, Any]:
         "llms": {"model": {"provider": "scripted", "model": "m"}},
         "tools": {},
         "limits": {
-            "max_iterations": rng.choice([1, 3, 5]), "max_attempts": rng.choice([1, 3]),
-            "max_tool_calls": rng.choice([None, 4]), "max_tokens": rng.choice([None, 20]),
+            "max_iterations": rng.choice([1, 3, 5]),
+            "max_attempts": rng.choice([1, 3]),
+            "max_tool_calls": rng.choice([None, 4]),
+            "max_tokens": rng.choice([None, 20]),
         },
         "responses": [{"llm": "model", "prompt": "Be.", "tools": {"enabled": True}}],
-    }  # fmt: skip
+    }
 
 
 def started(world: World, log: Log, agent: dict[str, Any]) -> Engine:

@@ -35,9 +35,11 @@ def web(answer: Callable[[dict[str, Any]], Answer]) -> Iterator[Web]:
         def _answer(self) -> None:
             length = int(self.headers.get("content-length") or 0)
             asked = {
-                "method": self.command, "path": self.path, "headers": dict(self.headers),
+                "method": self.command,
+                "path": self.path,
+                "headers": dict(self.headers),
                 "body": self.rfile.read(length),
-            }  # fmt: skip
+            }
             state.asked.append(asked)
             status, headers, body = answer(asked)
             self.send_response(status)

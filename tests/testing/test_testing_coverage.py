@@ -73,9 +73,10 @@ def test_a_state_entered_again_is_a_visit() -> None:
     assert again.states == {"prompting": 3, "finished": 1}
     assert again.edges == {("prompting", 0): 2, ("prompting", 2): 1}
     staying = next(
-        one for one in find_paths("tool_loop")
+        one
+        for one in find_paths("tool_loop")
         if [(t.source, t.row) for t in one.takes if not t.targets] == [("executing", 0)]
-    )  # fmt: skip
+    )
     assert overlay_of(replay(staying.log())).states["executing"] == 1
 
 

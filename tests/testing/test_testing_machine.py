@@ -19,9 +19,12 @@ from toolchart.testing import chart_state_machine
 from toolchart.testing.invariants import answered_once
 
 QUICK = settings(
-    max_examples=15, stateful_step_count=30, deadline=None, database=None,
+    max_examples=15,
+    stateful_step_count=30,
+    deadline=None,
+    database=None,
     suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+)
 THOROUGH = settings(QUICK, max_examples=150, phases=[Phase.generate], derandomize=True)
 
 TestToolLoop = chart_state_machine("tool_loop").TestCase

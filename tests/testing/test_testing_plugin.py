@@ -103,9 +103,12 @@ def pytest_in(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Pytest on a suite in a folder, with no other plugin than what its conftest names."""
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words],
-        cwd=folder, capture_output=True, text=True, timeout=120,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-    )  # fmt: skip
+    )
 
 
 def test_the_fixtures_work_in_a_suite(tmp_path: Path) -> None:

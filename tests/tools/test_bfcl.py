@@ -26,38 +26,74 @@ BFCL = RECORDED / "bfcl"
 
 # Answers that contradict their own question. An accepted value is outside the listed ones:
 OUTSIDE = {
-    "live_multiple_190-84-0", "live_multiple_302-131-1", "live_multiple_304-131-3",
-    "live_multiple_306-131-5", "live_multiple_308-131-7", "live_multiple_414-141-3",
-    "live_multiple_416-141-5", "live_multiple_424-141-13", "live_multiple_552-153-1",
-    "live_multiple_596-158-2", "live_multiple_732-167-3", "live_multiple_734-167-5",
-    "live_multiple_736-167-7", "live_multiple_750-169-5", "live_multiple_756-169-11",
-    "live_multiple_848-179-2", "live_multiple_870-182-7", "live_multiple_956-203-0",
-    "live_parallel_multiple_2-2-0", "multiple_76", "parallel_multiple_194", "simple_python_358",
-    *(f"live_simple_{142 + 2 * n}-{94 if n == 0 else 95}-{1 if n < 2 else 2 * n - 1}"
-      for n in range(10)),
-}  # fmt: skip
+    "live_multiple_190-84-0",
+    "live_multiple_302-131-1",
+    "live_multiple_304-131-3",
+    "live_multiple_306-131-5",
+    "live_multiple_308-131-7",
+    "live_multiple_414-141-3",
+    "live_multiple_416-141-5",
+    "live_multiple_424-141-13",
+    "live_multiple_552-153-1",
+    "live_multiple_596-158-2",
+    "live_multiple_732-167-3",
+    "live_multiple_734-167-5",
+    "live_multiple_736-167-7",
+    "live_multiple_750-169-5",
+    "live_multiple_756-169-11",
+    "live_multiple_848-179-2",
+    "live_multiple_870-182-7",
+    "live_multiple_956-203-0",
+    "live_parallel_multiple_2-2-0",
+    "multiple_76",
+    "parallel_multiple_194",
+    "simple_python_358",
+    *(
+        f"live_simple_{142 + 2 * n}-{94 if n == 0 else 95}-{1 if n < 2 else 2 * n - 1}"
+        for n in range(10)
+    ),
+}
 # A required parameter may be left out:
 MISSING = {
-    "live_multiple_68-29-0", "live_multiple_114-44-1", "live_multiple_144-56-0",
-    "live_multiple_834-178-9", "live_multiple_906-186-3", "live_multiple_964-207-0",
-    "live_simple_106-63-0", "live_simple_112-68-0", "parallel_88", "simple_python_200",
-}  # fmt: skip
+    "live_multiple_68-29-0",
+    "live_multiple_114-44-1",
+    "live_multiple_144-56-0",
+    "live_multiple_834-178-9",
+    "live_multiple_906-186-3",
+    "live_multiple_964-207-0",
+    "live_simple_106-63-0",
+    "live_simple_112-68-0",
+    "parallel_88",
+    "simple_python_200",
+}
 # The value is of another type than the parameter (`dontcare` for a year, null for a number):
 OTHER_TYPE = {
-    "live_multiple_338-133-2", "live_multiple_342-133-6", "live_multiple_344-133-8",
-    "live_multiple_350-133-14", "live_multiple_352-133-16", "live_multiple_354-133-18",
-    "parallel_152", "parallel_multiple_94",
-}  # fmt: skip
+    "live_multiple_338-133-2",
+    "live_multiple_342-133-6",
+    "live_multiple_344-133-8",
+    "live_multiple_350-133-14",
+    "live_multiple_352-133-16",
+    "live_multiple_354-133-18",
+    "parallel_152",
+    "parallel_multiple_94",
+}
 # The value is the name of a variable or constant of a Java or JavaScript program:
 VARIABLE = {
-    "simple_java_26", "simple_java_38", "simple_java_58", "simple_java_72", "simple_java_82",
-    "simple_java_88", "simple_javascript_32",
-}  # fmt: skip
+    "simple_java_26",
+    "simple_java_38",
+    "simple_java_58",
+    "simple_java_72",
+    "simple_java_82",
+    "simple_java_88",
+    "simple_javascript_32",
+}
 # A parameter that the tool does not have is given (the schemas do not forbid it):
 UNKNOWN = {
-    "live_multiple_862-181-3", "live_multiple_964-207-0", "parallel_multiple_12",
+    "live_multiple_862-181-3",
+    "live_multiple_964-207-0",
+    "parallel_multiple_12",
     "parallel_multiple_26",
-}  # fmt: skip
+}
 # No call can be right by the benchmark's own rules: it may leave out what is required.
 UNSCORABLE = UNKNOWN | {"live_simple_106-63-0", "live_simple_112-68-0"}
 EXCEPTIONS = OUTSIDE | MISSING | OTHER_TYPE | VARIABLE
@@ -78,9 +114,10 @@ def definitions() -> Iterator[ToolDefinition]:
         for line in file.read_text().splitlines():
             data = json.loads(line)
             yield ToolDefinition(
-                name=data["name"], description=data["description"],
+                name=data["name"],
+                description=data["description"],
                 parameters=schema_of(data["parameters"]),
-            )  # fmt: skip
+            )
 
 
 def answers() -> Iterator[tuple[Case, ToolDefinition, dict[str, Any]]]:
@@ -175,8 +212,9 @@ def test_good_answers_run_unchanged() -> None:
         if case.id in EXCEPTIONS | UNKNOWN or number % 20:
             continue
         seen: list[Any] = []
-        (event,) = ran(executor(made(tool.name, seen.append, tool.parameters)),
-                       call(tool.name, arguments))  # fmt: skip
+        (event,) = ran(
+            executor(made(tool.name, seen.append, tool.parameters)), call(tool.name, arguments)
+        )
         assert (event.notes, seen) == ((), [arguments])
 
 
@@ -202,21 +240,29 @@ def test_the_accepted_answers_score_as_right_and_others_do_not() -> None:
 
 def test_type_words_of_every_language_are_known() -> None:
     """Issue 6: the benchmark's own type words become JSON Schema's."""
-    schema = schema_of({
-        "type": "dict",
-        "properties": {
-            "a": {"type": "float"}, "b": {"type": "tuple", "items": {"type": "String"}},
-            "c": {"type": "any"}, "d": {"type": "HashMap"}, "e": {"type": "string", "default": None},
-            "f": {"type": "array", "enum": ["x"], "items": {"type": "string"}},
-        },
-        "required": ["a", "gone"],
-    })  # fmt: skip
+    schema = schema_of(
+        {
+            "type": "dict",
+            "properties": {
+                "a": {"type": "float"},
+                "b": {"type": "tuple", "items": {"type": "String"}},
+                "c": {"type": "any"},
+                "d": {"type": "HashMap"},
+                "e": {"type": "string", "default": None},
+                "f": {"type": "array", "enum": ["x"], "items": {"type": "string"}},
+            },
+            "required": ["a", "gone"],
+        }
+    )
     assert schema["required"] == ["a"]
     assert schema["properties"] == {
-        "a": {"type": "number"}, "b": {"type": "array", "items": {"type": "string"}}, "c": {},
-        "d": {"type": "object"}, "e": {"type": ["string", "null"], "default": None},
+        "a": {"type": "number"},
+        "b": {"type": "array", "items": {"type": "string"}},
+        "c": {},
+        "d": {"type": "object"},
+        "e": {"type": ["string", "null"], "default": None},
         "f": {"type": "array", "items": {"type": "string", "enum": ["x"]}},
-    }  # fmt: skip
+    }
 
 
 def test_a_file_that_is_none_of_theirs_is_named(tmp_path: Path) -> None:

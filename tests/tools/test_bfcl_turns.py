@@ -25,9 +25,11 @@ BFCL = RECORDED / "bfcl"
 
 
 UNFIT = {
-    ("multi_turn_base_196:4", "resolve_ticket"), ("multi_turn_long_context_196:4", "resolve_ticket"),
-    ("multi_turn_miss_func_196:5", "resolve_ticket"), ("multi_turn_miss_param_196:5", "resolve_ticket"),
-}  # fmt: skip
+    ("multi_turn_base_196:4", "resolve_ticket"),
+    ("multi_turn_long_context_196:4", "resolve_ticket"),
+    ("multi_turn_miss_func_196:5", "resolve_ticket"),
+    ("multi_turn_miss_param_196:5", "resolve_ticket"),
+}
 """Their accepted `resolution` is an empty text, which in accepted answers says "may be left out"."""
 
 
@@ -110,8 +112,14 @@ def test_a_turn_is_told_what_went_before() -> None:
     asyncio.run(run_case(model, "m", case, {}))
     first, second = model.requests
     assert [m.role for m in first.messages[:7]] == [
-        "user", "assistant", "tool", "tool", "tool", "assistant", "user",
-    ]  # fmt: skip
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "tool",
+        "assistant",
+        "user",
+    ]
     asked = [call.id for m in second.messages for call in m.tool_calls]
     answered = [m.tool_call_id for m in second.messages if m.role == "tool"]
     assert sorted(asked) == sorted(map(str, answered))

@@ -41,8 +41,10 @@ def test_every_builtin_validates_against_its_own_schema() -> None:
 def test_text_counts_and_changes() -> None:
     """Issue 6: count, case, replace and slice do what they say."""
     assert told("text", operation="count", text="a b\nc") == {
-        "characters": 5, "words": 3, "lines": 2,
-    }  # fmt: skip
+        "characters": 5,
+        "words": 3,
+        "lines": 2,
+    }
     assert told("text", operation="count", text="Aa a", find="a", ignore_case=True) == {"count": 3}
     assert (
         told("text", operation="case", text="Hello bigWorld-x", to="snake") == "hello_big_world_x"
@@ -88,10 +90,12 @@ def test_text_names_what_an_operation_needs() -> None:
         ({"date": "2024-02-29", "amount": -1, "unit": "years"}, "2023-02-28"),
         ({"date": "2026-12-31", "amount": 1, "unit": "days"}, "2027-01-01"),
         ({"date": "2026-03-01", "amount": 36, "unit": "hours"}, "2026-03-02T12:00:00"),
-        ({"date": "2026-03-01T23:30:00+01:00", "amount": 45, "unit": "minutes"},
-         "2026-03-02T00:15:00+01:00"),
+        (
+            {"date": "2026-03-01T23:30:00+01:00", "amount": 45, "unit": "minutes"},
+            "2026-03-02T00:15:00+01:00",
+        ),
     ],
-)  # fmt: skip
+)
 def test_dates_add(arguments: dict[str, Any], expected: str) -> None:
     """Issue 6: months end where they end, and hours make a time of a date."""
     assert told("date_arithmetic", operation="add", **arguments)["date"] == expected
@@ -111,15 +115,19 @@ def test_dates_add_and_differ_agree(start: date, days: int) -> None:
 def test_dates_differ_weekday_and_convert() -> None:
     """Issue 6: differences across zones count real time; zones convert by their names."""
     between = told(
-        "date_arithmetic", operation="difference",
-        date="2026-03-01T12:00+01:00", other="2026-03-01T12:00+00:00",
-    )  # fmt: skip
+        "date_arithmetic",
+        operation="difference",
+        date="2026-03-01T12:00+01:00",
+        other="2026-03-01T12:00+00:00",
+    )
     assert between["seconds"] == 3600
     assert told("date_arithmetic", operation="weekday", date="2026-11-20")["weekday"] == "Friday"
     converted = told(
-        "date_arithmetic", operation="convert", date="2026-07-01T12:00+00:00",
+        "date_arithmetic",
+        operation="convert",
+        date="2026-07-01T12:00+00:00",
         timezone="Europe/Prague",
-    )  # fmt: skip
+    )
     assert converted["date"] == "2026-07-01T14:00:00+02:00"
 
 
@@ -128,13 +136,23 @@ def test_dates_differ_weekday_and_convert() -> None:
     [
         ({"operation": "weekday", "date": "soon"}, "no ISO date"),
         ({"operation": "add", "date": "2026-01-01"}, "needs 'amount'"),
-        ({"operation": "add", "date": "9999-12-31", "amount": 1, "unit": "days"}, "years 1 to 9999"),
+        (
+            {"operation": "add", "date": "9999-12-31", "amount": 1, "unit": "days"},
+            "years 1 to 9999",
+        ),
         ({"operation": "add", "date": "2026-01-01", "amount": 10**12, "unit": "months"}, "years 1"),
         ({"operation": "convert", "date": "2026-01-01", "timezone": "UTC"}, "its own zone"),
-        ({"operation": "difference", "date": "2026-01-01", "other": "2026-01-02",
-          "timezone": "Mars/Base"}, "no time zone 'Mars/Base'"),
+        (
+            {
+                "operation": "difference",
+                "date": "2026-01-01",
+                "other": "2026-01-02",
+                "timezone": "Mars/Base",
+            },
+            "no time zone 'Mars/Base'",
+        ),
     ],
-)  # fmt: skip
+)
 def test_dates_say_what_is_wrong(arguments: dict[str, Any], words: str) -> None:
     """S2.4: what cannot be a date or lies out of reach is told in words."""
     with pytest.raises(ToolFailure, match=words):
@@ -277,8 +295,9 @@ def test_cut_output_and_fetch_result_fit_together() -> None:
     log["h"] = event.result
     shown = json.loads(event.shown)
     offset = int(shown["truncated"].rsplit("offset ", 1)[1].split()[0])
-    (rest,) = ran(bound, ToolCall(id="f", name="fetch_result",
-                                  arguments={"handle": "h", "offset": offset}))  # fmt: skip
+    (rest,) = ran(
+        bound, ToolCall(id="f", name="fetch_result", arguments={"handle": "h", "offset": offset})
+    )
     assert whole.startswith(shown["result"])
     assert whole[offset:].startswith(rest.result["result"]["text"])
 
@@ -289,15 +308,19 @@ def test_cut_output_and_fetch_result_fit_together() -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ({"expression": "x**2 = 4", "operation": "solve"}, {"variable": "x",
-                                                            "solutions": ["-2", "2"]}),
-        ({"expression": "2*y + 6", "operation": "solve", "variable": "y"},
-         {"variable": "y", "solutions": ["-3"]}),
+        (
+            {"expression": "x**2 = 4", "operation": "solve"},
+            {"variable": "x", "solutions": ["-2", "2"]},
+        ),
+        (
+            {"expression": "2*y + 6", "operation": "solve", "variable": "y"},
+            {"variable": "y", "solutions": ["-3"]},
+        ),
         ({"expression": "sin(x)**2 + cos(x)**2", "operation": "simplify"}, {"result": "1"}),
         ({"expression": "x^3", "operation": "derivative"}, {"result": "3*x**2"}),
         ({"expression": "a*x", "operation": "integral"}, {"result": "a*x**2/2"}),
     ],
-)  # fmt: skip
+)
 def test_algebra(arguments: dict[str, Any], expected: dict[str, Any]) -> None:
     """Issue 6: solve, simplify, derivative and integral on request."""
     assert told("calculator", **arguments) == expected

@@ -39,10 +39,13 @@ def pdf(*pages: str) -> bytes:
     writer = PdfWriter()
     for text in pages:
         page = writer.add_blank_page(300, 300)
-        font = DictionaryObject({
-            NameObject("/Type"): NameObject("/Font"), NameObject("/Subtype"): NameObject("/Type1"),
-            NameObject("/BaseFont"): NameObject("/Helvetica"),
-        })  # fmt: skip
+        font = DictionaryObject(
+            {
+                NameObject("/Type"): NameObject("/Font"),
+                NameObject("/Subtype"): NameObject("/Type1"),
+                NameObject("/BaseFont"): NameObject("/Helvetica"),
+            }
+        )
         page[NameObject("/Resources")] = DictionaryObject(
             {NameObject("/Font"): DictionaryObject({NameObject("/F1"): font})}
         )
@@ -85,8 +88,9 @@ def test_pdf_is_read_by_page() -> None:
     """Issue 6: a PDF's passages name their page; a damaged one is unreadable, not a crash."""
     found = passages(Path("a.pdf"), pdf("First page", "Second page"))
     assert [(one.text, one.line, one.title) for one in found] == [
-        ("First page", 1, "page 1"), ("Second page", 2, "page 2"),
-    ]  # fmt: skip
+        ("First page", 1, "page 1"),
+        ("Second page", 2, "page 2"),
+    ]
     with pytest.raises(Unreadable):
         passages(Path("a.pdf"), b"%PDF-1.4 nonsense")
 

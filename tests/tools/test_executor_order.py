@@ -304,9 +304,12 @@ def test_no_argument_text_crashes_or_runs_as_nothing(text: str) -> None:
         problem = "not an object"
     readable = isinstance(value, dict)
     one = ToolCall(
-        id="c", name="note", raw=text,
-        arguments=value if readable else None, problem=None if readable else problem,
-    )  # fmt: skip
+        id="c",
+        name="note",
+        raw=text,
+        arguments=value if readable else None,
+        problem=None if readable else problem,
+    )
     verdict = ex.review(one, ("note",))
     (event,) = ran(ex, one)
     assert (event.outcome == "succeeded") == (verdict.ruling == "run")

@@ -51,9 +51,13 @@ def plan(
         Anything.
     """
     return {
-        "born": who.born.year, "day": day, "colours": colours, "kind": kind, "size": size,
+        "born": who.born.year,
+        "day": day,
+        "colours": colours,
+        "kind": kind,
+        "size": size,
         "note": note,
-    }  # fmt: skip
+    }
 
 
 def test_the_schema_comes_from_the_signature() -> None:
@@ -80,9 +84,13 @@ def test_values_arrive_as_the_types_say() -> None:
     }
     (event,) = ran(executor(tool_of(plan)), call("plan", arguments))
     assert event.result["result"] == {
-        "born": 1815, "day": "2026-01-02", "colours": ["red"], "kind": "slow", "size": 1,
+        "born": 1815,
+        "day": "2026-01-02",
+        "colours": ["red"],
+        "kind": "slow",
+        "size": 1,
         "note": None,
-    }  # fmt: skip
+    }
 
 
 def test_what_only_the_type_refuses_is_an_error_that_names_it() -> None:

@@ -141,12 +141,14 @@ def test_redirects_follow_the_method_rules() -> None:
 
 def test_text_and_packed_answers_are_read() -> None:
     """Issue 6: text comes as text in its own charset; a packed answer is unpacked."""
-    answers = iter([
-        (200, {"Content-Type": "text/plain; charset=iso-8859-2"}, "žluť".encode("iso-8859-2")),
-        (200, {**JSON, "Content-Encoding": "gzip"}, gzip.compress(b'{"a": 1}')),
-        (204, {}, b""),
-        (200, {"Content-Type": "application/octet-stream"}, b"\x00"),
-    ])  # fmt: skip
+    answers = iter(
+        [
+            (200, {"Content-Type": "text/plain; charset=iso-8859-2"}, "žluť".encode("iso-8859-2")),
+            (200, {**JSON, "Content-Encoding": "gzip"}, gzip.compress(b'{"a": 1}')),
+            (204, {}, b""),
+            (200, {"Content-Type": "application/octet-stream"}, b"\x00"),
+        ]
+    )
     with web(lambda asked: next(answers)) as server:
         text, packed, empty, binary = (told(fetcher(server.url)) for _ in range(4))
     assert text.result["result"] == "žluť"

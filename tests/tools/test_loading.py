@@ -30,9 +30,12 @@ def test_both_spellings_activate_a_builtin() -> None:
     """S2.5: a name alone and a nested implementation both work; the description may be replaced."""
     made = manager(
         {"name": "calculator"},
-        {"name": "sum", "description": "Sums.", "implementation": {"type": "builtin",
-                                                                   "handler": "calculator"}},
-    )  # fmt: skip
+        {
+            "name": "sum",
+            "description": "Sums.",
+            "implementation": {"type": "builtin", "handler": "calculator"},
+        },
+    )
     assert made.names() == ("calculator", "sum")
     tool = made.registry.get("sum")
     assert tool is not None
@@ -72,19 +75,26 @@ def test_a_mock_may_use_its_arguments() -> None:
         "type": "object",
         "properties": {"city": {"type": "string"}, "days": {"type": "integer"}, "rain": {}},
     }
-    entry = {"name": "m", "parameters": parameters,
-             "implementation": {"type": "mock", "mock_response": answer}}  # fmt: skip
+    entry = {
+        "name": "m",
+        "parameters": parameters,
+        "implementation": {"type": "mock", "mock_response": answer},
+    }
     (event,) = ran(manager(entry), call("m", {"city": "{{days}}", "days": 3}))
     assert event.result["result"] == {
-        "text": "{{days}}: 3 of ", "n": ["{{days}}"], "other": "{{unknown}}"
-    }  # fmt: skip
+        "text": "{{days}}: 3 of ",
+        "n": ["{{days}}"],
+        "other": "{{unknown}}",
+    }
 
 
 def test_a_mock_becomes_http_by_config_alone() -> None:
     """S2.5: the same call, the same definition; only `implementation` changes."""
     parameters = {
-        "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"],
-    }  # fmt: skip
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+    }
     entry = {"name": "weather", "description": "The weather.", "parameters": parameters}
     mock = {"type": "mock", "mock_response": {"sky": "blue"}}
 
@@ -93,8 +103,13 @@ def test_a_mock_becomes_http_by_config_alone() -> None:
         return 200, {"Content-Type": "application/json"}, body
 
     with web(answer) as server:
-        http = {"type": "http", "url": f"{server.url}/w", "params_mapping": {"city": "q"},
-                "response_path": "$.data", "allow_hosts": ["127.0.0.1"]}  # fmt: skip
+        http = {
+            "type": "http",
+            "url": f"{server.url}/w",
+            "params_mapping": {"city": "q"},
+            "response_path": "$.data",
+            "allow_hosts": ["127.0.0.1"],
+        }
         before, after = (manager({**entry, "implementation": one}) for one in (mock, http))
         results = [ran(m, call("weather", {"city": "Brno"}))[0].result for m in (before, after)]
     assert before.definitions() == after.definitions()
@@ -105,16 +120,27 @@ def test_a_mock_becomes_http_by_config_alone() -> None:
 def test_run_settings_reach_the_tool() -> None:
     """Issue 6: time-out, idempotence, approval, risk, cache and the rest come from the entry."""
     made = manager(
-        {"name": "echo", "timeout_ms": 1500, "requires_approval": True, "risk": "medium",
-         "parallel": False, "repeatable": True, "cache_ttl_s": 5, "max_result_size": 10},
+        {
+            "name": "echo",
+            "timeout_ms": 1500,
+            "requires_approval": True,
+            "risk": "medium",
+            "parallel": False,
+            "repeatable": True,
+            "cache_ttl_s": 5,
+            "max_result_size": 10,
+        },
         {"name": "calculator"},
         section={"default_timeout_ms": 700, "parallel": 2},
-    )  # fmt: skip
+    )
     echo, calculator = made.registry
     assert (echo.timeout_s, echo.requires_approval, echo.risk) == (1.5, True, "medium")
     assert (echo.parallel, echo.repeatable, echo.cacheable, echo.cache_ttl_s) == (
-        False, True, True, 5,
-    )  # fmt: skip
+        False,
+        True,
+        True,
+        5,
+    )
     assert (echo.max_result_size, calculator.timeout_s) == (10, 0.7)
     assert made.warnings == ()
     assert made.risky == ("echo",)
@@ -128,8 +154,11 @@ def test_a_setting_that_a_tool_does_not_have_is_named() -> None:
 
 def test_python_functions_by_name_and_in_a_process() -> None:
     """Issue 6: an entry may name a function of a module, and have it run in a process."""
-    entry = {"name": "base", "isolation": "process",
-             "implementation": {"type": "python", "handler": "posixpath:basename"}}  # fmt: skip
+    entry = {
+        "name": "base",
+        "isolation": "process",
+        "implementation": {"type": "python", "handler": "posixpath:basename"},
+    }
     schema = {"type": "object", "properties": {"p": {"type": "string"}}, "required": ["p"]}
     (event,) = ran(manager({**entry, "parameters": schema}), call("base", {"p": "/a/b.txt"}))
     assert event.result["result"] == "b.txt"
@@ -203,7 +232,11 @@ def test_loading_tools_stays_light() -> None:
         "print(sorted(heavy & set(sys.modules)))"
     )
     run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/",
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd="/",
         env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
-    )  # fmt: skip
+    )
     assert run.stdout.strip() == "[]"

@@ -43,8 +43,12 @@ def test_tools_appear_under_a_prefix_with_portable_names(stdio: ToolManager) -> 
     """Issue 6: a server's tools carry its name; a name that providers refuse is mapped."""
     assert stdio.warnings == ()
     assert set(stdio.names()) == {
-        "local__add", "local__geo_find", "local__erase", "local__leave", "local__sleep"
-    }  # fmt: skip
+        "local__add",
+        "local__geo_find",
+        "local__erase",
+        "local__leave",
+        "local__sleep",
+    }
     tool = stdio.registry.get("local__geo.find")
     assert tool is not None
     assert tool.kind == "mcp"

@@ -26,8 +26,11 @@ DOCUMENT: dict[str, Any] = {
                 "summary": "Show a pet",
                 "description": "With all it has.",
                 "parameters": [
-                    {"name": "fields[]", "in": "query", "schema": {"type": "array",
-                                                                   "items": {"type": "string"}}},
+                    {
+                        "name": "fields[]",
+                        "in": "query",
+                        "schema": {"type": "array", "items": {"type": "string"}},
+                    },
                     {"name": "X-Trace", "in": "header", "schema": {"type": "string"}},
                     {"name": "session", "in": "cookie", "schema": {"type": "string"}},
                 ],
@@ -36,24 +39,40 @@ DOCUMENT: dict[str, Any] = {
                 "operationId": "putPet",
                 "requestBody": {
                     "required": True,
-                    "content": {"application/json": {
-                        "schema": {"$ref": "#/components/schemas/Pet"}}},
+                    "content": {
+                        "application/json": {"schema": {"$ref": "#/components/schemas/Pet"}}
+                    },
                 },
             },
             "delete": {"operationId": "deletePet"},
         },
-        "/upload": {"post": {"operationId": "upload", "requestBody": {
-            "required": True, "content": {"image/png": {}}}}},
+        "/upload": {
+            "post": {
+                "operationId": "upload",
+                "requestBody": {"required": True, "content": {"image/png": {}}},
+            }
+        },
     },
-    "components": {"schemas": {
-        "Pet": {"type": "object", "required": ["name"], "properties": {
-            "name": {"type": "string", "pattern": "^(a+)+$"},
-            "age": {"type": "integer", "minimum": 0, "exclusiveMinimum": True, "nullable": True},
-            "friends": {"type": "array", "items": {"$ref": "#/components/schemas/Pet"}},
-        }},
-        "Unused": {"type": "string"},
-    }},
-}  # fmt: skip
+    "components": {
+        "schemas": {
+            "Pet": {
+                "type": "object",
+                "required": ["name"],
+                "properties": {
+                    "name": {"type": "string", "pattern": "^(a+)+$"},
+                    "age": {
+                        "type": "integer",
+                        "minimum": 0,
+                        "exclusiveMinimum": True,
+                        "nullable": True,
+                    },
+                    "friends": {"type": "array", "items": {"$ref": "#/components/schemas/Pet"}},
+                },
+            },
+            "Unused": {"type": "string"},
+        }
+    },
+}
 
 
 def manager(tmp_path: Path | None = None, document: Any = DOCUMENT, **settings: Any) -> ToolManager:
@@ -119,9 +138,12 @@ def test_operations_can_be_chosen_and_documents_read_from_files(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("document", "words"),
-    [("gone.yaml", "cannot be read"), ({"swagger": "2.0"}, "no OpenAPI 3"),
-     ({"openapi": "3.1.0", "paths": {}}, "add base_url")],
-)  # fmt: skip
+    [
+        ("gone.yaml", "cannot be read"),
+        ({"swagger": "2.0"}, "no OpenAPI 3"),
+        ({"openapi": "3.1.0", "paths": {}}, "add base_url"),
+    ],
+)
 def test_documents_that_cannot_be_used_say_why(tmp_path: Path, document: Any, words: str) -> None:
     """Issue 6: a document that is none, or names no address, is an error of the spec."""
     with pytest.raises(SpecError) as caught:

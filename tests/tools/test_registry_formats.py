@@ -25,8 +25,12 @@ RICH: dict[str, Any] = {
         "mode": {"const": "fast"},
         "size": {"oneOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]},
         "tree": {"$ref": "#/$defs/node"},
-        "both": {"allOf": [{"type": "object", "properties": {"a": {"type": "string"}}},
-                           {"properties": {"b": {"type": "string"}}, "required": ["b"]}]},
+        "both": {
+            "allOf": [
+                {"type": "object", "properties": {"a": {"type": "string"}}},
+                {"properties": {"b": {"type": "string"}}, "required": ["b"]},
+            ]
+        },
     },
     "required": ["mode"],
     "additionalProperties": False,
@@ -36,7 +40,7 @@ RICH: dict[str, Any] = {
             "properties": {"next": {"$ref": "#/$defs/node"}, "n": {"type": "number"}},
         }
     },
-}  # fmt: skip
+}
 
 
 def test_a_duplicate_is_an_error_and_the_first_stays() -> None:
@@ -101,8 +105,13 @@ def test_conversion_happens_once() -> None:
 def test_every_rewrite_is_listed() -> None:
     """Issue 6: what a provider's subset forces is listed with its place, never silent."""
     rewrites = "\n".join(lowered(RICH, GEMINI)[1])
-    for words in ("mode: const written as enum", "size: oneOf written as anyOf", "tree: #/$defs/node",
-                  "names itself", "both: allOf merged"):  # fmt: skip
+    for words in (
+        "mode: const written as enum",
+        "size: oneOf written as anyOf",
+        "tree: #/$defs/node",
+        "names itself",
+        "both: allOf merged",
+    ):
         assert words in rewrites
     schema, further = lowered(RICH, OLLAMA)
     assert "(root): additionalProperties left out" in further

@@ -66,12 +66,22 @@ def test_what_has_one_reading_is_put_right(
 @pytest.mark.parametrize(
     "given_",
     [
-        {}, {"days": 1}, {"town": "B"}, {"city": None}, {"city": "B", "days": "three"},
-        {"city": "B", "days": "1.5"}, {"city": "B", "exact": "yes"}, {"city": "B", "unit": "K"},
-        {"city": "B", "sizes": "many"}, {"city": "B", "where": {}}, {"city": ["B"]},
-        {"city": "B", "days": "9" * 40}, {"city": "B", "ratio": "NaN"}, {"city": "B", "days": True},
+        {},
+        {"days": 1},
+        {"town": "B"},
+        {"city": None},
+        {"city": "B", "days": "three"},
+        {"city": "B", "days": "1.5"},
+        {"city": "B", "exact": "yes"},
+        {"city": "B", "unit": "K"},
+        {"city": "B", "sizes": "many"},
+        {"city": "B", "where": {}},
+        {"city": ["B"]},
+        {"city": "B", "days": "9" * 40},
+        {"city": "B", "ratio": "NaN"},
+        {"city": "B", "days": True},
     ],
-)  # fmt: skip
+)
 def test_what_has_no_single_reading_is_an_error(given_: dict[str, Any]) -> None:
     """S3.5: a repair never makes up a value; a missing parameter stays missing."""
     seen: list[Any] = []
@@ -102,11 +112,23 @@ def test_broken_text_is_read_where_its_sense_is_plain(raw: str, meant: dict[str,
 @pytest.mark.parametrize(
     "raw",
     [
-        '{"a": {"b": 1', '{"amount": 100', '{"a": "he said', "", "   ", "none", '"text"', "[1, 2,]",
-        '{"a": 1}{"b": 2}', '{"a": 1, "a": 2,}', '{"a": NaN}', "{}}", "{" * 9000, '{"a": 1]',
+        '{"a": {"b": 1',
+        '{"amount": 100',
+        '{"a": "he said',
+        "",
+        "   ",
+        "none",
+        '"text"',
+        "[1, 2,]",
+        '{"a": 1}{"b": 2}',
+        '{"a": 1, "a": 2,}',
+        '{"a": NaN}',
+        "{}}",
+        "{" * 9000,
+        '{"a": 1]',
         "{" + " " * 30_000 + "'a': 1}",
     ],
-)  # fmt: skip
+)
 def test_cut_or_ambiguous_text_is_never_completed(raw: str) -> None:
     """DESIGN 5 and 11: text that was cut off, or says a key twice, is refused, not completed."""
     assert repaired_text(raw) is None

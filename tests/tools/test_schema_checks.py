@@ -14,9 +14,12 @@ from toolchart.tools.execution.arguments import ArgumentCheck
 from toolchart.tools.execution.compiled_schema import compile_check
 
 scalars = (
-    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([0.0, 1.0, 1.5, -2.0])
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.sampled_from([0.0, 1.0, 1.5, -2.0])
     | st.sampled_from(["", "a", "b", "ab", "1"])
-)  # fmt: skip
+)
 instances = st.recursive(
     scalars,
     lambda inner: (
@@ -79,9 +82,17 @@ def test_the_compiled_check_agrees_with_the_library(
 
 @pytest.mark.parametrize(
     "schema",
-    [{"patternProperties": {"a": {}}}, {"uniqueItems": True}, {"type": "strange"}, {"if": {}},
-     {"$ref": "http://x/y"}, {"$ref": "#/$defs/none"}, {"pattern": "("}, {"prefixItems": [{}]}],
-)  # fmt: skip
+    [
+        {"patternProperties": {"a": {}}},
+        {"uniqueItems": True},
+        {"type": "strange"},
+        {"if": {}},
+        {"$ref": "http://x/y"},
+        {"$ref": "#/$defs/none"},
+        {"pattern": "("},
+        {"prefixItems": [{}]},
+    ],
+)
 def test_what_is_not_compiled_is_left_to_the_library(schema: dict[str, Any]) -> None:
     """S2.6: a keyword that the compiler does not know is never silently passed over."""
     assert compile_check(schema) is None

@@ -30,8 +30,10 @@ from toolchart.tools.sources.registry_entries import INTERNAL
 from toolchart.tools.validation.suites import load_suite
 
 DOC = (Path(__file__).resolve().parents[2] / "docs" / "tools.md").read_text("utf-8")
-REST = {"llms": {"m": {"provider": "scripted", "model": "m", "replies": ["x"]}},
-        "responses": [{"llm": "m", "tools": {}}]}  # fmt: skip
+REST = {
+    "llms": {"m": {"provider": "scripted", "model": "m", "replies": ["x"]}},
+    "responses": [{"llm": "m", "tools": {}}],
+}
 
 
 def blocks(kind: str) -> list[str]:
@@ -54,9 +56,12 @@ def test_every_spec_loads_without_a_warning(block: str, tmp_path: Path) -> None:
         OpenApiSettings.model_validate(settings)
     config = spec.tools.model_copy(update={"mcp": {}, "openapi": []})
     made = ToolManager.from_config(
-        config, beside=tmp_path, approval=spec.approval, output=spec.output,
+        config,
+        beside=tmp_path,
+        approval=spec.approval,
+        output=spec.output,
         embedder=embedder_of(spec),
-    )  # fmt: skip
+    )
     assert made.warnings == ()
     assert len(made.names()) == len(config.registry)
     given = {"user_message": "x", "rag_context": "y"}

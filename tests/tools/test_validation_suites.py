@@ -28,14 +28,18 @@ TOOLS = tuple(
         parameters={
             "type": "object",
             "properties": {
-                "a": {"type": "integer"}, "b": {"type": "string"}, "c": {"type": "array"},
-                "d": {"type": "object"}, "f": {"type": "number"}, "t": {"type": "boolean"},
+                "a": {"type": "integer"},
+                "b": {"type": "string"},
+                "c": {"type": "array"},
+                "d": {"type": "object"},
+                "f": {"type": "number"},
+                "t": {"type": "boolean"},
             },
             "required": ["a"],
         },
     )
     for name in ("one", "two")
-)  # fmt: skip
+)
 
 
 def made(name: str, **arguments: Any) -> ToolCall:

@@ -23,9 +23,13 @@ from toolchart.tools.validation.tracker import (
 def entry(number: int, passed: bool = True, category: str = "simple") -> Entry:
     """A result."""
     return Entry(
-        at=f"2026-01-01T00:00:{number % 60:02}Z", suite="basic", case=f"c{number}",
-        category=category, passed=passed, reason=None if passed else "wrong",
-    )  # fmt: skip
+        at=f"2026-01-01T00:00:{number % 60:02}Z",
+        suite="basic",
+        case=f"c{number}",
+        category=category,
+        passed=passed,
+        reason=None if passed else "wrong",
+    )
 
 
 def write_many(file: str, name: str, count: int) -> None:
@@ -65,17 +69,27 @@ def test_several_processes_lose_nothing(tmp_path: Path) -> None:
         job.join()
     standings = Tracker(file).standings()
     assert {name: one.total for name, one in standings.items()} == {
-        "p/one": 80, "p/two": 40, "p/three": 40,
-    }  # fmt: skip
+        "p/one": 80,
+        "p/two": 40,
+        "p/three": 40,
+    }
     assert standings["p/one"].passed == 40
     assert not list(tmp_path.glob(".models.json.*"))
 
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b"[]", b'{"version": 99, "models": {}}', b"\xff\xfe", b'{"version": 1}',
-     b'{"version": 1, "models": {"a/b": {"passed": "many"}}}', b"[" * 100_000],
-)  # fmt: skip
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"version": 99, "models": {}}',
+        b"\xff\xfe",
+        b'{"version": 1}',
+        b'{"version": 1, "models": {"a/b": {"passed": "many"}}}',
+        b"[" * 100_000,
+    ],
+)
 def test_a_damaged_file_is_set_aside(tmp_path: Path, content: bytes) -> None:
     """S2.7: what cannot be read is kept under another name, and the record goes on."""
     file = tmp_path / "models.json"

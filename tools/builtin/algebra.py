@@ -34,8 +34,22 @@ TIMEOUT_S = 10.0
 _CONSTANTS = ("pi", "e", "tau")
 """Names that stand for numbers, not for symbols."""
 
-_FUNCTIONS = ("sqrt", "exp", "ln", "log", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
-              "cosh", "tanh", "abs")  # fmt: skip
+_FUNCTIONS = (
+    "sqrt",
+    "exp",
+    "ln",
+    "log",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "abs",
+)
 
 
 async def transformed(arguments: Mapping[str, Any]) -> Any:

@@ -223,22 +223,35 @@ def _functions() -> dict[str, tuple[Callable[..., Any], int, int, float]]:
 
     free, tower, angle = float("inf"), float(MOST_EXPONENT), float(MOST_ANGLE)
     return {
-        "sqrt": (sympy.sqrt, 1, 1, free), "cbrt": (sympy.cbrt, 1, 1, free),
-        "abs": (sympy.Abs, 1, 1, free), "min": (sympy.Min, 1, 20, free),
-        "max": (sympy.Max, 1, 20, free), "round": (_round, 1, 2, free),
-        "floor": (sympy.floor, 1, 1, angle), "ceil": (sympy.ceiling, 1, 1, angle),
-        "exp": (sympy.exp, 1, 1, tower), "ln": (_log, 1, 1, free), "log": (_log, 1, 2, free),
+        "sqrt": (sympy.sqrt, 1, 1, free),
+        "cbrt": (sympy.cbrt, 1, 1, free),
+        "abs": (sympy.Abs, 1, 1, free),
+        "min": (sympy.Min, 1, 20, free),
+        "max": (sympy.Max, 1, 20, free),
+        "round": (_round, 1, 2, free),
+        "floor": (sympy.floor, 1, 1, angle),
+        "ceil": (sympy.ceiling, 1, 1, angle),
+        "exp": (sympy.exp, 1, 1, tower),
+        "ln": (_log, 1, 1, free),
+        "log": (_log, 1, 2, free),
         "log2": (lambda x: _log(x, sympy.Integer(2)), 1, 1, free),
         "log10": (lambda x: _log(x, sympy.Integer(10)), 1, 1, free),
-        "sin": (sympy.sin, 1, 1, angle), "cos": (sympy.cos, 1, 1, angle),
-        "tan": (sympy.tan, 1, 1, angle), "asin": (sympy.asin, 1, 1, free),
-        "acos": (sympy.acos, 1, 1, free), "atan": (sympy.atan, 1, 1, free),
-        "sinh": (sympy.sinh, 1, 1, tower), "cosh": (sympy.cosh, 1, 1, tower),
-        "tanh": (sympy.tanh, 1, 1, tower), "degrees": (sympy.deg, 1, 1, free),
-        "radians": (sympy.rad, 1, 1, free), "factorial": (_factorial, 1, 1, free),
-        "binomial": (_binomial, 2, 2, free), "gcd": (_whole(sympy.gcd), 2, 2, free),
+        "sin": (sympy.sin, 1, 1, angle),
+        "cos": (sympy.cos, 1, 1, angle),
+        "tan": (sympy.tan, 1, 1, angle),
+        "asin": (sympy.asin, 1, 1, free),
+        "acos": (sympy.acos, 1, 1, free),
+        "atan": (sympy.atan, 1, 1, free),
+        "sinh": (sympy.sinh, 1, 1, tower),
+        "cosh": (sympy.cosh, 1, 1, tower),
+        "tanh": (sympy.tanh, 1, 1, tower),
+        "degrees": (sympy.deg, 1, 1, free),
+        "radians": (sympy.rad, 1, 1, free),
+        "factorial": (_factorial, 1, 1, free),
+        "binomial": (_binomial, 2, 2, free),
+        "gcd": (_whole(sympy.gcd), 2, 2, free),
         "lcm": (_whole(sympy.lcm), 2, 2, free),
-    }  # fmt: skip
+    }
 
 
 def _call(name: str, values: list[Any]) -> Any:

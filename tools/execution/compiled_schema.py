@@ -13,10 +13,22 @@ from typing import Any
 
 Check = Callable[[Any], bool]
 
-_ANNOTATIONS = frozenset({
-    "title", "description", "default", "examples", "format", "deprecated", "readOnly", "writeOnly",
-    "$comment", "$schema", "$defs", "definitions",
-})  # fmt: skip
+_ANNOTATIONS = frozenset(
+    {
+        "title",
+        "description",
+        "default",
+        "examples",
+        "format",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+        "$comment",
+        "$schema",
+        "$defs",
+        "definitions",
+    }
+)
 """Keywords that do not constrain. `format` is an annotation in 2020-12; unknown keywords too, but a
 schema that has some is left to `jsonschema`."""
 

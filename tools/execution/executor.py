@@ -283,8 +283,16 @@ def _allows(tool: Tool, allowed: Sequence[str]) -> bool:
     return any(fnmatchcase(name, glob) for glob in allowed for name in names)
 
 
-_OPEN = ("additionalProperties", "patternProperties", "unevaluatedProperties", "allOf", "anyOf",
-         "oneOf", "$ref", "if")  # fmt: skip
+_OPEN = (
+    "additionalProperties",
+    "patternProperties",
+    "unevaluatedProperties",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "$ref",
+    "if",
+)
 """Keywords beside which a parameter that is not listed may still be meant."""
 
 

@@ -97,10 +97,31 @@ def _passage(lines: list[str], start: int, title: str) -> Iterator[Passage]:
 
 
 _UNSEEN = frozenset({"script", "style", "template", "noscript", "svg"})
-_BLOCKS = frozenset({
-    "p", "div", "li", "tr", "br", "section", "article", "table", "ul", "ol", "pre", "blockquote",
-    "h1", "h2", "h3", "h4", "h5", "h6", "title", "dt", "dd",
-})  # fmt: skip
+_BLOCKS = frozenset(
+    {
+        "p",
+        "div",
+        "li",
+        "tr",
+        "br",
+        "section",
+        "article",
+        "table",
+        "ul",
+        "ol",
+        "pre",
+        "blockquote",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "title",
+        "dt",
+        "dd",
+    }
+)
 
 
 class _Page(HTMLParser):

@@ -172,9 +172,16 @@ class DocumentIndex:
         for path, line, title, text, where, packed in rows:
             near = sum(map(float.__mul__, asked, _unpacked(packed)))
             hits.append(
-                Hit(file=path, line=line, title=title, snippet=text[:200], text=text, score=near,
-                    collection=where)
-            )  # fmt: skip
+                Hit(
+                    file=path,
+                    line=line,
+                    title=title,
+                    snippet=text[:200],
+                    text=text,
+                    score=near,
+                    collection=where,
+                )
+            )
         return sorted(hits, key=lambda hit: -hit.score)[:50]
 
 
@@ -211,10 +218,17 @@ def _by_words(db: sqlite3.Connection, query: str, collection: str | None, limit:
         (*HIGHLIGHT, SNIPPET_WORDS, asked, collection, collection, limit),
     )
     return [
-        Hit(file=path, line=line, title=title, text=text, collection=where,
-            score=round(score, 4), snippet=snippet)
+        Hit(
+            file=path,
+            line=line,
+            title=title,
+            text=text,
+            collection=where,
+            score=round(score, 4),
+            snippet=snippet,
+        )
         for path, line, title, text, where, score, snippet in rows
-    ]  # fmt: skip
+    ]
 
 
 def _fused(*rankings: list[Hit]) -> list[Hit]:
@@ -273,9 +287,14 @@ def search_tool(name: str, search: Search, *, limit: int = 5) -> Tool:
 
     definition = ToolDefinition(name=name, description="Search the documents.", parameters=SCHEMA)
     return Tool(
-        definition=definition, run=run, way="thread", kind="internal", idempotent=True,
-        listing=True, search=search,
-    )  # fmt: skip
+        definition=definition,
+        run=run,
+        way="thread",
+        kind="internal",
+        idempotent=True,
+        listing=True,
+        search=search,
+    )
 
 
 def _told(hit: Hit) -> dict[str, Any]:

@@ -109,6 +109,16 @@ def _kept(schema: Mapping[str, Any], place: str, changes: list[str]) -> Iterator
             yield "type", [value, "null"]
         elif key == "enum" and schema.get("nullable") is True and isinstance(value, list):
             yield "enum", [*value, None] if None not in value else value
-        elif key not in ("nullable", "discriminator", "xml", "externalDocs", "example", "$schema",
-                         "$id", "$anchor", "$dynamicRef", "$dynamicAnchor"):  # fmt: skip
+        elif key not in (
+            "nullable",
+            "discriminator",
+            "xml",
+            "externalDocs",
+            "example",
+            "$schema",
+            "$id",
+            "$anchor",
+            "$dynamicRef",
+            "$dynamicAnchor",
+        ):
             yield key, value

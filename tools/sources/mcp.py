@@ -95,9 +95,10 @@ def _installed() -> None:
         import mcp  # noqa: F401
     except ImportError:
         raise SpecError(
-            "MCP servers need the `mcp` library", path="tools.mcp",
+            "MCP servers need the `mcp` library",
+            path="tools.mcp",
             hint="pip install 'toolchart[mcp]'",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def _settings(data: Mapping[str, Any], name: str) -> McpSettings:

@@ -19,9 +19,21 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _MARK = "__toolchart_tool__"
 
 _OPTIONS = (
-    "name", "description", "timeout_s", "idempotent", "requires_approval", "risk", "isolation",
-    "parallel", "repeatable", "cacheable", "cache_ttl_s", "max_result_size", "listing", "memory_mb",
-)  # fmt: skip
+    "name",
+    "description",
+    "timeout_s",
+    "idempotent",
+    "requires_approval",
+    "risk",
+    "isolation",
+    "parallel",
+    "repeatable",
+    "cacheable",
+    "cache_ttl_s",
+    "max_result_size",
+    "listing",
+    "memory_mb",
+)
 
 _SECTIONS = re.compile(
     r"\n\s*(?:(?:Args|Arguments|Parameters|Returns|Yields|Raises|Examples?|Notes?):|:param\b|:return)"

@@ -199,9 +199,10 @@ def _embedder(setting: Any, name: str, around: Surroundings) -> Embedder | None:
     )
     if not named or around.embedder is None:
         raise SpecError(
-            f"tool {name!r}: embeddings name a host and its embedding model", path="embeddings",
+            f"tool {name!r}: embeddings name a host and its embedding model",
+            path="embeddings",
             hint="embeddings: {llm: NAME of an llms entry, model: MODEL}",
-        )  # fmt: skip
+        )
     return around.embedder(setting["llm"], setting["model"])
 
 

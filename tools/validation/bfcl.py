@@ -20,14 +20,25 @@ from toolchart.tools.formats import portable_name
 from toolchart.tools.validation.cases import Case, ExpectedCall
 
 TYPES: dict[str, str | None] = {
-    "dict": "object", "object": "object", "hashmap": "object",
-    "float": "number", "double": "number", "number": "number",
-    "integer": "integer", "long": "integer", "short": "integer", "byte": "integer",
-    "string": "string", "char": "string",
+    "dict": "object",
+    "object": "object",
+    "hashmap": "object",
+    "float": "number",
+    "double": "number",
+    "number": "number",
+    "integer": "integer",
+    "long": "integer",
+    "short": "integer",
+    "byte": "integer",
+    "string": "string",
+    "char": "string",
     "boolean": "boolean",
-    "array": "array", "tuple": "array", "list": "array", "arraylist": "array",
+    "array": "array",
+    "tuple": "array",
+    "list": "array",
+    "arraylist": "array",
     "any": None,
-}  # fmt: skip
+}
 """Their type words, in lower case, as JSON Schema types; None: any value."""
 
 _KEPT = ("description", "enum", "default", "minItems", "maxItems", "format")

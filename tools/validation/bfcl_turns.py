@@ -25,10 +25,15 @@ from toolchart.tools.validation.bfcl import MAY_BE_LEFT_OUT, category_of, defini
 from toolchart.tools.validation.cases import Case, ExpectedCall
 
 WORLDS = {
-    "GorillaFileSystem": "gorilla_file_system", "VehicleControlAPI": "vehicle_control",
-    "TradingBot": "trading_bot", "TravelAPI": "travel_booking", "TwitterAPI": "posting_api",
-    "TicketAPI": "ticket_api", "MathAPI": "math_api", "MessageAPI": "message_api",
-}  # fmt: skip
+    "GorillaFileSystem": "gorilla_file_system",
+    "VehicleControlAPI": "vehicle_control",
+    "TradingBot": "trading_bot",
+    "TravelAPI": "travel_booking",
+    "TwitterAPI": "posting_api",
+    "TicketAPI": "ticket_api",
+    "MathAPI": "math_api",
+    "MessageAPI": "message_api",
+}
 """File of each world's functions in `multi_turn_func_doc`."""
 
 ANNOUNCED = "I have updated some more functions you can choose from. What about now?"
@@ -83,9 +88,16 @@ def _cases(
         name, place = question["id"], f"{question['id']}:{turn}"
         if calls:
             cases.append(
-                Case(id=place, category=category_of(name), messages=messages, tools=tools,
-                     calls=calls, before=tuple(before), in_steps=True)
-            )  # fmt: skip
+                Case(
+                    id=place,
+                    category=category_of(name),
+                    messages=messages,
+                    tools=tools,
+                    calls=calls,
+                    before=tuple(before),
+                    in_steps=True,
+                )
+            )
         before += [Message(role=role, content=content) for role, content in messages]
         before += _done(calls, place)
     return cases

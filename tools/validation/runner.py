@@ -63,9 +63,13 @@ async def run_suite(
         outcome = await run_case(provider, model, case, options or {})
         if tracker is not None and not outcome.error:
             entry = Entry(
-                at=clock(), suite=suite, case=case.id, category=case.category,
-                passed=outcome.passed, reason=outcome.reason,
-            )  # fmt: skip
+                at=clock(),
+                suite=suite,
+                case=case.id,
+                category=case.category,
+                passed=outcome.passed,
+                reason=outcome.reason,
+            )
             tracker.record(f"{provider.name}/{model}", entry)
         yield outcome
 
@@ -94,10 +98,13 @@ async def run_case(
 def _answered(reply: Reply, case: Case, asked: int) -> list[Message]:
     """The reply and the answers to its calls: the error that the case has for each."""
     calls = tuple(
-        call if call.id else ToolCall(id=f"call_{asked}_{place}", name=call.name,
-                                      arguments=call.arguments, raw=call.raw)
+        call
+        if call.id
+        else ToolCall(
+            id=f"call_{asked}_{place}", name=call.name, arguments=call.arguments, raw=call.raw
+        )
         for place, call in enumerate(reply.tool_calls)
-    )  # fmt: skip
+    )
     said = Message(
         role="assistant", content=reply.content, tool_calls=calls, provider_data=reply.provider_data
     )

@@ -28,28 +28,36 @@ def _tool(
 
 _TEXT = {"type": "string"}
 _WEATHER = _tool(
-    "get_weather", "Get the weather of a city.", ["city"],
+    "get_weather",
+    "Get the weather of a city.",
+    ["city"],
     city={"type": "string", "description": "Name of the city."},
     unit={"type": "string", "enum": ["celsius", "fahrenheit"], "description": "Of temperatures."},
-)  # fmt: skip
+)
 _CONVERT = _tool(
-    "convert_currency", "Convert an amount of money.", ["amount", "source", "target"],
+    "convert_currency",
+    "Convert an amount of money.",
+    ["amount", "source", "target"],
     amount={"type": "number", "description": "The amount."},
     source={"type": "string", "description": "ISO 4217 code, for instance EUR."},
     target={"type": "string", "description": "ISO 4217 code."},
-)  # fmt: skip
+)
 _EVENT = _tool(
-    "create_event", "Create an event in the calendar.", ["title", "day", "guests", "private"],
+    "create_event",
+    "Create an event in the calendar.",
+    ["title", "day", "guests", "private"],
     title=_TEXT,
     day={"type": "string", "description": "ISO date."},
     guests={"type": "array", "items": {"type": "string"}, "description": "First names."},
     private={"type": "boolean"},
     minutes={"type": "integer", "description": "How long it takes."},
-)  # fmt: skip
+)
 _LOOKUP = _tool(
-    "find_customer", "Find a customer by number.", ["number"],
+    "find_customer",
+    "Find a customer by number.",
+    ["number"],
     number={"type": "integer", "description": "Customer number."},
-)  # fmt: skip
+)
 _ALL = (_WEATHER, _CONVERT, _EVENT, _LOOKUP)
 
 
@@ -60,42 +68,109 @@ def _asks(text: str) -> tuple[tuple[str, str], ...]:
 def basic() -> list[Case]:
     """A dozen cases: simple, multiple, parallel, irrelevant, argument types, error recovery."""
     return [
-        Case(id="simple_1", category="simple", tools=(_WEATHER,),
-             messages=_asks("What is the weather in Brno?"), calls=(_weather("Brno"),)),
-        Case(id="simple_2", category="simple", tools=(_LOOKUP,),
-             messages=_asks("Look up customer 4711."), calls=(_customer(4711),)),
-        Case(id="multiple_1", category="multiple", tools=_ALL,
-             messages=_asks("How much is 20 euros in US dollars?"),
-             calls=(_converted(20, "EUR", "USD"),)),
-        Case(id="multiple_2", category="multiple", tools=_ALL,
-             messages=_asks("Which customer has the number 12?"), calls=(_customer(12),)),
-        Case(id="parallel_1", category="parallel", tools=_ALL,
-             messages=_asks("Compare the weather in Oslo and in Rome."),
-             calls=(_weather("Oslo"), _weather("Rome"))),
-        Case(id="parallel_2", category="parallel", tools=_ALL,
-             messages=_asks("Look up customers 1, 2 and 3."),
-             calls=(_customer(1), _customer(2), _customer(3))),
-        Case(id="irrelevant_1", category="irrelevant", tools=_ALL,
-             messages=_asks("Write one sentence in praise of bread.")),
-        Case(id="irrelevant_2", category="irrelevant", tools=(_WEATHER,),
-             messages=_asks("What is two plus two? Answer at once, with the number alone.")),
-        Case(id="types_1", category="types", tools=(_EVENT,), messages=_asks(
-            "Put a private event 'Review' on 2026-03-05 for Ann and Bob, 45 minutes long."),
-             calls=(ExpectedCall(name="create_event", arguments={
-                 "title": ["Review"], "day": ["2026-03-05"], "guests": [["Ann", "Bob"]],
-                 "private": [True], "minutes": [45]}),)),
-        Case(id="types_2", category="types", tools=(_WEATHER,),
-             messages=_asks("Weather in Chicago in degrees Fahrenheit, please."),
-             calls=(ExpectedCall(name="get_weather", arguments={
-                 "city": ["Chicago", "Chicago, IL"], "unit": ["fahrenheit"]}),)),
-        Case(id="recovery_1", category="recovery", tools=_ALL,
-             messages=_asks("How much is 100 pounds sterling in euros?"),
-             failing={"convert_currency": "unknown currency; use the ISO codes GBP and EUR"},
-             calls=(_converted(100, "GBP", "EUR"),)),
-        Case(id="recovery_2", category="recovery", tools=(_LOOKUP,),
-             messages=_asks("Find customer 77. If the service is busy, try exactly once more."),
-             failing={"find_customer": "the service is busy, try again"}, calls=(_customer(77),)),
-    ]  # fmt: skip
+        Case(
+            id="simple_1",
+            category="simple",
+            tools=(_WEATHER,),
+            messages=_asks("What is the weather in Brno?"),
+            calls=(_weather("Brno"),),
+        ),
+        Case(
+            id="simple_2",
+            category="simple",
+            tools=(_LOOKUP,),
+            messages=_asks("Look up customer 4711."),
+            calls=(_customer(4711),),
+        ),
+        Case(
+            id="multiple_1",
+            category="multiple",
+            tools=_ALL,
+            messages=_asks("How much is 20 euros in US dollars?"),
+            calls=(_converted(20, "EUR", "USD"),),
+        ),
+        Case(
+            id="multiple_2",
+            category="multiple",
+            tools=_ALL,
+            messages=_asks("Which customer has the number 12?"),
+            calls=(_customer(12),),
+        ),
+        Case(
+            id="parallel_1",
+            category="parallel",
+            tools=_ALL,
+            messages=_asks("Compare the weather in Oslo and in Rome."),
+            calls=(_weather("Oslo"), _weather("Rome")),
+        ),
+        Case(
+            id="parallel_2",
+            category="parallel",
+            tools=_ALL,
+            messages=_asks("Look up customers 1, 2 and 3."),
+            calls=(_customer(1), _customer(2), _customer(3)),
+        ),
+        Case(
+            id="irrelevant_1",
+            category="irrelevant",
+            tools=_ALL,
+            messages=_asks("Write one sentence in praise of bread."),
+        ),
+        Case(
+            id="irrelevant_2",
+            category="irrelevant",
+            tools=(_WEATHER,),
+            messages=_asks("What is two plus two? Answer at once, with the number alone."),
+        ),
+        Case(
+            id="types_1",
+            category="types",
+            tools=(_EVENT,),
+            messages=_asks(
+                "Put a private event 'Review' on 2026-03-05 for Ann and Bob, 45 minutes long."
+            ),
+            calls=(
+                ExpectedCall(
+                    name="create_event",
+                    arguments={
+                        "title": ["Review"],
+                        "day": ["2026-03-05"],
+                        "guests": [["Ann", "Bob"]],
+                        "private": [True],
+                        "minutes": [45],
+                    },
+                ),
+            ),
+        ),
+        Case(
+            id="types_2",
+            category="types",
+            tools=(_WEATHER,),
+            messages=_asks("Weather in Chicago in degrees Fahrenheit, please."),
+            calls=(
+                ExpectedCall(
+                    name="get_weather",
+                    arguments={"city": ["Chicago", "Chicago, IL"], "unit": ["fahrenheit"]},
+                ),
+            ),
+        ),
+        Case(
+            id="recovery_1",
+            category="recovery",
+            tools=_ALL,
+            messages=_asks("How much is 100 pounds sterling in euros?"),
+            failing={"convert_currency": "unknown currency; use the ISO codes GBP and EUR"},
+            calls=(_converted(100, "GBP", "EUR"),),
+        ),
+        Case(
+            id="recovery_2",
+            category="recovery",
+            tools=(_LOOKUP,),
+            messages=_asks("Find customer 77. If the service is busy, try exactly once more."),
+            failing={"find_customer": "the service is busy, try again"},
+            calls=(_customer(77),),
+        ),
+    ]
 
 
 def _weather(city: str) -> ExpectedCall:
@@ -154,8 +229,17 @@ def _all_bfcl(folder: Path | None) -> list[Case]:
 
 # -- files of one's own --------------------------------------------------------------------------
 
-_CASE_KEYS = ("id", "category", "message", "messages", "tools", "calls", "any_call", "failing",
-              "comment")  # fmt: skip
+_CASE_KEYS = (
+    "id",
+    "category",
+    "message",
+    "messages",
+    "tools",
+    "calls",
+    "any_call",
+    "failing",
+    "comment",
+)
 
 
 def _own(path: Path) -> list[Case]:

@@ -192,9 +192,13 @@ def _with_entry(model: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
     counts[0] += entry.passed
     counts[1] += 1
     written = {
-        "at": entry.at, "suite": entry.suite, "case": entry.case, "category": entry.category,
-        "passed": entry.passed, "reason": entry.reason,
-    }  # fmt: skip
+        "at": entry.at,
+        "suite": entry.suite,
+        "case": entry.case,
+        "category": entry.category,
+        "passed": entry.passed,
+        "reason": entry.reason,
+    }
     return {
         "passed": model.get("passed", 0) + entry.passed,
         "total": model.get("total", 0) + 1,

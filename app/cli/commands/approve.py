@@ -46,9 +46,12 @@ def command(
     if deny and arguments is not None:
         raise click.UsageError("--deny and --args exclude each other.")
     decision = Decided(
-        call_id=call_id, approved=not deny, reason=reason, arguments=_given(arguments),
+        call_id=call_id,
+        approved=not deny,
+        reason=reason,
+        arguments=_given(arguments),
         by="command line",
-    )  # fmt: skip
+    )
     with opened(log) as store:
         return continued(store, find(store, conversation), spec, decision, as_json)
 

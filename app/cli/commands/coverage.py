@@ -18,10 +18,18 @@ from toolchart.testing.coverage import Coverage, measure_coverage
 @click.command(short_help="Say what conversations have visited of a chart.")
 @click.argument("chart")
 @click.argument("conversations", nargs=-1)
-@click.option("--fail-under", type=click.FloatRange(0, 100), metavar="PERCENT",
-              help="Exit with 1 when less was visited.")  # fmt: skip
-@click.option("--draw", "form", type=click.Choice(list(TEXT_FORMATS)),
-              help="Draw the chart with its visits instead.")  # fmt: skip
+@click.option(
+    "--fail-under",
+    type=click.FloatRange(0, 100),
+    metavar="PERCENT",
+    help="Exit with 1 when less was visited.",
+)
+@click.option(
+    "--draw",
+    "form",
+    type=click.Choice(list(TEXT_FORMATS)),
+    help="Draw the chart with its visits instead.",
+)
 @json_option
 @log_option
 def command(

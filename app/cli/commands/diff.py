@@ -25,9 +25,13 @@ _MOST = 400
 @click.argument("left")
 @click.argument("right")
 @click.option(
-    "--format", "form", type=click.Choice(["text", "json", "mermaid"]), default="text",
-    show_default=True, help="text: side by side; mermaid: one diagram, the branches coloured.",
-)  # fmt: skip
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "mermaid"]),
+    default="text",
+    show_default=True,
+    help="text: side by side; mermaid: one diagram, the branches coloured.",
+)
 @log_option
 def command(left: str, right: str, form: str, log: str | None) -> int:
     """Compare LEFT with RIGHT: what they share, the first difference, then both side by side.
@@ -59,13 +63,17 @@ def _data(found: Diff) -> dict[str, Any]:
         "right": found.right,
         "equal": first is None,
         "common": len(found.common),
-        "first": first and {
-            "left_seq": first.left_seq, "right_seq": first.right_seq, "pointer": first.pointer,
-            "left": first.left, "right": first.right,
+        "first": first
+        and {
+            "left_seq": first.left_seq,
+            "right_seq": first.right_seq,
+            "pointer": first.pointer,
+            "left": first.left,
+            "right": first.right,
         },
         "left_rest": [_row(record) for record in found.left_rest],
         "right_rest": [_row(record) for record in found.right_rest],
-    }  # fmt: skip
+    }
 
 
 def _row(record: Record) -> dict[str, Any]:

@@ -16,8 +16,14 @@ from toolchart.states.errors import SpecError
 
 @click.command(short_help="Draw a chart, or the path of a conversation through it.")
 @click.argument("what")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True,
-              help="svg and png need Graphviz; the others nothing.")  # fmt: skip
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default="text",
+    show_default=True,
+    help="svg and png need Graphviz; the others nothing.",
+)
 @click.option(
     "--output", "-o", type=click.Path(), metavar="FILE", help="Write there instead of printing."
 )

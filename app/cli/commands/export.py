@@ -10,10 +10,13 @@ from toolchart.app.cli.log_access import find, log_option, opened, print_json
 @click.command(short_help="Print a conversation in another form.")
 @click.argument("conversation")
 @click.option(
-    "--format", "form", type=click.Choice(["openai", "jsonl", "otel", "xes"]), default="openai",
+    "--format",
+    "form",
+    type=click.Choice(["openai", "jsonl", "otel", "xes"]),
+    default="openai",
     show_default=True,
     help="openai: a message list; jsonl: the records; otel: GenAI spans (OTLP JSON); xes: process mining.",
-)  # fmt: skip
+)
 @click.option("--content", is_flag=True, help="otel: put messages and results into the spans.")
 @log_option
 def command(conversation: str, form: str, content: bool, log: str | None) -> int:

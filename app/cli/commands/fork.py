@@ -21,24 +21,33 @@ if TYPE_CHECKING:
 @click.command(short_help="Go on from a record, with something changed.")
 @click.argument("conversation")
 @click.option(
-    "--at", type=click.IntRange(min=0), metavar="SEQ",
+    "--at",
+    type=click.IntRange(min=0),
+    metavar="SEQ",
     help="The newest record that is shared; without it the place that the change needs, else the newest.",
-)  # fmt: skip
+)
 @click.option(
-    "--set", "settings", multiple=True, metavar="K=V",
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="K=V",
     help="model, llm, tools, temperature, max_tokens, limits.max_iterations, ... Repeatable.",
-)  # fmt: skip
+)
 @click.option(
-    "--tool-result", "results", multiple=True, metavar="CALL_ID=JSON",
+    "--tool-result",
+    "results",
+    multiple=True,
+    metavar="CALL_ID=JSON",
     help="Another result of a call. Repeatable.",
-)  # fmt: skip
+)
 @click.option("--prompt", type=click.Path(), metavar="FILE", help="Another system prompt.")
 @click.option("--name", metavar="ID", help="Id of the fork; a fresh one without.")
 @click.option("--spec", metavar="SPEC", help="The agent; without it the one in the log.")
 @click.option(
-    "--offline", is_flag=True,
+    "--offline",
+    is_flag=True,
     help="What-if: the log answers, up to the first thing that was never recorded.",
-)  # fmt: skip
+)
 @json_option
 @log_option
 def command(

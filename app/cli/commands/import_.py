@@ -37,8 +37,10 @@ def command(file: str, conversation: str | None, log: str | None) -> int:
     at = SystemClock().now()
     base = conversation or new_conversation()
     named = {base if len(talks) == 1 else f"{base}-{n}": talk for n, talk in enumerate(talks)}
-    ready = {name: import_messages(talk, name, at, _place(file, talks, n))
-             for n, (name, talk) in enumerate(watched(named.items(), "reading", len(named)))}  # fmt: skip
+    ready = {
+        name: import_messages(talk, name, at, _place(file, talks, n))
+        for n, (name, talk) in enumerate(watched(named.items(), "reading", len(named)))
+    }
     store = open_store(log)
     try:
         known = set(store.conversations()) & set(ready)

@@ -24,9 +24,14 @@ if TYPE_CHECKING:
     from toolchart.tools.validation.tracker import Standing, Tracker
 
 results_option = click.option(
-    "--results", default=".toolchart/models.json", metavar="FILE", envvar="TOOLCHART_MODELS",
-    show_envvar=True, show_default=True, help="The record of what was tested.",
-)  # fmt: skip
+    "--results",
+    default=".toolchart/models.json",
+    metavar="FILE",
+    envvar="TOOLCHART_MODELS",
+    show_envvar=True,
+    show_default=True,
+    help="The record of what was tested.",
+)
 
 
 @click.command("validate", short_help="Test how well a model calls tools.")
@@ -34,9 +39,12 @@ results_option = click.option(
 @click.option("--llm", metavar="NAME", help="Entry of `llms`; without it the first.")
 @click.option("--model", metavar="NAME", help="Model; without it that of the entry.")
 @click.option(
-    "--suite", default="basic", metavar="SUITE", show_default=True,
+    "--suite",
+    default="basic",
+    metavar="SUITE",
+    show_default=True,
     help="basic, bfcl (with --questions), or a file: BFCL questions or cases of your own.",
-)  # fmt: skip
+)
 @click.option("--questions", type=click.Path(), metavar="FOLDER", help="BFCL's question files.")
 @click.option(
     "--limit", type=click.IntRange(1), metavar="N", help="Cases of each category at most."
@@ -44,9 +52,15 @@ results_option = click.option(
 @results_option
 @json_option
 def validate_command(
-    spec: str, llm: str | None, model: str | None, suite: str, questions: str | None,
-    limit: int | None, results: str, as_json: bool,
-) -> int:  # fmt: skip
+    spec: str,
+    llm: str | None,
+    model: str | None,
+    suite: str,
+    questions: str | None,
+    limit: int | None,
+    results: str,
+    as_json: bool,
+) -> int:
     """Ask a model of the agent SPEC the questions of a suite, and judge the tool calls it makes.
 
     Each result is written to the record at once, so that several may test at the same time and a test
@@ -78,9 +92,11 @@ def validate_command(
 def _host(agent: AgentSpec, llm: str | None) -> LLMConfig:
     if llm is not None and llm not in agent.llms:
         raise SpecError(
-            f"there is no llm {llm!r}", file=agent.source, path="llms",
+            f"there is no llm {llm!r}",
+            file=agent.source,
+            path="llms",
             hint=nearest(llm, agent.llms),
-        )  # fmt: skip
+        )
     return agent.llms[llm] if llm is not None else next(iter(agent.llms.values()))
 
 
@@ -147,11 +163,16 @@ def _tell(
     interval = wilson(went.passed, total)
     if as_json:
         rows: dict[str, Any] = {
-            "model": name, "suite": suite, "passed": went.passed, "total": total, "rate": rate,
-            "interval": list(interval), "not_asked": went.errors,
+            "model": name,
+            "suite": suite,
+            "passed": went.passed,
+            "total": total,
+            "rate": rate,
+            "interval": list(interval),
+            "not_asked": went.errors,
             "categories": {key: list(counts) for key, counts in went.by_category.items()},
             "standing": told(standing),
-        }  # fmt: skip
+        }
         print_json(rows)
     else:
         for category, (passed, of) in went.by_category.items():

@@ -27,9 +27,10 @@ _MOST = 300
 @click.command(short_help="Derive a conversation again from its log, offline.")
 @click.argument("conversation")
 @click.option(
-    "--spec", metavar="SPEC",
+    "--spec",
+    metavar="SPEC",
     help="Demand too that this agent is the one that wrote it: chart, tool schemas and spec.",
-)  # fmt: skip
+)
 @json_option
 @log_option
 def command(conversation: str, spec: str | None, as_json: bool, log: str | None) -> int:
@@ -100,10 +101,17 @@ def _figures(steps: Iterator[Replayed], present: Configured | None) -> tuple[int
 
 def _tell_difference(conversation: str, found: ReplayMismatch, as_json: bool) -> None:
     if as_json:
-        print_json({
-            "conversation": conversation, "ok": False, "seq": found.seq, "pointer": found.pointer,
-            "expected": found.expected, "got": found.got, "blame": found.blame,
-        })  # fmt: skip
+        print_json(
+            {
+                "conversation": conversation,
+                "ok": False,
+                "seq": found.seq,
+                "pointer": found.pointer,
+                "expected": found.expected,
+                "got": found.got,
+                "blame": found.blame,
+            }
+        )
         return
     talk(
         f"toolchart: conversation {conversation}: record {found.seq} differs at {found.pointer}\n"

@@ -40,26 +40,34 @@ class _Run(click.Command):
 @click.argument("spec")
 @click.argument("message", required=False)
 @click.option(
-    "--conversation", metavar="ID",
+    "--conversation",
+    metavar="ID",
     help="Continue this conversation, with its history; one of that name begins where there is none.",
-)  # fmt: skip
+)
 @click.option("--handler", metavar="NAME", help="The handler; without it `match` decides.")
 @click.option(
-    "--var", "variables", multiple=True, metavar="K=V",
+    "--var",
+    "variables",
+    multiple=True,
+    metavar="K=V",
     help="A variable for prompt and match; `a.b=v` nests, `k=@FILE` reads a file. Repeatable.",
-)  # fmt: skip
+)
 @click.option(
-    "--history", type=click.Path(), metavar="FILE",
+    "--history",
+    type=click.Path(),
+    metavar="FILE",
     help="Earlier messages of a new conversation: a JSON list, or lines, in OpenAI's form.",
-)  # fmt: skip
+)
 @click.option("--llm", metavar="NAME", help="Another entry of `llms`.")
 @click.option("--model", metavar="NAME", help="Another model of that entry's provider.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result object.")
 @click.option("--quiet", "-q", is_flag=True, help="Print the answer and nothing else.")
 @click.option(
-    "--verbose", "-v", is_flag=True,
+    "--verbose",
+    "-v",
+    is_flag=True,
     help="Show every step on stderr, whole, even where that is no terminal.",
-)  # fmt: skip
+)
 @log_option
 def command(
     spec: str,
@@ -100,10 +108,15 @@ def command(
             asking.tools = engine.tools
         try:
             result = engine.run(
-                text, conversation=name, handler=handler, variables=given, llm=llm, model=model,
+                text,
+                conversation=name,
+                handler=handler,
+                variables=given,
+                llm=llm,
+                model=model,
                 history=_earlier(history, engine.store, name),
                 on_delta=seen.on_delta if live else None,
-            )  # fmt: skip
+            )
         except KeyboardInterrupt:
             return cancelled(engine.store, name, ["run", spec, "--conversation", name])
     return tell(result, seen, as_json=as_json, quiet=quiet)

@@ -84,9 +84,13 @@ def summary(store: Store, conversation: str) -> tuple[dict[str, Any], str]:
         raise LogDamaged("it has no records", conversation=conversation)
     last = records.parse(newest[1], newest[0], conversation)
     row: dict[str, Any] = {
-        "conversation": conversation, "at": "", "turns": last.turn, "records": newest[0] + 1,
-        "state": last.target, "message": "",
-    }  # fmt: skip
+        "conversation": conversation,
+        "at": "",
+        "turns": last.turn,
+        "records": newest[0] + 1,
+        "state": last.target,
+        "message": "",
+    }
     for seq, line in enumerate(store.read(conversation)):
         record = records.parse(line, seq, conversation)
         row["at"] = row["at"] or record.at

@@ -25,9 +25,13 @@ _INDENT = " " * 7
     help="Only this record and its neighbours.",
 )
 @click.option(
-    "--context", type=click.IntRange(min=0), default=3, show_default=True, metavar="N",
+    "--context",
+    type=click.IntRange(min=0),
+    default=3,
+    show_default=True,
+    metavar="N",
     help="Neighbours on either side.",
-)  # fmt: skip
+)
 @json_option
 @log_option
 def command(

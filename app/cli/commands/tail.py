@@ -22,9 +22,15 @@ _PAUSE_S = 0.2
 @click.command(short_help="Follow a conversation as it is written.")
 @click.argument("conversation", required=False)
 @click.option(
-    "--lines", "-n", "count", type=click.IntRange(min=0), default=10, show_default=True, metavar="N",
+    "--lines",
+    "-n",
+    "count",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    metavar="N",
     help="The newest records to begin with.",
-)  # fmt: skip
+)
 @click.option("--follow", "-f", is_flag=True, help="Wait for more, until Ctrl-C.")
 @click.option("--until-over", is_flag=True, help="With -f: end when the turn is over.")
 @json_option

@@ -20,9 +20,11 @@ from toolchart.states.ports import Store
 @click.command(short_help="Check that a log is what was written.")
 @click.argument("conversation", required=False)
 @click.option(
-    "--seal", type=click.Path(), metavar="FILE",
+    "--seal",
+    type=click.Path(),
+    metavar="FILE",
     help="Seals made earlier: nothing that was there then may be gone.",
-)  # fmt: skip
+)
 @key_option
 @json_option
 @log_option

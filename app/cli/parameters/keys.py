@@ -12,9 +12,11 @@ from toolchart.states.errors import SpecError
 VARIABLE = "TOOLCHART_SEAL_KEY"
 
 key_option = click.option(
-    "--key-file", type=click.Path(), metavar="FILE",
+    "--key-file",
+    type=click.Path(),
+    metavar="FILE",
     help=f"Key that signs seals (HMAC-SHA-256); without it {VARIABLE}, if set.",
-)  # fmt: skip
+)
 
 
 def read_key(path: str | None) -> bytes | None:

@@ -40,8 +40,12 @@ _BUSY_S = 10.0
 """Seconds to wait for another process that is writing."""
 
 _DAMAGE = (
-    "malformed", "not a database", "Could not decode", "unsupported file format", "no such column",
-)  # fmt: skip
+    "malformed",
+    "not a database",
+    "Could not decode",
+    "unsupported file format",
+    "no such column",
+)
 """Words of SQLite and of its Python module for a file that is not what was written."""
 
 _PAGE = 256
@@ -225,8 +229,9 @@ class SqliteStore:
                 if not _follows(found, seq, number, newest):
                     raise LogDamaged(
                         "another record stands in its place",
-                        conversation=names.get(number), seq=newest + 1,
-                    )  # fmt: skip
+                        conversation=names.get(number),
+                        seq=newest + 1,
+                    )
                 number, newest = found, seq
 
     def close(self) -> None:

@@ -117,18 +117,20 @@ def _check_url(url: str, path: str) -> None:
         )
     if _SLOT.search(re.split(r"[/?#]", bare.split("://", 1)[1])[0]):
         raise SpecError(
-            "an argument cannot choose the host of an address", path=path,
+            "an argument cannot choose the host of an address",
+            path=path,
             hint="write the host into the url; arguments fill what comes after it",
-        )  # fmt: skip
+        )
 
 
 def _target(argument: str, target: str, path: str) -> tuple[Place, str]:
     place, _, name = target.partition(":") if ":" in target else ("query", "", target)
     if place not in _PLACES or not name:
         raise SpecError(
-            f"params_mapping.{argument}: {target!r} is no place for an argument", path=path,
+            f"params_mapping.{argument}: {target!r} is no place for an argument",
+            path=path,
             hint="q, query:q, path:id, header:X-Id or body:filter.name",
-        )  # fmt: skip
+        )
     return place, name  # type: ignore[return-value]
 
 

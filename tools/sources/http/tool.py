@@ -64,9 +64,14 @@ class HttpRunner:
     """
 
     def __init__(
-        self, settings: HttpSettings, *, tool: str, resolve: Secret, guard: Guard | None = None,
+        self,
+        settings: HttpSettings,
+        *,
+        tool: str,
+        resolve: Secret,
+        guard: Guard | None = None,
         idempotent: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._settings = settings
         self._where = f"tool {tool!r}"
         self._resolve = resolve
@@ -142,9 +147,12 @@ class HttpRunner:
         try:
             async with httpx.AsyncClient(trust_env=False, timeout=None) as client:
                 request = client.build_request(
-                    method, url.copy_with(host=address), headers=own, content=content,
+                    method,
+                    url.copy_with(host=address),
+                    headers=own,
+                    content=content,
                     extensions={"sni_hostname": url.host},
-                )  # fmt: skip
+                )
                 response = await client.send(request, stream=True)
                 try:
                     return await self._read(response)
@@ -261,9 +269,10 @@ def _compiled_path(path: str | None, where: str) -> Any:
         from jsonpath_ng.ext import parse
     except ImportError:
         raise SpecError(
-            "response_path needs the JSONPath library", path=where,
+            "response_path needs the JSONPath library",
+            path=where,
             hint="pip install 'toolchart[http]'",
-        ) from None  # fmt: skip
+        ) from None
     try:
         return parse(path)
     except Exception as error:  # the library raises classes of its own and of its parser
