@@ -1,1 +1,1 @@
-"""What people use: the command line."""
+"""The command line of Toolchart and the checks behind `toolchart doctor`."""

@@ -1,7 +1,7 @@
-"""Whether an agent could run here and now: keys, hosts, models, tools, packages and the log.
+"""The checks of `toolchart doctor`: Python, packages, the log, and what an agent needs.
 
-Each check says what was found, and a failed one what to do next. Nothing is run, nothing is written, and
-no secret is printed: of a key only where it comes from.
+An agent needs keys, hosts, models and tools. Each check reports a result, and a failed one the next step.
+Nothing is run or written. No secret is printed: of a key only its origin.
 """
 
 from __future__ import annotations
@@ -15,75 +15,82 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from toolchart.providers.models import (
-    KEY_VARIABLES,
+from toolchart.providers.model_catalog import (
+    API_KEY_VARIABLES,
     OfferedModel,
+    find_api_key,
     find_model,
-    key_of,
     list_models,
 )
-from toolchart.providers.shared.addresses import address_of, on_this_machine
+from toolchart.providers.shared.addresses import is_local_address, resolve_address
 from toolchart.specs.models import AgentSpec, Handler, LLMConfig
-from toolchart.specs.secrets import references, resolve
+from toolchart.specs.secrets import find_references, resolve_environment
 from toolchart.states.errors import (
     LogDamaged,
     LogUnavailable,
     ProviderError,
     ReplayMismatch,
     SpecError,
+    suggest_name,
 )
-from toolchart.states.suggestions import nearest
 
-_LEAST_PYTHON = (3, 11)
+_MINIMUM_PYTHON = (3, 11)
 
-_EXTRA = re.compile(r"""extra\s*==\s*['"](\w+)""")
+_EXTRA_MARKER = re.compile(r"""extra\s*==\s*['"](\w+)""")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     about: str
-    """What: `python`, `log`, `llms.box`, ..."""
+    """The subject: `python`, `log`, `llms.box`, ..."""
     ok: bool | None
-    """None where it cannot be told, which is no failure."""
+    """None if unknown, which is not a failure."""
     said: str
-    """What was found."""
+    """The result in words."""
     hint: str | None = None
-    """What to do next."""
+    """The next step of the user."""
 
 
-def examine(spec: AgentSpec | None, log: str | None) -> Iterator[Check]:
-    """Every check of this machine and, with an agent, of what it needs."""
-    yield _python()
-    yield from _packages()
-    yield _log(log)
+def check_environment(spec: AgentSpec | None, log: str | None) -> Iterator[Check]:
+    """Run every check of this machine and, with an agent, of what the agent needs."""
+    yield _check_python()
+    yield from _check_packages()
+    yield _check_log(log)
     if spec is None:
         return
-    yield from _prices(spec)
+    yield from _check_prices(spec)
     for name, config in spec.llms.items():
-        yield from _entry(name, config, spec)
+        yield from _check_llm(name, config, spec)
 
 
 # -- this machine --------------------------------------------------------------------------------
 
 
-def _python() -> Check:
-    said = (
+def _check_python() -> Check:
+    finding = (
         f"{platform.python_implementation()} {platform.python_version()} on {platform.platform()}"
     )
-    fits = sys.version_info[:2] >= _LEAST_PYTHON
-    return Check(about="python", ok=fits, said=said, hint=None if fits else "Python 3.11 or newer")
-
-
-def _packages() -> Iterator[Check]:
-    """What Toolchart requires, as its own metadata says; extras only where they are installed."""
-    yield Check(
-        about="toolchart", ok=True, said=_version("toolchart") or "not installed: a checkout"
+    is_supported = sys.version_info[:2] >= _MINIMUM_PYTHON
+    return Check(
+        about="python",
+        ok=is_supported,
+        said=finding,
+        hint=None if is_supported else "Python 3.11 or newer",
     )
-    for requirement in _requires():
+
+
+def _check_packages() -> Iterator[Check]:
+    """Check the packages that Toolchart requires; extras only if they are installed."""
+    yield Check(
+        about="toolchart",
+        ok=True,
+        said=_find_version("toolchart") or "not installed (running from a checkout)",
+    )
+    for requirement in _list_requirements():
         name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
-        version, extra = _version(name), _EXTRA.search(requirement)
+        version, extra = _find_version(name), _EXTRA_MARKER.search(requirement)
         if extra and (version is None or extra.group(1) in ("test", "dev")):
             continue
         yield Check(
@@ -94,27 +101,27 @@ def _packages() -> Iterator[Check]:
         )
 
 
-def _requires() -> list[str]:
-    """The requirements of an installed Toolchart; of a checkout the packages that it imports."""
+def _list_requirements() -> list[str]:
+    """Return the requirements of the installed Toolchart; in a checkout the packages that it imports."""
     try:
-        found = metadata.requires("toolchart") or []
+        requirements = metadata.requires("toolchart") or []
     except metadata.PackageNotFoundError:
-        found = ["python-statemachine", "pydantic", "openai", "ollama", "google-genai"]
-    wanted: dict[str, str] = {}
-    for one in found:
-        wanted.setdefault(re.split(r"[^\w.-]", one, maxsplit=1)[0], one)
-    return list(wanted.values())
+        requirements = ["python-statemachine", "pydantic", "openai", "ollama", "google-genai"]
+    by_package: dict[str, str] = {}
+    for requirement in requirements:
+        by_package.setdefault(re.split(r"[^\w.-]", requirement, maxsplit=1)[0], requirement)
+    return list(by_package.values())
 
 
-def _version(name: str) -> str | None:
+def _find_version(name: str) -> str | None:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
 
 
-def _log(address: str | None) -> Check:
-    """Whether the log could be written; it is not made."""
+def _check_log(address: str | None) -> Check:
+    """Check whether the log could be written, without creating it."""
     from toolchart.engine.log.stores import DEFAULT_LOG, open_store
 
     text = address or DEFAULT_LOG
@@ -122,28 +129,38 @@ def _log(address: str | None) -> Check:
         try:
             open_store(text, create=False).close()
         except LogUnavailable as error:
-            return Check(about="log", ok=False, said=str(error), hint="see --log and TOOLCHART_LOG")
-        return Check(about="log", ok=True, said="the database answers")
+            return Check(
+                about="log", ok=False, said=str(error), hint="check --log and TOOLCHART_LOG"
+            )
+        return Check(about="log", ok=True, said="the database is reachable")
     path = Path(text)
-    there = next(one for one in (path, *path.absolute().parents) if one.exists())
-    fits = os.access(there, os.W_OK) and (there == path or there.is_dir())
-    said = f"{text} {'can' if fits else 'cannot'} be {'written' if there == path else 'made'}"
+    existing_path = next(
+        candidate for candidate in (path, *path.absolute().parents) if candidate.exists()
+    )
+    is_writable = os.access(existing_path, os.W_OK) and (
+        existing_path == path or existing_path.is_dir()
+    )
+    action = "written" if existing_path == path else "created"
+    finding = f"{text} {'can' if is_writable else 'cannot'} be {action}"
     return Check(
-        about="log", ok=fits, said=said, hint=None if fits else "choose another: --log FILE"
+        about="log",
+        ok=is_writable,
+        said=finding,
+        hint=None if is_writable else "choose another log with --log FILE",
     )
 
 
 # -- an agent ------------------------------------------------------------------------------------
 
 
-def _prices(spec: AgentSpec) -> Iterator[Check]:
-    from toolchart.providers.prices import price_table
+def _check_prices(spec: AgentSpec) -> Iterator[Check]:
+    from toolchart.providers.prices import load_price_table
 
-    beside = Path(spec.source).parent if spec.source else None
+    folder = Path(spec.source).parent if spec.source else None
     try:
-        table = price_table(spec.prices, beside)
+        table = load_price_table(spec.prices, folder)
     except SpecError as error:
-        yield _failed("prices", error)
+        yield _build_failed_check("prices", error)
         return
     if table is not None:
         yield Check(
@@ -153,122 +170,136 @@ def _prices(spec: AgentSpec) -> Iterator[Check]:
         yield Check(
             about="prices",
             ok=None,
-            said="max_cost is set and there is no price table",
-            hint="give `prices`, unless the host itself says what a reply cost",
+            said="max_cost is set, but there is no price table",
+            hint="set `prices` in the agent spec, unless the host reports the cost of each reply",
         )
 
 
-def _entry(name: str, config: LLMConfig, spec: AgentSpec) -> Iterator[Check]:
-    """One entry: can its adapter be made, is there a key, does the host answer, is the model there."""
+def _check_llm(name: str, config: LLMConfig, spec: AgentSpec) -> Iterator[Check]:
+    """Check one entry of `llms`: settings, key, whether the host answers, whether its models exist."""
     about = f"llms.{name}"
 
-    def resolved(text: str) -> str:
-        return resolve(text, about)
+    def resolve_references(text: str) -> str:
+        return resolve_environment(text, about)
 
-    made = _made(about, config, spec)
-    yield made
-    if not made.ok or config.provider not in KEY_VARIABLES:
+    adapter_check = _check_adapter(about, config, spec)
+    yield adapter_check
+    if not adapter_check.ok or config.provider not in API_KEY_VARIABLES:
         return
-    yield _key(about, config, resolved)
+    yield _check_key(about, config, resolve_references)
     try:
-        offered = list_models(config, resolved)
+        models = list_models(config, resolve_references)
     except (ProviderError, SpecError) as error:
-        yield _unreachable(about, config, resolved, error)
+        yield _build_unreachable_check(about, config, resolve_references, error)
         return
-    address = address_of(config, resolved)
-    yield Check(about=about, ok=True, said=f"{address} answers and offers {len(offered)} models")
-    for model, handlers in _models(name, config, spec).items():
-        yield from _model(about, config, model, handlers, offered, spec)
+    address = resolve_address(config, resolve_references)
+    yield Check(about=about, ok=True, said=f"{address} answers and offers {len(models)} models")
+    for model, handlers in _group_handlers_by_model(name, config, spec).items():
+        yield from _check_model(about, config, model, handlers, models, spec)
 
 
-def _made(about: str, config: LLMConfig, spec: AgentSpec) -> Check:
-    """The adapter of an entry, made and thrown away: settings, variables, a key, a cassette."""
-    from toolchart.engine.runtime.model_hosts import model_host
+def _check_adapter(about: str, config: LLMConfig, spec: AgentSpec) -> Check:
+    """Build the adapter of an entry and discard it: checks settings, variables, the key and the cassette."""
+    from toolchart.engine.runtime.model_hosts import create_model_provider
 
-    beside = Path(spec.source).parent if spec.source else None
-    quiet = config.model_copy(update={"record": None})  # nothing is written here
+    folder = Path(spec.source).parent if spec.source else None
+    unrecorded = config.model_copy(update={"record": None})  # a check must not write a cassette
     try:
-        model_host(quiet, about, beside=beside)
+        create_model_provider(unrecorded, about, beside=folder)
     except SpecError as error:
-        return _failed(about, error)
+        return _build_failed_check(about, error)
     except (LogUnavailable, LogDamaged, ReplayMismatch) as error:
-        said, _, hint = str(error).partition("\n")
-        hint = hint.strip() or "look closer: toolchart verify --log LOG"
-        return Check(about=about, ok=False, said=said, hint=hint)
-    return Check(about=about, ok=True, said=f"provider {config.provider} is set up")
+        problem, _, hint = str(error).partition("\n")
+        hint = hint.strip() or "check the log: toolchart verify --log LOG"
+        return Check(about=about, ok=False, said=problem, hint=hint)
+    return Check(about=about, ok=True, said=f"provider {config.provider} is configured")
 
 
-def _failed(about: str, error: SpecError) -> Check:
+def _build_failed_check(about: str, error: SpecError) -> Check:
     place = f"{error.file}: " if error.file else ""
     hint = error.hint or f"correct `{about}` in the agent spec"
     return Check(about=about, ok=False, said=f"{place}{error.message}", hint=hint)
 
 
-def _key(about: str, config: LLMConfig, resolved: Callable[[str], str]) -> Check:
-    """Where the key comes from; that there is one was seen when the adapter was made."""
+def _check_key(about: str, config: LLMConfig, resolve_references: Callable[[str], str]) -> Check:
+    """Report where the key comes from. The adapter check has already found a missing key."""
     if config.api_key:
-        names = [name for name, _ in references(config.api_key)]
+        names = [name for name, _ in find_references(config.api_key)]
         return Check(about=about, ok=True, said=f"key from {', '.join(names) or 'the agent spec'}")
-    variables = KEY_VARIABLES[config.provider]
-    found = next((name for name in variables if os.environ.get(name)), None)
-    if key_of(config, resolved) is None or found is None:
-        return Check(about=about, ok=None, said="no key is sent; this host may ask for none")
-    return Check(about=about, ok=True, said=f"key from {found}")
+    variables = API_KEY_VARIABLES[config.provider]
+    variable = next((name for name in variables if os.environ.get(name)), None)
+    if find_api_key(config, resolve_references) is None or variable is None:
+        return Check(about=about, ok=None, said="no key is sent; this host may not need one")
+    return Check(about=about, ok=True, said=f"key from {variable}")
 
 
-def _unreachable(
-    about: str, config: LLMConfig, resolved: Callable[[str], str], error: ProviderError | SpecError
+def _build_unreachable_check(
+    about: str,
+    config: LLMConfig,
+    resolve_references: Callable[[str], str],
+    error: ProviderError | SpecError,
 ) -> Check:
-    address = address_of(config, resolved) or ""
+    address = resolve_address(config, resolve_references) or ""
     if isinstance(error, SpecError):
-        return _failed(about, error)
-    here = on_this_machine(address)
+        return _build_failed_check(about, error)
+    is_local = is_local_address(address)
+    variables = " or ".join(API_KEY_VARIABLES[config.provider])
     hints = {
-        "auth": f"the key was refused: check {' or '.join(KEY_VARIABLES[config.provider])}, or `api_key`",
+        "auth": f"the host refused the key: check {variables}, or `api_key`",
         "connection": "is it running? "
         + ("`ollama serve`" if config.provider == "ollama" else address)
-        if here
-        else "check `base_url`, the network and proxies",
-        "not_found": "check `base_url`: for OpenAI's kind it ends in /v1",
+        if is_local
+        else "check `base_url`, the network and the proxy settings",
+        "not_found": "check `base_url`: for OpenAI-compatible hosts it ends in /v1",
     }
     hint = hints.get(error.kind, "try again later" if error.retryable else "check `base_url`")
     return Check(about=about, ok=False, said=f"{address}: {error}", hint=hint)
 
 
-def _models(name: str, config: LLMConfig, spec: AgentSpec) -> dict[str, list[Handler]]:
-    """The models that handlers want of an entry, with those handlers."""
-    wanted: dict[str, list[Handler]] = {}
+def _group_handlers_by_model(
+    name: str, config: LLMConfig, spec: AgentSpec
+) -> dict[str, list[Handler]]:
+    """Return the models that the handlers of an entry use, each with its handlers."""
+    handlers_by_model: dict[str, list[Handler]] = {}
     for handler in spec.responses:
         model = handler.model or config.model
         if handler.llm == name and model:
-            wanted.setdefault(model, []).append(handler)
-    if config.model and not wanted:
-        wanted[config.model] = []
-    return wanted
+            handlers_by_model.setdefault(model, []).append(handler)
+    if config.model and not handlers_by_model:
+        handlers_by_model[config.model] = []
+    return handlers_by_model
 
 
-def _model(
+def _check_model(
     about: str,
     config: LLMConfig,
     model: str,
     handlers: list[Handler],
-    offered: list[OfferedModel],
+    models: list[OfferedModel],
     spec: AgentSpec,
 ) -> Iterator[Check]:
-    found = find_model(model, offered)
-    if found is None:
-        hint = nearest(model, [one.name for one in offered]) if offered else "it offers none"
+    match = find_model(model, models)
+    if match is None:
+        hint = (
+            suggest_name(model, [offer.name for offer in models])
+            if models
+            else "the host offers no models"
+        )
         if config.provider == "ollama":
             hint = f"ollama pull {model}; {hint}"
-        yield Check(about=about, ok=False, said=f"there is no model {model!r}", hint=_brief(hint))
+        yield Check(
+            about=about, ok=False, said=f"the host has no model {model!r}", hint=_shorten_hint(hint)
+        )
         return
-    yield Check(about=about, ok=True, said=f"model {model!r} is there")
+    yield Check(about=about, ok=True, said=f"model {model!r} is available")
     if any(_uses_tools(spec, handler) for handler in handlers):
-        yield _tools(about, model, found, text=bool(config.extras().get("tool_format")))
+        yield _check_tool_support(
+            about, model, match, uses_text_calls=bool(config.extra_options().get("tool_format"))
+        )
 
 
-def _brief(hint: str, most: int = 300) -> str:
-    return hint if len(hint) <= most else hint[:most].rsplit(",", 1)[0] + ", ..."
+def _shorten_hint(hint: str, limit: int = 300) -> str:
+    return hint if len(hint) <= limit else hint[:limit].rsplit(",", 1)[0] + ", ..."
 
 
 def _uses_tools(spec: AgentSpec, handler: Handler) -> bool:
@@ -277,16 +308,24 @@ def _uses_tools(spec: AgentSpec, handler: Handler) -> bool:
     return spec.tools.apply_globally if handler.tools is None else handler.tools.enabled
 
 
-def _tools(about: str, model: str, found: OfferedModel, *, text: bool) -> Check:
-    if found.tools:
-        return Check(about=about, ok=True, said=f"model {model!r} calls tools")
-    if found.tools is None:
-        return Check(about=about, ok=None, said=f"the host does not say if {model!r} calls tools")
-    if text:
-        return Check(about=about, ok=True, said=f"model {model!r} calls tools in its text")
+def _check_tool_support(
+    about: str, model: str, offer: OfferedModel, *, uses_text_calls: bool
+) -> Check:
+    if offer.tools:
+        return Check(about=about, ok=True, said=f"model {model!r} supports tool calls")
+    if offer.tools is None:
+        return Check(
+            about=about,
+            ok=None,
+            said=f"the host does not say whether {model!r} supports tool calls",
+        )
+    if uses_text_calls:
+        return Check(
+            about=about, ok=True, said=f"model {model!r} calls tools as text (tool_format)"
+        )
     return Check(
         about=about,
         ok=False,
-        said=f"model {model!r} does not call tools, and a handler offers some",
-        hint="choose a model with tools: toolchart models list SPEC",
+        said=f"model {model!r} does not support tool calls, but a handler offers tools",
+        hint="choose a model that supports tools: toolchart models list SPEC",
     )

@@ -1,14 +1,14 @@
-"""What the log costs: appends beside bare SQLite, replay, and a thousand conversations at once.
+"""Benchmark of the log: appends compared with bare SQLite, replay, and a thousand concurrent conversations.
 
     python benchmarks/log.py [--records 3000] [--conversations 1000]
 
-Everything is measured beside a floor in the same run, and the disk's sync latency is printed with it:
+Everything is compared with a floor in the same run, and the disk's sync latency is printed:
 
-- appends at `full` and at `normal`, one record a commit, beside bare SQLite (write-ahead log, the same
-  level of syncing) that inserts rows of the same size;
-- records a second that `replay` derives again and `verify` checks;
-- turns of five iterations at once, in memory, beside the floor of `benchmarks/loop.py`, with resident
-  memory for each conversation.
+- appends at `full` and at `normal`, one record for each commit, compared with bare SQLite (write-ahead log,
+  the same synchronous level) that inserts rows of the same size;
+- records per second of `replay` and of `verify`;
+- concurrent turns of five iterations in memory, compared with the floor of `benchmarks/loop.py`, and the
+  resident memory of each conversation.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ import loop
 
 from toolchart.engine.log.replay import replay
 from toolchart.engine.log.stores.sqlite import SqliteStore
-from toolchart.engine.log.verify import verify_lines
+from toolchart.engine.log.verify import verify_conversation
 from toolchart.states.messages import Reply, Request
 
 ROUNDS = 5
-FIVE = 5
-"""Iterations of a concurrent conversation."""
+ITERATIONS = 5
+"""Iterations of each concurrent conversation."""
 
 
-def per_second(work: Callable[[], int]) -> float:
-    """Median rate of something that says how many it did."""
+def measure_rate(work: Callable[[], int]) -> float:
+    """Measure the median rate of a function that returns how many items it processed."""
     rates = []
     for _ in range(ROUNDS):
-        started = time.perf_counter()
-        done = work()
-        rates.append(done / (time.perf_counter() - started))
+        start_s = time.perf_counter()
+        count = work()
+        rates.append(count / (time.perf_counter() - start_s))
     return statistics.median(rates)
 
 
-def lines_of(iterations: int) -> list[bytes]:
-    """The records of one turn."""
-    run = loop.engine(iterations, "memory")
-    asyncio.run(loop.ours(run, iterations))
-    return list(run.store.read("c"))
+def record_turn(iterations: int) -> list[bytes]:
+    """Run one turn; return its record lines."""
+    engine = loop.make_engine(iterations, "memory")
+    asyncio.run(loop.run_turn(engine, iterations))
+    return list(engine.store.read_lines("c"))
 
 
 # -- appends -------------------------------------------------------------------------------------------
 
 
-def bare(path: Path, lines: list[bytes], durable: bool) -> int:
-    """The floor: one row a commit into a plain table."""
+def append_to_table(path: Path, lines: list[bytes], durable: bool) -> int:
+    """The floor: insert each line into a plain table, one commit per row."""
     path.unlink(missing_ok=True)
     db = sqlite3.connect(path, isolation_level=None)
     db.execute("PRAGMA journal_mode = WAL")
@@ -74,8 +74,8 @@ def bare(path: Path, lines: list[bytes], durable: bool) -> int:
     return len(lines)
 
 
-def ours(path: Path, lines: list[bytes], durable: bool) -> int:
-    """The store, one record an append."""
+def append_to_store(path: Path, lines: list[bytes], durable: bool) -> int:
+    """Append each line to the SQLite store, one record per append."""
     path.unlink(missing_ok=True)
     store = SqliteStore(path, durable=durable)
     for seq, line in enumerate(lines):
@@ -84,14 +84,14 @@ def ours(path: Path, lines: list[bytes], durable: bool) -> int:
     return len(lines)
 
 
-def appends(folder: Path, lines: list[bytes]) -> None:
-    """Print both levels."""
+def print_append_rates(folder: Path, lines: list[bytes]) -> None:
+    """Print the append rates at both levels of syncing."""
     for durable in (True, False):
         level = "full" if durable else "normal"
-        few = lines[:400] if durable else lines
+        sample = lines[:400] if durable else lines
         rates = [
-            per_second(lambda w=work, f=few, d=durable: w(folder / w.__name__, f, d))
-            for work in (bare, ours)
+            measure_rate(lambda w=work, f=sample, d=durable: w(folder / w.__name__, f, d))
+            for work in (append_to_table, append_to_store)
         ]
         share = rates[1] / rates[0]
         print(
@@ -102,65 +102,71 @@ def appends(folder: Path, lines: list[bytes]) -> None:
 # -- reading -------------------------------------------------------------------------------------------
 
 
-def reading(lines: list[bytes]) -> None:
-    """Print what replay and verify do in a second."""
-    replayed = per_second(lambda: sum(1 for _ in replay(lines, "c")))
-    verified = per_second(lambda: verify_lines(lines, "c").records)
-    print(f"replay {replayed:.0f} records/s, verify {verified:.0f} records/s")
+def print_read_rates(lines: list[bytes]) -> None:
+    """Print the records per second of replay and verify."""
+    replay_rate = measure_rate(lambda: sum(1 for _ in replay(lines, "c")))
+    verify_rate = measure_rate(lambda: verify_conversation(lines, "c").records)
+    print(f"replay {replay_rate:.0f} records/s, verify {verify_rate:.0f} records/s")
 
 
-# -- at once -------------------------------------------------------------------------------------------
+# -- concurrent conversations ------------------------------------------------------------------
 
 
-async def floors(count: int, folder: Path) -> None:
-    """So many plain loops at once."""
+async def run_floor_loops(count: int, folder: Path) -> None:
+    """Run plain loops concurrently."""
     await asyncio.gather(
-        *(loop.plain_loop(FIVE, loop.flushed(folder / f"f{n}")) for n in range(count))
+        *(
+            loop.run_plain_loop(ITERATIONS, loop.open_flushed_log(folder / f"f{n}"))
+            for n in range(count)
+        )
     )
 
 
-class Model:
-    """Answers as the scripted one does, lets others go on meanwhile, and remembers nothing."""
+class YieldingModel:
+    """A scripted model that yields to other conversations before each reply and keeps no requests."""
 
     name = "model"
-    _reply = staticmethod(loop.scripted(FIVE))
+    _reply = staticmethod(loop.make_scripted_model(ITERATIONS))
 
     async def complete(self, request: Request) -> Reply:
-        """The next reply."""
+        """Return the next reply."""
         await asyncio.sleep(0)
         return self._reply(request)
 
     async def aclose(self) -> None:
-        """Nothing to give back."""
+        """Nothing to close."""
 
 
-async def turns(count: int, log: Any = "memory") -> float:
-    """So many turns at once, in one engine; resident KiB that each of them adds at most."""
-    run = loop.engine(FIVE, log)
-    run.hosts.made["model"] = Model()
-    await run.arun("go", conversation="warm")
+async def run_turns(count: int, log: Any = "memory") -> float:
+    """Run turns concurrently in one engine; return the resident KiB that each adds at most."""
+    engine = loop.make_engine(ITERATIONS, log)
+    engine.hosts.providers["model"] = YieldingModel()
+    await engine.arun("go", conversation="warm")
     gc.collect()
-    before = _resident_kib()
+    before = _measure_resident_kib()
 
-    async def one(name: str) -> None:
-        await run.arun("go", conversation=name)
+    async def run_turn(name: str) -> None:
+        await engine.arun("go", conversation=name)
 
-    await asyncio.gather(*(one(f"c{n}") for n in range(count)))
-    return (_resident_kib() - before) / count
+    await asyncio.gather(*(run_turn(f"c{n}") for n in range(count)))
+    return (_measure_resident_kib() - before) / count
 
 
-def _resident_kib() -> float:
+def _measure_resident_kib() -> float:
     return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
-def at_once(count: int, folder: Path) -> None:
-    """Print rates and memory of concurrent conversations."""
-    kib = asyncio.run(turns(count, SqliteStore(folder / "resident.db", durable=False)))
-    floor = per_second(lambda: asyncio.run(floors(count, folder)) or count * FIVE)  # type: ignore[func-returns-value]
-    own = per_second(lambda: int(asyncio.run(turns(count)) * 0) + count * FIVE)
+def print_concurrent_rates(count: int, folder: Path) -> None:
+    """Print the rates and the memory of concurrent conversations."""
+    kib = asyncio.run(run_turns(count, SqliteStore(folder / "resident.db", durable=False)))
+    floor_rate = measure_rate(
+        lambda: asyncio.run(run_floor_loops(count, folder)) or count * ITERATIONS
+    )  # type: ignore[func-returns-value]
+    our_rate = measure_rate(lambda: int(asyncio.run(run_turns(count)) * 0) + count * ITERATIONS)
     print(
-        f"{count} conversations of {FIVE} iterations at once: floor {floor:.0f}/s, ours {own:.0f}/s, "
-        f"{own / floor:.2f} of the floor; {kib:.1f} KiB resident each with the log on disk"
+        f"{count} conversations of {ITERATIONS} iterations at once: floor {floor_rate:.0f}/s, "
+        f"ours {our_rate:.0f}/s, {our_rate / floor_rate:.2f} of the floor; "
+        f"{kib:.1f} KiB resident each with the log on disk"
     )
 
 
@@ -172,12 +178,12 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        asyncio.run(loop.ours(loop.engine(50, "memory"), 50))
-        at_once(options.conversations, folder)
-        print(f"fsync on this disk: {loop.fsync_us(folder):.0f} us")
-        lines = lines_of(options.records // 3)
-        appends(folder, lines)
-        reading(lines)
+        asyncio.run(loop.run_turn(loop.make_engine(50, "memory"), 50))
+        print_concurrent_rates(options.conversations, folder)
+        print(f"fsync on this disk: {loop.measure_fsync_us(folder):.0f} us")
+        lines = record_turn(options.records // 3)
+        print_append_rates(folder, lines)
+        print_read_rates(lines)
 
 
 if __name__ == "__main__":

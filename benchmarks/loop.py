@@ -1,12 +1,12 @@
-"""What one iteration of the loop costs, beside a plain loop in the same run.
+"""Benchmark of the loop: the cost of one iteration, compared with a plain loop in the same run.
 
     python benchmarks/loop.py [--rounds 5] [--sizes 10,100,1000,3000] [--profile]
 
-An iteration is one model reply with one tool call, the call, and its result. The floor is what
-anybody would write without Toolchart: an async `while` loop that parses the arguments, runs the tool,
-appends to a message list and writes four flushed JSON lines with a time, an id and the payload
-(request, reply, call, result). The model is scripted on both sides, so what is measured is the loop.
-Short conversations are run one after the other until there are a thousand iterations, on both sides.
+An iteration is one model reply with one tool call, the call, and its result. The floor is a loop written
+without Toolchart: an async `while` loop that parses the arguments, runs the tool, appends to a message list
+and writes four flushed JSON lines with a time, an id and the payload (request, reply, call, result). The
+model is scripted on both sides, so that only the loop is measured. Short conversations are repeated until
+there are a thousand iterations, on both sides.
 
 Prints, per size, the median over the rounds: microseconds per iteration, the ratio to the floor, bytes
 logged per iteration; and how the cost grows from the smallest size to the largest.
@@ -46,16 +46,16 @@ SCHEMA = {
 }
 
 
-def add(arguments: Any) -> int:
-    """The one tool."""
+def add_numbers(arguments: Any) -> int:
+    """The only tool."""
     return int(arguments["a"]) + int(arguments["b"])
 
 
 # -- the floor -----------------------------------------------------------------------------------
 
 
-def flushed(path: Path) -> Callable[[str], None]:
-    """A log of lines, each flushed to the system."""
+def open_flushed_log(path: Path) -> Callable[[str], None]:
+    """Open a log of lines; return a function that writes one and flushes it to the system."""
     file = path.open("w", encoding="utf-8")
 
     def write(line: str) -> None:
@@ -65,8 +65,8 @@ def flushed(path: Path) -> Callable[[str], None]:
     return write
 
 
-def committed(path: Path) -> Callable[[str], None]:
-    """A log of rows in SQLite with a write-ahead log at NORMAL, one commit each."""
+def open_committed_log(path: Path) -> Callable[[str], None]:
+    """Open a SQLite log (WAL, synchronous NORMAL); return a function that commits one row."""
     db = sqlite3.connect(path, isolation_level=None)
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")
@@ -80,8 +80,8 @@ def committed(path: Path) -> Callable[[str], None]:
     return write
 
 
-async def plain_loop(iterations: int, write: Callable[[str], None]) -> None:
-    """A loop as one writes it by hand, with a log of four lines an iteration."""
+async def run_plain_loop(iterations: int, write: Callable[[str], None]) -> None:
+    """Run a hand-written loop that logs four lines in each iteration."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
     conversation = uuid.uuid4().hex
 
@@ -92,15 +92,15 @@ async def plain_loop(iterations: int, write: Callable[[str], None]) -> None:
     async def model(turn: int) -> dict[str, Any]:
         if turn == iterations:
             return {"role": "assistant", "content": "done"}
-        given = json.dumps({"a": turn, "b": 2})
+        arguments = json.dumps({"a": turn, "b": 2})
         call = {
             "id": f"call_{turn}",
             "type": "function",
-            "function": {"name": "add", "arguments": given},
+            "function": {"name": "add", "arguments": arguments},
         }
         return {"role": "assistant", "content": None, "tool_calls": [call]}
 
-    tools = {"add": add}
+    tools = {"add": add_numbers}
     for turn in range(iterations + 1):
         log("request", {"model": "m", "messages": len(messages)})
         reply = await model(turn)
@@ -108,13 +108,13 @@ async def plain_loop(iterations: int, write: Callable[[str], None]) -> None:
         messages.append(reply)
         for call in reply.get("tool_calls", ()):
             log("call", call)
-            started = time.perf_counter()
+            start_s = time.perf_counter()
             try:
-                given = json.loads(call["function"]["arguments"])
-                result = {"success": True, "result": tools[call["function"]["name"]](given)}
+                arguments = json.loads(call["function"]["arguments"])
+                result = {"success": True, "result": tools[call["function"]["name"]](arguments)}
             except Exception as error:
                 result = {"success": False, "error": str(error)}
-            result["execution_time_ms"] = round((time.perf_counter() - started) * 1000, 3)
+            result["execution_time_ms"] = round((time.perf_counter() - start_s) * 1000, 3)
             log("result", result)
             messages.append(
                 {"role": "tool", "tool_call_id": call["id"], "content": json.dumps(result)}
@@ -124,15 +124,15 @@ async def plain_loop(iterations: int, write: Callable[[str], None]) -> None:
 # -- toolchart -----------------------------------------------------------------------------------
 
 
-def scripted(iterations: int) -> Callable[[Request], Reply]:
-    """A model that calls the tool so often, then answers."""
+def make_scripted_model(iterations: int) -> Callable[[Request], Reply]:
+    """Make a model that calls the tool `iterations` times and then answers."""
 
     def reply(request: Request) -> Reply:
         turn = request.iteration
         if turn >= iterations:
             return Reply(content="done", finish_reason="stop", native_reason="stop")
-        given = {"a": turn, "b": 2}
-        call = ToolCall(id=f"call_{turn}", name="add", arguments=given)
+        arguments = {"a": turn, "b": 2}
+        call = ToolCall(id=f"call_{turn}", name="add", arguments=arguments)
         return Reply(
             tool_calls=(call,),
             finish_reason="tool_calls",
@@ -143,8 +143,8 @@ def scripted(iterations: int) -> Callable[[Request], Reply]:
     return reply
 
 
-def engine(iterations: int, log: Any) -> Engine:
-    """An engine with the one tool and a scripted model."""
+def make_engine(iterations: int, log: Any) -> Engine:
+    """Make an engine with the tool and a scripted model."""
     spec = {
         "llms": {"model": {"provider": "scripted", "model": "m"}},
         "limits": {"max_iterations": iterations + 1},
@@ -152,120 +152,121 @@ def engine(iterations: int, log: Any) -> Engine:
         "tools": {},
     }
     tool = Tool(
-        definition=ToolDefinition(name="add", description="Add.", parameters=SCHEMA), run=add
+        definition=ToolDefinition(name="add", description="Add.", parameters=SCHEMA),
+        run=add_numbers,
     )
-    replies = [scripted(iterations)] * (iterations + 1) * turns_of(iterations)
+    replies = [make_scripted_model(iterations)] * (iterations + 1) * count_turns(iterations)
     return Engine(spec, log=log, functions=[tool], providers={"model": ScriptedProvider(replies)})
 
 
-async def ours(run: Engine, iterations: int, conversation: str = "c") -> None:
-    """The same turn through chart, tools and log."""
-    result = await run.arun("go", conversation=conversation)
+async def run_turn(engine: Engine, iterations: int, conversation: str = "c") -> None:
+    """Run the same turn through the engine: chart, tools and log."""
+    result = await engine.arun("go", conversation=conversation)
     assert result.iterations == iterations, result
 
 
 # -- measuring -----------------------------------------------------------------------------------
 
 
-FLOORS: dict[str, Callable[[Path], Callable[[str], None]]] = {
-    "floor": flushed,
-    "plain sqlite": committed,
+FLOOR_LOGS: dict[str, Callable[[Path], Callable[[str], None]]] = {
+    "floor": open_flushed_log,
+    "plain sqlite": open_committed_log,
 }
-"""The plain loop on either log: the first is the floor of all, the second that of SQLite at NORMAL."""
+"""The plain loop with either log: the first is the general floor, the second that of SQLite at NORMAL."""
 
-KINDS = (*FLOORS, "memory", "sqlite normal", "sqlite full")
+KINDS = (*FLOOR_LOGS, "memory", "sqlite normal", "sqlite full")
 
 
-def turns_of(iterations: int) -> int:
-    """How many conversations are measured together, so that no figure is of a few moments."""
+def count_turns(iterations: int) -> int:
+    """Count the conversations to measure together, so that each measurement has about 1000 iterations."""
     return max(1, 1000 // iterations)
 
 
-async def timed(kind: str, iterations: int, path: Path) -> tuple[float, float]:
-    """Microseconds and logged bytes per iteration; the engine is made beforehand."""
-    turns = turns_of(iterations)
-    gc.collect()  # what was made before is not this turn's to clear away
-    if kind in FLOORS:
-        write = FLOORS[kind](path)
-        started = time.perf_counter()
+async def measure_run(kind: str, iterations: int, path: Path) -> tuple[float, float]:
+    """Measure microseconds and logged bytes per iteration; making the engine is not measured."""
+    turns = count_turns(iterations)
+    gc.collect()  # earlier garbage must not be collected during the measurement
+    if kind in FLOOR_LOGS:
+        write = FLOOR_LOGS[kind](path)
+        start_s = time.perf_counter()
         for _ in range(turns):
-            await plain_loop(iterations, write)
-        return (time.perf_counter() - started) / (iterations * turns) * 1e6, 0.0
+            await run_plain_loop(iterations, write)
+        return (time.perf_counter() - start_s) / (iterations * turns) * 1e6, 0.0
     durable = kind == "sqlite full"
     log = "memory" if kind == "memory" else open_store(path, durable=durable)
-    run = engine(iterations, log)
+    engine = make_engine(iterations, log)
     gc.collect()
-    started = time.perf_counter()
+    start_s = time.perf_counter()
     for turn in range(turns):
-        await ours(run, iterations, f"c{turn}")
-    spent = time.perf_counter() - started
-    logged = sum(map(len, run.store.read("c0"))) / iterations
-    return spent / (iterations * turns) * 1e6, logged
+        await run_turn(engine, iterations, f"c{turn}")
+    elapsed_s = time.perf_counter() - start_s
+    logged_bytes = sum(map(len, engine.store.read_lines("c0"))) / iterations
+    return elapsed_s / (iterations * turns) * 1e6, logged_bytes
 
 
-def fsync_us(folder: Path) -> float:
-    """Median latency of one small synced write on this disk."""
-    spent = []
+def measure_fsync_us(folder: Path) -> float:
+    """Measure the median latency of one small synced write on this disk, in microseconds."""
+    elapsed_s = []
     with (folder / "fsync").open("wb") as file:
         for _ in range(50):
             file.write(b"x" * 512)
             file.flush()
-            started = time.perf_counter()
+            start_s = time.perf_counter()
             os.fsync(file.fileno())
-            spent.append((time.perf_counter() - started) * 1e6)
-    return statistics.median(spent)
+            elapsed_s.append((time.perf_counter() - start_s) * 1e6)
+    return statistics.median(elapsed_s)
 
 
-def measure(
+def measure_kinds(
     sizes: list[int], rounds: int, folder: Path
 ) -> dict[str, dict[int, tuple[float, float]]]:
-    """Medians by kind and size; the kinds take turns, so that a noisy moment hits all."""
-    found: dict[str, dict[int, list[tuple[float, float]]]] = {kind: {} for kind in KINDS}
+    """Measure the medians by kind and size; the kinds alternate, so that a noisy moment affects all."""
+    results: dict[str, dict[int, list[tuple[float, float]]]] = {kind: {} for kind in KINDS}
     for size in sizes:
         for turn in range(rounds):
-            for kind, rows in found.items():
+            for kind, rows in results.items():
                 path = folder / f"{kind}-{size}-{turn}"
                 if kind == "sqlite full" and turn >= 3:
                     continue
-                rows.setdefault(size, []).append(asyncio.run(timed(kind, size, path)))
+                rows.setdefault(size, []).append(asyncio.run(measure_run(kind, size, path)))
     return {
         kind: {
             n: tuple(map(statistics.median, zip(*runs, strict=True))) for n, runs in rows.items()
         }  # type: ignore[misc]
-        for kind, rows in found.items()
+        for kind, rows in results.items()
     }
 
 
-def report(found: dict[str, dict[int, tuple[float, float]]]) -> None:
-    """The table."""
+def print_report(results: dict[str, dict[int, tuple[float, float]]]) -> None:
+    """Print the table of results."""
     print(
         f"{'iterations':>10} {'floor us':>9} {'memory us':>10} {'ratio':>6} {'plain sqlite':>13} "
         f"{'normal us':>10} {'ratio':>6} {'full us':>9} {'bytes':>6}"
     )
-    for size, (floor, _) in found["floor"].items():
-        memory, plain = found["memory"][size], found["plain sqlite"][size][0]
-        normal, full = found["sqlite normal"][size][0], found["sqlite full"][size][0]
+    for size, (floor, _) in results["floor"].items():
+        memory, plain = results["memory"][size], results["plain sqlite"][size][0]
+        normal, full = results["sqlite normal"][size][0], results["sqlite full"][size][0]
         print(
             f"{size:>10} {floor:>9.1f} {memory[0]:>10.1f} {memory[0] / floor:>6.2f} {plain:>13.1f} "
             f"{normal:>10.1f} {normal / plain:>6.2f} {full:>9.1f} {memory[1]:>6.0f}"
         )
-    first, last = min(found["memory"]), max(found["memory"])
-    growth = found["memory"][last][0] / found["memory"][first][0]
+    first, last = min(results["memory"]), max(results["memory"])
+    growth = results["memory"][last][0] / results["memory"][first][0]
     print(f"growth of the cost from {first} to {last} iterations, in memory: {growth:.2f}")
 
 
-def profile(iterations: int = 3000) -> None:
-    """Where the time of a turn in memory goes."""
+def print_profile(iterations: int = 3000) -> None:
+    """Print a profile of a turn with a log in memory."""
     import cProfile
     import pstats
 
-    asyncio.run(ours(engine(100, "memory"), 100))
-    run = engine(iterations, "memory")
-    watch = cProfile.Profile()
-    watch.enable()
-    asyncio.run(ours(run, iterations))
-    watch.disable()
-    pstats.Stats(watch).sort_stats("tottime").print_stats(20)
+    asyncio.run(run_turn(make_engine(100, "memory"), 100))
+    engine = make_engine(iterations, "memory")
+    profiler = cProfile.Profile()
+    profiler.enable()
+    asyncio.run(run_turn(engine, iterations))
+    profiler.disable()
+    pstats.Stats(profiler).sort_stats("tottime").print_stats(20)
 
 
 def main() -> None:
@@ -276,13 +277,15 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
     if options.profile:
-        profile()
+        print_profile()
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        asyncio.run(ours(engine(50, "memory"), 50))  # compile the chart and load what loads lazily
-        print(f"fsync on this disk: {fsync_us(folder):.0f} us")
-        report(measure([int(size) for size in options.sizes.split(",")], options.rounds, folder))
+        asyncio.run(run_turn(make_engine(50, "memory"), 50))  # compiles the chart, imports the rest
+        print(f"fsync on this disk: {measure_fsync_us(folder):.0f} us")
+        print_report(
+            measure_kinds([int(size) for size in options.sizes.split(",")], options.rounds, folder)
+        )
 
 
 if __name__ == "__main__":

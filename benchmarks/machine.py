@@ -1,9 +1,9 @@
-"""What a step of the machine costs: out of the table, and through python-statemachine itself.
+"""Benchmark of the machine: a step from its table of answers, and one computed by python-statemachine.
 
     python benchmarks/machine.py
 
-For every shipped chart: median microseconds of a reply that asks for a tool, answered by the table
-(a hit) and by the library (a miss), and how many answers the table can come to hold.
+For every shipped chart: median microseconds of a step on a reply with a tool call, from the table (hit) and
+computed by the library (miss), and the number of answers that the table can hold.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-from toolchart.specs.charts import load_chart, shipped
+from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.states.facts import FactView
 from toolchart.states.machine import Machine
 from toolchart.states.messages import Reply, ToolCall
 from toolchart.states.proofs.check import check
 from toolchart.states.snapshot import OpenCall, Snapshot
 
-HITS, MISSES, ROUNDS = 20_000, 40, 5
+CACHED_CALLS, COMPUTED_CALLS, ROUNDS = 20_000, 40, 5
 
 CALL = ToolCall(id="c", name="echo", arguments={})
 CALLING = Snapshot(
@@ -30,33 +30,39 @@ CALLING = Snapshot(
 )
 
 
-def per_call(work: Callable[[], object], count: int) -> float:
-    """Median microseconds of one call over some rounds."""
-    spent = []
+def measure_call_us(work: Callable[[], object], count: int) -> float:
+    """Measure the median microseconds of one call over several rounds."""
+    elapsed_s = []
     for _ in range(ROUNDS):
-        started = time.perf_counter()
+        start_s = time.perf_counter()
         for _ in range(count):
             work()
-        spent.append((time.perf_counter() - started) / count * 1e6)
-    return median(spent)
+        elapsed_s.append((time.perf_counter() - start_s) / count * 1e6)
+    return median(elapsed_s)
 
 
-def measure(name: str) -> tuple[float, float, int]:
-    """A hit and a miss of `replied` in the first state, and the table's size."""
+def measure_chart(name: str) -> tuple[float, float, int]:
+    """Measure a hit and a miss of `replied` in the initial state, and the size of the table."""
     chart = load_chart(name)
     machine = Machine(chart)
     first = machine.start(FactView(Snapshot())).configuration
-    hit = per_call(lambda: machine.advance(first, "replied", FactView(CALLING)), HITS)
-    miss = per_call(lambda: machine._learn(first, "replied", FactView(CALLING)), MISSES)
-    return hit, miss, check(chart).table_size
+    cached_us = measure_call_us(
+        lambda: machine.advance(first, "replied", FactView(CALLING)), CACHED_CALLS
+    )
+    computed_us = measure_call_us(
+        lambda: machine._learn(first, "replied", FactView(CALLING)), COMPUTED_CALLS
+    )
+    return cached_us, computed_us, check(chart).table_size
 
 
 def main() -> None:
     """Measure and print."""
     print(f"{'chart':14} {'hit us':>8} {'miss us':>9} {'ratio':>7} {'answers':>8}")
-    for name in shipped():
-        hit, miss, size = measure(name)
-        print(f"{name:14} {hit:8.2f} {miss:9.0f} {miss / hit:7.0f} {size:8}")
+    for name in list_shipped_charts():
+        cached_us, computed_us, size = measure_chart(name)
+        print(
+            f"{name:14} {cached_us:8.2f} {computed_us:9.0f} {computed_us / cached_us:7.0f} {size:8}"
+        )
 
 
 if __name__ == "__main__":

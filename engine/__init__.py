@@ -1,7 +1,7 @@
-"""The pure core, the driver, the log and its stores, and replay.
+"""Runs conversations and keeps their log: the engine and its driver, the log, replay, exports.
 
-The core loads with the package and needs nothing above `states`; the engine, which knows specs,
-tools and providers, loads when it is first used.
+The step function of the pure core loads with this package. `Engine`, which needs specs, tools and
+providers, loads when it is first used.
 """
 
 from __future__ import annotations

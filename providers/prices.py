@@ -1,9 +1,9 @@
-"""What replies cost, by a price table of the user's own.
+"""Compute what replies cost, from a price table that the user provides.
 
 A table is data: prices per million tokens by model, in one currency, in a YAML or JSON file beside the
-spec or inline. It is read when an agent starts and never fetched. No library's table is used: prices
-change under a pinned version and differ by contract, so the same log would tell another sum after an
-upgrade; a table of one's own is a few lines, and is versioned with the spec that it belongs to.
+spec or inline. It is read when an agent starts, and never fetched. No library's table is used: its prices
+change with the library's version and differ by contract, so the same log would give another sum after an
+upgrade. A table of one's own is a few lines, and is versioned with its spec.
 
     currency: USD
     models:
@@ -23,24 +23,23 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from toolchart.specs.models import AgentSpec
 from toolchart.specs.yaml_document import Document, read_document
-from toolchart.states.chart.source_positions import dotted
-from toolchart.states.errors import SpecError
+from toolchart.states.chart.source_positions import format_key_path
+from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import Reply, Request, Usage
-from toolchart.states.suggestions import nearest
 
 _MILLION = 1_000_000
 
-_DIGITS = 12
-"""Decimals kept of a cost: far below a price of one token, far above the noise of binary fractions."""
+_DECIMALS = 12
+"""Decimals kept of a cost: far finer than the price of one token, far coarser than floating-point noise."""
 
 
-class _Part(BaseModel):
+class _PriceModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     comment: Any = None
 
 
-class Price(_Part):
+class Price(_PriceModel):
     """What a model costs, per million tokens."""
 
     input: float = Field(ge=0, allow_inf_nan=False)
@@ -50,17 +49,17 @@ class Price(_Part):
     cached: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """Prompt tokens that the host had in its cache; without it they cost as `input` says."""
 
-    def cost(self, usage: Usage) -> float | None:
-        """Money for these tokens; None where the host did not count them."""
+    def compute_cost(self, usage: Usage) -> float | None:
+        """The cost of these tokens, in the table's currency; None if the host did not count them."""
         if usage.input is None and usage.output is None:
             return None
-        given, cached = usage.input or 0, min(usage.cached or 0, usage.input or 0)
-        for_cached = self.input if self.cached is None else self.cached
-        total = (given - cached) * self.input + cached * for_cached
-        return round((total + (usage.output or 0) * self.output) / _MILLION, _DIGITS)
+        input_tokens, cached_tokens = usage.input or 0, min(usage.cached or 0, usage.input or 0)
+        cached_price = self.input if self.cached is None else self.cached
+        input_cost = (input_tokens - cached_tokens) * self.input + cached_tokens * cached_price
+        return round((input_cost + (usage.output or 0) * self.output) / _MILLION, _DECIMALS)
 
 
-class PriceTable(_Part):
+class PriceTable(_PriceModel):
     """Prices by model."""
 
     currency: str = "USD"
@@ -68,8 +67,8 @@ class PriceTable(_Part):
     models: dict[str, Price]
     """Names, or globs where no name fits; of several globs the longest."""
 
-    def price(self, *models: str | None) -> Price | None:
-        """The price of the first of these names that the table knows, by name before by glob."""
+    def find_price(self, *models: str | None) -> Price | None:
+        """The price of the first of these models that the table has; names count before globs."""
         names = [model for model in models if model]
         for name in names:
             if name in self.models:
@@ -81,78 +80,90 @@ class PriceTable(_Part):
         return None
 
 
-def price_table(given: str | Mapping[str, Any] | None, beside: Path | None) -> PriceTable | None:
-    """The table of a spec's `prices`: a file, relative to the spec, or the table itself.
+def load_price_table(
+    prices: str | Mapping[str, Any] | None, folder: Path | None
+) -> PriceTable | None:
+    """The price table of a spec; None if it has none.
+
+    Args:
+        prices: the spec's `prices`: a file, or the table itself.
+        folder: the folder of the spec, to which the file is relative.
 
     Raises:
         SpecError: no such file, or no price table; names file, line and key.
     """
-    if given is None:
+    if prices is None:
         return None
-    if isinstance(given, str):
-        document = read_document((beside or Path()) / given, holds="`models`")
+    is_file = isinstance(prices, str)
+    if isinstance(prices, str):
+        document = read_document((folder or Path()) / prices, expected_keys="`models`")
     else:
-        document = Document(data=dict(given))
+        document = Document(data=dict(prices))
     try:
         return PriceTable.model_validate(document.data)
     except ValidationError as error:
-        raise _told(error, document, inline=not isinstance(given, str)) from None
+        raise _build_table_error(error, document, is_inline=not is_file) from None
 
 
-def pricer(spec: AgentSpec, beside: Path | None) -> Callable[[Reply, Request], Reply] | None:
-    """Fills in what replies cost, as a spec's `prices` say; None where nobody asks for it.
+def build_pricer(spec: AgentSpec, folder: Path | None) -> Callable[[Reply, Request], Reply] | None:
+    """A function that adds the cost to a reply; None if the spec has neither prices nor `max_cost`.
+
+    Args:
+        folder: the folder of the spec.
 
     Raises:
         SpecError: the table cannot be read.
     """
-    table, needed = price_table(spec.prices, beside), spec.limits.max_cost is not None
-    if table is None and not needed:
+    table, is_limited = load_price_table(spec.prices, folder), spec.limits.max_cost is not None
+    if table is None and not is_limited:
         return None
-    return lambda reply, request: priced(reply, request, table, needed=needed)
+    return lambda reply, request: add_cost(reply, request, table, is_limited=is_limited)
 
 
-def _told(error: ValidationError, document: Document, *, inline: bool) -> SpecError:
+def _build_table_error(error: ValidationError, document: Document, *, is_inline: bool) -> SpecError:
     details = error.errors(include_url=False)
-    # A misspelt key is told before the key that is missing because of it.
-    detail = next((one for one in details if one["type"] == "extra_forbidden"), details[0])
-    place = detail["loc"]
+    # A misspelt key is reported before the key that is missing because of it.
+    detail = next((d for d in details if d["type"] == "extra_forbidden"), details[0])
+    key_path = detail["loc"]
     hint = "per million tokens: {input: 0.4, output: 1.6, cached: 0.1}"
     if detail["type"] == "extra_forbidden":
-        known = Price.model_fields if len(place) > 1 else PriceTable.model_fields
-        hint = nearest(str(place[-1]), set(known) - {"comment"})
+        fields = Price.model_fields if len(key_path) > 1 else PriceTable.model_fields
+        hint = suggest_name(str(key_path[-1]), set(fields) - {"comment"})
     return SpecError(
         f"price table: {detail['msg'][:1].lower()}{detail['msg'][1:]}",
         file=document.source,
-        line=document.line(place),
-        path=dotted(("prices", *place) if inline else place),
+        line=document.find_line(key_path),
+        path=format_key_path(("prices", *key_path) if is_inline else key_path),
         hint=hint,
     )
 
 
-def priced(reply: Reply, request: Request, table: PriceTable | None, *, needed: bool) -> Reply:
-    """The reply with its cost, where the host says none and the table knows the model.
+def add_cost(
+    reply: Reply, request: Request, table: PriceTable | None, *, is_limited: bool
+) -> Reply:
+    """The reply with its cost, unless the host sent a cost or the table does not have the model.
 
     Args:
-        needed: a limit of money is set, so a cost that nobody knows is worth a warning.
+        is_limited: whether the spec has `max_cost`; then a warning says why a cost is unknown.
     """
     usage = reply.usage
     if usage is not None and usage.cost is not None:
         return reply
-    price = table.price(reply.model, request.model) if table is not None else None
-    cost = price.cost(usage) if price is not None and usage is not None else None
+    price = table.find_price(reply.model, request.model) if table is not None else None
+    cost = price.compute_cost(usage) if price is not None and usage is not None else None
     if cost is not None and usage is not None:
         return replace(reply, usage=replace(usage, cost=cost))
-    if not needed:
+    if not is_limited:
         return reply
-    why = _unknown(reply.model or request.model, table, price)
+    reason = _explain_unknown_cost(reply.model or request.model, table, price)
     return replace(
-        reply, warnings=(*reply.warnings, f"{why}, so max_cost does not count this reply")
+        reply, warnings=(*reply.warnings, f"{reason}, so max_cost does not count this reply")
     )
 
 
-def _unknown(model: str, table: PriceTable | None, price: Price | None) -> str:
+def _explain_unknown_cost(model: str, table: PriceTable | None, price: Price | None) -> str:
     if table is None:
-        return "the host says no cost and the spec has no `prices`"
+        return "the host sends no cost and the spec has no `prices`"
     if price is None:
-        return f"the price table does not know {model!r} ({nearest(model, table.models)})"
+        return f"the price table does not have {model!r} ({suggest_name(model, table.models)})"
     return "the host did not count tokens"

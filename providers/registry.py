@@ -1,4 +1,7 @@
-"""Which adapter speaks to a host: found by the `provider` word of the spec, loaded when it is needed."""
+"""Find the adapter for an `llms` entry by its `provider` word, and create the provider.
+
+Adapters are imported only when they are needed, so that unused SDKs are never loaded.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from toolchart.providers.shared.addresses import refuse_offline
+from toolchart.providers.shared.addresses import check_offline_mode
 from toolchart.specs.models import LLMConfig
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.ports import Provider
-from toolchart.states.suggestions import nearest
 
 ADAPTERS: dict[str, str] = {
     "openai": "toolchart.providers.openai.client:OpenAIProvider",
@@ -23,12 +25,13 @@ ADAPTERS: dict[str, str] = {
     "scripted": "toolchart.providers.scripted.provider:ScriptedProvider",
     "recorded": "toolchart.providers.recording.player:RecordedProvider",
 }
-"""Adapter classes by the word that a spec uses; each has a `from_config`."""
+"""Adapter classes by the `provider` word of a spec; each has a `from_config`."""
 
 
-_ASK_NOBODY = ("scripted", "recorded")
+_WITHOUT_NETWORK = ("scripted", "recorded")
+"""Providers that contact no host."""
 
-_FILES = ("record", "cassette", "log")
+_FILE_KEYS = ("record", "cassette", "log")
 """Keys of an entry that name files."""
 
 
@@ -38,42 +41,47 @@ def create_provider(
     """The provider of an `llms` entry.
 
     Args:
-        resolve: fills in `${VARIABLE}`; called here, at the last moment, for key and address.
-        beside: folder of the spec, to which files in the entry are relative.
+        resolve: replaces `${VARIABLE}` references; called here for key and address, as late as possible.
+        beside: folder of the spec; files in the entry are relative to it.
 
     Raises:
-        SpecError: an unknown provider, an unset variable, a setting that the adapter refuses, or a host
-            elsewhere where `TOOLCHART_OFFLINE=1` forbids it.
+        SpecError: an unknown provider, an unset variable, a setting that the adapter refuses, or a remote
+            host in offline mode.
     """
     if config.provider not in ADAPTERS:
         raise SpecError(
             f"unknown provider {config.provider!r}",
             path="llms.*.provider",
-            hint=nearest(config.provider, ADAPTERS),
+            hint=suggest_name(config.provider, ADAPTERS),
         )
-    refuse_offline(config, resolve, asks=config.provider not in _ASK_NOBODY)
-    config = _placed(config, beside or Path(), resolve)
+    check_offline_mode(config, resolve, needs_network=config.provider not in _WITHOUT_NETWORK)
+    config = _resolve_file_paths(config, beside or Path(), resolve)
     module, _, name = ADAPTERS[config.provider].partition(":")
     adapter = getattr(importlib.import_module(module), name)
     if config.record is None:
-        made = cast(Provider, adapter.from_config(config, resolve))
+        provider = cast(Provider, adapter.from_config(config, resolve))
     else:
-        made = _recorded(adapter, config, resolve)
+        provider = _create_recording_provider(adapter, config, resolve)
     if config.tool_format == "native":
-        return made
-    from toolchart.providers.text_calls.provider import TextCalls
+        return provider
+    from toolchart.providers.text_calls.provider import TextCallProvider
 
-    return TextCalls(made, config.tool_format)
-
-
-def _placed(config: LLMConfig, beside: Path, resolve: Callable[[str], str]) -> LLMConfig:
-    """The entry with its files found from anywhere."""
-    named = {key: getattr(config, key, None) for key in _FILES}
-    found = {key: str(beside / resolve(str(name))) for key, name in named.items() if name}
-    return config.model_copy(update=found) if found else config
+    return TextCallProvider(provider, config.tool_format)
 
 
-def _recorded(adapter: Any, config: LLMConfig, resolve: Callable[[str], str]) -> Provider:
+def _resolve_file_paths(
+    config: LLMConfig, folder: Path, resolve: Callable[[str], str]
+) -> LLMConfig:
+    """The entry with the paths of its files relative to the current folder."""
+    names = {key: getattr(config, key, None) for key in _FILE_KEYS}
+    paths = {key: str(folder / resolve(str(name))) for key, name in names.items() if name}
+    return config.model_copy(update=paths) if paths else config
+
+
+def _create_recording_provider(
+    adapter: Any, config: LLMConfig, resolve: Callable[[str], str]
+) -> Provider:
+    """The provider of an entry with `record`: its HTTP traffic is written to a cassette."""
     from toolchart.providers.recording.recorder import Recorder
 
     if "hooks" not in inspect.signature(adapter.from_config).parameters:
@@ -83,5 +91,5 @@ def _recorded(adapter: Any, config: LLMConfig, resolve: Callable[[str], str]) ->
             hint="leave `record` out",
         )
     recorder = Recorder(Path(str(config.record)), config)
-    watching = recorder.watching(resolve)
-    return cast(Provider, adapter.from_config(config, watching, recorder.hooks()))
+    tracking_resolve = recorder.track_secrets(resolve)
+    return cast(Provider, adapter.from_config(config, tracking_resolve, recorder.build_hooks()))

@@ -1,4 +1,4 @@
-"""The agent spec: its models, its loader, the shipped charts and the example agents."""
+"""Agent specs: their data models, their loader, the shipped charts and the example agents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["AgentSpec", "load_spec"]
 
 
 def __getattr__(name: str) -> Any:
-    # pydantic loads when a spec does; the pure core, which reads charts from here, needs none.
+    # Imported on first use: whoever needs only the charts should not load pydantic.
     if name == "load_spec":
         from toolchart.specs.loader import load_spec
 

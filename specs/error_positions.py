@@ -1,4 +1,4 @@
-"""Errors that were found in a part of a spec, told with the file and line of that part."""
+"""Adds the file and line of the agent spec to errors that know only a key path."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from toolchart.specs.models import AgentSpec
 from toolchart.specs.yaml_document import read_document
-from toolchart.states.chart.source_positions import Place
+from toolchart.states.chart.source_positions import SourcePosition
 from toolchart.states.errors import SpecError
 
 _KEY_PATH = re.compile(r"[\w-]+(?:\.[\w-]+|\[\d+\])*")
@@ -17,11 +17,11 @@ _STEP = re.compile(r"([\w-]+)|\[(\d+)\]")
 
 
 @contextmanager
-def placed_in(spec: AgentSpec) -> Iterator[None]:
-    """Give a `SpecError` that names no file the spec's own, and the line of its key path.
+def locate_errors(spec: AgentSpec) -> Iterator[None]:
+    """Add the spec's file, and the line of the key path, to a `SpecError` that names no file.
 
     Raises:
-        SpecError: the one that came out, with its place.
+        SpecError: the same error with its position.
     """
     try:
         yield
@@ -31,26 +31,26 @@ def placed_in(spec: AgentSpec) -> Iterator[None]:
         raise SpecError(
             error.message,
             file=spec.source,
-            line=_line(spec.source, error.path),
+            line=_find_line(spec.source, error.path),
             path=error.path,
             hint=error.hint,
         ) from None
 
 
-def _line(source: str, path: str | None) -> int | None:
-    """The line of a key path such as `approval[1].tools`, where the file still has it."""
+def _find_line(source: str, path: str | None) -> int | None:
+    """Return the line of a key path such as `approval[1].tools`; None if the file no longer has it."""
     if path is None or not _KEY_PATH.fullmatch(path):
         return None
     try:
-        return read_document(Path(source)).line(place_of(path))
+        return read_document(Path(source)).find_line(parse_key_path(path))
     except SpecError:
         return None
 
 
-def place_of(path: str) -> Place:
-    """The steps of a key path.
+def parse_key_path(path: str) -> SourcePosition:
+    """Split a key path into keys and list positions.
 
-    >>> place_of("approval[1].tools")
+    >>> parse_key_path("approval[1].tools")
     ('approval', 1, 'tools')
     """
     return tuple(int(number) if number else key for key, number in _STEP.findall(path))

@@ -1,9 +1,9 @@
-"""Which handler answers: the first whose `match` fits the variables.
+"""Selects the handler of a turn: the first whose `match` conditions hold for the variables.
 
-Each key of `match` is one condition, and all must hold: `field: value` is equality,
-`field_contains: text` a part of the field (or a member of a list), `field_regexp: pattern` a search
-with `/pattern/flags` or a plain pattern, and `rag_results: any` means that a search found something,
-in full or in part.
+Each key of `match` is one condition, and all must hold. `field: value` compares for equality.
+`field_contains: text` looks for a part of the field, or a member of a list. `field_regexp: pattern` searches
+with `/pattern/flags` or a plain pattern. `rag_results: any` holds if the document search had a full or
+partial result.
 """
 
 from __future__ import annotations
@@ -13,28 +13,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolchart.specs.models import AgentSpec, Handler
-from toolchart.specs.prompts import look_up
-from toolchart.states.errors import SpecError
-from toolchart.states.suggestions import nearest
+from toolchart.specs.prompts import look_up_variable
+from toolchart.states.errors import SpecError, suggest_name
 
 _FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE}
 
-_FOUND_SOMETHING = ("match", "partial", "any")
-"""Values of the variable `rag_results` that `rag_results: any` takes."""
+_SUCCESSFUL_SEARCHES = ("match", "partial", "any")
+"""Values of the variable `rag_results` for which the condition `rag_results: any` holds."""
 
 
 def select_handler(
     spec: AgentSpec, variables: Mapping[str, Any], name: str | None = None
 ) -> Handler:
-    """The handler of that name, or the first that matches.
+    """Return the handler with this name; without a name, the first whose conditions hold.
 
     Raises:
-        SpecError: no such handler, or none that matches.
+        SpecError: no handler has the name, or no handler matches.
     """
     if name is not None:
-        return _named(spec, name)
+        return _find_named_handler(spec, name)
     for handler in spec.responses:
-        if matches(handler.match, variables):
+        if conditions_hold(handler.match, variables):
             return handler
     raise SpecError(
         "no handler matches these variables",
@@ -45,48 +44,52 @@ def select_handler(
     )
 
 
-def _named(spec: AgentSpec, name: str) -> Handler:
+def _find_named_handler(spec: AgentSpec, name: str) -> Handler:
     for handler in spec.responses:
         if handler.name == name:
             return handler
     if name.isdigit() and int(name) < len(spec.responses):
         return spec.responses[int(name)]
-    known = [handler.name or str(place) for place, handler in enumerate(spec.responses)]
+    names = [handler.name or str(number) for number, handler in enumerate(spec.responses)]
     raise SpecError(
         f"there is no handler {name!r}",
         file=spec.source,
         path="responses",
-        hint=nearest(name, known),
+        hint=suggest_name(name, names),
     )
 
 
-def matches(conditions: Mapping[str, Any] | None, variables: Mapping[str, Any]) -> bool:
-    """Whether every condition holds; no conditions always match."""
-    return all(_holds(key, wanted, variables) for key, wanted in (conditions or {}).items())
+def conditions_hold(conditions: Mapping[str, Any] | None, variables: Mapping[str, Any]) -> bool:
+    """Whether every condition holds; an empty mapping or None always holds."""
+    return all(
+        _condition_holds(key, condition, variables) for key, condition in (conditions or {}).items()
+    )
 
 
-def _holds(key: str, wanted: Any, variables: Mapping[str, Any]) -> bool:
+def _condition_holds(key: str, condition: Any, variables: Mapping[str, Any]) -> bool:
     if key == "comment":
         return True
     if key == "rag_results":
-        found = look_up(variables, key)
-        return found in _FOUND_SOMETHING if wanted == "any" else found == wanted
+        value = look_up_variable(variables, key)
+        return value in _SUCCESSFUL_SEARCHES if condition == "any" else value == condition
     if key.endswith("_contains"):
-        return _contains(look_up(variables, key.removesuffix("_contains")), wanted)
+        return _value_contains(
+            look_up_variable(variables, key.removesuffix("_contains")), condition
+        )
     if key.endswith("_regexp"):
-        found = look_up(variables, key.removesuffix("_regexp"))
-        return found is not None and pattern(str(wanted)).search(str(found)) is not None
-    return bool(look_up(variables, key) == wanted)
+        value = look_up_variable(variables, key.removesuffix("_regexp"))
+        return value is not None and compile_pattern(str(condition)).search(str(value)) is not None
+    return bool(look_up_variable(variables, key) == condition)
 
 
-def _contains(found: Any, wanted: Any) -> bool:
-    if isinstance(found, (list, tuple)):
-        return wanted in found
-    return found is not None and str(wanted).lower() in str(found).lower()
+def _value_contains(value: Any, condition: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return condition in value
+    return value is not None and str(condition).lower() in str(value).lower()
 
 
-def pattern(text: str) -> re.Pattern[str]:
-    """The compiled form of `/pattern/flags` or of a plain pattern.
+def compile_pattern(text: str) -> re.Pattern[str]:
+    """Compile `/pattern/flags` or a plain pattern.
 
     Raises:
         ValueError: it does not compile, or a flag is unknown.
@@ -95,7 +98,7 @@ def pattern(text: str) -> re.Pattern[str]:
     if len(text) > 1 and text.startswith("/") and "/" in text[1:]:
         text, _, letters = text[1:].rpartition("/")
         for letter in letters:
-            if letter not in _FLAGS and letter not in "gu":  # g and u mean nothing to a search here
+            if letter not in _FLAGS and letter not in "gu":  # g and u change nothing here
                 raise ValueError(f"unknown flag {letter!r}; known: {', '.join(_FLAGS)}")
             flags |= _FLAGS.get(letter, re.NOFLAG)
     try:

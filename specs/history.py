@@ -1,4 +1,4 @@
-"""Earlier messages from a file, in the form that OpenAI's chat API made common, checked strictly."""
+"""Reads and checks the earlier messages of a conversation, in the JSON format of OpenAI's chat API."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from toolchart.states.errors import SpecError
 from toolchart.states.messages import ROLES, Message, ToolCall
 
 
-def load_history(path: str | Path) -> tuple[Message, ...]:
-    """The messages of a file: a JSON list, or one JSON object a line.
+def load_history(file: str | Path) -> tuple[Message, ...]:
+    """Read the messages of a file: a JSON list, or one JSON object on each line.
 
     Raises:
-        SpecError: not such a file, or a message that no provider would take; names its number.
+        SpecError: the file cannot be read, or a message breaks the format; names the message.
     """
-    path = Path(path)
+    file = Path(file)
     try:
-        text = path.read_text("utf-8-sig")
+        text = file.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"the history cannot be read: {error}", file=str(path)) from None
-    return messages_of(_listed(text, str(path)), str(path))
+        raise SpecError(f"the history cannot be read: {error}", file=str(file)) from None
+    return parse_messages(_parse_entries(text, str(file)), str(file))
 
 
-def _listed(text: str, source: str) -> list[Any]:
+def _parse_entries(text: str, source: str) -> list[Any]:
     try:
         if text.lstrip().startswith("["):
             data = json.loads(text)
@@ -35,100 +35,100 @@ def _listed(text: str, source: str) -> list[Any]:
     return list(data)
 
 
-def messages_of(
+def parse_messages(
     data: list[Any], source: str | None = None, *, open_end: bool = False
 ) -> tuple[Message, ...]:
-    """Messages of plain data; a system message at the beginning is left out: the prompt is the spec's.
+    """Parse messages from JSON data. A system message at the beginning is dropped: the spec has the prompt.
 
     Args:
-        open_end: whether the last calls may still wait for their answers.
+        open_end: whether the last calls may lack their answers.
 
     Raises:
-        SpecError: names the message by its place in the list.
+        SpecError: a message breaks the format; names its position in the list.
     """
     messages: list[Message] = []
-    waiting: dict[str, str] = {}
-    for place, entry in enumerate(data):
-        where = f"[{place}]"
-        message = _message(entry, source, where)
+    open_calls: dict[str, str] = {}
+    for number, entry in enumerate(data):
+        path = f"[{number}]"
+        message = _parse_message(entry, source, path)
         if message.role == "tool":
-            _answer(message, waiting, source, where)
-        elif waiting:
-            missing = next(iter(waiting))
-            raise SpecError(
-                f"the call {missing!r} before it has no answer", file=source, path=where
-            )
-        waiting.update({call.id: call.name for call in message.tool_calls})
+            _close_call(message, open_calls, source, path)
+        elif open_calls:
+            missing = next(iter(open_calls))
+            raise SpecError(f"the call {missing!r} before it has no answer", file=source, path=path)
+        open_calls.update({call.id: call.name for call in message.tool_calls})
         if message.role != "system":
             messages.append(message)
-        elif place:
+        elif number:
             raise SpecError(
-                "a system message stands only at the beginning", file=source, path=where
+                "a system message is allowed only at the beginning", file=source, path=path
             )
-    if waiting and not open_end:
+    if open_calls and not open_end:
         raise SpecError(
-            f"the call {next(iter(waiting))!r} has no answer", file=source, path="[end]"
+            f"the call {next(iter(open_calls))!r} has no answer", file=source, path="[end]"
         )
     return tuple(messages)
 
 
-def _answer(message: Message, waiting: dict[str, str], source: str | None, where: str) -> None:
+def _close_call(
+    message: Message, open_calls: dict[str, str], source: str | None, path: str
+) -> None:
     if not message.tool_call_id:
-        raise SpecError("a tool message needs `tool_call_id`", file=source, path=where)
-    if message.tool_call_id not in waiting:
+        raise SpecError("a tool message needs `tool_call_id`", file=source, path=path)
+    if message.tool_call_id not in open_calls:
         raise SpecError(
-            f"it answers the call {message.tool_call_id!r}, which nobody made",
+            f"it answers the call {message.tool_call_id!r}, which does not exist",
             file=source,
-            path=where,
+            path=path,
         )
-    del waiting[message.tool_call_id]
+    del open_calls[message.tool_call_id]
 
 
-def _message(entry: Any, source: str | None, where: str) -> Message:
+def _parse_message(entry: Any, source: str | None, path: str) -> Message:
     if not isinstance(entry, dict):
-        raise SpecError("a message is an object", file=source, path=where)
+        raise SpecError("a message is an object", file=source, path=path)
     role = entry.get("role")
     if role not in ROLES:
         raise SpecError(
             f"unknown role {role!r}",
             file=source,
-            path=f"{where}.role",
+            path=f"{path}.role",
             hint="known: " + ", ".join(ROLES),
         )
     calls = tuple(
-        _call(call, source, f"{where}.tool_calls[{index}]")
+        _parse_tool_call(call, source, f"{path}.tool_calls[{index}]")
         for index, call in enumerate(entry.get("tool_calls") or ())
     )
     return Message(
         role=role,
-        content=_text(entry.get("content"), source, where),
+        content=_parse_content(entry.get("content"), source, path),
         tool_calls=calls,
         tool_call_id=entry.get("tool_call_id"),
         name=entry.get("name") if role == "tool" else None,
     )
 
 
-def _text(content: Any, source: str | None, where: str) -> str | None:
+def _parse_content(content: Any, source: str | None, path: str) -> str | None:
     if content is None or isinstance(content, str):
         return content
     if isinstance(content, list) and all(
         isinstance(part, dict) and part.get("type") == "text" for part in content
     ):
         return "".join(str(part.get("text", "")) for part in content)
-    raise SpecError("content is text or a list of text parts", file=source, path=f"{where}.content")
+    raise SpecError("content is text or a list of text parts", file=source, path=f"{path}.content")
 
 
-def _call(entry: Any, source: str | None, where: str) -> ToolCall:
+def _parse_tool_call(entry: Any, source: str | None, path: str) -> ToolCall:
     function = entry.get("function") if isinstance(entry, dict) else None
     if not isinstance(function, dict) or not function.get("name") or not entry.get("id"):
-        raise SpecError("a call needs `id` and `function.name`", file=source, path=where)
+        raise SpecError("a call needs `id` and `function.name`", file=source, path=path)
     raw = function.get("arguments", "{}")
     try:
         arguments = raw if isinstance(raw, dict) else json.loads(raw)
     except (ValueError, TypeError) as error:
-        raise SpecError(f"its arguments are not JSON: {error}", file=source, path=where) from None
+        raise SpecError(f"its arguments are not JSON: {error}", file=source, path=path) from None
     if not isinstance(arguments, dict):
-        raise SpecError("its arguments are not an object", file=source, path=where)
+        raise SpecError("its arguments are not an object", file=source, path=path)
     return ToolCall(
         id=str(entry["id"]),
         name=str(function["name"]),

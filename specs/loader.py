@@ -1,4 +1,4 @@
-"""Loading an agent spec: from a shipped name, a file or a mapping, with errors that point."""
+"""Loads an agent spec from a shipped name, a file or a mapping; errors name file, line and key path."""
 
 from __future__ import annotations
 
@@ -11,76 +11,77 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from toolchart.specs.handler_selection import pattern
+from toolchart.specs.handler_selection import compile_pattern
 from toolchart.specs.models import AgentSpec, Implementation, LLMConfig, Section, ToolEntry
-from toolchart.specs.secrets import hidden
+from toolchart.specs.secrets import hide_secrets
 from toolchart.specs.yaml_document import Document, parse_document, read_document
-from toolchart.states.chart.source_positions import Place, dotted
-from toolchart.states.errors import SpecError
-from toolchart.states.suggestions import nearest
+from toolchart.states.chart.source_positions import SourcePosition, format_key_path
+from toolchart.states.errors import SpecError, suggest_name
 
-_MOST_PROBLEMS = 10
-"""Problems of one document that are told at once."""
+_MAX_PROBLEMS = 10
+"""Most problems of one document that an error lists."""
 
 _AGENTS = "toolchart.specs.agents"
 
-_OPEN = (LLMConfig, ToolEntry, Implementation)
-"""Parts whose further keys belong to an adapter or a tool type, which checks them itself."""
+_OPEN_SECTIONS = (LLMConfig, ToolEntry, Implementation)
+"""Sections whose additional keys belong to an adapter or a tool type, which checks them."""
 
 
 @cache
-def shipped_agents() -> tuple[str, ...]:
-    """Names of the agents that come with Toolchart."""
-    names = (entry.name for entry in files(_AGENTS).iterdir())
-    return tuple(sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml")))
+def list_shipped_agents() -> tuple[str, ...]:
+    """Return the names of the agents that come with Toolchart."""
+    file_names = (entry.name for entry in files(_AGENTS).iterdir())
+    return tuple(
+        sorted(name.removesuffix(".yaml") for name in file_names if name.endswith(".yaml"))
+    )
 
 
 def load_spec(source: str | Path | Mapping[str, Any]) -> AgentSpec:
-    """The agent spec of a shipped name (`"quickstart"`), a path, or a mapping.
+    """Load an agent spec by shipped name (`"quickstart"`), by path, or from a mapping.
 
     Raises:
-        SpecError: it cannot be used; names file, line, key path, what is allowed and the nearest
-            known key. Several problems of one document are told together.
+        SpecError: the spec cannot be used; names file, line, key path, what is allowed and the nearest
+            known key. One error lists several problems of a document.
     """
     if isinstance(source, Mapping):
-        return spec_of(Document(data=dict(source)))
-    if str(source) in shipped_agents():
+        return parse_spec(Document(data=dict(source)))
+    if str(source) in list_shipped_agents():
         text = files(_AGENTS).joinpath(f"{source}.yaml").read_text("utf-8")
-        return spec_of(parse_document(text, f"{source}.yaml (shipped)"), source=None)
+        return parse_spec(parse_document(text, f"{source}.yaml (shipped)"), source=None)
     path = Path(source)
-    looks_like_name = path.suffix == "" and len(path.parts) == 1
-    if looks_like_name and not path.exists():
+    is_bare_name = path.suffix == "" and len(path.parts) == 1
+    if is_bare_name and not path.exists():
         raise SpecError(
             f"no agent spec {str(source)!r}: neither a file nor a shipped agent",
-            hint=nearest(str(source), shipped_agents()),
+            hint=suggest_name(str(source), list_shipped_agents()),
         )
-    return spec_of(read_document(path), source=str(path))
+    return parse_spec(read_document(path), source=str(path))
 
 
-def spec_of(document: Document, source: str | None = None) -> AgentSpec:
-    """The spec of a document.
+def parse_spec(document: Document, source: str | None = None) -> AgentSpec:
+    """Validate a document as an agent spec; `source` is its file, if it has one.
 
     Raises:
-        SpecError: it is no agent spec.
+        SpecError: the document is not a valid agent spec.
     """
-    misspelt, foreign = _unknown_keys(document)
+    misspelt, foreign = _find_unknown_keys(document)
     try:
         spec = AgentSpec.model_validate(document.data)
     except ValidationError as error:
-        problems = [*misspelt, *_told(error, document)]
+        problems = [*misspelt, *_list_validation_problems(error, document)]
     else:
-        problems = [*misspelt, *_inconsistencies(spec, document)]
+        problems = [*misspelt, *_find_inconsistencies(spec, document)]
     if problems:
-        raise _together(problems)
+        raise _merge_problems(problems)
     spec._source = source
-    spec._warnings = _foreign_warning(foreign)
-    spec._authored = hidden(document.data)
+    spec._warnings = _build_foreign_warning(foreign)
+    spec._public_document = hide_secrets(document.data)
     return spec
 
 
-def _together(problems: list[SpecError]) -> SpecError:
-    """One error that tells all; its place is that of the first."""
-    first, rest = problems[0], problems[1:_MOST_PROBLEMS]
+def _merge_problems(problems: list[SpecError]) -> SpecError:
+    """Merge problems into one error, which has the position of the first."""
+    first, rest = problems[0], problems[1:_MAX_PROBLEMS]
     if not rest:
         return first
     more = len(problems) - len(rest) - 1
@@ -92,143 +93,153 @@ def _together(problems: list[SpecError]) -> SpecError:
     )
 
 
-def _problem(document: Document, place: Place, message: str, hint: str | None = None) -> SpecError:
+def _make_problem(
+    document: Document, position: SourcePosition, message: str, hint: str | None = None
+) -> SpecError:
     return SpecError(
-        message, file=document.source, line=document.line(place), path=dotted(place), hint=hint
+        message,
+        file=document.source,
+        line=document.find_line(position),
+        path=format_key_path(position),
+        hint=hint,
     )
 
 
-# -- what pydantic says --------------------------------------------------------------------------
+# -- problems that pydantic reports -----------------------------------------------------------------
 
 
-def _told(error: ValidationError, document: Document) -> Iterator[SpecError]:
+def _list_validation_problems(error: ValidationError, document: Document) -> Iterator[SpecError]:
     for detail in error.errors(include_url=False):
-        place = _known_part(document.data, detail["loc"])
+        position = _trim_location(document.data, detail["loc"])
         if detail["type"] == "missing":
-            yield _problem(document, place[:-1], f"the key {place[-1]!r} is missing")
+            yield _make_problem(document, position[:-1], f"the key {position[-1]!r} is missing")
             continue
-        found = detail.get("input")
-        shown = (
-            f", found {found!r}" if isinstance(found, (str, int, float, bool, type(None))) else ""
-        )
+        value = detail.get("input")
+        is_plain = isinstance(value, (str, int, float, bool, type(None)))
+        suffix = f", found {value!r}" if is_plain else ""
         message = detail["msg"][:1].lower() + detail["msg"][1:]
-        yield _problem(document, place, message + shown)
+        yield _make_problem(document, position, message + suffix)
 
 
-def _known_part(data: Any, loc: tuple[Any, ...]) -> Place:
-    """The part of pydantic's place that the document has, and the first key that it lacks.
+def _trim_location(data: Any, loc: tuple[Any, ...]) -> SourcePosition:
+    """Cut pydantic's location to the keys of the document, plus the first key that is missing.
 
-    A union puts the type that it tried into the place; that is no key of the document.
+    For a union pydantic adds the type that it tried, which is not a key of the document.
     """
-    place: list[str | int] = []
-    here = data
+    position: list[str | int] = []
+    current = data
     for part in loc:
-        inside = (isinstance(here, dict) and part in here) or (
-            isinstance(here, list) and isinstance(part, int) and part < len(here)
+        exists = (isinstance(current, dict) and part in current) or (
+            isinstance(current, list) and isinstance(part, int) and part < len(current)
         )
-        if inside:
-            place.append(part)
-            here = here[part]
-        elif isinstance(here, dict):
-            place.append(part)
+        if exists:
+            position.append(part)
+            current = current[part]
+        elif isinstance(current, dict):
+            position.append(part)
             break
         else:
             break
-    return tuple(place)
+    return tuple(position)
 
 
-# -- keys that nobody knows ----------------------------------------------------------------------
+# -- unknown keys ----------------------------------------------------------------------------------
 
 
-def _unknown_keys(document: Document) -> tuple[list[SpecError], list[str]]:
-    """Misspelt keys, which are errors, and foreign ones, which are named once and ignored."""
+def _find_unknown_keys(document: Document) -> tuple[list[SpecError], list[str]]:
+    """Return misspelt keys, which are errors, and foreign ones, which are ignored with a warning."""
     misspelt: list[SpecError] = []
     foreign: list[str] = []
-    for model, data, place in _sections(AgentSpec, document.data, ()):
-        known = set(model.model_fields)
+    for model, data, position in _walk_sections(AgentSpec, document.data, ()):
+        field_names = set(model.model_fields)
         for key in data:
-            if key in known:
+            if key in field_names:
                 continue
-            # Where further keys belong to others, only what is hardly different is a slip: `headers` of
-            # an HTTP tool is no misspelt `handler`.
-            cutoff = 0.8 if issubclass(model, _OPEN) else 0.7
-            close = get_close_matches(str(key), sorted(known - set(data)), n=1, cutoff=cutoff)
+            # Open sections have keys of their own, so only a very similar key counts as misspelt there:
+            # `headers` of an HTTP tool is not a misspelt `handler`.
+            cutoff = 0.8 if issubclass(model, _OPEN_SECTIONS) else 0.7
+            close = get_close_matches(str(key), sorted(field_names - set(data)), n=1, cutoff=cutoff)
             if close:
                 hint = f"did you mean {close[0]!r}?"
-                here = (*place, str(key))
-                misspelt.append(_problem(document, here, f"unknown key {key!r}", hint))
-            elif not issubclass(model, _OPEN):
-                foreign.append(dotted((*place, str(key))) or str(key))
+                misspelt.append(
+                    _make_problem(document, (*position, str(key)), f"unknown key {key!r}", hint)
+                )
+            elif not issubclass(model, _OPEN_SECTIONS):
+                foreign.append(format_key_path((*position, str(key))) or str(key))
     return misspelt, foreign
 
 
-def _sections(
-    model: type[Section], data: Any, place: Place
-) -> Iterator[tuple[type[Section], dict[str, Any], Place]]:
-    """Every mapping of the document that a model describes."""
+def _walk_sections(
+    model: type[Section], data: Any, position: SourcePosition
+) -> Iterator[tuple[type[Section], dict[str, Any], SourcePosition]]:
+    """Yield every mapping of the document that a section model describes, with its position."""
     if not isinstance(data, dict):
         return
-    yield model, data, place
+    yield model, data, position
     for name, info in model.model_fields.items():
-        inner = _section_of(info.annotation)
+        inner = _find_section_model(info.annotation)
         if inner is None or name not in data:
             continue
-        value, here = data[name], (*place, name)
+        value, child = data[name], (*position, name)
         if isinstance(value, list):
             for index, entry in enumerate(value):
-                yield from _sections(inner, entry, (*here, index))
+                yield from _walk_sections(inner, entry, (*child, index))
         elif name == "llms" and isinstance(value, dict):
             for key, entry in value.items():
-                yield from _sections(inner, entry, (*here, str(key)))
+                yield from _walk_sections(inner, entry, (*child, str(key)))
         else:
-            yield from _sections(inner, value, here)
+            yield from _walk_sections(inner, value, child)
 
 
-def _section_of(annotation: Any) -> type[Section] | None:
-    """The model inside an annotation such as `list[ToolEntry]` or `ToolsConfig | None`."""
+def _find_section_model(annotation: Any) -> type[Section] | None:
+    """Return the section model inside an annotation such as `list[ToolEntry]` or `ToolsConfig | None`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation if issubclass(annotation, Section) else None
     for part in get_args(annotation):
-        found = _section_of(part)
-        if found is not None:
-            return found
+        model = _find_section_model(part)
+        if model is not None:
+            return model
     return None
 
 
-def _foreign_warning(foreign: list[str]) -> tuple[str, ...]:
+def _build_foreign_warning(foreign: list[str]) -> tuple[str, ...]:
     if not foreign:
         return ()
     return (f"keys that Toolchart does not use: {', '.join(foreign)}",)
 
 
-# -- what the parts say of each other ------------------------------------------------------------
+# -- contradictions between sections --------------------------------------------------------------
 
 
-def _inconsistencies(spec: AgentSpec, document: Document) -> Iterator[SpecError]:
+def _find_inconsistencies(spec: AgentSpec, document: Document) -> Iterator[SpecError]:
     for index, handler in enumerate(spec.responses):
-        place: Place = ("responses", index)
+        position: SourcePosition = ("responses", index)
         if handler.llm not in spec.llms:
-            yield _problem(
+            yield _make_problem(
                 document,
-                (*place, "llm"),
+                (*position, "llm"),
                 f"there is no llm {handler.llm!r}",
-                nearest(handler.llm, spec.llms),
+                suggest_name(handler.llm, spec.llms),
             )
-        for key, wanted in (handler.match or {}).items():
+        for key, pattern in (handler.match or {}).items():
             if key.endswith("_regexp"):
                 try:
-                    pattern(str(wanted))
+                    compile_pattern(str(pattern))
                 except ValueError as error:
-                    yield _problem(
-                        document, (*place, "match", key), f"not a regular expression: {error}"
+                    yield _make_problem(
+                        document, (*position, "match", key), f"not a regular expression: {error}"
                     )
-    names: dict[str, int] = {}
+    yield from _find_duplicate_tools(spec, document)
+
+
+def _find_duplicate_tools(spec: AgentSpec, document: Document) -> Iterator[SpecError]:
+    tool_names: set[str] = set()
     for index, entry in enumerate(spec.tools.registry if spec.tools else ()):
-        if entry.name in names:
-            yield _problem(
+        if entry.name in tool_names:
+            yield _make_problem(
                 document,
                 ("tools", "registry", index, "name"),
-                f"the tool {entry.name!r} stands twice",
+                f"the tool {entry.name!r} is defined twice",
                 "keep one of them",
             )
-        names[entry.name] = index
+        tool_names.add(entry.name)

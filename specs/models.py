@@ -1,8 +1,7 @@
-"""The agent spec: who speaks, with which model, which tools, under which limits.
+"""The data models of the agent spec: hosts, tools, handlers, limits, and the JSON Schema of them all.
 
-A superset of the configuration that tool-calling chat servers of this kind already use, so that an
-existing file loads unchanged. Keys that Toolchart does not know are kept and warned of (see
-`loader.py`); a `comment` is allowed anywhere.
+The spec is a superset of the configuration that existing tool-calling chat servers use, so that such a file
+loads unchanged. Unknown keys are kept, with a warning (see `loader.py`). A `comment` is allowed anywhere.
 """
 
 from __future__ import annotations
@@ -12,28 +11,29 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 DEFAULT_MAX_ITERATIONS = 5
+"""Iterations of a turn where the spec sets no limit."""
 
 
 class Section(BaseModel):
-    """What every part of a spec has."""
+    """The base class of every section of a spec."""
 
     model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
 
     comment: Any = None
-    """Words for readers; ignored."""
+    """Text for readers; ignored."""
 
 
 class LLMConfig(Section):
-    """One model host under a name of its own. Further keys go to the adapter as they are."""
+    """One model host, under a name. Additional keys are passed to its adapter unchanged."""
 
     provider: str
     """Adapter: `openai`, `azure`, `ollama`, `gemini`, `anthropic`, `recorded` or `scripted`."""
     base_url: str | None = None
-    """Address of the host; without one the SDK's own environment variable or default holds."""
+    """Address of the host; default: the SDK's environment variable or its default address."""
     api_key: str | None = None
-    """Key, best as `${VARIABLE}`; without one the SDK's own environment variable holds."""
+    """API key, best as `${VARIABLE}`; default: the SDK's environment variable."""
     model: str | None = None
-    """Model for handlers that name none."""
+    """Model of handlers that name none."""
     timeout_s: float = Field(default=60.0, gt=0)
     """Seconds for one model call."""
     tool_format: Literal[
@@ -47,29 +47,30 @@ class LLMConfig(Section):
         "deepseek",
         "pythonic",
     ] = "native"
-    """How calls are made: the host's own way, or as text in one of these formats (`docs/text-calls.md`)."""
+    """How the model writes tool calls: in the host's API, or as text in one of these formats
+    (`docs/text-calls.md`)."""
     max_tools: int | None = Field(default=None, ge=1)
-    """Tools that this host is offered at most."""
+    """Most tools that this host is offered."""
     essential_tools: list[str] = Field(default_factory=list)
-    """Names or globs of tools that are offered before others where there is a cap."""
+    """Names or globs of tools that are offered before others if there is a cap."""
     record: str | None = None
     """Cassette, relative to the spec, to which every exchange with the host is appended without secrets;
     `provider: recorded` answers from it."""
 
-    def extras(self) -> dict[str, Any]:
-        """Keys beyond the common ones, for the adapter."""
+    def extra_options(self) -> dict[str, Any]:
+        """Return the additional keys, which belong to the adapter."""
         return dict(self.model_extra or {})
 
 
 class Implementation(Section):
-    """What a tool does when it is called."""
+    """How a tool is implemented."""
 
     type: Literal["mock", "builtin", "internal", "http", "python"] = "builtin"
     """Kind of implementation."""
     handler: str | None = None
-    """Name of the builtin or internal service; without one the tool's own name."""
+    """Name of the builtin or internal service; default: the tool's name."""
     mock_response: Any = None
-    """The answer of a mock tool."""
+    """The result of a mock tool."""
 
 
 class ToolEntry(Section):
@@ -78,48 +79,48 @@ class ToolEntry(Section):
     name: str = Field(min_length=1)
     """Name by which the model calls it."""
     description: str | None = None
-    """What the model is told; goes before a builtin's own description."""
+    """The description that the model gets; replaces that of a builtin."""
     parameters: dict[str, Any] | None = None
     """JSON Schema (2020-12) of the arguments."""
     type: Literal["function"] | None = None
-    """Accepted for files that spell it; every tool is a function."""
+    """Accepted for existing files; every tool is a function."""
     implementation: Implementation | None = None
-    """What it does; without one the builtin of that name."""
+    """Its implementation; default: the builtin of that name."""
     timeout_ms: int | None = Field(default=None, gt=0)
-    """Milliseconds for one call; without it `default_timeout_ms`."""
+    """Milliseconds for one call; default: `default_timeout_ms`."""
     idempotent: bool = False
-    """Whether running it twice does no harm, so that a resumed turn may run it again."""
+    """Whether a call may run twice without harm, so that a resumed turn may run it again."""
     requires_approval: bool = False
-    """Whether a person decides about every call."""
+    """Whether a person must approve every call."""
     risk: Literal["low", "medium", "high"] = "low"
     """How much harm a wrong call can do."""
     isolation: Literal["none", "thread", "process"] | None = None
-    """Where it runs; without it the tool's own default."""
+    """Where it runs; default: that of the tool."""
     max_result_size: int | None = Field(default=None, gt=0)
-    """Characters of its result that the model is shown."""
+    """Most characters of its result that the model gets."""
 
 
 class ToolsConfig(Section):
-    """The tools of a spec; without this section there are none."""
+    """The tools of a spec; without this section the agent has none."""
 
     enabled: bool = True
     """Whether any handler may use tools."""
     apply_globally: bool = False
-    """Whether handlers without a `tools` section of their own use tools too."""
+    """Whether handlers without a `tools` section use tools too."""
     max_iterations: int = Field(default=DEFAULT_MAX_ITERATIONS, ge=1)
-    """Limit of iterations for handlers that set none."""
+    """Most iterations of a turn for handlers that set no limit."""
     default_timeout_ms: int = Field(default=30_000, gt=0)
     """Milliseconds for one tool call."""
     registry: list[ToolEntry] = Field(default_factory=list)
     """The tools."""
     parallel: int = Field(default=4, ge=1, le=64)
-    """Calls of one reply that run at the same time."""
+    """Most calls of one reply that run at the same time."""
     max_tools: int | None = Field(default=None, ge=1)
-    """Tools that any host is offered at most; an `llms` entry may set a smaller cap."""
+    """Most tools that any host is offered; an `llms` entry may set a smaller cap."""
     essential_tools: list[str] = Field(default_factory=list)
-    """Names or globs of tools that are offered before others where there is a cap."""
+    """Names or globs of tools that are offered before others if there is a cap."""
     mcp: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """MCP servers by name (extra `mcp`); their tools appear with the name as a prefix."""
+    """MCP servers by name (extra `mcp`); the names of their tools get the server's name as a prefix."""
     openapi: list[dict[str, Any]] = Field(default_factory=list)
     """OpenAPI documents whose operations are tools (extra `http`)."""
 
@@ -132,83 +133,83 @@ class HandlerTools(Section):
     allowed_tools: list[str] = Field(default_factory=list)
     """Names or globs; empty means all."""
     max_iterations: int | None = Field(default=None, ge=1)
-    """Limit of iterations; goes before the global one."""
+    """Most iterations of a turn; has precedence over the global limit."""
 
 
 class Handler(Section):
-    """One way to answer. The first handler whose `match` fits is taken."""
+    """One way to answer: model, prompt, options and tools. The first handler that matches is used."""
 
     name: str | None = None
     """Name for `--handler`."""
     match: dict[str, Any] | None = None
-    """Conditions on the variables; without any the handler is the fallback."""
+    """Conditions on the variables; a handler without conditions always matches."""
     llm: str
     """Name of an entry of `llms`."""
     model: str | None = None
-    """Model; without one that of the `llms` entry."""
+    """Model; default: that of the `llms` entry."""
     prompt: str | None = None
     """System prompt with `{{variables}}`."""
     max_tokens: int | None = Field(default=None, gt=0)
-    """Tokens of one reply."""
+    """Most tokens of one reply."""
     temperature: float | None = Field(default=None, ge=0)
     """Sampling temperature."""
     top_p: float | None = Field(default=None, gt=0, le=1)
     """Nucleus sampling."""
     seed: int | None = None
-    """Seed, for providers that take one."""
+    """Seed, for providers that support one."""
     stop: list[str] | str | None = None
-    """Texts that end a reply."""
+    """Texts at which the model stops its reply."""
     tool_choice: Any = None
     """`auto`, `none`, `required` or the name of a tool."""
     parallel_tool_calls: bool | None = None
     """Whether one reply may ask for several calls."""
     response_format: dict[str, Any] | None = None
-    """JSON Schema form of the reply, as the provider takes it."""
+    """JSON Schema of the reply, in the provider's format."""
     tools: HandlerTools | None = None
     """Tools of this handler."""
 
 
 class LimitsConfig(Section):
-    """Numbers that bound a turn."""
+    """The limits of a turn."""
 
     max_iterations: int | None = Field(default=None, ge=1)
-    """Replies with tool calls, where neither handler nor tools section says."""
+    """Most replies with tool calls, if neither handler nor tools section sets a limit."""
     max_tool_only_streak: int = Field(default=3, ge=1)
-    """Replies in a row that call tools and say nothing."""
+    """Most replies in a row that call tools and have no text."""
     max_repeats: int = Field(default=2, ge=1)
-    """Runs of the same tool with the same arguments."""
+    """Most runs of the same tool with the same arguments."""
     max_attempts: int = Field(default=3, ge=1)
-    """Tries of one model call."""
+    """Most attempts of one model call."""
     max_tokens: int | None = Field(default=None, gt=0)
-    """Tokens of all replies of the turn."""
+    """Most tokens of all replies together."""
     max_cost: float | None = Field(default=None, gt=0)
-    """Money of the turn, in the currency of the price table."""
+    """Most money, in the currency of the price table."""
     max_seconds: float | None = Field(default=None, gt=0)
-    """Wall clock of the turn."""
+    """Most seconds of wall clock time."""
     max_tool_calls: int | None = Field(default=None, gt=0)
-    """Tool calls of the turn."""
+    """Most tool calls."""
     unbounded: bool = False
-    """Says aloud that the chart has no bound of its own."""
+    """States explicitly that the chart may run without a bound."""
 
 
 class RetryConfig(Section):
-    """How a model call that failed is tried again, by charts that do so."""
+    """How a failed model call is tried again, in charts that retry."""
 
     max_attempts: int | None = Field(default=None, ge=1)
-    """Tries of one model call; goes before that of `limits`."""
+    """Most attempts of one model call; has precedence over `limits`."""
     first_wait_s: float = Field(default=0.5, ge=0)
-    """Seconds before the second try; doubled with every further one."""
+    """Seconds before the second attempt; doubled before each further one."""
     max_wait_s: float = Field(default=60.0, ge=0)
-    """Seconds of one wait at most; a host that asks for more is not asked again."""
+    """Most seconds of one wait; a host that demands a longer wait is not tried again."""
 
 
 class RedactConfig(Section):
-    """What is taken out of the log before it is hashed; the model still sees it."""
+    """What is removed from records before they are hashed; the model still gets it."""
 
     keys: list[str] = Field(default_factory=list)
-    """Keys inside arguments and results whose values are secret; globs, upper and lower case alike."""
+    """Keys in arguments and results whose values are secret; globs, case is ignored."""
     patterns: list[str] = Field(default_factory=list)
-    """Patterns in any text: `email`, `phone`, `card`, `iban`, `ipv4`, `token`, or `/expression/`."""
+    """Patterns removed from any text: `email`, `phone`, `card`, `iban`, `ipv4`, `token` or `/expression/`."""
 
 
 class AgentSpec(Section):
@@ -217,45 +218,55 @@ class AgentSpec(Section):
     name: str | None = None
     """Name of the agent."""
     chart: str | dict[str, Any] | None = None
-    """Chart: a shipped name, a path, or inline; without one `tool_loop`."""
+    """Chart: a shipped name, a path, or inline; default: `tool_loop`."""
     llms: dict[str, LLMConfig] = Field(min_length=1)
     """Model hosts by name."""
     tools: ToolsConfig | None = None
-    """Tools; without this section the agent only talks."""
+    """Tools; without this section the agent has none."""
     responses: list[Handler] = Field(min_length=1)
-    """Handlers, the first that matches is taken."""
+    """Handlers; the first that matches is used."""
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     """Limits of a turn."""
     retry: RetryConfig = Field(default_factory=RetryConfig)
-    """Waits between tries of a model call."""
+    """Attempts of a model call and the waits between them."""
     approval: Any = None
-    """Which calls a person decides about: rules over tools and arguments, the first that matches."""
+    """Which calls a person must approve: rules over tools and arguments; the first that matches decides."""
     prices: str | dict[str, Any] | None = None
     """Price table, a file beside the spec or inline: `{currency, models: {NAME: {input, output, cached}}}`,
     per million tokens."""
     policy: Literal["strict", "lenient"] = "lenient"
-    """Whether a warning of a provider, a prompt or a tool list ends the run, or is recorded only."""
+    """Whether a warning of a provider, a prompt or a tool list ends the turn, or is only recorded."""
     log_deltas: bool = False
-    """Whether the log tells how replies grew; never where `redact` is given."""
+    """Whether the log keeps the deltas of streamed replies; not allowed together with `redact`."""
     redact: RedactConfig | None = None
-    """What the log must not hold."""
+    """What the log must not contain."""
     output: dict[str, Any] | None = None
-    """Characters of tool output that a model is shown: `total`, `per_tool`, `listing`, `least`."""
+    """Most characters of tool output that a model gets: `total`, `per_tool`, `listing`, `least`."""
 
     _source: str | None = PrivateAttr(default=None)
     _warnings: tuple[str, ...] = PrivateAttr(default=())
-    _authored: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _public_document: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @property
     def source(self) -> str | None:
-        """The file that it came from, where it came from one."""
+        """The file that the spec was loaded from, if any."""
         return self._source
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the loader has to say about keys that it does not know."""
+        """Warnings of the loader about unknown keys."""
         return self._warnings
 
-    def public(self) -> dict[str, Any]:
-        """The spec as it was written, secrets as references: what goes into the log."""
-        return self._authored
+    def to_public_dict(self) -> dict[str, Any]:
+        """Return the spec as it was written, without literal secrets: the form that goes into the log."""
+        return self._public_document
+
+
+def build_spec_schema() -> dict[str, Any]:
+    """Build the published JSON Schema (2020-12) of the agent spec from the models."""
+    schema = AgentSpec.model_json_schema(mode="validation")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        "title": "Toolchart agent spec",
+    }

@@ -1,4 +1,4 @@
-"""Prompts: `{{name}}` and `{{nested.field}}` filled from variables, in one pass and never twice."""
+"""Prompt templates: fills `{{name}}` and `{{nested.field}}` from variables, in a single pass."""
 
 from __future__ import annotations
 
@@ -6,48 +6,48 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from toolchart.states.canonical_json import canonical_text
+from toolchart.states.canonical_json import encode_canonical_text
 
 _SLOT = re.compile(r"\{\{\s*([A-Za-z_][\w-]*(?:\.[\w-]+)*)\s*\}\}")
 
 
-def render(template: str, variables: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
-    """The text, and the names that had no value.
+def render_template(template: str, variables: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """Fill a template; return the text and the names that had no value.
 
-    What is missing substitutes as empty. A value that is not text appears as JSON. A value that
-    itself contains `{{...}}` stays as it is: what a user or a document says is never a template.
+    A missing value becomes the empty text. A value that is not text is written as JSON. A value that
+    itself contains `{{...}}` is not filled again: text of a user or a document is never a template.
     """
     missing: dict[str, None] = {}
 
-    def value(match: re.Match[str]) -> str:
-        found = look_up(variables, match.group(1))
-        if found is None:
+    def fill_slot(match: re.Match[str]) -> str:
+        value = look_up_variable(variables, match.group(1))
+        if value is None:
             missing[match.group(1)] = None
             return ""
-        return found if isinstance(found, str) else canonical_text(found)
+        return value if isinstance(value, str) else encode_canonical_text(value)
 
-    return _SLOT.sub(value, template), tuple(missing)
+    return _SLOT.sub(fill_slot, template), tuple(missing)
 
 
-def slots(template: str) -> tuple[str, ...]:
-    """The names that a template asks for, each once, in order.
+def list_template_variables(template: str) -> tuple[str, ...]:
+    """List the names that a template uses, each once, in order.
 
-    >>> slots("{{name}} reads {{ rag_context }}, {{name}}")
+    >>> list_template_variables("{{name}} reads {{ rag_context }}, {{name}}")
     ('name', 'rag_context')
     """
     return tuple(dict.fromkeys(_SLOT.findall(template)))
 
 
-def look_up(variables: Mapping[str, Any], path: str) -> Any:
-    """The value of a dotted path, or None; a key that contains the dots itself goes first."""
+def look_up_variable(variables: Mapping[str, Any], path: str) -> Any:
+    """Return the value at a dotted path, or None; a key that is the whole path has precedence."""
     if path in variables:
         return variables[path]
-    value: Any = variables
+    current: Any = variables
     for part in path.split("."):
-        if isinstance(value, Mapping) and part in value:
-            value = value[part]
-        elif isinstance(value, (list, tuple)) and part.isdigit() and int(part) < len(value):
-            value = value[int(part)]
+        if isinstance(current, Mapping) and part in current:
+            current = current[part]
+        elif isinstance(current, (list, tuple)) and part.isdigit() and int(part) < len(current):
+            current = current[int(part)]
         else:
             return None
-    return value
+    return current

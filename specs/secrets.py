@@ -1,4 +1,4 @@
-"""Secrets: `${VARIABLE}` resolves late, where a client is made, and is logged as it is written."""
+"""Secrets in a spec: fills `${VARIABLE}` from the environment, and hides literal secrets from the log."""
 
 from __future__ import annotations
 
@@ -15,26 +15,28 @@ _SECRET_KEYS = re.compile(
     r"(?i)((api|access|private|subscription)[_-]?key|secret|passwo?r?d|authorization|cookie|bearer"
     r"|credentials?|(^|[_-]|access|auth)token)$"
 )
-"""Names of keys, headers and variables whose values are secret: `x-api-key`, `GITHUB_TOKEN`, `Cookie`, ..."""
+"""Names of keys, headers and variables with secret values: `x-api-key`, `GITHUB_TOKEN`, `Cookie`, ..."""
 
 _PASSWORD_IN_URL = re.compile(r"(?<=://)[^/@\s:$]*:[^/@\s$]+(?=@)")
 
-HIDDEN = "(secret)"
-"""What stands in the log for a secret that was written into the spec itself."""
+SECRET_PLACEHOLDER = "(secret)"
+"""Replaces, in the log, a secret that was written into the spec itself."""
 
 
-def resolve(text: str, where: str) -> str:
-    """The text with every `${VARIABLE}` or `${VARIABLE:-default}` filled in.
+def resolve_environment(text: str, where: str) -> str:
+    """Fill every `${VARIABLE}` and `${VARIABLE:-default}` of a text from the environment.
+
+    Called only where a client is made, so that the log has the reference and not the value.
 
     Raises:
-        SpecError: a variable is not set; names it and the place, never a value.
+        SpecError: a variable is not set; names it and the key path `where`, never a value.
     """
 
-    def value(match: re.Match[str]) -> str:
+    def read_variable(match: re.Match[str]) -> str:
         name, default = match.group(1), match.group(2)
-        found = os.environ.get(name)
-        if found:
-            return found
+        setting = os.environ.get(name)
+        if setting:
+            return setting
         if default is not None:
             return default
         raise SpecError(
@@ -43,34 +45,38 @@ def resolve(text: str, where: str) -> str:
             hint=f"export {name}=..., or write ${{{name}:-default}}",
         )
 
-    return _REFERENCE.sub(value, text)
+    return _REFERENCE.sub(read_variable, text)
 
 
-def references(text: str) -> Iterator[tuple[str, str]]:
-    """Each variable that a text refers to: its name, and the reference as it is written."""
+def find_references(text: str) -> Iterator[tuple[str, str]]:
+    """Yield each variable that a text refers to: its name, and the reference as it is written."""
     for match in _REFERENCE.finditer(text):
         yield match.group(1), match.group(0)
 
 
-def literal_secrets(value: Any, key: str = "") -> Iterator[str]:
-    """The secrets that are written into a spec itself, by the names of their keys."""
+def find_literal_secrets(value: Any, key: str = "") -> Iterator[str]:
+    """Yield the secrets that are written into a spec itself, recognised by the names of their keys."""
     if isinstance(value, dict):
         for name, item in value.items():
-            yield from literal_secrets(item, str(name))
+            yield from find_literal_secrets(item, str(name))
     elif isinstance(value, list):
         for item in value:
-            yield from literal_secrets(item, key)
-    elif hidden(value, key) != value:
-        inside = _PASSWORD_IN_URL.search(str(value))
-        yield inside.group(0) if inside else str(value).removeprefix("Bearer ").strip()
+            yield from find_literal_secrets(item, key)
+    elif hide_secrets(value, key) != value:
+        password = _PASSWORD_IN_URL.search(str(value))
+        yield password.group(0) if password else str(value).removeprefix("Bearer ").strip()
 
 
-def hidden(value: Any, key: str = "") -> Any:
-    """The value with literal secrets replaced; references stay, they are no secrets."""
+def hide_secrets(value: Any, key: str = "") -> Any:
+    """Return the value with literal secrets replaced; references such as `${KEY}` stay as they are."""
     if isinstance(value, dict):
-        return {name: hidden(item, str(name)) for name, item in value.items()}
+        return {name: hide_secrets(item, str(name)) for name, item in value.items()}
     if isinstance(value, list):
-        return [hidden(item, key) for item in value]
+        return [hide_secrets(item, key) for item in value]
     if isinstance(value, str) and value and _SECRET_KEYS.search(key):
-        return value if _REFERENCE.fullmatch(value.removeprefix("Bearer ").strip()) else HIDDEN
-    return _PASSWORD_IN_URL.sub(HIDDEN, value) if isinstance(value, str) else value
+        return (
+            value
+            if _REFERENCE.fullmatch(value.removeprefix("Bearer ").strip())
+            else SECRET_PLACEHOLDER
+        )
+    return _PASSWORD_IN_URL.sub(SECRET_PLACEHOLDER, value) if isinstance(value, str) else value

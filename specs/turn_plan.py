@@ -1,19 +1,24 @@
-"""From a spec and a message to what one turn runs with."""
+"""Plans a turn: which model, prompt, options, tools and limits it uses, from the spec and its variables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
-from toolchart.specs.models import DEFAULT_MAX_ITERATIONS, AgentSpec, Handler, LLMConfig
-from toolchart.specs.prompts import render
-from toolchart.specs.tool_limits import answers_to, capped
-from toolchart.states.errors import SpecError
+from toolchart.specs.models import (
+    DEFAULT_MAX_ITERATIONS,
+    AgentSpec,
+    Handler,
+    LLMConfig,
+    ToolsConfig,
+)
+from toolchart.specs.prompts import render_template
+from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.events import Limits, Settings
-from toolchart.states.suggestions import nearest
 
-_OPTIONS = (
+_MODEL_OPTIONS = (
     "max_tokens",
     "temperature",
     "top_p",
@@ -23,12 +28,12 @@ _OPTIONS = (
     "parallel_tool_calls",
     "response_format",
 )
-"""Keys of a handler that reach the model."""
+"""Keys of a handler that are sent to the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnPlan:
-    """What one turn runs with."""
+    """The settings, the prompt and the warnings of one turn."""
 
     settings: Settings
     system: str | None
@@ -46,76 +51,82 @@ def plan_turn(
     llm: str | None = None,
     model: str | None = None,
 ) -> TurnPlan:
-    """Settings, prompt and warnings of a turn.
+    """Choose the settings and fill the prompt of a turn.
 
     Args:
         tool_names: names of the tools that exist.
-        aliases: the spec's own names of tools that a model calls by another one.
-        llm, model: go before the handler's own.
+        aliases: for tools that models call by another name, the name in the spec.
+        llm, model: have precedence over the handler's.
 
     Raises:
-        SpecError: an unknown `llms` entry, or no model named anywhere.
+        SpecError: an unknown `llms` entry, or no model is named.
     """
     service = llm or handler.llm
-    host = _host(spec, service)
-    chosen = model or (handler.model if service == handler.llm else None) or host.model
-    if not chosen:
+    host = _find_host(spec, service)
+    model_name = model or (handler.model if service == handler.llm else None) or host.model
+    if not model_name:
         raise SpecError(
             "no model is named",
             file=spec.source,
             path=f"llms.{service}.model",
             hint="name one in the handler, in the llms entry, or with --model",
         )
-    known = {name: (aliases or {}).get(name, name) for name in tool_names}
-    tools, warnings = offered_tools(spec, handler, known)
-    tools, left_out = capped({name: known[name] for name in tools}, host, spec.tools)
-    warnings = (*warnings, *left_out)
-    system, missing = _prompt(handler, {**variables, "service": variables.get("service", service)})
+    spec_names = {name: (aliases or {}).get(name, name) for name in tool_names}
+    tools, warnings = select_tools(spec, handler, spec_names)
+    tools, cap_warnings = apply_tool_cap(
+        {name: spec_names[name] for name in tools}, host, spec.tools
+    )
+    warnings = (*warnings, *cap_warnings)
+    system, missing = _render_prompt(
+        handler, {**variables, "service": variables.get("service", service)}
+    )
     if missing:
         names = ", ".join(missing)
         warnings = (*warnings, f"the prompt names variables that were not given: {names}")
     settings = Settings(
         service=service,
         provider=host.provider,
-        model=chosen,
-        options=_options(handler),
+        model=model_name,
+        options=_collect_options(handler),
         tools=tools,
-        limits=limits_of(spec, handler),
+        limits=build_limits(spec, handler),
     )
     return TurnPlan(settings=settings, system=system, warnings=(*spec.warnings, *warnings))
 
 
-def _host(spec: AgentSpec, service: str) -> LLMConfig:
+def _find_host(spec: AgentSpec, service: str) -> LLMConfig:
     if service not in spec.llms:
         raise SpecError(
             f"there is no llm {service!r}",
             file=spec.source,
             path="llms",
-            hint=nearest(service, spec.llms),
+            hint=suggest_name(service, spec.llms),
         )
     return spec.llms[service]
 
 
-def _prompt(handler: Handler, variables: Mapping[str, Any]) -> tuple[str | None, tuple[str, ...]]:
+def _render_prompt(
+    handler: Handler, variables: Mapping[str, Any]
+) -> tuple[str | None, tuple[str, ...]]:
     if not handler.prompt:
         return None, ()
-    return render(handler.prompt, variables)
+    return render_template(handler.prompt, variables)
 
 
-def _options(handler: Handler) -> dict[str, Any]:
-    return {name: value for name in _OPTIONS if (value := getattr(handler, name)) is not None}
+def _collect_options(handler: Handler) -> dict[str, Any]:
+    return {name: value for name in _MODEL_OPTIONS if (value := getattr(handler, name)) is not None}
 
 
-def offered_tools(
+def select_tools(
     spec: AgentSpec, handler: Handler, tools: Mapping[str, str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of the tools that this handler offers, and warnings.
+    """Return the names of the tools that a handler offers, and warnings.
 
-    Tools are offered only where the spec has tools, they are enabled, the handler enables them (or
-    `apply_globally` does for it), and the allow-list leaves at least one.
+    A handler offers tools if the spec has an enabled `tools` section, and the handler has one too (or
+    `apply_globally` is set). Its `allowed_tools` then selects among them.
 
     Args:
-        tools: name of each tool that exists, and the spec's own name of it; a list may use either.
+        tools: name of each tool, and its name in the spec; `allowed_tools` may use either.
     """
     if spec.tools is None or not spec.tools.enabled:
         return (), ()
@@ -123,31 +134,92 @@ def offered_tools(
         return (tuple(tools) if spec.tools.apply_globally else ()), ()
     if not handler.tools.enabled:
         return (), ()
-    allowed = handler.tools.allowed_tools
-    if not allowed:
+    globs = handler.tools.allowed_tools
+    if not globs:
         return tuple(tools), ()
-    kept = tuple(name for name, own in tools.items() if answers_to(name, own, allowed))
-    unknown = [
+    allowed_names = tuple(
+        name for name, spec_name in tools.items() if matches_globs(name, spec_name, globs)
+    )
+    unused_globs = [
         glob
-        for glob in allowed
-        if not any(answers_to(name, own, [glob]) for name, own in tools.items())
+        for glob in globs
+        if not any(matches_globs(name, spec_name, [glob]) for name, spec_name in tools.items())
     ]
     warnings = tuple(
-        f"allowed_tools names {glob!r}, which no tool answers to ({nearest(glob, tools)})"
-        for glob in unknown
+        f"allowed_tools names {glob!r}, which matches no tool ({suggest_name(glob, tools)})"
+        for glob in unused_globs
     )
-    if not kept:
+    if not allowed_names:
         warnings = (*warnings, "the allow-list leaves no tool: answering without tools")
-    return kept, warnings
+    return allowed_names, warnings
 
 
-def limits_of(spec: AgentSpec, handler: Handler) -> Limits:
-    """The limits of a turn: the handler's iterations go before the tools section's, that before the rest."""
+def cap_tools(
+    tools: Mapping[str, str], max_tools: int | None, essential: Sequence[str] = ()
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Split tools into those that a host with a cap is offered and the others, both in their order.
+
+    Essential tools are offered before others. Without a cap all tools are offered.
+
+    Args:
+        tools: name of each tool, and its name in the spec.
+        essential: names of either kind, or globs.
+
+    >>> cap_tools({"a": "a", "b": "b", "c_d": "c.d"}, 2, ["c.d"])
+    (('a', 'c_d'), ('b',))
+    """
+    if max_tools is None or len(tools) <= max_tools:
+        return tuple(tools), ()
+    essential_names = [
+        name for name, spec_name in tools.items() if matches_globs(name, spec_name, essential)
+    ]
+    offered_names = {
+        *[*essential_names, *(name for name in tools if name not in essential_names)][:max_tools]
+    }
+    kept_names = tuple(name for name in tools if name in offered_names)
+    return kept_names, tuple(name for name in tools if name not in offered_names)
+
+
+def apply_tool_cap(
+    tools: Mapping[str, str], host: LLMConfig, section: ToolsConfig | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the tools that a host is offered, and warnings about those that its cap leaves out.
+
+    The cap is the smaller of `max_tools` of the host and of the tools section. A tool is essential if
+    either lists it.
+    """
+    caps = [host.max_tools, section.max_tools if section else None]
+    max_tools = min((cap for cap in caps if cap is not None), default=None)
+    essential = [*host.essential_tools, *(section.essential_tools if section else ())]
+    kept_names, dropped_names = cap_tools(tools, max_tools, essential)
+    if not dropped_names:
+        return kept_names, ()
+    warnings = [f"{max_tools} tools at most (max_tools): {', '.join(dropped_names)} not offered"]
+    warnings += [
+        f"essential_tools names {glob!r}, which is not among the tools ({suggest_name(glob, tools)})"
+        for glob in essential
+        if not any(matches_globs(name, spec_name, [glob]) for name, spec_name in tools.items())
+    ]
+    return kept_names, tuple(warnings)
+
+
+def matches_globs(name: str, spec_name: str, globs: Sequence[str]) -> bool:
+    """Whether a glob matches a tool by either of its names: the one that models use or the spec's."""
+    return any(fnmatchcase(text, glob) for glob in globs for text in {name, spec_name})
+
+
+def build_limits(spec: AgentSpec, handler: Handler) -> Limits:
+    """Build the limits of a turn. For iterations the handler has precedence, then `tools`, then `limits`."""
     limits = spec.limits
-    own = handler.tools.max_iterations if handler.tools else None
-    shared = spec.tools.max_iterations if spec.tools and _says_max(spec) else None
+    handler_iterations = handler.tools.max_iterations if handler.tools else None
+    section_iterations = (
+        spec.tools.max_iterations if spec.tools and _sets_max_iterations(spec) else None
+    )
     return Limits(
-        max_iterations=own or shared or limits.max_iterations or DEFAULT_MAX_ITERATIONS,
+        max_iterations=handler_iterations
+        or section_iterations
+        or limits.max_iterations
+        or DEFAULT_MAX_ITERATIONS,
         max_tool_only_streak=limits.max_tool_only_streak,
         max_repeats=limits.max_repeats,
         max_attempts=spec.retry.max_attempts or limits.max_attempts,
@@ -160,6 +232,6 @@ def limits_of(spec: AgentSpec, handler: Handler) -> Limits:
     )
 
 
-def _says_max(spec: AgentSpec) -> bool:
-    """Whether the tools section itself sets the limit, rather than leaving the default."""
+def _sets_max_iterations(spec: AgentSpec) -> bool:
+    """Whether the tools section sets the limit itself instead of having the default."""
     return spec.tools is not None and "max_iterations" in spec.tools.model_fields_set

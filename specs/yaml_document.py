@@ -1,4 +1,4 @@
-"""Reading a YAML or JSON document with the line of every key, for errors that point at the place."""
+"""Reads YAML and JSON files and keeps the line of every key, so that errors can name it."""
 
 from __future__ import annotations
 
@@ -10,24 +10,29 @@ from typing import Any
 
 import yaml
 
-from toolchart.states.chart.source_positions import Place, lines_of, nearest_line, not_yaml
+from toolchart.states.chart.source_positions import (
+    SourcePosition,
+    convert_yaml_error,
+    find_nearest_line,
+    map_source_lines,
+)
 from toolchart.states.errors import SpecError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A mapping and where its parts stand."""
+    """The content of a file, and the line of each of its parts."""
 
     data: dict[str, Any]
     source: str | None = None
-    lines: Mapping[Place, int] = field(default_factory=dict, repr=False)
+    lines: Mapping[SourcePosition, int] = field(default_factory=dict, repr=False)
 
-    def line(self, place: Place) -> int | None:
-        """The line of a place, or of the nearest thing around it."""
-        return nearest_line(self.lines, place)
+    def find_line(self, position: SourcePosition) -> int | None:
+        """Return the line of a part, or of the nearest part that contains it."""
+        return find_nearest_line(self.lines, position)
 
 
-def read_document(path: Path, *, holds: str = "`llms` and `responses`") -> Document:
+def read_document(path: Path, *, expected_keys: str = "`llms` and `responses`") -> Document:
     """The document of a file; `holds` are the keys that it should have, for an error's words.
 
     Raises:
@@ -46,7 +51,9 @@ def read_document(path: Path, *, holds: str = "`llms` and `responses`") -> Docum
         ) from None
     except OSError as error:
         raise SpecError(f"cannot be read: {error.strerror}", file=source) from None
-    return parse_document(text, source, json_only=path.suffix == ".json", holds=holds)
+    return parse_document(
+        text, source, json_only=path.suffix == ".json", expected_keys=expected_keys
+    )
 
 
 def parse_document(
@@ -54,19 +61,23 @@ def parse_document(
     source: str | None,
     *,
     json_only: bool = False,
-    holds: str = "`llms` and `responses`",
+    expected_keys: str = "`llms` and `responses`",
 ) -> Document:
-    """The document of a text; JSON where `json_only`, else YAML, of which JSON is a part."""
+    """Parse a text as JSON if `json_only`, else as YAML, which includes JSON.
+
+    Raises:
+        SpecError: not a YAML or JSON mapping.
+    """
     if json_only:
         _check_json(text, source)
-        # YAML takes no tabs between JSON's tokens; a raw tab cannot stand inside a JSON string.
+        # YAML allows no tabs between JSON's tokens; JSON allows no raw tab inside a string.
         text = text.replace("\t", " ")
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
-        lines = lines_of(node, source)
+        lines = map_source_lines(node, source)
         data = json.loads(text) if json_only else yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise not_yaml(error, source) from None
+        raise convert_yaml_error(error, source) from None
     except RecursionError:
         raise SpecError("nested too deeply", file=source) from None
     if data is None:
@@ -75,7 +86,7 @@ def parse_document(
         )
     if not isinstance(data, dict):
         raise SpecError(
-            f"expected a mapping with {holds}, found a {type(data).__name__}",
+            f"expected a mapping with {expected_keys}, found a {type(data).__name__}",
             file=source,
             line=1,
         )

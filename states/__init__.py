@@ -1,1 +1,1 @@
-"""The vocabulary and the machine: the lowest layer, which imports nothing above it."""
+"""The pure half of Toolchart: values, charts, the machine, the core, proofs and diagrams. No I/O."""

@@ -1,65 +1,119 @@
-"""One canonical JSON form: what is hashed, what is logged and what is compared.
+"""Canonical JSON: the one form of a value that is hashed, logged and compared.
 
-Keys sorted, no white space, UTF-8, as `orjson` writes it. Values that JSON or orjson cannot carry
-(integers beyond 64 bits, lone surrogates, foreign objects) are turned into the nearest value that
-can be carried, so that no reply, however odd, can stop a log from being written.
+Keys are sorted, there is no white space, and the text is UTF-8, as `orjson` writes it. Values that JSON or
+orjson cannot represent (integers beyond 64 bits, lone surrogates, other objects) become the nearest value
+that they can represent. So no reply of a model can prevent a log record from being written.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from typing import Any
 
 import orjson
 
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
-"""The integers that orjson writes and reads exactly."""
+"""Range of the integers that orjson writes and reads exactly."""
 
-_DEEPEST = 200
+_MAX_DEPTH = 200
 """Nesting allowed in a logged value; orjson itself stops at 254."""
 
 
-def canonical(value: Any) -> bytes:
+def encode_canonical(value: Any) -> bytes:
     """The canonical JSON bytes of a value; equal values give equal bytes."""
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except (TypeError, orjson.JSONEncodeError):
-        return orjson.dumps(clean(value), option=orjson.OPT_SORT_KEYS)
+        return orjson.dumps(make_json_safe(value), option=orjson.OPT_SORT_KEYS)
 
 
-def canonical_text(value: Any) -> str:
-    """`canonical` as text."""
-    return canonical(value).decode()
+def encode_canonical_text(value: Any) -> str:
+    """The canonical JSON of a value as text."""
+    return encode_canonical(value).decode()
 
 
-def clean(value: Any, depth: int = 0) -> Any:
-    """The nearest plain JSON value: foreign objects become text, bad Unicode is replaced."""
+def make_json_safe(value: Any, depth: int = 0) -> Any:
+    """The nearest JSON value: other objects become text, and invalid Unicode is replaced."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
         return str(value).encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, int):
-        return int(value) if _INT_MIN <= value <= _INT_MAX else _long_integer(value)
+        return int(value) if _INT_MIN <= value <= _INT_MAX else _encode_long_integer(value)
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
-    if depth >= _DEEPEST:
+    if depth >= _MAX_DEPTH:
         return "(nested too deeply)"
     if isinstance(value, dict):
-        return {clean(str(key)): clean(item, depth + 1) for key, item in value.items()}
+        return {
+            make_json_safe(str(key)): make_json_safe(item, depth + 1) for key, item in value.items()
+        }
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [clean(item, depth + 1) for item in value]
-    return clean(_text(value))
+        return [make_json_safe(item, depth + 1) for item in value]
+    return make_json_safe(_describe_object(value))
 
 
-def _long_integer(value: int) -> str:
+def _encode_long_integer(value: int) -> str:
     try:
         return str(value)
     except ValueError:  # beyond Python's limit for printing integers
         return f"(integer of {value.bit_length()} bits)"
 
 
-def _text(value: Any) -> str:
+def _describe_object(value: Any) -> str:
     try:
         return str(value)
-    except Exception as error:  # a foreign __str__ may do anything
+    except Exception as error:  # an unknown class may raise anything in __str__
         return f"({type(value).__name__}: {type(error).__name__})"
+
+
+ABSENT = type("Absent", (), {"__repr__": lambda self: "nothing"})()
+"""Stands for a part that one of two compared values does not have."""
+
+
+def find_json_differences(
+    left: Any, right: Any, pointer: str = "", *, splits_lists: bool = True
+) -> Iterator[tuple[str, Any, Any]]:
+    """Every innermost place where two JSON values differ: its JSON pointer and both values there.
+
+    Args:
+        pointer: JSON pointer of the two values, with which every pointer in the result begins.
+        splits_lists: whether each item that only the longer of two lists has is a difference of its own.
+            Otherwise the two lists are one difference, after those of their common items.
+    """
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        keys = [*left, *(key for key in right if key not in left)]
+        children = [(key, left.get(key, ABSENT), right.get(key, ABSENT)) for key in keys]
+    elif isinstance(left, list) and isinstance(right, list):
+        longest = zip_longest(left, right, fillvalue=ABSENT)
+        pairs = longest if splits_lists else zip(left, right, strict=False)
+        children = [(index, *pair) for index, pair in enumerate(pairs)]
+    else:
+        if left != right or isinstance(left, bool) != isinstance(right, bool):
+            yield pointer, left, right
+        return
+    for key, left_child, right_child in children:
+        inner = extend_pointer(pointer, key)
+        yield from find_json_differences(left_child, right_child, inner, splits_lists=splits_lists)
+    if not splits_lists and isinstance(left, list) and len(left) != len(right):
+        yield pointer, left, right
+
+
+def find_first_difference(pointer: str, expected: Any, actual: Any) -> tuple[str, Any, Any]:
+    """JSON pointer to the first innermost difference of two JSON values, and both values there.
+
+    A missing key counts as null. If there is no difference, the two values themselves are given.
+    """
+    differences = find_json_differences(expected, actual, pointer, splits_lists=False)
+    for place, left, right in differences:
+        left_value, right_value = (None if value is ABSENT else value for value in (left, right))
+        if left_value != right_value:
+            return place, left_value, right_value
+    return pointer, expected, actual
+
+
+def extend_pointer(pointer: str, key: object) -> str:
+    """The JSON pointer of a child. Source: RFC 6901."""
+    return f"{pointer}/{str(key).replace('~', '~0').replace('/', '~1')}"

@@ -1,8 +1,11 @@
-"""Compiling a chart with python-statemachine, so that the result is pure and can be watched.
+"""Compile a chart with python-statemachine, so that the compiled machine is pure and can be observed.
 
-Three small pieces make the library's machine an oracle: an evaluator that sees every guard and
-resolves names in the facts alone, a probe that stands in for the model and writes down what is asked
-and called, and a listener that writes down which transitions fire.
+The machine asks the library three kinds of questions. Three small classes here collect the answers:
+
+- `GuardTable` holds every guard of the chart as a function of facts. A guard can read nothing else.
+- `GuardProbe` takes the place of the library's model object. The library asks it for the truth of
+  guards and calls it for effects; it records both and performs nothing.
+- `TransitionTrace` is a listener. It records which transitions fire, and stops a chart that never rests.
 """
 
 from __future__ import annotations
@@ -21,22 +24,22 @@ from statemachine.io.native import native_dict_to_definition
 from statemachine.spec_parser import parse_expr
 
 from toolchart.states.chart.document import Chart
-from toolchart.states.chart.guards import asks_configuration
+from toolchart.states.chart.guards import reads_configuration
 from toolchart.states.effects import EFFECTS
 from toolchart.states.errors import SpecError
 
 Facts = Mapping[str, Any]
 
-MOST_MICROSTEPS = 200
-"""Transitions that one event may cause; beyond that the chart is held to spin."""
+MAX_MICROSTEPS = 200
+"""Transitions that one event may cause. A chart that needs more is reported as one that never rests."""
 
 
-class Spins(BaseException):
-    """A chart that never rests. Not an `Exception`, because the library catches those."""
+class EndlessTransitions(BaseException):
+    """The chart never rests. This is not an `Exception`, because the library catches those."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class FiredTransition:
     """One transition that fired."""
 
     source: str
@@ -47,32 +50,35 @@ class Taken:
     """Index of the transition among those of its source state, in document order."""
 
 
-class Guards:
-    """Every guard of a chart, compiled once by the library's own parser."""
+# -- guards --------------------------------------------------------------------------------------
+
+
+class GuardTable:
+    """Every guard of a chart, each compiled once by the library's own parser."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
-        self.evaluate: list[Callable[[Facts], bool]] = []
+        self.evaluators: list[Callable[[Facts], bool]] = []
 
-    def add(self, text: str) -> int:
-        """The index of a guard; the same text is the same guard."""
+    def add_guard(self, text: str) -> int:
+        """The index of a guard; the same text always has the same index."""
         if text in self.texts:
             return self.texts.index(text)
         self.texts.append(text)
-        self.evaluate.append(_compiled(text))
+        self.evaluators.append(_compile_guard(text))
         return len(self.texts) - 1
 
-    def judge(self, facts: Facts) -> Callable[[int], bool]:
-        """The truth of guards under these facts, by index."""
-        return lambda guard: self.evaluate[guard](facts)
+    def bind_facts(self, facts: Facts) -> Callable[[int], bool]:
+        """A function from a guard's index to its truth under these facts."""
+        return lambda guard: self.evaluators[guard](facts)
 
 
-def _compiled(text: str) -> Callable[[Facts], bool]:
+def _compile_guard(text: str) -> Callable[[Facts], bool]:
     try:
-        value = parse_expr(text, _fact_reader)
+        expression = parse_expr(text, _build_fact_reader)
     except (ValueError, SyntaxError) as error:
         raise InvalidDefinition(f"{text!r}: {error}") from None
-    return _comparison(text) or _truth_of(value)
+    return _compile_comparison(text) or _wrap_as_boolean(expression)
 
 
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
@@ -85,11 +91,11 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 }
 
 
-def _comparison(text: str) -> Callable[[Facts], bool] | None:
-    """A fact compared with a fact or a constant, as nearly every guard is, without detours.
+def _compile_comparison(text: str) -> Callable[[Facts], bool] | None:
+    """A direct function for `fact == fact` and `fact == constant`; None for every other guard.
 
-    The library's own closure for it costs four times as much: it is made for coroutines too. What it
-    means is the same, which the differential test demands.
+    Nearly all guards have this form. The library's own closure supports coroutines and costs four
+    times as much. Both give the same answers; the differential test compares them.
     """
     match ast.parse(text, mode="eval").body:
         case ast.Compare(left=ast.Name(id=left), ops=[op], comparators=[ast.Name(id=right)]):
@@ -101,112 +107,122 @@ def _comparison(text: str) -> Callable[[Facts], bool] | None:
     return None
 
 
-def _truth_of(value: Callable[[Facts], Any]) -> Callable[[Facts], bool]:
-    def truth(facts: Facts) -> bool:
-        return bool(value(facts))
+def _wrap_as_boolean(expression: Callable[[Facts], Any]) -> Callable[[Facts], bool]:
+    def evaluate_truth(facts: Facts) -> bool:
+        return bool(expression(facts))
 
-    return truth
+    return evaluate_truth
 
 
-def _fact_reader(name: str) -> Callable[..., Any]:
-    def read(facts: Facts, **_: Any) -> Any:
+def _build_fact_reader(name: str) -> Callable[..., Any]:
+    def read_fact(facts: Facts, **_: Any) -> Any:
         return facts[name]
 
-    read.__name__ = name
-    return read
+    read_fact.__name__ = name
+    return read_fact
 
 
-class Probe:
-    """Stands in for the model: answers for guards, writes down those asked and the effects called.
+# -- observing one step --------------------------------------------------------------------------
+
+
+class GuardProbe:
+    """Takes the place of the library's model object during one step.
 
     Args:
-        judge: the truth of a guard, by its index.
+        evaluate: the truth of a guard, by its index in the `GuardTable`.
     """
 
-    def __init__(self, judge: Callable[[int], bool]) -> None:
+    def __init__(self, evaluate: Callable[[int], bool]) -> None:
         self.state: Any = None
-        self._judge = judge
-        self.asked: dict[int, bool] = {}
+        """The library reads the active states from here and writes the new ones."""
+        self._evaluate = evaluate
+        self.guard_truths: dict[int, bool] = {}
+        """Truth of every guard that the library evaluated, in the order in which it asked."""
         self.effects: list[str] = []
+        """Names of the effects that the library called, in order."""
 
-    def ask(self, guard: int) -> bool:
-        """The truth of a guard, written down the first time."""
-        if guard not in self.asked:
-            self.asked[guard] = self._judge(guard)
-        return self.asked[guard]
+    def evaluate_guard(self, guard: int) -> bool:
+        """The truth of a guard; evaluated and recorded the first time, then repeated."""
+        if guard not in self.guard_truths:
+            self.guard_truths[guard] = self._evaluate(guard)
+        return self.guard_truths[guard]
 
 
 @cache
-def probe_class() -> type[Probe]:
-    """A probe with one method per effect, for the library to call by name."""
+def build_probe_class() -> type[GuardProbe]:
+    """A `GuardProbe` with one method per effect, because the library calls effects by method name."""
 
-    def method(name: str) -> Callable[[Probe], None]:
-        def effect(self: Probe) -> None:
+    def build_method(name: str) -> Callable[[GuardProbe], None]:
+        def record_effect(self: GuardProbe) -> None:
             self.effects.append(name)
 
-        return effect
+        return record_effect
 
-    return type("EffectProbe", (Probe,), {name: method(name) for name in EFFECTS})
+    return type("EffectProbe", (GuardProbe,), {name: build_method(name) for name in EFFECTS})
 
 
-class Trace:
-    """A listener that writes down the transitions, and stops a machine that never rests."""
+class TransitionTrace:
+    """A listener that records the transitions of one step and stops a chart that never rests."""
 
     def __init__(self) -> None:
-        self.taken: list[Taken] = []
-        self.took_sent = False
-        """Whether a transition took the event that was sent, not one that it caused."""
+        self.fired: list[FiredTransition] = []
+        self.has_fired_on_event = False
+        """Whether a transition fired on the event that was sent, not on one that the chart raised."""
 
     def before_transition(self, event: Any, source: Any, transition: Any) -> None:
         """Called by the library before every transition."""
-        if len(self.taken) >= MOST_MICROSTEPS:
-            raise Spins
+        if len(self.fired) >= MAX_MICROSTEPS:
+            raise EndlessTransitions
         name = None if event is None else str(event)
-        self.took_sent |= name is not None and not getattr(event, "internal", False)
-        self.taken.append(
-            Taken(
+        self.has_fired_on_event |= name is not None and not getattr(event, "internal", False)
+        rows = list(source.transitions)
+        self.fired.append(
+            FiredTransition(
                 source=source.id,
                 targets=tuple(state.id for state in transition.targets if state is not None),
                 event=name,
-                row=list(source.transitions).index(transition)
-                if transition in list(source.transitions)
-                else -1,
+                row=rows.index(transition) if transition in rows else -1,
             )
         )
 
 
-class _PureEvaluator(RestrictedEvaluator):  # type: ignore[misc]  # the library is untyped here
-    """Guards read facts and nothing else, and are seen by the probe when they are asked."""
+# -- the library's hooks -------------------------------------------------------------------------
 
-    def __init__(self, guards: Guards) -> None:
+
+class _PureEvaluator(RestrictedEvaluator):  # type: ignore[misc]  # the library is untyped here
+    """Replaces the library's guard evaluator: guards read facts only, and the probe evaluates them."""
+
+    def __init__(self, guards: GuardTable) -> None:
         self._guards = guards
 
     def compile_bool(self, expr: str) -> Callable[..., Any]:
-        if asks_configuration(
-            expr
-        ):  # In('state') depends on the configuration, which is in the key
-            located: Callable[..., Any] = super().compile_bool(expr)
-            return located
-        index = self._guards.add(expr)
+        # In('state') depends on the configuration alone. The configuration is part of the key of the
+        # machine's table, so the library may evaluate this guard itself.
+        if reads_configuration(expr):
+            configuration_guard: Callable[..., Any] = super().compile_bool(expr)
+            return configuration_guard
+        index = self._guards.add_guard(expr)
 
-        def guard(*args: Any, **kwargs: Any) -> bool:
-            probe: Probe = kwargs["machine"].model
-            return probe.ask(index)
+        def evaluate_guard(*args: Any, **kwargs: Any) -> bool:
+            probe: GuardProbe = kwargs["machine"].model
+            return probe.evaluate_guard(index)
 
-        return guard
+        return evaluate_guard
 
     def compile_value(self, expr: str) -> Callable[..., Any]:
         raise InvalidDefinition(f"a chart computes nothing: {expr!r}")
 
 
 class _PureInterpreter(Interpreter):  # type: ignore[misc]
-    """Compiles without the session registry, and lets errors out instead of turning them to events."""
+    """Compiles without the library's session registry, and lets errors propagate."""
 
     def definition_kwargs(self, definition: Any) -> dict[str, Any]:
         kwargs = dict(super().definition_kwargs(definition))
-        # `prepare_event` builds system variables that no pure chart reads, and pins every instance.
+        # `prepare_event` builds system variables that no pure chart reads, and it keeps every
+        # instance alive.
         kwargs.pop("prepare_event")
-        # A guard that raises must not count as false; a refused event must not pass in silence.
+        # By default a guard that raises counts as false, and an event without a transition is
+        # ignored. Here both must be errors.
         return {
             **kwargs,
             "catch_errors_as_events": False,
@@ -214,22 +230,22 @@ class _PureInterpreter(Interpreter):  # type: ignore[misc]
         }
 
 
-def compile_chart(chart: Chart, guards: Guards) -> Any:
-    """The library's machine class for a chart; every guard is registered in `guards`.
+def compile_chart(chart: Chart, guards: GuardTable) -> Any:
+    """The library's machine class for a chart; every guard is added to `guards`.
 
-    A class is about 100 kB and the library never frees one, so callers keep one per chart.
+    A class takes about 100 kB and the library never frees one, so keep one per chart.
 
     Raises:
-        SpecError: the library cannot compile it.
+        SpecError: the library cannot compile the chart.
     """
     try:
         definition = native_dict_to_definition(chart.document, source_name=chart.name)
         interpreter = _PureInterpreter(reader=None, evaluator=_PureEvaluator(guards))
-        # One name per chart: the library caches callback signatures by qualified name.
+        # One name per chart, because the library caches callback signatures by qualified name.
         location = f"Chart_{chart.digest[:16]}"
         interpreter.process_definition(definition, location=location)
     except (InvalidDefinition, KeyError, TypeError, ValueError) as error:
-        # The library wraps its own words in a dump of the whole definition; the cause is the news.
+        # The library's message contains a dump of the whole definition; its cause is readable.
         raise SpecError(
             f"the chart {chart.name!r} cannot be compiled: {error.__cause__ or error}",
             file=chart.source,

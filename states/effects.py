@@ -1,8 +1,8 @@
-"""Effects: what the core asks for, in the imperative.
+"""Effects: everything that the core can ask the driver to do, as frozen values with imperative names.
 
-A chart names effects (`enter: call_model`); the core turns each name into a value with everything
-that the driver needs; the driver performs it and answers with an event. `EFFECTS` is the whole
-vocabulary and says which events each one can produce, so that a chart can be checked for holes.
+A chart names effects (`enter: call_model`). The core turns each name into a value with all that is needed
+to perform it. The driver performs it and answers with an event. `EFFECTS` describes each effect and the
+events that answer it, so that `check` can find events that a chart does not handle.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from toolchart.states.quick import quick
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectKind:
-    """One word of the vocabulary."""
+    """Describes one effect: its name, its meaning, and the events that answer it."""
 
     name: str
     meaning: str
     produces: tuple[str, ...] = ()
     """Events with which the driver may answer."""
     external: tuple[str, ...] = ()
-    """Events that somebody outside may send while the effect is awaited."""
+    """Events that may come from outside while the effect is open."""
 
 
 EFFECTS: dict[str, EffectKind] = {
@@ -75,7 +75,7 @@ class CallModel:
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewCalls:
-    """Judge the calls; answer with `Reviewed`."""
+    """Review the calls; answer with `Reviewed`."""
 
     name: str
     calls: tuple[ToolCall, ...]
@@ -98,7 +98,7 @@ class RunTools:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Let time pass; answer with `Waited`."""
+    """Wait; answer with `Waited`."""
 
     name: str
     seconds: float
@@ -106,11 +106,11 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The turn is over; nothing is expected."""
+    """End the turn; no event answers."""
 
     name: str
     content: str
-    """The text that the user gets."""
+    """The text for the user."""
 
 
 Effect = CallModel | ReviewCalls | RunTools | Wait | Answer

@@ -1,31 +1,33 @@
 """Every error that Toolchart raises on purpose, in one tree.
 
     ToolchartError
-    |-- SpecError          a chart, an agent spec or a history file that cannot be used
-    |-- IllegalEvent       an event that the current state does not take
-    |-- ProviderError      a model call that failed
-    |-- Warned             a warning, where the agent's policy is strict
-    |-- Unanswered         offline, something that was never recorded
-    |-- ReplayMismatch     a log that does not re-derive
-    |-- LogConflict        another writer appended first
-    |-- LogDamaged         a log that does not verify
-    `-- LogUnavailable     a store that cannot be opened, read or written
+    |-- SpecError              a chart, an agent spec or a history file that cannot be used
+    |-- IllegalEvent           an event for which the current state has no enabled transition
+    |-- ProviderError          a model call that failed
+    |-- StrictPolicyViolation  a warning, where the agent's policy is strict
+    |-- NoRecordedAnswer       an offline run that needs an answer which was never recorded
+    |-- ReplayMismatch         a log that replay does not derive again
+    |-- LogConflict            another writer appended first
+    |-- LogDamaged             a log that fails verification
+    `-- LogUnavailable         a store that cannot be opened, read or written
 
-An error text says what is wrong, where, what is allowed and what to do next. A tool's failure is
-never an error of this tree: it is data for the model.
+The text of an error names what is wrong, where, what is allowed and what to do next. The failure of a tool
+is not an error of this tree: it is data for the model.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 
 class ToolchartError(Exception):
-    """The root: `except ToolchartError` catches whatever Toolchart reports on purpose."""
+    """The root: `except ToolchartError` catches every error that Toolchart raises on purpose."""
 
 
 class SpecError(ToolchartError):
-    """A chart or agent spec that cannot be used, with the place where it goes wrong."""
+    """A chart or agent spec that cannot be used, with file, line and key path."""
 
     def __init__(
         self,
@@ -45,36 +47,36 @@ class SpecError(ToolchartError):
         """Key path, for instance `responses[0].tools.max_iterations`."""
         self.hint = hint
         """What is allowed, or what to do next."""
-        super().__init__(self._text())
+        super().__init__(self._format_text())
 
-    def _text(self) -> str:
-        place = self.file or ""
+    def _format_text(self) -> str:
+        location = self.file or ""
         if self.line is not None:
-            place = f"{place}:{self.line}" if place else f"line {self.line}"
-        head = ": ".join(part for part in (place, self.path, self.message) if part)
-        return f"{head}\n  {self.hint}" if self.hint else head
+            location = f"{location}:{self.line}" if location else f"line {self.line}"
+        first_line = ": ".join(part for part in (location, self.path, self.message) if part)
+        return f"{first_line}\n  {self.hint}" if self.hint else first_line
 
 
 class IllegalEvent(ToolchartError):
-    """An event that no enabled transition takes; the snapshot is untouched."""
+    """An event for which no transition is enabled. The snapshot does not change."""
 
     def __init__(
         self,
         event: str,
         state: str,
         *,
-        refused: tuple[str, ...] = (),
+        false_conditions: tuple[str, ...] = (),
         legal: tuple[str, ...] = (),
     ) -> None:
         self.event = event
         self.state = state
-        self.refused = refused
-        """Guards that were asked and were false."""
+        self.false_conditions = false_conditions
+        """Guards that were false, or conditions on the event that do not hold."""
         self.legal = legal
-        """Events that some transition of the state takes."""
+        """Events for which the state has a transition."""
         text = f"no transition takes {event!r} in state {state!r}"
-        if refused:
-            text += "; false guards: " + ", ".join(refused)
+        if false_conditions:
+            text += "; false guards: " + ", ".join(false_conditions)
         text += "; events taken here: " + (", ".join(legal) or "none, the state is final")
         super().__init__(text)
 
@@ -86,9 +88,9 @@ class ProviderError(ToolchartError):
     kind: str
     """One of `FAILURE_KINDS` in `toolchart.states.events`."""
     message: str
-    """The provider's words, without secrets."""
+    """The provider's message, without secrets."""
     status: int | None = None
-    """HTTP status, where there was one."""
+    """HTTP status, if there was one."""
     retryable: bool = False
     """Whether the same request may succeed later."""
     retry_after_s: float | None = None
@@ -99,32 +101,32 @@ class ProviderError(ToolchartError):
         return f"{self.kind}{status}: {self.message}"
 
 
-class Warned(ToolchartError):
-    """A warning under a strict policy: it stands in the log, and nothing further was done."""
+class StrictPolicyViolation(ToolchartError):
+    """A warning under a strict policy. The warning is in the log, and the turn did not continue."""
 
 
-class Unanswered(ToolchartError):
-    """Something was asked for offline that the recorded conversation has no answer to."""
+class NoRecordedAnswer(ToolchartError):
+    """An offline run needs an answer that the recorded conversation does not contain."""
 
 
 class ReplayMismatch(ToolchartError):
-    """The first place where a log does not re-derive from its own recorded answers."""
+    """The first difference between a log and its replay."""
 
     def __init__(
-        self, *, seq: int, pointer: str, expected: object, got: object, blame: str
+        self, *, seq: int, pointer: str, expected: object, actual: object, blame: str
     ) -> None:
         self.seq = seq
         """Sequence number of the record."""
         self.pointer = pointer
         """JSON pointer into the record."""
         self.expected = expected
-        """What the log holds."""
-        self.got = got
-        """What was derived now."""
+        """The value in the log."""
+        self.actual = actual
+        """The value that replay derived."""
         self.blame = blame
-        """Class of cause: `chart`, `spec`, `tool schema`, `adapter` or `engine`."""
+        """Kind of cause: `chart`, `spec`, `tool schema`, `adapter` or `engine`."""
         super().__init__(
-            f"record {seq} differs at {pointer}: the log has {expected!r}, replay gives {got!r} "
+            f"record {seq} differs at {pointer}: the log has {expected!r}, replay gives {actual!r} "
             f"(cause: {blame})"
         )
 
@@ -134,15 +136,22 @@ class LogConflict(ToolchartError):
 
 
 class LogDamaged(ToolchartError):
-    """A log that does not verify, with the first record that shows it."""
+    """A log that fails verification, with the first record that is wrong."""
 
     def __init__(self, message: str, *, conversation: str | None = None, seq: int | None = None):
         self.conversation = conversation
         self.seq = seq
-        where = f"conversation {conversation}" if conversation else "log"
-        where += f", record {seq}" if seq is not None else ""
-        super().__init__(f"{where}: {message}")
+        location = f"conversation {conversation}" if conversation else "log"
+        location += f", record {seq}" if seq is not None else ""
+        super().__init__(f"{location}: {message}")
 
 
 class LogUnavailable(ToolchartError):
-    """A store that cannot be opened, read or written; what was acknowledged before is intact."""
+    """A store that cannot be opened, read or written. Records that were acknowledged earlier are intact."""
+
+
+def suggest_name(name: str, candidates: Iterable[str]) -> str:
+    """A hint for a misspelt name: the most similar candidate, or all candidates."""
+    names = sorted(candidates)
+    matches = get_close_matches(name, names, n=1, cutoff=0.6)
+    return f"did you mean {matches[0]!r}?" if matches else "known: " + ", ".join(names)

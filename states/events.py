@@ -1,13 +1,13 @@
-"""Events: the facts, in the past tense, that move a conversation.
+"""Events: everything that can happen to a conversation, as frozen values with names in the past tense.
 
-A closed union. Each event is a frozen value with a `TYPE` tag; the driver makes it, the log keeps
-it, the core takes it. Times come in with events (`at`), because the core never reads a clock.
+The union is closed. Each event has a `TYPE` tag. The driver creates it, the log stores it, and the core
+reduces it. Times come in with events (`at`), because the core never reads a clock.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from toolchart.states.messages import Message, Reply, ToolDefinition
 from toolchart.states.quick import quick
@@ -36,17 +36,17 @@ Outcome = Literal[
 """How one tool call ended."""
 
 Ruling = Literal["run", "denied", "invalid", "needs_approval"]
-"""What the review says about one call."""
+"""The result of the review of one call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Numbers that bound a turn; they come in with the turn, so a log is self-contained."""
+    """Numbers that bound a turn. They are part of `turn_started`, so a log is self-contained."""
 
     max_iterations: int = 5
     """Model replies with tool calls before the turn ends at its limit."""
     max_tool_only_streak: int = 3
-    """Replies in a row that call tools and say nothing."""
+    """Replies in a row that call tools and have no text."""
     max_repeats: int = 2
     """Runs of the same tool with the same arguments."""
     max_attempts: int = 3
@@ -54,7 +54,7 @@ class Limits:
     first_wait_s: float = 0.5
     """Seconds before the second try; doubled with every further one, up to a quarter less by jitter."""
     max_wait_s: float = 60.0
-    """Seconds of one wait at most; a host that asks for more is not asked again."""
+    """Longest wait in seconds. If a host asks for a longer one, the call is not retried."""
     max_tokens: int | None = None
     """Tokens of all replies of the turn."""
     max_cost: float | None = None
@@ -67,7 +67,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a turn runs with, resolved from the agent spec."""
+    """Model, options, tools and limits of a turn, resolved from the agent spec."""
 
     service: str
     """Name of the `llms` entry."""
@@ -77,13 +77,13 @@ class Settings:
     options: dict[str, Any] = field(default_factory=dict)
     """Sampling options, in the spelling of `Request.options`."""
     tools: tuple[str, ...] = ()
-    """Names of the tools offered; empty means the standard flow without tools."""
+    """Names of the tools that the turn offers; empty means a flow without tools."""
     limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """What every event has."""
+    """The base of all events."""
 
     TYPE: ClassVar[str]
     at: str = ""
@@ -92,57 +92,57 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configured(Event):
-    """Record 0 of a log, and again before a turn whose chart, spec or tools differ."""
+    """Record 0 of a log; also recorded before a turn whose chart, spec or tools differ."""
 
     TYPE: ClassVar[str] = "configured"
     format: int
-    """Version of the log's form."""
+    """Version of the log format."""
     conversation: str
     chart: str
-    """The resolved chart as plain native YAML text. Text, because a record's keys are sorted and the
-    order of states in a chart has a meaning."""
+    """The resolved chart as YAML text. It is text because the keys of a record are sorted, and the order
+    of states in a chart has a meaning."""
     spec: dict[str, Any]
     """The agent spec, secrets as references."""
     tools: tuple[ToolDefinition, ...] = ()
-    """Every tool that the spec defines, as a model is told of it."""
+    """Every tool that the spec defines, as it is described to a model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forked(Event):
-    """Record 0 of a conversation that goes on from another one's record, sharing what came before.
+    """Record 0 of a conversation that continues another one from one of its records.
 
-    Chart, spec, tools and messages are those in force there; what is given here goes before.
+    Chart, spec, tools and messages are those of the parent at that record, unless this event changes them.
     """
 
     TYPE: ClassVar[str] = "forked"
     format: int
-    """Version of the log's form."""
+    """Version of the log format."""
     conversation: str
     parent: str
-    """The conversation that it comes from."""
+    """Id of the parent conversation."""
     seq: int
     """The newest record that both share."""
     head: str
-    """Hash of that record: what is shared cannot be changed without showing."""
+    """Hash of that record, so that a change of the shared part is detected."""
     asks: tuple[str, ...] = ()
-    """Names of the effects that nothing had answered there: they are asked for again."""
+    """Names of the effects that were open there; they are requested again."""
     settings: Settings | None = None
-    """Of the open turn, where they were changed."""
+    """Settings of the open turn, if they were changed."""
     system: str | None = None
-    """System prompt, where it was changed."""
+    """System prompt, if it was changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnStarted(Event):
-    """A user message opens a turn; the chart starts afresh in its initial state."""
+    """A user message opens a turn. The chart starts in its initial state."""
 
     TYPE: ClassVar[str] = "turn_started"
     message: str
     """The user's message."""
     system: str | None = None
-    """The system prompt with its variables filled in; None keeps the one in force."""
+    """The system prompt with its variables filled in; None keeps the previous one."""
     history: tuple[Message, ...] = ()
-    """Earlier messages brought along from elsewhere, before the user's message."""
+    """Earlier messages from elsewhere, to be put before the user's message."""
     settings: Settings
     warnings: tuple[str, ...] = ()
 
@@ -150,12 +150,12 @@ class TurnStarted(Event):
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replied(Event):
-    """The model answered, whole."""
+    """The model answered, and its reply is complete."""
 
     TYPE: ClassVar[str] = "replied"
     reply: Reply
     deltas: tuple[dict[str, Any], ...] = ()
-    """How it grew, where the agent asks for that to be kept: the deltas, each with its kind."""
+    """The stream deltas, each with its kind, if the agent spec asks to record them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +170,7 @@ class Failed(Event):
     retryable: bool = False
     retry_after_s: float | None = None
     jitter: float = 0.0
-    """A random number in [0, 1) for the back-off; it comes in, since the core draws none."""
+    """A random number in [0, 1) for the back-off. It comes with the event, because the core draws none."""
 
 
 @quick
@@ -181,17 +181,17 @@ class Verdict:
     call_id: str
     ruling: Ruling
     reason: str | None = None
-    """Why a call is not run, in words for the model."""
+    """Why a call is not run, as text for the model."""
     arguments: dict[str, Any] | None = None
-    """The arguments that it is to run with, where the review put something right."""
+    """The arguments to run with, if the review repaired them."""
     notes: tuple[str, ...] = ()
-    """What was put right, one by one."""
+    """The repairs, one by one."""
 
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reviewed(Event):
-    """Every call of the reply was looked at: one verdict each, in the reply's order."""
+    """Every call of the reply was reviewed: one verdict each, in the order of the reply."""
 
     TYPE: ClassVar[str] = "reviewed"
     verdicts: tuple[Verdict, ...]
@@ -199,15 +199,15 @@ class Reviewed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided(Event):
-    """A person or a policy decided one call that needed approval."""
+    """A person or a policy approved or rejected one call."""
 
     TYPE: ClassVar[str] = "decided"
     call_id: str
     approved: bool
     reason: str | None = None
-    """Words for the model when the call is rejected."""
+    """Text for the model when the call is rejected."""
     arguments: dict[str, Any] | None = None
-    """Changed arguments, where the approval changed them."""
+    """New arguments, if the approval changed them."""
     by: str | None = None
     """Who decided."""
 
@@ -221,11 +221,11 @@ class ToolFinished(Event):
     call_id: str
     outcome: Outcome
     result: dict[str, Any]
-    """`{success, result | error, tool_name, execution_time_ms}`, whole."""
+    """The complete result: `{success, result | error, tool_name, execution_time_ms}`."""
     shown: str | None = None
-    """What the model is shown where that differs from the result as JSON (a cut output)."""
+    """The text for the model, if it differs from the result as JSON (for instance a shortened output)."""
     notes: tuple[str, ...] = ()
-    """What was done to the call or its output (repaired, cached, cut)."""
+    """Changes to the call or its output, for instance a repair, a cached result or a cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,7 +245,7 @@ class Cancelled(Event):
 
 
 MachineEvent = Replied | Failed | Reviewed | Decided | ToolFinished | Waited | Cancelled
-"""Events that charts have transitions for."""
+"""Events that the machine receives: the ones that a chart has transitions for."""
 
 AnyEvent = Configured | Forked | TurnStarted | MachineEvent
 
@@ -266,7 +266,5 @@ EVENTS: dict[str, type[AnyEvent]] = {
 }
 """Every event by its tag."""
 
-CHART_EVENTS: tuple[str, ...] = tuple(
-    tag for tag in EVENTS if tag not in (Configured.TYPE, TurnStarted.TYPE)
-)
-"""The events that a chart may name."""
+CHART_EVENTS: tuple[str, ...] = tuple(kind.TYPE for kind in get_args(MachineEvent))
+"""The events that a chart may name: those that the core sends to the machine."""

@@ -1,8 +1,8 @@
-"""Facts: the plain values that guards may read, in one table.
+"""Facts: the plain values that guards can read, in one table.
 
-A guard such as `iteration >= max_iterations` names facts and nothing else; a name that is not here
-is an error when the chart is loaded. Every fact is a number, a truth value or one word of a finite
-list, never None, so that a comparison cannot fail half way through a conversation.
+A guard such as `iteration >= max_iterations` can name facts and nothing else. An unknown name is an error
+when the chart is loaded. Every fact is a number, a boolean or one word of a finite list, and never None,
+so no comparison can fail in the middle of a conversation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FactType = Literal["integer", "boolean", "text"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """One name that guards may use."""
+    """Describes one fact: its name, type and meaning, and what changes it."""
 
     name: str
     type: FactType
@@ -32,48 +32,48 @@ class Fact:
     words: tuple[str, ...] = ()
     """The possible values of a text fact."""
     moved_by: tuple[str, ...] = ()
-    """Events that move a counter by one: up to its limit, or down to zero where it has none."""
+    """Events that move a counter by one: up to its limit, or down to zero if it has none."""
     reset_by: tuple[str, ...] = ()
     """Events that set a counter back."""
     limit: str | None = None
-    """The fact that a counter which grows is usually compared with."""
+    """The fact that limits a growing counter."""
 
 
-def limits_of(snapshot: Snapshot) -> Limits:
-    """The limits of the turn."""
+def get_turn_limits(snapshot: Snapshot) -> Limits:
+    """The limits of the turn; the defaults before the first turn."""
     return snapshot.settings.limits if snapshot.settings else Limits()
 
 
-def _retryable(snapshot: Snapshot) -> bool:
+def _is_retryable(snapshot: Snapshot) -> bool:
     failure = snapshot.failure
     if failure is None or not failure.retryable:
         return False
-    return (failure.retry_after_s or 0.0) <= limits_of(snapshot).max_wait_s
+    return (failure.retry_after_s or 0.0) <= get_turn_limits(snapshot).max_wait_s
 
 
-def elapsed_s(snapshot: Snapshot) -> float:
-    """Seconds of the turn so far, from the events' own times."""
+def compute_elapsed_s(snapshot: Snapshot) -> float:
+    """Seconds of the turn so far, from the times of its events."""
     if not snapshot.started_at or not snapshot.now:
         return 0.0
-    started = datetime.fromisoformat(snapshot.started_at)
-    return max(0.0, (datetime.fromisoformat(snapshot.now) - started).total_seconds())
+    start_time = datetime.fromisoformat(snapshot.started_at)
+    return max(0.0, (datetime.fromisoformat(snapshot.now) - start_time).total_seconds())
 
 
-def spent_budget(snapshot: Snapshot) -> str | None:
-    """Which budget of the turn is used up, or None."""
-    limits = limits_of(snapshot)
-    if limits.max_tokens is not None and _tokens(snapshot) >= limits.max_tokens:
+def find_spent_budget(snapshot: Snapshot) -> str | None:
+    """Name of the budget of the turn that is used up, or None."""
+    limits = get_turn_limits(snapshot)
+    if limits.max_tokens is not None and _count_tokens(snapshot) >= limits.max_tokens:
         return "max_tokens"
-    if limits.max_tool_calls is not None and len(snapshot.tracked) >= limits.max_tool_calls:
+    if limits.max_tool_calls is not None and len(snapshot.tracked_calls) >= limits.max_tool_calls:
         return "max_tool_calls"
-    if limits.max_seconds is not None and elapsed_s(snapshot) >= limits.max_seconds:
+    if limits.max_seconds is not None and compute_elapsed_s(snapshot) >= limits.max_seconds:
         return "max_seconds"
     if limits.max_cost is not None and (snapshot.usage.cost or 0.0) >= limits.max_cost:
         return "max_cost"
     return None
 
 
-def _tokens(snapshot: Snapshot) -> int:
+def _count_tokens(snapshot: Snapshot) -> int:
     usage = snapshot.usage
     if usage.total is not None:
         return usage.total
@@ -151,7 +151,7 @@ FACTS: dict[str, Fact] = {
             type="integer",
             meaning="the turn's limit of iterations",
             changes="never within a turn",
-            read=lambda s: limits_of(s).max_iterations,
+            read=lambda s: get_turn_limits(s).max_iterations,
         ),
         Fact(
             name="tool_only_streak",
@@ -165,7 +165,7 @@ FACTS: dict[str, Fact] = {
             type="integer",
             meaning="the turn's limit of tool-only replies in a row",
             changes="never within a turn",
-            read=lambda s: limits_of(s).max_tool_only_streak,
+            read=lambda s: get_turn_limits(s).max_tool_only_streak,
         ),
         Fact(
             name="repeated_calls",
@@ -179,7 +179,7 @@ FACTS: dict[str, Fact] = {
             type="integer",
             meaning="the turn's limit for one and the same call",
             changes="never within a turn",
-            read=lambda s: limits_of(s).max_repeats,
+            read=lambda s: get_turn_limits(s).max_repeats,
         ),
         Fact(
             name="replies",
@@ -205,7 +205,7 @@ FACTS: dict[str, Fact] = {
             type="integer",
             meaning="the turn's limit of tries for one model call",
             changes="never within a turn",
-            read=lambda s: limits_of(s).max_attempts,
+            read=lambda s: get_turn_limits(s).max_attempts,
         ),
         Fact(
             name="error_kind",
@@ -221,14 +221,14 @@ FACTS: dict[str, Fact] = {
             meaning="whether the latest failure may pass if the same request is sent again, "
             "after no longer a wait than the limit allows",
             changes="with every failure, back to false with a reply",
-            read=_retryable,
+            read=_is_retryable,
         ),
         Fact(
             name="tools_offered",
             type="integer",
             meaning="tools that this turn offers",
             changes="never within a turn",
-            read=lambda s: len(s.offered),
+            read=lambda s: len(s.offered_tools),
         ),
         Fact(
             name="tools_sent",
@@ -242,7 +242,7 @@ FACTS: dict[str, Fact] = {
             type="boolean",
             meaning="whether a budget of the turn (tokens, money, seconds, tool calls) is used up",
             changes="with every event",
-            read=lambda s: spent_budget(s) is not None,
+            read=lambda s: find_spent_budget(s) is not None,
         ),
     )
 }
@@ -252,7 +252,7 @@ _READERS = {name: fact.read for name, fact in FACTS.items()}
 
 
 class FactView(Mapping[str, Any]):
-    """The facts of one snapshot, each read when a guard asks for it."""
+    """The facts of one snapshot as a mapping; each fact is read when a guard needs it."""
 
     __slots__ = ("_snapshot",)
 

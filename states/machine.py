@@ -1,30 +1,40 @@
-"""The machine: python-statemachine decides, a table remembers.
+"""The machine: which transition an event fires in a chart, answered from a table.
 
-A chart is compiled by python-statemachine in its secure mode, and that library is the only authority
-on what a step does. For a pure chart its answer depends on four things alone: the ordered
-configuration, what history states remember, the event, and the truth of the guards that it asks.
-None of them is hidden, so each answer is asked for once and remembered:
+python-statemachine is the authority. It compiles the chart (in its secure mode) and it alone decides
+what a step does. Nothing in this module re-implements the rules of statecharts.
 
-    (configuration, event) --> a tree: ask a guard --True--> ask another --...--> the answer
-                                                  `-False--> the answer
+It is slow to ask: a live instance costs a millisecond and 25 kB. But for a pure chart its answer
+depends on only four things:
 
-A *hit* walks the tree over the facts and returns a ready answer. A *miss* starts the compiled
-machine in that configuration, sends the event, and writes down which guards were asked, in the order
-in which they were asked, which transitions fired, which effects were called and where it came to
-rest. Guards of eventless, `done.state` and raised transitions inside the same step are asked too, so
-the tree is keyed by what was asked and not by the guards of one row.
+    1. the configuration: the active states, in order
+    2. what the history states remember
+    3. the event
+    4. the truth of the guards that the library evaluates on the way
 
-What is easy to get wrong, each with a regression test:
+All four are visible from outside. So each question is put to the library once, and the answer is kept
+in a table. The key is (configuration with history, event). The value is a decision tree over guards:
 
-- the order of a configuration is semantic: two orders of one set can exit differently;
-- a restored machine does not know that it had terminated, so that is part of the configuration;
-- history lives beside the configuration and must be put back before the event is sent;
-- left alone, the library counts a guard that raises as false and goes on with the next row;
-- a chart that never rests spins inside `send`; a listener bounds the steps with an exception that
-  the library does not catch.
+    (configuration, event) --> evaluate guard A --True--> evaluate guard B --True--> Move
+                                                |                          `-False-> Move
+                                                `-False-> no transition
 
-Every live instance costs a millisecond and 25 kB, so conversations never own one: they hold a
-configuration, which is a handful of words.
+A *hit* walks the tree: it evaluates the guard at each node under the present facts and ends at a
+ready-made `Move`. A *miss* starts a fresh instance in that configuration, sends the event, records the
+guards in the order in which the library evaluated them, and adds that path to the tree.
+
+Why a tree over the guards that were evaluated, and not over the guards of the matching rows? One event
+can cause several microsteps (eventless transitions, `done.state` events, raised events), and each may
+evaluate more guards. Only the library knows which.
+
+Five properties of the library are easy to get wrong. Each has a regression test:
+
+- The order of a configuration matters. Two orders of the same states can exit differently.
+- A restored instance does not know that it had terminated, so `terminated` is part of the configuration.
+- History lives beside the configuration and must be restored before the event is sent.
+- By default, a guard that raises counts as false and the next row is tried.
+- A chart that never rests loops inside `send`. Only a `BaseException` from a listener gets out.
+
+A conversation never owns an instance. It holds a `Configuration`, which is a few strings.
 """
 
 from __future__ import annotations
@@ -37,68 +47,76 @@ from typing import Any
 from statemachine.exceptions import StateMachineError, TransitionNotAllowed
 from statemachine.orderedset import OrderedSet
 
-from toolchart.states.chart.loading import Chart
+from toolchart.states.chart.document import Chart
 from toolchart.states.compiler import (
-    MOST_MICROSTEPS,
+    MAX_MICROSTEPS,
+    EndlessTransitions,
     Facts,
-    Guards,
-    Probe,
-    Spins,
-    Taken,
-    Trace,
+    FiredTransition,
+    GuardProbe,
+    GuardTable,
+    TransitionTrace,
+    build_probe_class,
     compile_chart,
-    probe_class,
 )
 from toolchart.states.errors import IllegalEvent, SpecError
 from toolchart.states.facts import FactView
 from toolchart.states.snapshot import Configuration, Snapshot
 
 START = "(start)"
-"""The pseudo-event of a fresh machine that enters its initial state."""
+"""The pseudo-event that enters the initial state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """What one event does to a chart: a ready answer."""
+    """The machine's answer: what one event does to a chart."""
 
     configuration: Configuration
+    """Where the chart comes to rest."""
     effects: tuple[str, ...]
-    """Names of the effects, in the order in which they were called."""
+    """Names of the effects, in the order in which the chart calls them."""
     guards: dict[str, bool]
-    """Every guard that was asked, in order, with its truth: the reason for the move."""
-    taken: tuple[Taken, ...]
+    """Every guard that was evaluated, in order, with its truth: the reason for the move."""
+    fired: tuple[FiredTransition, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Refusal:
-    """The remembered answer for an event that nothing takes."""
+class _NoTransition:
+    """The stored answer for an event that fires no transition."""
 
     guards: dict[str, bool]
 
 
 @dataclass(slots=True)
-class _Ask:
-    """A node of the tree: ask this guard, then go on by its truth."""
+class _GuardNode:
+    """An inner node of a decision tree: evaluate this guard, then follow the branch of its truth."""
 
     guard: int
-    then: dict[bool, _Ask | Move | _Refusal]
+    branches: dict[bool, _GuardNode | Move | _NoTransition]
+
+
+_Answer = Move | _NoTransition
+_TableKey = tuple[Configuration | None, str]
+"""Configuration (None: not started yet) and event."""
 
 
 class Machine:
-    """A compiled chart with its table."""
+    """A compiled chart and its table of answers."""
 
     def __init__(self, chart: Chart) -> None:
         self.chart = chart
-        self._guards = Guards()
+        self._guards = GuardTable()
         self._class = compile_chart(chart, self._guards)
-        self._by_id = {state.id: state for state in self._class.states_map.values()}
-        self._order = {name: place for place, name in enumerate(self._by_id)}
-        self._table: dict[tuple[Configuration | None, str], _Ask | Move | _Refusal] = {}
+        self._states_by_id = {state.id: state for state in self._class.states_map.values()}
+        self._document_order = {name: index for index, name in enumerate(self._states_by_id)}
+        self._table: dict[_TableKey, _GuardNode | _Answer] = {}
         self._check_instance()
+
+    # -- questions -------------------------------------------------------------------------------
 
     def start(self, facts: Facts) -> Move:
         """Enter the initial state."""
-        move = self._look_up(None, START, facts)
+        move = self._find_answer(None, START, facts)
         assert isinstance(move, Move)
         return move
 
@@ -106,207 +124,219 @@ class Machine:
         """What `event` does in this configuration under these facts.
 
         Raises:
-            IllegalEvent: no transition takes it.
+            IllegalEvent: no transition handles it.
         """
-        move = self._look_up(configuration, event, facts)
-        if type(move) is Move:
-            return move
+        answer = self._find_answer(configuration, event, facts)
+        if type(answer) is Move:
+            return answer
         raise IllegalEvent(
             event,
             configuration.label,
-            refused=tuple(text for text, truth in move.guards.items() if not truth),
+            false_conditions=tuple(text for text, truth in answer.guards.items() if not truth),
             legal=self.legal_events(configuration),
         )
 
     def legal_events(self, configuration: Configuration) -> tuple[str, ...]:
-        """Events that some transition of the active states takes, guards aside."""
+        """Events for which an active state has a transition, whatever its guard says."""
         if configuration.terminated:
             return ()
         events: dict[str, None] = {}
         for name in configuration.states:
-            for transition in self._by_id[name].transitions:
+            for transition in self._states_by_id[name].transitions:
                 for event in str(transition.event or "").split():
                     events[event] = None
         return tuple(events)
 
-    def outcomes(
+    def enumerate_outcomes(
         self,
         configuration: Configuration | None,
         event: str,
-        possible: Callable[[Mapping[str, bool]], bool],
+        is_possible: Callable[[Mapping[str, bool]], bool],
     ) -> Iterator[tuple[dict[str, bool], Move | SpecError | None]]:
-        """Everything that an event can do here: the truths of the guards asked, and the move.
+        """Everything that an event can do here, for every combination of guard truths.
 
-        Every guard is forced both ways, in the order in which the library asks; None means that nothing
-        takes the event, an error that the chart never rests. What `possible` denies is left out.
+        Each guard is forced both ways, in the order in which the library evaluates them.
+        Combinations for which `is_possible` is false are left out.
+
+        Yields:
+            The truths of the guards, and the move: None where no transition fires, a `SpecError`
+            where the chart never rests.
         """
         if configuration is not None and configuration.terminated:
             return
-        waiting: list[list[tuple[int, bool]]] = [[]]
-        while waiting:
-            forced = waiting.pop()
-            probe = probe_class()(dict(forced).get)  # type: ignore[arg-type]
-            answer = self._tried(configuration, event, probe)
-            path = [(guard, bool(truth)) for guard, truth in probe.asked.items()]
-            for place in range(len(forced), len(path)):
-                flipped = [*path[:place], (path[place][0], not path[place][1])]
-                if possible(self._told(flipped)):
-                    waiting.append(flipped)
-            if possible(self._told(path)):
-                yield self._told(path), answer
+        # Depth-first: run once with a forced prefix of truths, then flip each guard after the prefix.
+        prefixes: list[list[tuple[int, bool]]] = [[]]
+        while prefixes:
+            prefix = prefixes.pop()
+            probe = build_probe_class()(dict(prefix).get)  # type: ignore[arg-type]
+            outcome = self._try_step(configuration, event, probe)
+            path = [(guard, bool(truth)) for guard, truth in probe.guard_truths.items()]
+            for index in range(len(prefix), len(path)):
+                guard, truth = path[index]
+                flipped_path = [*path[:index], (guard, not truth)]
+                if is_possible(self._name_guards(flipped_path)):
+                    prefixes.append(flipped_path)
+            if is_possible(self._name_guards(path)):
+                yield self._name_guards(path), outcome
 
-    def _tried(
-        self, configuration: Configuration | None, event: str, probe: Probe
+    def _try_step(
+        self, configuration: Configuration | None, event: str, probe: GuardProbe
     ) -> Move | SpecError | None:
         try:
-            answer = self._run(configuration, event, probe)
+            answer = self._run_library(configuration, event, probe)
         except SpecError as error:
             return error
         return answer if isinstance(answer, Move) else None
 
-    def _told(self, path: list[tuple[int, bool]]) -> dict[str, bool]:
+    def _name_guards(self, path: list[tuple[int, bool]]) -> dict[str, bool]:
         return {self._guards.texts[guard]: truth for guard, truth in path}
 
     @property
     def table_size(self) -> int:
-        """Answers remembered so far."""
-        return sum(_leaves(node) for node in self._table.values())
+        """Answers stored so far."""
+        return sum(_count_answers(node) for node in self._table.values())
 
     @property
     def guards(self) -> tuple[str, ...]:
         """Every guard over facts, in the order in which the chart names them."""
         return tuple(self._guards.texts)
 
-    def restore(self, data: Mapping[str, Any]) -> Configuration:
+    def restore_configuration(self, data: Mapping[str, Any]) -> Configuration:
         """A configuration from its plain form, checked against the chart.
 
         Raises:
             SpecError: it names states that the chart does not have.
         """
-        unknown = [name for name in data["states"] if name not in self._by_id]
-        if unknown:
-            raise SpecError(f"the chart {self.chart.name!r} has no state {unknown[0]!r}")
+        unknown_states = [name for name in data["states"] if name not in self._states_by_id]
+        if unknown_states:
+            raise SpecError(f"the chart {self.chart.name!r} has no state {unknown_states[0]!r}")
         states = tuple(data["states"])
         history = tuple((name, tuple(ids)) for name, ids in data.get("history", ()))
         return Configuration(
             states=states,
             history=history,
             terminated=bool(data.get("terminated")),
-            label=self._label(states),
+            label=self._format_label(states),
         )
 
     # -- the table -------------------------------------------------------------------------------
 
-    def _look_up(
+    def _find_answer(
         self, configuration: Configuration | None, event: str, facts: Facts
-    ) -> Move | _Refusal:
+    ) -> _Answer:
         node = self._table.get((configuration, event))
-        evaluate = self._guards.evaluate
-        while type(node) is _Ask:
-            node = node.then.get(evaluate[node.guard](facts))
+        evaluators = self._guards.evaluators
+        while type(node) is _GuardNode:
+            node = node.branches.get(evaluators[node.guard](facts))
         if node is None:
-            return self._learn(configuration, event, facts)
-        return node  # type: ignore[return-value]  # a while over _Ask leaves the other two
+            return self._learn_answer(configuration, event, facts)
+        return node  # type: ignore[return-value]  # the loop leaves only an answer
 
-    def _learn(
+    def _learn_answer(
         self, configuration: Configuration | None, event: str, facts: Facts
-    ) -> Move | _Refusal:
-        """Ask the library once, and remember the answer under the guards that it asked."""
+    ) -> _Answer:
+        """Ask the library once, and store the answer under the guards that it evaluated."""
         if configuration is not None and configuration.terminated:
-            answer: Move | _Refusal = _Refusal({})
-            asked: dict[int, bool] = {}
+            # A restored instance would not know that it had terminated, so the library is not asked.
+            answer: _Answer = _NoTransition({})
+            guard_truths: dict[int, bool] = {}
         else:
-            probe = probe_class()(self._guards.judge(facts))
-            answer, asked = self._run(configuration, event, probe), probe.asked
-        self._remember((configuration, event), answer, list(asked.items()))
+            probe = build_probe_class()(self._guards.bind_facts(facts))
+            answer, guard_truths = (
+                self._run_library(configuration, event, probe),
+                probe.guard_truths,
+            )
+        self._store_answer((configuration, event), answer, list(guard_truths.items()))
         return answer
 
-    def _remember(
-        self,
-        key: tuple[Configuration | None, str],
-        answer: Move | _Refusal,
-        asked: list[tuple[int, bool]],
+    def _store_answer(
+        self, key: _TableKey, answer: _Answer, guard_truths: list[tuple[int, bool]]
     ) -> None:
-        if not asked:
+        if not guard_truths:
             self._table[key] = answer
             return
         node = self._table.get(key)
-        if not isinstance(node, _Ask):
-            node = self._table[key] = _Ask(asked[0][0], {})
-        for (_, truth), (guard, _) in pairwise(asked):
-            below = node.then.setdefault(truth, _Ask(guard, {}))
-            assert isinstance(below, _Ask), "the library asked other guards than last time"
-            node = below
-        node.then[asked[-1][1]] = answer
+        if not isinstance(node, _GuardNode):
+            node = self._table[key] = _GuardNode(guard_truths[0][0], {})
+        for (_, truth), (guard, _) in pairwise(guard_truths):
+            child = node.branches.setdefault(truth, _GuardNode(guard, {}))
+            # The library is deterministic: the same truths lead to the same next guard.
+            assert isinstance(child, _GuardNode), (
+                "the library evaluated other guards than last time"
+            )
+            node = child
+        node.branches[guard_truths[-1][1]] = answer
 
     # -- the library -----------------------------------------------------------------------------
 
-    def _run(
-        self, configuration: Configuration | None, event: str, probe: Probe
-    ) -> Move | _Refusal:
-        trace = Trace()
+    def _run_library(
+        self, configuration: Configuration | None, event: str, probe: GuardProbe
+    ) -> _Answer:
+        """One step of a fresh instance; the probe and a trace record what happens."""
+        trace = TransitionTrace()
         if configuration is not None:
-            probe.state = self._restored(configuration)
+            probe.state = self._convert_states(configuration)
         try:
-            machine = self._class(model=probe, listeners=[trace])
+            instance = self._class(model=probe, listeners=[trace])
             if configuration is not None:
-                trace.taken.clear()
+                trace.fired.clear()
                 for name, ids in configuration.history:
-                    machine.history_values[name] = [self._by_id[one] for one in ids]
-                self._send(machine, event)
-        except Spins:
+                    instance.history_values[name] = [self._states_by_id[id_] for id_ in ids]
+                self._send_event(instance, event)
+        except EndlessTransitions:
             raise SpecError(
                 f"the chart {self.chart.name!r} never rests after {event!r}: "
-                f"more than {MOST_MICROSTEPS} transitions without a further event",
+                f"more than {MAX_MICROSTEPS} transitions without a further event",
                 file=self.chart.source,
                 hint="an eventless or raised transition needs a guard that ends it",
             ) from None
-        guards = {self._guards.texts[index]: truth for index, truth in probe.asked.items()}
-        if configuration is not None and not trace.took_sent:
-            return _Refusal(guards)
+        guards = self._name_guards(list(probe.guard_truths.items()))
+        if configuration is not None and not trace.has_fired_on_event:
+            return _NoTransition(guards)
         return Move(
-            configuration=self._rest(machine),
+            configuration=self._read_configuration(instance),
             effects=tuple(probe.effects),
             guards=guards,
-            taken=tuple(trace.taken),
+            fired=tuple(trace.fired),
         )
 
     @staticmethod
-    def _send(machine: Any, event: str) -> None:
-        # `send` first reads the machine's attribute of that name, so a name that is none of ours
-        # must not come this far; the chart's rules and the events' vocabulary see to that.
+    def _send_event(instance: Any, event: str) -> None:
+        # `send` first looks for an attribute of the instance with the event's name. So an unknown
+        # name must not come this far: the rules for charts and the closed union of events prevent it.
         try:
-            machine.send(event)
+            instance.send(event)
         except TransitionNotAllowed:
             return
 
-    def _restored(self, configuration: Configuration) -> Any:
+    def _convert_states(self, configuration: Configuration) -> Any:
+        """The active states in the form that the library keeps in its model."""
         if len(configuration.states) == 1:
             return configuration.states[0]
         return OrderedSet(configuration.states)
 
-    def _rest(self, machine: Any) -> Configuration:
-        states = tuple(machine.configuration_values)
+    def _read_configuration(self, instance: Any) -> Configuration:
+        states = tuple(instance.configuration_values)
         return Configuration(
             states=states,
             history=tuple(
                 sorted(
-                    (name, tuple(state.id for state in kept))
-                    for name, kept in machine.history_values.items()
+                    (name, tuple(state.id for state in remembered_states))
+                    for name, remembered_states in instance.history_values.items()
                 )
             ),
-            terminated=bool(machine.is_terminated),
-            label=self._label(states),
+            terminated=bool(instance.is_terminated),
+            label=self._format_label(states),
         )
 
-    def _label(self, states: tuple[str, ...]) -> str:
-        """Active leaves in document order."""
-        parents = {state.parent.id for name in states if (state := self._by_id[name]).parent}
+    def _format_label(self, states: tuple[str, ...]) -> str:
+        """The active leaves in document order, joined by `+`."""
+        parents = {state.parent.id for name in states if (state := self._states_by_id[name]).parent}
         leaves = [name for name in states if name not in parents]
-        return "+".join(sorted(leaves, key=self._order.__getitem__))
+        return "+".join(sorted(leaves, key=self._document_order.__getitem__))
 
     def _check_instance(self) -> None:
-        """Names of callbacks are resolved only when a machine is made, so make one now."""
+        """The library resolves names of callbacks only when an instance is made, so make one now."""
         try:
             self.start(FactView(Snapshot()))
         except StateMachineError as error:
@@ -318,13 +348,13 @@ class Machine:
 _machines: dict[str, Machine] = {}
 
 
-def machine_of(chart: Chart) -> Machine:
-    """The machine of a chart, compiled once per process: the library never frees a class."""
+def get_machine(chart: Chart) -> Machine:
+    """The machine of a chart, compiled once per process, because the library never frees a class."""
     machine = _machines.get(chart.digest)
     if machine is None:
         machine = _machines[chart.digest] = Machine(chart)
     return machine
 
 
-def _leaves(node: _Ask | Move | _Refusal) -> int:
-    return sum(map(_leaves, node.then.values())) if isinstance(node, _Ask) else 1
+def _count_answers(node: _GuardNode | _Answer) -> int:
+    return sum(map(_count_answers, node.branches.values())) if isinstance(node, _GuardNode) else 1

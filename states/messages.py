@@ -1,16 +1,16 @@
-"""What is said in a conversation: messages, tool calls, tool definitions, requests and replies.
+"""Messages, tool calls, tool definitions, requests, replies and stream deltas, in neutral form.
 
-These are the neutral forms. A provider adapter maps them to its wire format and back; the log
-writes them as JSON; nothing here knows a vendor.
+A provider adapter maps these values to its wire format and back, and the log writes them as JSON. Nothing
+here depends on a vendor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeVar
 
-from toolchart.states.canonical_json import canonical_text
+from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.quick import quick
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -31,21 +31,21 @@ FINISH_REASONS: tuple[FinishReason, ...] = (
     "error",
     "unknown",
 )
-"""The normalised vocabulary; each adapter maps its provider's words to it."""
+"""The normalised finish reasons; each adapter maps its provider's words to them."""
 
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """One call that the model asked for."""
+    """One tool call that the model requests."""
 
     id: str = ""
-    """Unique in the conversation; empty from an adapter whose provider gave none: the core fills it."""
+    """Unique in the conversation. Adapters leave it empty if the provider sends none; the core fills it."""
     name: str
     arguments: dict[str, Any] | None = None
     """Parsed arguments, or None where they could not be parsed: such a call is never run."""
     raw: str | None = None
-    """The argument text as the provider sent it, where it sent text; sent back unchanged."""
+    """The argument text as the provider sent it, if it sent text; it is sent back unchanged."""
     problem: str | None = None
     """Why `arguments` is None, with the position in the text."""
     native_id: str | None = None
@@ -66,35 +66,35 @@ class Message:
     name: str | None = None
     """Tool name of a tool message."""
     provider_data: dict[str, Any] | None = None
-    """What the provider wants back verbatim (`{"provider": name, ...}`), opaque to everything else."""
+    """Data that the same provider needs back unchanged (`{"provider": name, ...}`). Nothing else reads it."""
 
 
 def message_to_dict(message: Message) -> dict[str, Any]:
-    """The message in the OpenAI chat form that users, histories and exports share."""
-    wire: dict[str, Any] = {"role": message.role, "content": message.content}
+    """The message in the OpenAI chat format, which history files and exports use."""
+    data: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
-        wire["tool_calls"] = [
+        data["tool_calls"] = [
             {
                 "id": call.id,
                 "type": "function",
-                "function": {"name": call.name, "arguments": arguments_text(call)},
+                "function": {"name": call.name, "arguments": encode_arguments(call)},
             }
             for call in message.tool_calls
         ]
     if message.role == "tool":
-        wire["tool_call_id"] = message.tool_call_id
-        wire["name"] = message.name
-    return wire
+        data["tool_call_id"] = message.tool_call_id
+        data["name"] = message.name
+    return data
 
 
-def arguments_text(call: ToolCall) -> str:
-    """The arguments as JSON text: the provider's own text where it sent text."""
-    return call.raw if call.raw is not None else canonical_text(call.arguments or {})
+def encode_arguments(call: ToolCall) -> str:
+    """The arguments as JSON text: the provider's own text if it sent text."""
+    return call.raw if call.raw is not None else encode_canonical_text(call.arguments or {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDefinition:
-    """What a model is told about a tool."""
+    """A tool as it is described to a model."""
 
     name: str
     description: str
@@ -105,11 +105,11 @@ class ToolDefinition:
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """Everything that one model call is made from."""
+    """One model request, complete and provider-neutral."""
 
     model: str
     messages: Sequence[Message]
-    """`[system, ...history, user, ...]`; every assistant call is answered by a tool message."""
+    """`[system, ...history, user, ...]`; every call of an assistant message has a tool message."""
     tools: tuple[ToolDefinition, ...] = ()
     """Offered tools; empty means that the call is made without tools."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -118,13 +118,13 @@ class Request:
     turn: int = 0
     iteration: int = 0
     fingerprint: str = ""
-    """Hash of model, options, offered tools and every message: what the log says of a request."""
+    """Hash of model, options, offered tools and every message; the log stores it for each request."""
 
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens of one reply or of a turn; None where the provider did not say."""
+    """Token counts and cost of one reply or of a turn; None where the provider does not report them."""
 
     input: int | None = None
     """Prompt tokens, cached ones included."""
@@ -134,47 +134,100 @@ class Usage:
     cached: int | None = None
     total: int | None = None
     cost: float | None = None
-    """Money, where the host says it or a price table knows it."""
+    """Money, if the host reports it or a price table has it; in the currency of the table."""
 
     def plus(self, other: Usage | None) -> Usage:
-        """The sum; an unknown part counts as nothing, unknown on both sides stays unknown."""
+        """The sum, field by field. None counts as zero, and None plus None stays None."""
         if other is None:
             return self
         return Usage(
-            input=_sum(self.input, other.input),
-            output=_sum(self.output, other.output),
-            reasoning=_sum(self.reasoning, other.reasoning),
-            cached=_sum(self.cached, other.cached),
-            total=_sum(self.total, other.total),
-            cost=_sum(self.cost, other.cost),
+            input=_add_optional(self.input, other.input),
+            output=_add_optional(self.output, other.output),
+            reasoning=_add_optional(self.reasoning, other.reasoning),
+            cached=_add_optional(self.cached, other.cached),
+            total=_add_optional(self.total, other.total),
+            cost=_add_optional(self.cost, other.cost),
         )
 
 
 Number = TypeVar("Number", int, float)
 
 
-def _sum(left: Number | None, right: Number | None) -> Number | None:
+def _add_optional(left: Number | None, right: Number | None) -> Number | None:
     return right if left is None else left if right is None else left + right
 
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """One whole answer of a model, normalised; nothing that the provider said is lost."""
+    """One complete reply of a model, normalised without loss."""
 
     content: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     finish_reason: FinishReason
     native_reason: str | None = None
-    """The provider's word, verbatim."""
+    """The provider's own finish reason, unchanged."""
     usage: Usage | None = None
     reasoning: str | None = None
-    """Reasoning text, kept apart from the answer."""
+    """Reasoning text, which is not part of the answer."""
     refusal: str | None = None
-    """The model's refusal, where the provider keeps it apart from the content."""
+    """The model's refusal, if the provider reports it apart from the content."""
     model: str | None = None
-    """The model that answered, where the reply names it."""
+    """The model that answered, if the reply names it."""
     response_id: str | None = None
     provider_data: dict[str, Any] | None = None
-    """What must travel back verbatim with this message (`{"provider": name, ...}`)."""
+    """Data that must be sent back unchanged with this message (`{"provider": name, ...}`)."""
     warnings: tuple[str, ...] = ()
+
+
+# -- deltas of a streamed reply ------------------------------------------------------------------
+
+# A stream yields deltas and then, last, the complete reply. Deltas are for display. Only the complete reply
+# becomes an event: no decision, tool run or log record is based on a delta.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextDelta:
+    """More text of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasoningDelta:
+    """More reasoning text, which is not part of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallStarted:
+    """The model began a tool call."""
+
+    index: int
+    """Index of the call in the reply, from 0."""
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallArguments:
+    """More of a call's argument text. It can be parsed only when the reply is complete."""
+
+    index: int
+    text: str
+
+
+Delta = TextDelta | ReasoningDelta | CallStarted | CallArguments
+"""One delta of a streamed reply."""
+
+_DELTA_KINDS = {
+    TextDelta: "text",
+    ReasoningDelta: "reasoning",
+    CallStarted: "call",
+    CallArguments: "arguments",
+}
+
+
+def encode_delta(delta: Delta) -> dict[str, Any]:
+    """The delta as JSON data, in the form that the log stores."""
+    return {"kind": _DELTA_KINDS[type(delta)], **asdict(delta)}

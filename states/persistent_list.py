@@ -1,9 +1,9 @@
-"""An immutable sequence whose append costs the same at any length.
+"""A persistent (immutable) list with an append in constant time.
 
-A snapshot holds every message of its conversation. Copying a tuple for each new message would make
-an iteration dearer the longer the conversation grows, so snapshots share one growing list and each
-sees its own prefix: appending to the newest view extends the list, appending to an older one (a
-fork) copies it. Nothing that a view has shown ever changes.
+A snapshot holds every message of its conversation. Copying a tuple for each new message would make an
+iteration more expensive as the conversation grows. So snapshots share one growing list, and each sees its
+own prefix of it. An append to the newest view extends the shared list. An append to an older view (a fork)
+copies it. The items of a view never change.
 """
 
 from __future__ import annotations
@@ -14,60 +14,66 @@ from typing import Any, Generic, TypeVar, overload
 
 Item = TypeVar("Item")
 
-# One lock for all trails: it is held for two list operations, and a lock per trail would cost more
-# to make than this one costs to wait for.
-_tip = threading.Lock()
+# One lock for all lists. It is held for two list operations, and creating a lock per list would cost more
+# than waiting for this one.
+_append_lock = threading.Lock()
 
 
-class Trail(Sequence[Item], Generic[Item]):
-    """A persistent sequence with O(1) append and O(1) lookup of the newest item of a key."""
+class PersistentList(Sequence[Item], Generic[Item]):
+    """A persistent list with O(1) append and O(1) lookup of the newest item of a key."""
 
-    __slots__ = ("_before", "_items", "_keys", "_length")
+    __slots__ = ("_earlier_index", "_items", "_keys", "_length")
 
     def __init__(self, items: Iterable[Item] = ()) -> None:
         self._items: list[Item] = list(items)
         self._keys: dict[str, int] = {}
-        """The newest place of each key."""
-        self._before: dict[int, int] = {}
-        """The place of the same key before this one, where there is one."""
+        """Index of the newest item of each key."""
+        self._earlier_index: dict[int, int] = {}
+        """Index of an item to the index of the previous item of the same key."""
         self._length = len(self._items)
 
-    def append(self, item: Item, key: str | None = None) -> Trail[Item]:
-        """A trail with one more item, findable by `key`; this one stays as it is."""
-        with _tip:
-            base = self if len(self._items) == self._length else self._copy()
-            base._items.append(item)
+    def append(self, item: Item, key: str | None = None) -> PersistentList[Item]:
+        """A list with one more item, which `find_newest(key)` finds; this list does not change."""
+        with _append_lock:
+            source_list = self if len(self._items) == self._length else self._copy()
+            source_list._items.append(item)
             if key is not None:
-                earlier = base._keys.get(key)
-                if earlier is not None:
-                    base._before[self._length] = earlier
-                base._keys[key] = self._length
-        grown: Trail[Item] = Trail.__new__(Trail)
-        grown._items, grown._keys, grown._before = base._items, base._keys, base._before
-        grown._length = self._length + 1
-        return grown
+                earlier_index = source_list._keys.get(key)
+                if earlier_index is not None:
+                    source_list._earlier_index[self._length] = earlier_index
+                source_list._keys[key] = self._length
+        extended_list: PersistentList[Item] = PersistentList.__new__(PersistentList)
+        extended_list._items, extended_list._keys, extended_list._earlier_index = (
+            source_list._items,
+            source_list._keys,
+            source_list._earlier_index,
+        )
+        extended_list._length = self._length + 1
+        return extended_list
 
-    def newest(self, key: str) -> Item | None:
-        """The last item of this view that was appended under `key`, or None."""
-        place = self._newest(key)
-        return None if place is None else self._items[place]
+    def find_newest(self, key: str) -> Item | None:
+        """The last item of this list that was appended with `key`, or None."""
+        index = self._find_newest_index(key)
+        return None if index is None else self._items[index]
 
-    def _newest(self, key: str) -> int | None:
-        place = self._keys.get(key)
-        while place is not None and place >= self._length:  # another view has grown since
-            place = self._before.get(place)
-        return place
+    def _find_newest_index(self, key: str) -> int | None:
+        index = self._keys.get(key)
+        while index is not None and index >= self._length:  # appended by a newer view
+            index = self._earlier_index.get(index)
+        return index
 
-    def _copy(self) -> Trail[Item]:
-        twin: Trail[Item] = Trail(self._items[: self._length])
+    def _copy(self) -> PersistentList[Item]:
+        new_list: PersistentList[Item] = PersistentList(self._items[: self._length])
         for key in self._keys:
-            place = self._newest(key)
-            if place is not None:
-                twin._keys[key] = place
-        twin._before = {
-            place: earlier for place, earlier in self._before.items() if place < self._length
+            index = self._find_newest_index(key)
+            if index is not None:
+                new_list._keys[key] = index
+        new_list._earlier_index = {
+            index: earlier_index
+            for index, earlier_index in self._earlier_index.items()
+            if index < self._length
         }
-        return twin
+        return new_list
 
     def __len__(self) -> int:
         return self._length
@@ -82,7 +88,7 @@ class Trail(Sequence[Item], Generic[Item]):
     def __getitem__(self, index: slice) -> list[Item]: ...
     def __getitem__(self, index: int | slice) -> Item | list[Item]:
         if isinstance(index, slice):
-            return [self._items[place] for place in range(*index.indices(self._length))]
+            return [self._items[index] for index in range(*index.indices(self._length))]
         if index < 0:
             index += self._length
         if not 0 <= index < self._length:
@@ -90,10 +96,10 @@ class Trail(Sequence[Item], Generic[Item]):
         return self._items[index]
 
     def __eq__(self, other: Any) -> bool:
-        return isinstance(other, Trail) and list(self) == list(other)
+        return isinstance(other, PersistentList) and list(self) == list(other)
 
     def __hash__(self) -> int:
         return hash(tuple(self))
 
     def __repr__(self) -> str:
-        return f"Trail({list(self)!r})"
+        return f"PersistentList({list(self)!r})"

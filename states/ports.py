@@ -1,41 +1,40 @@
-"""The Protocols between the layers: what a provider, an executor and a store must offer."""
+"""Ports: the Protocols that a provider, a tool executor and a store implement."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
-from toolchart.states.deltas import Delta
 from toolchart.states.errors import LogConflict
 from toolchart.states.events import ToolFinished, Verdict
-from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
+from toolchart.states.messages import Delta, Reply, Request, ToolCall, ToolDefinition
 
 
 class Provider(Protocol):
-    """Speaks to one model host."""
+    """Calls the models of one host."""
 
     name: str
     """Adapter name, as in the spec's `provider`."""
 
     async def complete(self, request: Request) -> Reply:
-        """One whole reply.
+        """Call the model and return its complete reply.
 
         Raises:
-            ProviderError: the call failed; classified, without secrets.
+            ProviderError: the call failed; with a failure kind, and without secrets.
         """
         ...
 
     async def aclose(self) -> None:
-        """Give back connections; safe to call twice."""
+        """Close the connections; safe to call twice."""
         ...
 
 
 @runtime_checkable
-class Streams(Protocol):
-    """A provider whose replies can be seen growing."""
+class StreamingProvider(Protocol):
+    """A provider that can stream its replies."""
 
     def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
-        """Deltas as they come, and last, exactly once, the whole reply: the one `complete` gives.
+        """Yield deltas as they arrive and then, exactly once, the complete reply as `complete` returns it.
 
         Closing the generator early closes the connection.
 
@@ -46,18 +45,18 @@ class Streams(Protocol):
 
 
 class Executor(Protocol):
-    """Judges and runs tool calls. What a model was shown never decides what may run."""
+    """Reviews and runs tool calls. What may run does not depend on what the model was offered."""
 
     def definitions(self) -> tuple[ToolDefinition, ...]:
-        """Every tool that the spec activates, in its order."""
+        """Every tool that the spec activates, in the order of the spec."""
         ...
 
-    def review(self, call: ToolCall, allowed: Sequence[str]) -> Verdict:
-        """Known, allowed, parsed, valid, approved? Pure and quick; never raises."""
+    def review(self, call: ToolCall, allowed_tools: Sequence[str]) -> Verdict:
+        """Check one call: known, allowed, parsed, valid, approved? Pure, fast, and never raises."""
         ...
 
-    async def run(self, call: ToolCall, allowed: Sequence[str]) -> ToolFinished:
-        """Run one call and say how it ended; never raises but on cancellation."""
+    async def run(self, call: ToolCall, allowed_tools: Sequence[str]) -> ToolFinished:
+        """Run one call and return its outcome; raises only when it is cancelled."""
         ...
 
     def refuse(self, call: ToolCall, outcome: str, reason: str) -> ToolFinished:
@@ -65,30 +64,31 @@ class Executor(Protocol):
         ...
 
 
-Batch = tuple[str, int, Sequence[bytes]]
+RecordBatch = tuple[str, int, Sequence[bytes]]
 """Conversation, number of the first record, record lines: the arguments of `Store.append`."""
 
 
 @runtime_checkable
-class Groups(Protocol):
-    """A store in which several conversations can share one commit."""
+class GroupCommitStore(Protocol):
+    """A store that can write records of several conversations in one commit."""
 
-    def append_many(self, batches: Sequence[Batch]) -> Sequence[LogConflict | None]:
-        """Append for several conversations in one commit, durable on return.
+    def append_many(self, batches: Sequence[RecordBatch]) -> Sequence[LogConflict | None]:
+        """Append to several conversations in one commit, durable on return.
 
-        Each is appended all or none; the answer says, in their order, which lost to another writer.
+        Each batch is appended completely or not at all. The result has one entry per batch, in order: None,
+        or the conflict with another writer.
 
         Raises:
-            LogUnavailable: the store cannot be written; nothing of any was appended.
+            LogUnavailable: the store cannot be written; no batch was appended.
         """
         ...
 
 
 class Store(Protocol):
-    """Keeps records; the only thing in the engine that touches a disk."""
+    """Stores log records; the only part of the engine that writes to a disk."""
 
     def append(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
-        """Append canonical record lines, all or none, durable on return.
+        """Append canonical record lines, all or none; durable on return.
 
         Raises:
             LogConflict: a record with one of these numbers is already there.
@@ -96,20 +96,20 @@ class Store(Protocol):
         """
         ...
 
-    def read(self, conversation: str, start: int = 0) -> Iterator[bytes]:
-        """The record lines from `start` on, in order; nothing for an unknown conversation."""
+    def read_lines(self, conversation: str, start: int = 0) -> Iterator[bytes]:
+        """The record lines from number `start` on, in order; none for an unknown conversation."""
         ...
 
-    def last(self, conversation: str) -> tuple[int, bytes] | None:
+    def read_last_line(self, conversation: str) -> tuple[int, bytes] | None:
         """Number and line of the newest record."""
         ...
 
-    def conversations(self) -> Iterable[str]:
-        """Every conversation's id, the oldest first."""
+    def list_conversations(self) -> Iterable[str]:
+        """The ids of all conversations, oldest first."""
         ...
 
     def delete(self, conversation: str) -> None:
-        """Forget a whole conversation; parts of one are never taken away.
+        """Delete a whole conversation; a part of one cannot be deleted.
 
         Raises:
             LogUnavailable: the store cannot be written; nothing was deleted.
@@ -117,5 +117,5 @@ class Store(Protocol):
         ...
 
     def close(self) -> None:
-        """Release the store; safe to call twice."""
+        """Close the store; safe to call twice."""
         ...

@@ -1,8 +1,8 @@
-"""JSON Schema for providers that understand a part of it, every rewrite listed.
+"""Convert a tool's JSON Schema for providers that support only part of JSON Schema.
 
-A model can only keep to what it is told, so nothing is dropped in silence: what a provider has no
-keyword for is written into the description, and each change is listed with its place. The arguments
-are always checked against the whole schema, whatever the model was told.
+A keyword that a provider does not support is written into the description where possible, so that the
+model still reads it. Every change is listed with its position in the schema. The arguments of a call are
+always checked against the original schema.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from toolchart.states.canonical_json import canonical_text
+from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.messages import ToolDefinition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
-    """The part of JSON Schema that a provider takes."""
+class SchemaDialect:
+    """The part of JSON Schema that a provider supports."""
 
     name: str
     keywords: frozenset[str] | None
@@ -28,18 +28,20 @@ class Dialect:
     """Whether the root may be an `anyOf`, `oneOf`, `allOf`, `enum` or `not`."""
 
 
-_BASE = frozenset({"type", "description", "enum", "items", "properties", "required", "anyOf"})
+_BASE_KEYWORDS = frozenset(
+    {"type", "description", "enum", "items", "properties", "required", "anyOf"}
+)
 
-OPENAI = Dialect(name="openai", keywords=None, root_alternatives=False)
+OPENAI = SchemaDialect(name="openai", keywords=None, root_alternatives=False)
 """Source: the chat API refuses alternatives at the root of a function's parameters."""
-ANTHROPIC = Dialect(name="anthropic", keywords=None, root_alternatives=False)
+ANTHROPIC = SchemaDialect(name="anthropic", keywords=None, root_alternatives=False)
 """Source: the Messages API refuses an `input_schema` with `oneOf`, `allOf` or `anyOf` at its root."""
-OLLAMA = Dialect(name="ollama", keywords=_BASE, references=False)
+OLLAMA = SchemaDialect(name="ollama", keywords=_BASE_KEYWORDS, references=False)
 """Source: the properties of `ToolProperty` and `ToolFunctionParameters` in the server's
 `api/types.go`; what is not among them never reaches the model's template."""
-GEMINI = Dialect(
+GEMINI = SchemaDialect(
     name="gemini",
-    keywords=_BASE
+    keywords=_BASE_KEYWORDS
     | {"title", "format", "minimum", "maximum", "minItems", "maxItems", "prefixItems"}
     | {"additionalProperties", "propertyOrdering", "default", "nullable"},
     references=False,
@@ -50,7 +52,7 @@ depth is ours to bound) and `Schema`, whose fields `default` and `nullable` are.
 
 DIALECTS = {dialect.name: dialect for dialect in (OPENAI, OLLAMA, GEMINI, ANTHROPIC)}
 
-_TOLD = frozenset(
+_DESCRIBABLE_KEYWORDS = frozenset(
     {
         "minimum",
         "maximum",
@@ -70,155 +72,166 @@ _TOLD = frozenset(
         "maxProperties",
     }
 )
-"""Keywords that say something a description can say as well."""
+"""Keywords that a description can express."""
 
-_SILENT = frozenset({"$schema", "$id", "$comment", "$defs", "definitions", "title", "$anchor"})
-"""Keywords that tell a model nothing; leaving them out changes nothing."""
-
-
-MOST_SCHEMAS = 2000
-"""Schemas inside one tool's schema, once its references are written out."""
+_IGNORED_KEYWORDS = frozenset(
+    {"$schema", "$id", "$comment", "$defs", "definitions", "title", "$anchor"}
+)
+"""Keywords without meaning for a model; they are dropped and not listed."""
 
 
-def lowered(schema: Mapping[str, Any], dialect: Dialect) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The schema in a dialect, and what was rewritten, each with its place."""
-    work = _Lowering(schema, dialect)
-    result = work.lower(schema, "", ())
+MAX_SCHEMAS = 2000
+"""Subschemas in one tool's schema after its references are inlined; beyond that it is cut."""
+
+
+def lower_schema(
+    schema: Mapping[str, Any], dialect: SchemaDialect
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The schema in a dialect, and the list of changes, each with its position."""
+    lowering = _SchemaLowering(schema, dialect)
+    result = lowering.lower_subschema(schema, "", ())
     if not dialect.root_alternatives:
         for keyword in ("anyOf", "oneOf", "allOf", "enum", "not"):
             if keyword in result:
-                work.note("", f"{keyword} at the root left out")
+                lowering.add_rewrite("", f"{keyword} at the root left out")
                 del result[keyword]
     result.setdefault("type", "object")
     result.setdefault("properties", {})
-    return result, tuple(dict.fromkeys(work.rewrites))
+    return result, tuple(dict.fromkeys(lowering.rewrites))
 
 
-_MOST_KEPT = 2048
-"""Lowered schemas that are kept for further requests."""
+_MAX_CACHED_SCHEMAS = 2048
+"""Converted schemas in the cache."""
 
-_kept: dict[tuple[int, str], tuple[ToolDefinition, dict[str, Any]]] = {}
-"""By identity, which is quick; the definition is kept too, so that its identity stays its own."""
+_schema_cache: dict[tuple[int, str], tuple[ToolDefinition, dict[str, Any]]] = {}
+"""By the identity of the definition, which is fast. The entry holds the definition, so that its id is
+not reused."""
 
 
-def parameters_for(tool: ToolDefinition, dialect: Dialect) -> dict[str, Any]:
-    """The tool's parameters as a provider of this dialect is told them, converted once."""
+def lower_parameters(tool: ToolDefinition, dialect: SchemaDialect) -> dict[str, Any]:
+    """The tool's parameters in a dialect, converted once and cached."""
     key = (id(tool), dialect.name)
-    found = _kept.get(key)
-    if found is None:
-        if len(_kept) >= _MOST_KEPT:
-            _kept.clear()
-        found = _kept[key] = (tool, lowered(tool.parameters, dialect)[0])
-    return found[1]
+    match = _schema_cache.get(key)
+    if match is None:
+        if len(_schema_cache) >= _MAX_CACHED_SCHEMAS:
+            _schema_cache.clear()
+        match = _schema_cache[key] = (tool, lower_schema(tool.parameters, dialect)[0])
+    return match[1]
 
 
-class _Lowering:
-    def __init__(self, root: Mapping[str, Any], dialect: Dialect) -> None:
+class _SchemaLowering:
+    def __init__(self, root: Mapping[str, Any], dialect: SchemaDialect) -> None:
         self.rewrites: list[str] = []
-        self._written = 0
+        self._subschema_count = 0
         self._root = root
         self._dialect = dialect
 
-    def note(self, place: str, what: str) -> None:
-        self.rewrites.append(f"{place or '(root)'}: {what}")
+    def add_rewrite(self, path: str, change: str) -> None:
+        self.rewrites.append(f"{path or '(root)'}: {change}")
 
-    def lower(self, schema: Any, place: str, seen: tuple[str, ...]) -> dict[str, Any]:
-        """One schema and what is inside it."""
+    def lower_subschema(
+        self, schema: Any, path: str, open_references: tuple[str, ...]
+    ) -> dict[str, Any]:
+        """One subschema and everything inside it."""
         if not isinstance(schema, Mapping):
             if schema is not True:
-                self.note(place, "a schema that refuses everything cannot be told")
+                self.add_rewrite(path, "a schema that refuses everything cannot be described")
             return {}
         if self._dialect.keywords is None:
             return dict(schema)
-        self._written += 1
-        if self._written > MOST_SCHEMAS:
-            self.note("", f"too large once its references are written out: cut at {MOST_SCHEMAS}")
+        self._subschema_count += 1
+        if self._subschema_count > MAX_SCHEMAS:
+            self.add_rewrite(
+                "", f"too large once its references are written out: cut at {MAX_SCHEMAS}"
+            )
             return {}
-        schema, seen = self._inlined(schema, place, seen)
-        schema = self._rephrased(schema, place)
+        schema, open_references = self._inline_reference(schema, path, open_references)
+        schema = self._rephrase_keywords(schema, path)
         result: dict[str, Any] = {}
-        told: list[str] = []
+        described_keywords: list[str] = []
         for key, value in schema.items():
             if key in self._dialect.keywords:
-                result[key] = self._inside(key, value, place, seen)
-            elif key in _TOLD:
-                told.append(f"{key}: {canonical_text(value)}")
-                self.note(place, f"{key} moved into the description")
-            elif key not in _SILENT:
-                self.note(place, f"{key} left out")
-        if told:
-            words = f"({', '.join(told)})"
-            result["description"] = f"{result.get('description', '')} {words}".strip()
+                result[key] = self._lower_keyword(key, value, path, open_references)
+            elif key in _DESCRIBABLE_KEYWORDS:
+                described_keywords.append(f"{key}: {encode_canonical_text(value)}")
+                self.add_rewrite(path, f"{key} moved into the description")
+            elif key not in _IGNORED_KEYWORDS:
+                self.add_rewrite(path, f"{key} left out")
+        if described_keywords:
+            description = f"({', '.join(described_keywords)})"
+            result["description"] = f"{result.get('description', '')} {description}".strip()
         return result
 
-    def _inside(self, key: str, value: Any, place: str, seen: tuple[str, ...]) -> Any:
+    def _lower_keyword(
+        self, key: str, value: Any, path: str, open_references: tuple[str, ...]
+    ) -> Any:
         if key == "properties" and isinstance(value, Mapping):
             return {
-                name: self.lower(one, f"{place}.{name}".lstrip("."), seen)
-                for name, one in value.items()
+                name: self.lower_subschema(subschema, f"{path}.{name}".lstrip("."), open_references)
+                for name, subschema in value.items()
             }
         if key == "items" and isinstance(value, (Mapping, bool)):
-            return self.lower(value, f"{place}[]", seen)
+            return self.lower_subschema(value, f"{path}[]", open_references)
         if key == "additionalProperties" and isinstance(value, Mapping):
-            return self.lower(value, f"{place}.*".lstrip("."), seen)
+            return self.lower_subschema(value, f"{path}.*".lstrip("."), open_references)
         if key in ("anyOf", "prefixItems") and isinstance(value, list):
-            return [self.lower(one, place, seen) for one in value]
+            return [self.lower_subschema(subschema, path, open_references) for subschema in value]
         return value
 
-    def _inlined(
-        self, schema: Mapping[str, Any], place: str, seen: tuple[str, ...]
+    def _inline_reference(
+        self, schema: Mapping[str, Any], path: str, open_references: tuple[str, ...]
     ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-        """The schema with its `$ref` replaced by what it names."""
+        """The schema with its `$ref` replaced by the schema that it names."""
         target = schema.get("$ref")
         if self._dialect.references or not isinstance(target, str):
-            return schema, seen
-        rest = {key: value for key, value in schema.items() if key != "$ref"}
-        if target in seen:
-            self.note(place, f"{target} names itself: cut there")
-            return {"type": "object", **rest}, seen
-        found = _found(self._root, target)
-        if found is None:
-            self.note(place, f"{target} names nothing: left open")
-            return rest, seen
-        self.note(place, f"{target} written out")
-        return self._inlined({**found, **rest}, place, (*seen, target))
+            return schema, open_references
+        other_keywords = {key: value for key, value in schema.items() if key != "$ref"}
+        if target in open_references:
+            self.add_rewrite(path, f"{target} names itself: cut there")
+            return {"type": "object", **other_keywords}, open_references
+        match = _resolve_reference(self._root, target)
+        if match is None:
+            self.add_rewrite(path, f"{target} names nothing: left open")
+            return other_keywords, open_references
+        self.add_rewrite(path, f"{target} written out")
+        return self._inline_reference({**match, **other_keywords}, path, (*open_references, target))
 
-    def _rephrased(self, schema: Mapping[str, Any], place: str) -> Mapping[str, Any]:
-        """`const`, `oneOf` and `allOf` in words that more providers know."""
+    def _rephrase_keywords(self, schema: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+        """`const`, `oneOf` and `allOf` expressed by keywords that more providers support."""
         result = dict(schema)
         if "const" in result:
             result["enum"] = [result.pop("const")]
-            self.note(place, "const written as enum")
+            self.add_rewrite(path, "const written as enum")
         if "oneOf" in result and "anyOf" not in result:
             result["anyOf"] = result.pop("oneOf")
-            self.note(place, "oneOf written as anyOf")
+            self.add_rewrite(path, "oneOf written as anyOf")
         if "allOf" in result:
-            self.note(place, "allOf merged")
+            self.add_rewrite(path, "allOf merged")
             for part in result.pop("allOf"):
-                result = self._merged(result, part, place)
+                result = self._merge_part(result, part, path)
         return result
 
-    def _merged(self, into: dict[str, Any], part: Any, place: str) -> dict[str, Any]:
-        part, _ = self._inlined(part if isinstance(part, Mapping) else {}, place, ())
-        # What one part forbids beyond its own properties, another may bring: merged, it would refuse it.
+    def _merge_part(self, target: dict[str, Any], part: Any, path: str) -> dict[str, Any]:
+        part, _ = self._inline_reference(part if isinstance(part, Mapping) else {}, path, ())
+        # `additionalProperties: false` of one part would forbid the properties of another part.
         part = {key: value for key, value in part.items() if key != "additionalProperties"}
-        result = {**part, **into}
-        if "properties" in part or "properties" in into:
-            result["properties"] = {**part.get("properties", {}), **into.get("properties", {})}
-        if "required" in part or "required" in into:
-            both = [*into.get("required", ()), *part.get("required", ())]
-            result["required"] = list(dict.fromkeys(both))
+        result = {**part, **target}
+        if "properties" in part or "properties" in target:
+            result["properties"] = {**part.get("properties", {}), **target.get("properties", {})}
+        if "required" in part or "required" in target:
+            required_names = [*target.get("required", ()), *part.get("required", ())]
+            result["required"] = list(dict.fromkeys(required_names))
         return result
 
 
-def _found(root: Any, target: str) -> Mapping[str, Any] | None:
-    """What a local reference names."""
+def _resolve_reference(root: Any, target: str) -> Mapping[str, Any] | None:
+    """The schema that a local reference names; None where there is none."""
     if target == "#":
         return root if isinstance(root, Mapping) else None
     if not target.startswith("#/"):
         return None
-    here: Any = root
+    node: Any = root
     for part in target.split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
-        here = here.get(name) if isinstance(here, Mapping) else None
-    return here if isinstance(here, Mapping) else None
+        node = node.get(name) if isinstance(node, Mapping) else None
+    return node if isinstance(node, Mapping) else None

@@ -1,7 +1,8 @@
-"""The snapshot: where a conversation stands. State plus context, immutable, serialisable.
+"""The snapshot: the state of one conversation as an immutable value.
 
-The core makes a new snapshot from an old one and an event; nothing else does. What grows with the
-conversation sits in trails, so that a step costs the same at any length.
+It is a configuration (the active states of the chart) and a context (messages, calls, counters). Only the
+core makes new snapshots. What grows with the conversation is stored in persistent lists, so a step costs
+the same at any length.
 """
 
 from __future__ import annotations
@@ -11,42 +12,42 @@ from typing import Any
 
 from toolchart.states.events import Failed, Outcome, Ruling, Settings
 from toolchart.states.messages import Message, Reply, ToolCall, ToolDefinition, Usage
-from toolchart.states.persistent_list import Trail
+from toolchart.states.persistent_list import PersistentList
 from toolchart.states.quick import quick
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """Where a chart stands: everything on which its next step depends, besides the facts."""
+    """The active states of a chart and all else, besides the facts, that decides its next step."""
 
     states: tuple[str, ...]
-    """Every active state, ancestors included, in the machine's own order, which is semantic."""
+    """Every active state, ancestors included, in the machine's order. The order has a meaning."""
     history: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """What history states remember."""
+    """What the history states remember."""
     terminated: bool = False
-    """Whether a top-level final state was reached; then no event is taken."""
+    """Whether a top-level final state was reached. Then every event is illegal."""
     label: str = ""
-    """The active leaves, joined by `+`: the name that people and records use."""
+    """The active leaves, joined by `+`: the name of the state in records and output."""
 
     def __hash__(self) -> int:
-        """By the label, whose hash is remembered: every step looks up its configuration."""
+        """By the label, whose hash Python caches, because every step looks up its configuration."""
         return hash(self.label)
 
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenCall:
-    """One call of the latest reply, on its way to an outcome."""
+    """One call of the latest reply, from request to outcome."""
 
     call: ToolCall
     key: str = ""
-    """Tool and arguments as the model gave them: what makes it the same call again."""
+    """Tool and arguments as the model sent them; equal keys are the same call."""
     repeat: int = 1
-    """How often this tool was asked for with these arguments in this turn, this time included."""
+    """How often this tool was requested with these arguments in this turn, including this time."""
     ruling: Ruling | None = None
     reason: str | None = None
     decided_at: str = ""
-    """When a person or a policy decided it: `at` of that event; empty where nobody had to."""
+    """Time of the decision of a person or a policy; empty if none was needed."""
     outcome: Outcome | None = None
     result: dict[str, Any] | None = None
     shown: str | None = None
@@ -55,11 +56,11 @@ class OpenCall:
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackedCall:
-    """One call of the turn that has ended."""
+    """One call of the turn that has its outcome."""
 
     tool: str
     params: dict[str, Any] | None
-    """The arguments, or None where they could not be parsed."""
+    """The arguments, or None if they could not be parsed."""
     result: dict[str, Any]
     iteration: int
     execution_time_ms: float
@@ -69,28 +70,28 @@ class TrackedCall:
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """One conversation at one moment, between two events.
+    """The state of one conversation between two events.
 
-    Not slotted, unlike the other values: a step makes several snapshots, and copying a `__dict__`
-    costs a tenth of what `dataclasses.replace` does on so many fields.
+    Unlike the other values it has no slots: a step makes several snapshots, and copying a `__dict__` costs a
+    tenth of `dataclasses.replace` with this many fields.
     """
 
     configuration: Configuration | None = None
     """None before the first turn."""
     tools: tuple[ToolDefinition, ...] = ()
     """Every tool that the agent spec defines."""
-    messages: Trail[Message] = field(default_factory=Trail)
-    """The conversation without its system prompt; tool messages are findable by call id."""
+    messages: PersistentList[Message] = field(default_factory=PersistentList)
+    """The conversation without its system prompt. Tool messages can be found by call id."""
     digest: str = ""
-    """Rolling fingerprint of `messages`."""
+    """Hash chain over `messages`."""
 
     system: str | None = None
     turn: int = 0
     settings: Settings | None = None
-    offered: tuple[ToolDefinition, ...] = ()
+    offered_tools: tuple[ToolDefinition, ...] = ()
     """The tools that this turn offers."""
     setup_digest: str = ""
-    """Fingerprint of system prompt, model, options and offered tools."""
+    """Hash of system prompt, model, options and offered tools."""
     started_at: str = ""
     now: str = ""
     """`at` of the newest event."""
@@ -101,9 +102,9 @@ class Snapshot:
     replies: int = 0
     """Replies of the turn."""
     calls: tuple[OpenCall, ...] = ()
-    """The calls of the latest reply, in its order."""
-    tracked: Trail[TrackedCall] = field(default_factory=Trail)
-    """The calls of the turn that have ended, in order."""
+    """The calls of the latest reply, in its order; empty once they are closed."""
+    tracked_calls: PersistentList[TrackedCall] = field(default_factory=PersistentList)
+    """The calls of the turn that have their outcome, in order."""
     failure: Failed | None = None
     """The latest failure, until a reply arrives."""
     attempt: int = 0
@@ -124,23 +125,23 @@ class Snapshot:
     """The text that ended the turn."""
 
     def evolve(self, **changes: Any) -> Snapshot:
-        """A snapshot that differs in these fields; this one stays as it is."""
+        """A copy with these fields changed; this snapshot does not change."""
         fields = self.__dict__.copy()
         fields.update(changes)
-        twin = object.__new__(Snapshot)
-        object.__setattr__(twin, "__dict__", fields)
-        return twin
+        copy = object.__new__(Snapshot)
+        object.__setattr__(copy, "__dict__", fields)
+        return copy
 
-    def draft(self, now: str = "") -> Draft:
-        """A copy that `evolve` changes in place, for the length of one step; this one stays as it is.
+    def draft(self, now: str = "") -> SnapshotBuilder:
+        """A working copy for one step, which `evolve` changes in place; this snapshot does not change.
 
         Args:
-            now: `at` of the event that the step is about.
+            now: `at` of the event of the step.
         """
         fields = self.__dict__.copy()
         if now:
             fields["now"] = now
-        draft = object.__new__(Draft)
+        draft = object.__new__(SnapshotBuilder)
         object.__setattr__(draft, "__dict__", fields)
         return draft
 
@@ -150,20 +151,20 @@ class Snapshot:
         return self.configuration.label if self.configuration else ""
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether a new turn may start: none did yet, or the last one reached a final state."""
         return self.configuration is None or self.configuration.terminated
 
 
-class Draft(Snapshot):
-    """A snapshot in the making: one copy a step instead of one a change. Nobody else has it yet."""
+class SnapshotBuilder(Snapshot):
+    """The working copy of a snapshot during one step: one copy per step instead of one per change."""
 
-    def evolve(self, **changes: Any) -> Draft:
-        """This draft, changed."""
+    def evolve(self, **changes: Any) -> SnapshotBuilder:
+        """This builder, with these fields changed in place."""
         self.__dict__.update(changes)
         return self
 
     def done(self) -> Snapshot:
-        """The snapshot that the draft has become."""
+        """The finished snapshot; the builder must not be used afterwards."""
         object.__setattr__(self, "__class__", Snapshot)
         return self

@@ -1,4 +1,4 @@
-"""One conversation that somebody leads event by event: where it stands, and who watches."""
+"""A conversation that a test leads event by event, with every step checked against the invariants."""
 
 from __future__ import annotations
 
@@ -12,82 +12,82 @@ from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import AnyEvent, MachineEvent, ToolFinished
 from toolchart.states.machine import Machine
 from toolchart.states.snapshot import Snapshot
-from toolchart.testing.invariants import Watch
-from toolchart.testing.manual_turn import Walk, configured, moment
+from toolchart.testing.invariants import InvariantMonitor
+from toolchart.testing.manual_turn import ManualTurn, make_configured_event, make_timestamp
 
 
 class Conversation:
-    """A conversation of one chart; `note` hears of every step in one line."""
+    """A conversation of one chart; `note` is called with one line for every step."""
 
     def __init__(self, chart: Chart, machine: Machine, note: Callable[[str], None]) -> None:
-        self._walk = Walk.of(machine, chart)
+        self._turn = ManualTurn.start(machine, chart)
         self._note = note
-        self._place = 0
-        self.watch = Watch()
-        first = configured(chart)
-        self.watch.writer.note(first, step(machine, Snapshot(), first))
+        self._event_count = 0
+        self.monitor = InvariantMonitor()
+        first = make_configured_event(chart)
+        self.monitor.log.write_record(first, step(machine, Snapshot(), first))
 
     @property
     def snapshot(self) -> Snapshot:
-        """Where it stands."""
-        return self._walk.snapshot
+        """The snapshot after the latest event."""
+        return self._turn.snapshot
 
     @property
-    def over(self) -> bool:
-        """Whether a turn may start."""
-        return self.snapshot.over
+    def is_over(self) -> bool:
+        """Whether no turn is running, so that one may start."""
+        return self.snapshot.is_over
 
     @property
-    def waiting(self) -> list[Effect]:
-        """Effects that wait for an answer."""
-        return [] if self.over else list(self._walk.waiting)
+    def open_effects(self) -> list[Effect]:
+        """The open effects: asked for and not yet answered."""
+        return [] if self.is_over else list(self._turn.open_effects)
 
     @property
-    def undecided(self) -> list[str]:
-        """Calls that wait for a person."""
+    def undecided_call_ids(self) -> list[str]:
+        """Ids of the calls that wait for a person to decide."""
         return [
-            opened.call.id
-            for opened in self.snapshot.calls
-            if opened.ruling == "needs_approval" and not self.over
+            open_call.call.id
+            for open_call in self.snapshot.calls
+            if open_call.ruling == "needs_approval" and not self.is_over
         ]
 
-    def take(self, event: AnyEvent) -> None:
-        """Feed an event that must be taken, and have the step watched."""
-        self._place += 1
-        event = replace(event, at=moment(self._place))
-        before = self._walk
-        self._walk, made = before.take(event)
-        self._note(f"{made.source or '(start)'} --{event.TYPE}--> {made.target}")
-        self.watch.taken(before, event, self._walk, made)
-        assert self.over or self.waiting or self.undecided, (
-            f"the turn rests in {made.target!r} for ever: no effect is awaited there, no decision, "
-            "and the state is not final"
+    def apply_event(self, event: AnyEvent) -> None:
+        """Feed an event that the chart must accept, and check the step."""
+        self._event_count += 1
+        event = replace(event, at=make_timestamp(self._event_count))
+        before = self._turn
+        self._turn, result = before.apply_event(event)
+        self._note(f"{result.source or '(start)'} --{event.TYPE}--> {result.target}")
+        self.monitor.check_step(before, event, self._turn, result)
+        assert self.is_over or self.open_effects or self.undecided_call_ids, (
+            f"the turn can never leave {result.target!r}: no effect is open, no call waits for a "
+            "decision, and the state is not final"
         )
 
-    def take_answer(self, effect: Effect, event: MachineEvent) -> None:
-        """Feed the answer to an effect; a chart that has no row for it loses the turn."""
+    def answer_effect(self, effect: Effect, event: MachineEvent) -> None:
+        """Feed the answer to an effect; a chart without a row for it can never go on."""
         try:
-            self.take(event)
+            self.apply_event(event)
         except IllegalEvent as refusal:
             raise AssertionError(
-                f"the chart asks for {effect.name!r} and then does not take its answer: {refusal}"
+                f"the chart asks for {effect.name!r} and has no row for its answer: {refusal}"
             ) from None
 
-    def offer(self, event: MachineEvent) -> None:
-        """Feed an event from outside, which the chart may refuse; then nothing has changed."""
+    def offer_event(self, event: MachineEvent) -> None:
+        """Feed an event that the chart may refuse; check that a refusal changes nothing."""
         messages = list(self.snapshot.messages)
         try:
-            self.take(event)
+            self.apply_event(event)
         except IllegalEvent:
-            assert list(self.snapshot.messages) == messages, "a refused event left a trace"
+            assert list(self.snapshot.messages) == messages, "a refused event changed the messages"
             self._note(f"{self.snapshot.state} refuses {event.TYPE}")
 
-    def take_stray(self) -> None:
-        """An outcome of a call that nobody made is refused."""
+    def offer_stray_outcome(self) -> None:
+        """Feed the outcome of a call that does not exist, and check that it is refused."""
         stray = ToolFinished(
             call_id="(no such call)", outcome="succeeded", result={"success": True}
         )
-        before = self._place
-        self.offer(stray)
-        refused = self._walk.snapshot.messages.newest("(no such call)") is None
-        assert refused, f"event {before + 1}: a call that nobody made was answered"
+        number = self._event_count + 1
+        self.offer_event(stray)
+        is_refused = self._turn.snapshot.messages.find_newest("(no such call)") is None
+        assert is_refused, f"event {number}: the outcome of an unknown call was accepted"

@@ -1,4 +1,4 @@
-"""A turn driven by hand: the real core, and what its effects still wait for."""
+"""A turn driven event by event through the real core, without an engine, a network or a clock."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from toolchart.engine.log.record import FORMAT, GENESIS, plain_event, write
+from toolchart.engine.log.record import FORMAT, GENESIS, encode_plain_event, encode_record
 from toolchart.states.chart.loading import Chart
 from toolchart.states.core.step import Step, begin, step
 from toolchart.states.effects import Answer, CallModel, Effect, ReviewCalls, RunTools, Wait
@@ -28,98 +28,102 @@ TOOLS = (
 )
 """The tools that scripted turns offer."""
 
-_ANSWERED_BY: dict[type[AnyEvent], type[Effect]] = {
+_ANSWERED_EFFECT: dict[type[AnyEvent], type[Effect]] = {
     Replied: CallModel,
     Failed: CallModel,
     Reviewed: ReviewCalls,
     Waited: Wait,
 }
-"""Which effect an event answers; a run of tools is answered when no call is open any more."""
+"""Which effect an event answers; `run_tools` is answered when no call is open any more."""
 
 _FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Walk:
-    """A conversation at one moment, and the effects that nothing has answered yet."""
+class ManualTurn:
+    """A conversation at one moment: its snapshot and its open effects. Immutable."""
 
     machine: Machine
     snapshot: Snapshot
-    waiting: tuple[Effect, ...] = ()
+    open_effects: tuple[Effect, ...] = ()
 
     @classmethod
-    def of(cls, machine: Machine, chart: Chart) -> Walk:
-        """A conversation that has just been configured with `TOOLS`."""
-        return cls(machine=machine, snapshot=begin(configured(chart)))
+    def start(cls, machine: Machine, chart: Chart) -> ManualTurn:
+        """A conversation that was configured with `TOOLS` and has no turn yet."""
+        return cls(machine=machine, snapshot=begin(make_configured_event(chart)))
 
-    def take(self, event: AnyEvent) -> tuple[Walk, Step]:
-        """The walk after one more event, and what the event did.
+    def apply_event(self, event: AnyEvent) -> tuple[ManualTurn, Step]:
+        """Return the turn after one more event, and the step that the event made.
 
         Raises:
-            IllegalEvent: nothing takes it here; this walk is as it was.
+            IllegalEvent: no transition takes the event here; this turn is unchanged.
         """
-        taken = step(self.machine, self.snapshot, event)
-        waiting = _still_waiting(self.waiting, event, taken)
-        return replace(self, snapshot=taken.snapshot, waiting=waiting), taken
+        result = step(self.machine, self.snapshot, event)
+        open_effects = _update_open_effects(self.open_effects, event, result)
+        return replace(self, snapshot=result.snapshot, open_effects=open_effects), result
 
 
-def configured(chart: Chart) -> Configured:
-    """Record 0 of a scripted conversation."""
+def make_configured_event(chart: Chart) -> Configured:
+    """The `configured` event with which the log of a scripted conversation begins."""
     return Configured(
-        at=moment(0),
+        at=make_timestamp(0),
         format=FORMAT,
         conversation="scripted",
-        chart=chart.text(),
+        chart=chart.to_yaml(),
         spec={},
         tools=TOOLS,
     )
 
 
-def moment(place: int) -> str:
-    """The time of the event at this place: a tenth of a second each, RFC 3339."""
-    at = _FIRST + timedelta(milliseconds=100 * place)
+def make_timestamp(number: int) -> str:
+    """The time of event `number` in RFC 3339: events are a tenth of a second apart."""
+    at = _FIRST + timedelta(milliseconds=100 * number)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _still_waiting(before: Sequence[Effect], event: AnyEvent, taken: Step) -> tuple[Effect, ...]:
-    if taken.snapshot.over:
+def _update_open_effects(
+    open_before: Sequence[Effect], event: AnyEvent, result: Step
+) -> tuple[Effect, ...]:
+    if result.snapshot.is_over:
         return ()
-    answered = _ANSWERED_BY.get(type(event))
-    left = [effect for effect in before if answered is None or not isinstance(effect, answered)]
-    if not any(opened.outcome is None for opened in taken.snapshot.calls):
-        left = [effect for effect in left if not isinstance(effect, RunTools)]
-    return (*left, *(effect for effect in taken.effects if not isinstance(effect, Answer)))
+    closes = _ANSWERED_EFFECT.get(type(event))
+    still_open = [
+        effect for effect in open_before if closes is None or not isinstance(effect, closes)
+    ]
+    if not any(call.outcome is None for call in result.snapshot.calls):
+        still_open = [effect for effect in still_open if not isinstance(effect, RunTools)]
+    return (*still_open, *(effect for effect in result.effects if not isinstance(effect, Answer)))
 
 
 @dataclass(slots=True, kw_only=True)
-class Writer:
-    """Writes the log that a driver would have written, line by line."""
+class LogWriter:
+    """Writes the record lines that the driver would have written for the same steps."""
 
     lines: list[bytes] = field(default_factory=list)
     _prev: str = GENESIS
 
-    def note(self, event: AnyEvent, taken: Step) -> bytes:
-        """The record of a step."""
-        _, data = plain_event(event)
-        line, self._prev = write(len(self.lines), event.at, data, taken, self._prev)
+    def write_record(self, event: AnyEvent, result: Step) -> bytes:
+        """Append the record of a step, and return its line."""
+        _, data = encode_plain_event(event)
+        line, self._prev = encode_record(len(self.lines), event.at, data, result, self._prev)
         self.lines.append(line)
         return line
 
 
-def play(
+def play_events(
     chart: Chart, machine: Machine, events: Sequence[AnyEvent]
 ) -> tuple[list[Step], list[bytes]]:
-    """The steps that events make from record 0 on, and the log that they leave.
+    """Feed events to a new conversation; return its steps and its record lines.
 
     Raises:
-        IllegalEvent: the chart does not take one of them.
+        IllegalEvent: the chart has no transition for one of the events.
     """
-    first = configured(chart)
-    walk, writer = Walk.of(machine, chart), Writer()
-    writer.note(first, step(machine, Snapshot(), first))
+    first = make_configured_event(chart)
+    turn, log = ManualTurn.start(machine, chart), LogWriter()
+    log.write_record(first, step(machine, Snapshot(), first))
     steps = []
     for event in events:
-        walk, taken = walk.take(event)
-        writer.note(event, taken)
-        steps.append(taken)
-    return steps, writer.lines
+        turn, result = turn.apply_event(event)
+        log.write_record(event, result)
+        steps.append(result)
+    return steps, log.lines

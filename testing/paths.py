@@ -1,9 +1,9 @@
-"""Scenarios from a chart: scripted turns that together take every transition.
+"""Finds scenarios for a chart: scripted turns that together take every transition that can be taken.
 
-The search is plain and complete up to its bound: from every opening of a turn, the real core is fed
-each answer that could make a difference, breadth first, and situations that no guard of the chart can
-tell apart are visited once. So a scenario is among the shortest that take its transition, it is a
-turn that can really happen, and where no scenario is found the search has seen why.
+The search is breadth first and complete up to its bound. It begins with every start of a turn that could
+make a difference and feeds the real core each possible next event. Situations that no guard of the chart
+can tell apart are visited once. So each scenario is a turn that can really happen and one of the shortest
+that take its transition. For a transition without a scenario the search has recorded the reason.
 """
 
 from __future__ import annotations
@@ -19,46 +19,57 @@ from toolchart.states.encoding import encode_event
 from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import AnyEvent, Limits
 from toolchart.states.facts import FACTS
-from toolchart.states.machine import machine_of
+from toolchart.states.machine import get_machine
 from toolchart.states.snapshot import Snapshot
-from toolchart.testing.manual_turn import Walk, moment, play
-from toolchart.testing.possible_answers import Questions, answers, openings, questions_of
-from toolchart.testing.transitions import ChartLike, Transition, chart_of, keys, transitions_of
-from toolchart.testing.untaken_reasons import Sightings, Untaken
+from toolchart.testing.manual_turn import ManualTurn, make_timestamp, play_events
+from toolchart.testing.possible_answers import (
+    GuardTerms,
+    collect_guard_terms,
+    list_next_events,
+    list_turn_starts,
+)
+from toolchart.testing.transitions import (
+    ChartLike,
+    Transition,
+    list_transition_keys,
+    list_transitions,
+    resolve_chart,
+)
+from toolchart.testing.untaken_transitions import SearchObservations, UntakenTransition
 
-__all__ = ["Paths", "Scenario", "Untaken", "find_paths"]
+__all__ = ["Paths", "Scenario", "UntakenTransition", "find_paths"]
 
-MOST_SITUATIONS = 10_000
-"""Situations that a search visits at most, a few seconds' work; the largest shipped chart has 5000."""
+MAX_SITUATIONS = 10_000
+"""Most situations that a search visits: a few seconds of work. The largest shipped chart has 5000."""
 
 Key = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One scripted turn, from the user's message to a state in which the chart rests."""
+    """One scripted turn, from the user's message to the state in which it ends."""
 
     chart: Chart
     events: tuple[AnyEvent, ...]
-    """What comes in, in order: replies, failures, verdicts, decisions, outcomes."""
-    takes: tuple[Transition, ...]
-    """The transitions that it takes, each once, in the order in which they are first taken."""
+    """The events of the turn in order: replies, failures, reviews, decisions, outcomes."""
+    transitions: tuple[Transition, ...]
+    """The transitions that the turn takes, each once, in the order in which they are first taken."""
     ends_in: str
-    """The state in which it rests: a final one, if one can be reached from there."""
+    """The state in which the turn ends: a final one, if one can be reached."""
 
-    def steps(self) -> list[Step]:
-        """The scenario run through the real core, one step an event."""
-        return play(self.chart, machine_of(self.chart), self.events)[0]
+    def run_steps(self) -> list[Step]:
+        """Run the scenario through the real core; one step for each event."""
+        return play_events(self.chart, get_machine(self.chart), self.events)[0]
 
-    def log(self) -> list[bytes]:
-        """The record lines that a driver would have written, configuration first."""
-        return play(self.chart, machine_of(self.chart), self.events)[1]
+    def write_log(self) -> list[bytes]:
+        """Return the record lines that a driver would have written for the scenario, configuration first."""
+        return play_events(self.chart, get_machine(self.chart), self.events)[1]
 
     def to_dict(self) -> dict[str, Any]:
-        """The scenario as JSON data."""
+        """Return the scenario as JSON data."""
         return {
             "events": [{"at": event.at, **encode_event(event)} for event in self.events],
-            "takes": [str(one) for one in self.takes],
+            "takes": [str(transition) for transition in self.transitions],
             "ends_in": self.ends_in,
         }
 
@@ -68,11 +79,11 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paths:
-    """Scenarios that together take every transition that can be taken. Iterates over them."""
+    """Scenarios that together take every transition that can be taken. Iterates over the scenarios."""
 
     scenarios: tuple[Scenario, ...]
-    untaken: tuple[Untaken, ...]
-    """Transitions that no scenario takes, each with the reason."""
+    untaken_transitions: tuple[UntakenTransition, ...]
+    """The transitions that no scenario takes, each with the reason."""
 
     def __iter__(self) -> Iterator[Scenario]:
         return iter(self.scenarios)
@@ -81,178 +92,194 @@ class Paths:
         return len(self.scenarios)
 
 
-def find_paths(chart: ChartLike, *, most_situations: int = MOST_SITUATIONS) -> Paths:
-    """Scripted turns that together take every transition of a chart, and what none can take.
+def find_paths(chart: ChartLike, *, max_situations: int = MAX_SITUATIONS) -> Paths:
+    """Find scripted turns that together take every transition of a chart that can be taken.
 
     Args:
         chart: a chart, the name of a shipped one, a path, or an inline mapping.
-        most_situations: bound of the search; a transition beyond it is reported as not found.
+        max_situations: bound of the search; transitions beyond it are reported as not found.
 
     Raises:
         SpecError: no such chart, or one that breaks a rule.
     """
-    found = chart_of(chart)
-    search = _Search(found, most_situations)
-    search.run()
-    return Paths(scenarios=_needed(list(search.scenarios())), untaken=tuple(search.untaken()))
+    search = _Search(resolve_chart(chart), max_situations)
+    search.explore()
+    return Paths(
+        scenarios=_drop_redundant_scenarios(list(search.build_scenarios())),
+        untaken_transitions=tuple(search.explain_untaken()),
+    )
 
 
-def _needed(scenarios: list[Scenario]) -> tuple[Scenario, ...]:
-    """The scenarios without those whose transitions the others take as well, the shortest going first."""
-    times = Counter(one.key for scenario in scenarios for one in scenario.takes)
-    kept = []
+def _drop_redundant_scenarios(scenarios: list[Scenario]) -> tuple[Scenario, ...]:
+    """Drop scenarios whose transitions the others take too, beginning with the shortest."""
+    times = Counter(transition.key for scenario in scenarios for transition in scenario.transitions)
+    needed_scenarios = []
     for scenario in reversed(scenarios):
-        if any(times[one.key] == 1 for one in scenario.takes):
-            kept.append(scenario)
+        if any(times[transition.key] == 1 for transition in scenario.transitions):
+            needed_scenarios.append(scenario)
         else:
-            times.subtract(one.key for one in scenario.takes)
-    return tuple(reversed(kept))
+            times.subtract(transition.key for transition in scenario.transitions)
+    return tuple(reversed(needed_scenarios))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Situation:
-    """One place of the search, and how it was come by."""
+class _SearchNode:
+    """One situation of the search, and the event that led to it."""
 
-    walk: Walk
-    place: int
-    """Events so far."""
-    before: _Situation | None = None
+    turn: ManualTurn
+    depth: int
+    """Number of events so far."""
+    parent: _SearchNode | None = None
     event: AnyEvent | None = None
-    took: tuple[Key, ...] = ()
+    transition_keys: tuple[Key, ...] = ()
 
-    def history(self) -> list[_Situation]:
-        """The situations that led here, the first event's first."""
-        here: _Situation | None = self
-        found = []
+    def list_path(self) -> list[_SearchNode]:
+        """Return the nodes from the first event to this one."""
+        here: _SearchNode | None = self
+        nodes = []
         while here is not None and here.event is not None:
-            found.append(here)
-            here = here.before
-        return found[::-1]
+            nodes.append(here)
+            here = here.parent
+        return nodes[::-1]
 
 
 class _Search:
-    """Breadth first over the situations of a chart."""
+    """A breadth-first search over the situations of a chart."""
 
-    def __init__(self, chart: Chart, most: int) -> None:
+    def __init__(self, chart: Chart, max_situations: int) -> None:
         self._chart = chart
-        self._machine = machine_of(chart)
-        self._questions = questions_of(self._machine)
-        self._all = {one.key: one for one in transitions_of(chart)}
-        self._first: dict[Key, _Situation] = {}
-        self._sightings = Sightings()
-        self._most = most
-        self._seen: set[Any] = set()
+        self._machine = get_machine(chart)
+        self._terms = collect_guard_terms(self._machine)
+        self._transitions = {transition.key: transition for transition in list_transitions(chart)}
+        self._first_taken: dict[Key, _SearchNode] = {}
+        self._observations = SearchObservations()
+        self._max_situations = max_situations
+        self._visited: set[Any] = set()
 
-    def run(self) -> None:
-        """Visit situations until every transition is taken, or all are visited, or enough are."""
-        queue = deque(self._opened())
-        while queue and len(self._first) < len(self._all):
-            if len(self._seen) > self._most:
-                self._sightings.cut_short = True
+    def explore(self) -> None:
+        """Visit situations until every transition is taken, all are visited, or the bound is reached."""
+        queue = deque(self._list_start_nodes())
+        while queue and len(self._first_taken) < len(self._transitions):
+            if len(self._visited) > self._max_situations:
+                self._observations.cut_short = True
                 return
-            for after in self._expanded(queue.popleft()):
-                if self._is_new(after):
+            for after in self._expand_node(queue.popleft()):
+                if self._mark_visited(after):
                     queue.append(after)
 
-    def scenarios(self) -> Iterator[Scenario]:
-        """Whole turns, the longest first, each with something that none before it takes."""
-        covered: set[Key] = set()
-        deepest = sorted(self._first.items(), key=lambda item: -item[1].place)
-        for key, situation in deepest:
-            if key not in covered:
-                whole = self._to_the_end(situation)
-                scenario = self._scenario(whole)
-                covered.update(one.key for one in scenario.takes)
+    def build_scenarios(self) -> Iterator[Scenario]:
+        """Yield complete turns, the longest first; each takes a transition that none before it takes."""
+        covered_keys: set[Key] = set()
+        deepest = sorted(self._first_taken.items(), key=lambda item: -item[1].depth)
+        for key, node in deepest:
+            if key not in covered_keys:
+                scenario = self._make_scenario(self._complete_turn(node))
+                covered_keys.update(transition.key for transition in scenario.transitions)
                 yield scenario
 
-    def untaken(self) -> Iterator[Untaken]:
-        """What was not taken, with the reason."""
-        for key, transition in self._all.items():
-            if key not in self._first:
-                yield self._sightings.explain(transition)
+    def explain_untaken(self) -> Iterator[UntakenTransition]:
+        """Yield the transitions that were not taken, each with the reason."""
+        for key, transition in self._transitions.items():
+            if key not in self._first_taken:
+                yield self._observations.explain_transition(transition)
 
-    # -- one step --------------------------------------------------------------------------------
+    # -- one event ---------------------------------------------------------------------------------
 
-    def _opened(self) -> Iterator[_Situation]:
-        fresh = _Situation(walk=Walk.of(self._machine, self._chart), place=0)
-        for opening in openings(self._questions):
-            yield from self._after(fresh, opening)
+    def _list_start_nodes(self) -> Iterator[_SearchNode]:
+        fresh = _SearchNode(turn=ManualTurn.start(self._machine, self._chart), depth=0)
+        for turn_start in list_turn_starts(self._terms):
+            yield from self._apply_event(fresh, turn_start)
 
-    def _expanded(self, situation: _Situation) -> Iterator[_Situation]:
-        for event in answers(situation.walk, self._questions):
-            yield from self._after(situation, event)
+    def _expand_node(self, node: _SearchNode) -> Iterator[_SearchNode]:
+        for event in list_next_events(node.turn, self._terms):
+            yield from self._apply_event(node, event)
 
-    def _after(self, situation: _Situation, event: AnyEvent) -> Iterator[_Situation]:
-        """The situation after one more event; none where the chart does not take it."""
-        event = replace(event, at=moment(situation.place + 1))
-        active = situation.walk.snapshot.configuration
+    def _apply_event(self, node: _SearchNode, event: AnyEvent) -> Iterator[_SearchNode]:
+        """Yield the node after one more event; nothing where the chart refuses the event."""
+        event = replace(event, at=make_timestamp(node.depth + 1))
+        active = node.turn.snapshot.configuration
         try:
-            walk, taken = situation.walk.take(event)
+            turn, result = node.turn.apply_event(event)
         except IllegalEvent as refusal:
-            self._sightings.refused(active, event, refusal)
+            self._observations.add_refusal(active, event, refusal)
             return
-        took = keys(taken.taken)
-        self._sightings.saw(active, event, taken)
-        after = _Situation(
-            walk=walk, place=situation.place + 1, before=situation, event=event, took=took
+        transition_keys = list_transition_keys(result.fired)
+        self._observations.add_step(active, event, result)
+        after = _SearchNode(
+            turn=turn,
+            depth=node.depth + 1,
+            parent=node,
+            event=event,
+            transition_keys=transition_keys,
         )
-        for key in took:
-            self._first.setdefault(key, after)
+        for key in transition_keys:
+            self._first_taken.setdefault(key, after)
         yield after
 
-    def _is_new(self, situation: _Situation) -> bool:
-        key = _distinction(situation.walk, self._questions)
-        if key in self._seen:
+    def _mark_visited(self, node: _SearchNode) -> bool:
+        """Remember a situation; whether it is new."""
+        key = _find_equivalence_key(node.turn, self._terms)
+        if key in self._visited:
             return False
-        self._seen.add(key)
+        self._visited.add(key)
         return True
 
-    # -- whole turns -----------------------------------------------------------------------------
+    # -- complete turns --------------------------------------------------------------------------
 
-    def _to_the_end(self, situation: _Situation) -> _Situation:
-        """The shortest way on from a situation until the turn is over, if there is one."""
-        queue = deque([situation])
-        seen: set[Any] = set()
-        while queue and len(seen) <= self._most:
+    def _complete_turn(self, node: _SearchNode) -> _SearchNode:
+        """Return the nearest node in which the turn is over; this node if none is found."""
+        queue = deque([node])
+        visited_keys: set[Any] = set()
+        while queue and len(visited_keys) <= self._max_situations:
             here = queue.popleft()
-            if here.walk.snapshot.over:
+            if here.turn.snapshot.is_over:
                 return here
-            for after in self._expanded(here):
-                key = _distinction(after.walk, self._questions)
-                if key not in seen:
-                    seen.add(key)
+            for after in self._expand_node(here):
+                key = _find_equivalence_key(after.turn, self._terms)
+                if key not in visited_keys:
+                    visited_keys.add(key)
                     queue.append(after)
-        return situation
+        return node
 
-    def _scenario(self, last: _Situation) -> Scenario:
-        history = last.history()
-        took = dict.fromkeys(key for one in history for key in one.took)
+    def _make_scenario(self, last: _SearchNode) -> Scenario:
+        path = last.list_path()
+        transition_keys = dict.fromkeys(key for node in path for key in node.transition_keys)
         return Scenario(
             chart=self._chart,
-            events=tuple(one.event for one in history if one.event is not None),
-            takes=tuple(self._all[key] for key in took),
-            ends_in=last.walk.snapshot.state,
+            events=tuple(node.event for node in path if node.event is not None),
+            transitions=tuple(self._transitions[key] for key in transition_keys),
+            ends_in=last.turn.snapshot.state,
         )
 
 
-def _distinction(walk: Walk, questions: Questions) -> Any:
-    """What the chart can tell two situations apart by; numbers count up to where no guard looks."""
-    snapshot = walk.snapshot
-    bounds = [name for name in questions.facts if name.startswith("max_")]
-    top = 2 + max((questions.largest, *(int(FACTS[name].read(snapshot)) for name in bounds)))
-    facts = tuple(_capped(FACTS[name].read(snapshot), top) for name in sorted(questions.facts))
-    calls = tuple((opened.ruling, opened.outcome is None) for opened in snapshot.calls)
-    kinds = tuple(effect.name for effect in walk.waiting)
-    return snapshot.configuration, facts, calls, kinds, _budget(snapshot), bool(snapshot.offered)
+def _find_equivalence_key(turn: ManualTurn, terms: GuardTerms) -> Any:
+    """Return a value that is equal for situations that no guard of the chart can tell apart.
+
+    Numbers above the largest one that a guard compares with count as equal.
+    """
+    snapshot = turn.snapshot
+    bounds = [name for name in terms.facts if name.startswith("max_")]
+    top = 2 + max((terms.largest, *(int(FACTS[name].read(snapshot)) for name in bounds)))
+    facts = tuple(_cap_number(FACTS[name].read(snapshot), top) for name in sorted(terms.facts))
+    calls = tuple((call.ruling, call.outcome is None) for call in snapshot.calls)
+    kinds = tuple(effect.name for effect in turn.open_effects)
+    return (
+        snapshot.configuration,
+        facts,
+        calls,
+        kinds,
+        _read_remaining_budget(snapshot),
+        bool(snapshot.offered_tools),
+    )
 
 
-def _budget(snapshot: Snapshot) -> Any:
-    """How much of a budget is left, where there is one: it decides when `budget_spent` turns true."""
+def _read_remaining_budget(snapshot: Snapshot) -> Any:
+    """Return what is left of the budget, if there is one: it decides when `budget_spent` turns true."""
     limits = snapshot.settings.limits if snapshot.settings else Limits()
     if limits.max_tokens is not None:
         return "tokens", limits.max_tokens - (snapshot.usage.total or 0)
     return limits.max_tool_calls
 
 
-def _capped(value: Any, top: int) -> Any:
+def _cap_number(value: Any, top: int) -> Any:
     return min(value, top) if isinstance(value, int) and not isinstance(value, bool) else value

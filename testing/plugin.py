@@ -1,4 +1,4 @@
-"""The pytest plugin: a scripted model, a temporary log, and a check that logs replay.
+"""The pytest plugin: fixtures for a scripted model, a temporary log, and a check that logs replay.
 
     def test_adds(scripted_model, toolchart_log, assert_replays):
         model = scripted_model(
@@ -8,8 +8,8 @@
             assert engine.run("2 + 3?").content == "5"
         assert_replays(toolchart_log)
 
-It is active wherever Toolchart is installed (`-p no:toolchart` turns it off) and loads nothing else
-until a fixture is used.
+pytest loads the plugin wherever Toolchart is installed; `-p no:toolchart` turns it off. The plugin imports
+the rest of Toolchart only when a fixture is used.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 if TYPE_CHECKING:
-    from toolchart.engine.log.replay import Replayed
+    from toolchart.engine.log.replay import ReplayedStep
     from toolchart.providers.scripted.provider import ScriptedProvider
     from toolchart.states.ports import Store
 
 
 class ScriptedModel(Protocol):
-    """Makes a provider that answers by script."""
+    """Makes a model provider that gives scripted replies."""
 
     def __call__(self, *replies: Any, rules: Sequence[Mapping[str, Any]] = ()) -> ScriptedProvider:
-        """Replies in order: texts, mappings (`content`, `tool_calls`, `finish_reason`, `fail`),
-        `Reply` values or functions; or rules, as in an agent spec."""
+        """Make a provider from replies in order: texts, mappings (`content`, `tool_calls`,
+        `finish_reason`, `fail`), `Reply` values or functions; or rules, as in an agent spec."""
         ...
 
 
-AssertReplays = Callable[..., "dict[str, list[Replayed]]"]
+AssertReplays = Callable[..., "dict[str, list[ReplayedStep]]"]
 
 
 @pytest.fixture
 def scripted_model() -> ScriptedModel:
-    """A maker of scripted models: `scripted_model("first reply", "second reply")`."""
+    """A function that makes scripted models: `scripted_model("first reply", "second reply")`."""
 
-    def make(*replies: Any, rules: Sequence[Mapping[str, Any]] = ()) -> ScriptedProvider:
+    def make_model(*replies: Any, rules: Sequence[Mapping[str, Any]] = ()) -> ScriptedProvider:
         from toolchart.providers.scripted.provider import ScriptedProvider
 
         return ScriptedProvider(replies, rules=rules)
 
-    return make
+    return make_model
 
 
 @pytest.fixture
 def toolchart_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The path of a log of this test's own; the command line uses it too (`TOOLCHART_LOG`)."""
+    """The path of a log for this test alone; the command line uses it too (`TOOLCHART_LOG`)."""
     path = tmp_path / "toolchart-log.db"
     monkeypatch.setenv("TOOLCHART_LOG", str(path))
     return path
@@ -60,37 +60,37 @@ def toolchart_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def assert_replays() -> AssertReplays:
-    """A check that every conversation of a log derives again, offline, step by step.
+    """A function that checks that every conversation of a log replays, offline and step by step.
 
     `assert_replays(log)` or `assert_replays(log, "conversation")` takes a path or an open store and
-    gives the steps of each conversation. An empty log fails: it would prove nothing.
+    returns the steps of each conversation. It fails on an empty log, which would prove nothing.
     """
     return _assert_replays
 
 
 def _assert_replays(
     log: Store | str | Path, conversation: str | None = None
-) -> dict[str, list[Replayed]]:
+) -> dict[str, list[ReplayedStep]]:
     from toolchart.engine.log.stores import open_store
 
     if not isinstance(log, (str, Path)):
-        return _replayed(log, conversation)
+        return _replay_conversations(log, conversation)
     store = open_store(log, create=False)
     try:
-        return _replayed(store, conversation)
+        return _replay_conversations(store, conversation)
     finally:
         store.close()
 
 
-def _replayed(store: Store, conversation: str | None) -> dict[str, list[Replayed]]:
-    from toolchart.engine.log.replay import replay_of
+def _replay_conversations(store: Store, conversation: str | None) -> dict[str, list[ReplayedStep]]:
+    from toolchart.engine.log.replay import replay_conversation
     from toolchart.states.errors import LogDamaged, ReplayMismatch
 
-    names = [conversation] if conversation is not None else list(store.conversations())
-    steps: dict[str, list[Replayed]] = {}
+    names = [conversation] if conversation is not None else list(store.list_conversations())
+    steps: dict[str, list[ReplayedStep]] = {}
     for name in names:
         try:
-            steps[name] = list(replay_of(store, name))
+            steps[name] = list(replay_conversation(store, name))
         except (ReplayMismatch, LogDamaged) as error:
             pytest.fail(f"conversation {name!r} does not replay: {error}", pytrace=False)
     empty = [name for name in names if not steps[name]]

@@ -1,7 +1,7 @@
-"""What may happen next in a turn: the answers that its waiting effects can get.
+"""The events that may come next in a turn, and the ways in which a turn may begin.
 
-A chart is tried with every answer that could make a difference to it, and with few others: which
-words, numbers and kinds of failure those are is read from its guards.
+Which words, numbers and kinds of failure can make a difference to a chart is read from its guards, so a
+chart is tried with those and with few others.
 """
 
 from __future__ import annotations
@@ -31,37 +31,38 @@ from toolchart.states.events import (
 from toolchart.states.machine import Machine
 from toolchart.states.messages import FINISH_REASONS, Reply, ToolCall, Usage
 from toolchart.states.snapshot import OpenCall, Snapshot
-from toolchart.testing.manual_turn import TOOLS, Walk
+from toolchart.testing.manual_turn import TOOLS, ManualTurn
 
-MOST_CALLS = 12
-"""Calls in one scripted reply at most."""
+MAX_CALLS = 12
+"""Most calls in one scripted reply."""
 
 TOKENS_PER_REPLY = 10
+"""Tokens that every scripted reply reports."""
 
-_COUNTS_OF_CALLS = frozenset(
+_CALL_COUNT_FACTS = frozenset(
     ["tool_calls", "pending_calls", "undecided_calls", "approved_calls", "denied_calls"]
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Questions:
-    """What the guards of a chart ask for."""
+class GuardTerms:
+    """The facts, numbers and words that the guards of a chart name."""
 
     facts: frozenset[str]
-    """Facts that some guard names."""
+    """Facts that at least one guard names."""
     numbers: dict[str, tuple[int, ...]]
-    """Whole numbers that stand in one guard with a fact, by fact."""
+    """By fact: the whole numbers in the guards that name it."""
     words: frozenset[str]
-    """Words that guards compare with."""
+    """Texts that guards compare with."""
 
     @property
     def largest(self) -> int:
         """The largest number that any guard names."""
-        return max((n for some in self.numbers.values() for n in some), default=0)
+        return max((n for group in self.numbers.values() for n in group), default=0)
 
 
-def questions_of(machine: Machine) -> Questions:
-    """What a chart's guards ask for."""
+def collect_guard_terms(machine: Machine) -> GuardTerms:
+    """Collect the facts, numbers and words that a chart's guards name."""
     numbers: dict[str, set[int]] = {}
     words: set[str] = set()
     for text in machine.guards:
@@ -70,11 +71,11 @@ def questions_of(machine: Machine) -> Questions:
         words.update(value for value in values if isinstance(value, str))
         for node in nodes:
             if isinstance(node, ast.Name):
-                found = numbers.setdefault(node.id, set())
-                found.update(v for v in values if isinstance(v, int) and not isinstance(v, bool))
-    return Questions(
+                of_fact = numbers.setdefault(node.id, set())
+                of_fact.update(v for v in values if isinstance(v, int) and not isinstance(v, bool))
+    return GuardTerms(
         facts=frozenset(numbers),
-        numbers={name: tuple(sorted(found)) for name, found in numbers.items()},
+        numbers={name: tuple(sorted(group)) for name, group in numbers.items()},
         words=frozenset(words),
     )
 
@@ -82,34 +83,34 @@ def questions_of(machine: Machine) -> Questions:
 # -- how a turn begins ---------------------------------------------------------------------------
 
 
-def openings(questions: Questions) -> tuple[TurnStarted, ...]:
-    """First events of a turn: with low limits, with roomy ones, and where a guard asks for it with
-    a budget, without tools, or with a limit near the number that it names."""
+def list_turn_starts(terms: GuardTerms) -> tuple[TurnStarted, ...]:
+    """Return events that begin a turn: with low limits and with high ones, and where a guard reads
+    them also with a budget, without tools, or with a limit near the number that the guard names."""
     low = Limits(max_iterations=2, max_tool_only_streak=2, max_repeats=1, max_attempts=2)
     roomy = Limits(max_iterations=4, max_tool_only_streak=2, max_repeats=1, max_attempts=3)
-    limits = [low, roomy, replace(roomy, max_tool_only_streak=4), *_near(questions, roomy)]
-    if "budget_spent" in questions.facts:
+    limits = [low, roomy, replace(roomy, max_tool_only_streak=4), *_list_limits_near(terms, roomy)]
+    if "budget_spent" in terms.facts:
         limits += [
             replace(roomy, max_tokens=TOKENS_PER_REPLY),
             replace(roomy, max_tokens=2 * TOKENS_PER_REPLY),
             replace(roomy, max_tool_calls=1),
         ]
-    opened = [_opening(one, with_tools=True) for one in limits]
-    if questions.facts & {"tools_offered", "tools_sent"}:
-        opened.append(_opening(roomy, with_tools=False))
-    return tuple(opened)
+    turn_starts = [_make_turn_start(limit, with_tools=True) for limit in limits]
+    if terms.facts & {"tools_offered", "tools_sent"}:
+        turn_starts.append(_make_turn_start(roomy, with_tools=False))
+    return tuple(turn_starts)
 
 
-def _near(questions: Questions, base: Limits) -> Iterator[Limits]:
-    for name in sorted(questions.facts):
+def _list_limits_near(terms: GuardTerms, base: Limits) -> Iterator[Limits]:
+    for name in sorted(terms.facts):
         if name.startswith("max_"):
-            for number in questions.numbers[name]:
-                for near in (number - 1, number, number + 1):
-                    if near > 0:
-                        yield replace(base, **{name: near})
+            for number in terms.numbers[name]:
+                for limit in (number - 1, number, number + 1):
+                    if limit > 0:
+                        yield replace(base, **{name: limit})
 
 
-def _opening(limits: Limits, *, with_tools: bool) -> TurnStarted:
+def _make_turn_start(limits: Limits, *, with_tools: bool) -> TurnStarted:
     tools = tuple(tool.name for tool in TOOLS) if with_tools else ()
     settings = Settings(
         service="model", provider="scripted", model="scripted", tools=tools, limits=limits
@@ -120,34 +121,34 @@ def _opening(limits: Limits, *, with_tools: bool) -> TurnStarted:
 # -- how it goes on ------------------------------------------------------------------------------
 
 
-def answers(walk: Walk, questions: Questions) -> Iterator[MachineEvent]:
-    """Every event that may come next, the plainest first; none when the turn is over."""
-    if walk.snapshot.over:
+def list_next_events(turn: ManualTurn, terms: GuardTerms) -> Iterator[MachineEvent]:
+    """Yield every event that may come next, the simplest first; none when the turn is over."""
+    if turn.snapshot.is_over:
         return
-    for effect in walk.waiting:
-        yield from _answers_to(effect, walk.snapshot, questions)
-    yield from _decisions(walk.snapshot)
+    for effect in turn.open_effects:
+        yield from _list_answers(effect, turn.snapshot, terms)
+    yield from _list_decisions(turn.snapshot)
     yield Cancelled(reason="scripted")
 
 
-def _answers_to(effect: Effect, snapshot: Snapshot, questions: Questions) -> Iterator[MachineEvent]:
+def _list_answers(effect: Effect, snapshot: Snapshot, terms: GuardTerms) -> Iterator[MachineEvent]:
     match effect:
         case CallModel():
-            yield from (Replied(reply=reply) for reply in _replies(snapshot, questions))
-            yield from _failures(questions)
+            yield from (Replied(reply=reply) for reply in _list_replies(snapshot, terms))
+            yield from _list_failures(terms)
         case ReviewCalls():
-            yield from _reviews(snapshot)
+            yield from _list_reviews(snapshot)
         case RunTools():
-            yield from _outcomes(snapshot)
+            yield from _list_outcomes(snapshot)
         case Wait():
             yield Waited(seconds=effect.seconds)
 
 
-def _replies(snapshot: Snapshot, questions: Questions) -> Iterator[Reply]:
+def _list_replies(snapshot: Snapshot, terms: GuardTerms) -> Iterator[Reply]:
     usage = Usage(total=TOKENS_PER_REPLY)
     yield Reply(content="It is so.", finish_reason="stop", usage=usage)
     for content in (None, "Let me look."):
-        for calls in _calls(snapshot, questions):
+        for calls in _list_call_groups(snapshot, terms):
             yield Reply(content=content, tool_calls=calls, finish_reason="tool_calls", usage=usage)
     for reason in FINISH_REASONS:
         if reason not in ("stop", "tool_calls"):
@@ -158,32 +159,32 @@ def _replies(snapshot: Snapshot, questions: Questions) -> Iterator[Reply]:
     yield Reply(tool_calls=(cut,), finish_reason="length", usage=usage)
 
 
-def _calls(snapshot: Snapshot, questions: Questions) -> Iterator[tuple[ToolCall, ...]]:
-    """One call as before, one that was not made yet, and as many at once as guards ask for."""
+def _list_call_groups(snapshot: Snapshot, terms: GuardTerms) -> Iterator[tuple[ToolCall, ...]]:
+    """Yield a repeated call, a new call, and groups of calls as large as the guards name."""
     same = ToolCall(name=TOOLS[0].name, arguments={"place": 0})
     fresh = replace(same, arguments={"place": snapshot.replies + 1})
     yield (same,)
     yield (fresh,)
-    asked = {n for name in _COUNTS_OF_CALLS for n in questions.numbers.get(name, ())}
-    sizes = {2} | {n + more for n in asked for more in (0, 1) if 2 < n + more <= MOST_CALLS}
+    counts = {n for name in _CALL_COUNT_FACTS for n in terms.numbers.get(name, ())}
+    sizes = {2} | {n + more for n in counts for more in (0, 1) if 2 < n + more <= MAX_CALLS}
     for size in sorted(sizes):
         first = 100 * (snapshot.replies + 1)
         yield tuple(replace(same, arguments={"place": first + n}) for n in range(size))
 
 
-def _failures(questions: Questions) -> Iterator[Failed]:
-    kinds = [kind for kind in sorted(questions.words) if kind in _KINDS]
+def _list_failures(terms: GuardTerms) -> Iterator[Failed]:
+    kinds = [kind for kind in sorted(terms.words) if kind in _PROVIDER_FAILURES]
     for kind in ("server", *kinds):
         for retryable in (True, False):
             yield Failed(kind=kind, message="scripted", retryable=retryable)
 
 
-_KINDS = frozenset(FAILURE_KINDS) - {"cancelled"}
-"""Failures that a provider reports; `cancelled` comes as an event of its own."""
+_PROVIDER_FAILURES = frozenset(FAILURE_KINDS) - {"cancelled"}
+"""Failures that a provider reports; `cancelled` is an event of its own."""
 
 
-def _reviews(snapshot: Snapshot) -> Iterator[Reviewed]:
-    calls = [opened.call for opened in snapshot.calls]
+def _list_reviews(snapshot: Snapshot) -> Iterator[Reviewed]:
+    calls = [open_call.call for open_call in snapshot.calls]
     rulings: tuple[Ruling, ...] = ("run", "needs_approval", "denied", "invalid")
     for first in rulings:
         for rest in ("run", first) if len(calls) > 1 and first != "run" else (first,):
@@ -195,23 +196,23 @@ def _reviews(snapshot: Snapshot) -> Iterator[Reviewed]:
             )
 
 
-def _decisions(snapshot: Snapshot) -> Iterator[Decided]:
-    waiting = [opened for opened in snapshot.calls if opened.ruling == "needs_approval"]
-    for opened in waiting[:1]:
+def _list_decisions(snapshot: Snapshot) -> Iterator[Decided]:
+    undecided_calls = [call for call in snapshot.calls if call.ruling == "needs_approval"]
+    for open_call in undecided_calls[:1]:
         for approved in (True, False):
-            yield Decided(call_id=opened.call.id, approved=approved)
+            yield Decided(call_id=open_call.call.id, approved=approved)
 
 
-def _outcomes(snapshot: Snapshot) -> Iterator[ToolFinished]:
-    pending = [opened for opened in snapshot.calls if opened.outcome is None]
-    for opened in pending[:1]:
-        for outcome in outcomes_of(opened):
-            yield finished(opened, outcome)
+def _list_outcomes(snapshot: Snapshot) -> Iterator[ToolFinished]:
+    pending = [call for call in snapshot.calls if call.outcome is None]
+    for open_call in pending[:1]:
+        for outcome in list_outcomes(open_call):
+            yield make_tool_finished(open_call, outcome)
 
 
-def outcomes_of(opened: OpenCall) -> tuple[Outcome, ...]:
-    """How a call may end that was judged like this."""
-    match opened.ruling:
+def list_outcomes(open_call: OpenCall) -> tuple[Outcome, ...]:
+    """Return the outcomes that a call with this ruling can have."""
+    match open_call.ruling:
         case "run":
             return ("succeeded", "failed")
         case "denied":
@@ -220,13 +221,13 @@ def outcomes_of(opened: OpenCall) -> tuple[Outcome, ...]:
             return ("failed",)
 
 
-def finished(opened: OpenCall, outcome: Outcome) -> ToolFinished:
-    """The event with which a call ends."""
-    good = outcome == "succeeded"
+def make_tool_finished(open_call: OpenCall, outcome: Outcome) -> ToolFinished:
+    """Make the `tool_finished` event of a call."""
+    is_success = outcome == "succeeded"
     result = {
-        "success": good,
-        "tool_name": opened.call.name,
+        "success": is_success,
+        "tool_name": open_call.call.name,
         "execution_time_ms": 1.0,
-        **({"result": "found"} if good else {"error": f"the call ended as {outcome}"}),
+        **({"result": "found"} if is_success else {"error": f"the call ended as {outcome}"}),
     }
-    return ToolFinished(call_id=opened.call.id, outcome=outcome, result=result)
+    return ToolFinished(call_id=open_call.call.id, outcome=outcome, result=result)

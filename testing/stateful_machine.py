@@ -1,12 +1,12 @@
-"""A Hypothesis state machine of any chart: random turns through the real core, invariants watched.
+"""A Hypothesis state machine for any chart: random turns through the real core, every step checked.
 
     TestMyChart = chart_state_machine("my_chart.yaml").TestCase
 
-Hypothesis plays everything that stands around the core: the user, the model, the review, the person
-who decides, the tools, the clock. It draws what each of them might do (calls without ids, calls with
-ids that were used before, arguments that could not be parsed, outcomes in any order, a cancellation
-at any moment), and `toolchart.testing.invariants` watches every step. What fails is shrunk by
-Hypothesis to the shortest conversation that shows it.
+Hypothesis plays everything around the core: the user, the model, the review, the person who decides, the
+tools and the clock. It draws what each of them might do: calls without ids, calls with ids that were used
+before, arguments that could not be parsed, outcomes in any order, a cancellation at any moment.
+`toolchart.testing.invariants` checks every step. Hypothesis shrinks a failure to the shortest conversation
+that shows it.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING
 
 from toolchart.states.errors import ToolchartError
 from toolchart.states.events import Limits
-from toolchart.states.machine import machine_of
-from toolchart.testing.transitions import ChartLike, chart_of
+from toolchart.states.machine import get_machine
+from toolchart.testing.transitions import ChartLike, resolve_chart
 
 if TYPE_CHECKING:
-    from toolchart.testing.stateful_rules import RandomTurns
+    from toolchart.testing.random_turns import RandomTurns
 
 __all__ = ["chart_state_machine"]
 
 
 def chart_state_machine(chart: ChartLike, *, limits: Limits | None = None) -> type[RandomTurns]:
-    """The state machine of a chart; its `TestCase` is what a test suite takes.
+    """Make the state machine of a chart; assign its `TestCase` to a name in your test module.
 
-    `TestCase.settings = hypothesis.settings(max_examples=..., stateful_step_count=...)` says how much
-    is tried. The names of charts and paths are looked up when this is called, from the working folder.
+    `TestCase.settings = hypothesis.settings(max_examples=..., stateful_step_count=...)` sets how many
+    turns are tried. Names and paths of charts are resolved by this call, from the working folder.
 
     Args:
         chart: a chart, the name of a shipped one, a path, or an inline mapping.
-        limits: the limits of every turn; without them each turn draws small ones.
+        limits: the limits of every turn; if None, each turn draws small ones.
 
     Raises:
         SpecError: no such chart, or one that breaks a rule.
@@ -41,18 +41,17 @@ def chart_state_machine(chart: ChartLike, *, limits: Limits | None = None) -> ty
     try:
         from hypothesis import strategies as st
 
-        from toolchart.testing.stateful_rules import RandomTurns
-        from toolchart.testing.strategies import limits as drawn_limits
+        from toolchart.testing.random_turns import RandomTurns, draw_limits
     except ModuleNotFoundError as error:
         raise ToolchartError(
             f"a chart's state machine needs Hypothesis ({error}): pip install hypothesis"
         ) from None
-    found = chart_of(chart)
+    loaded_chart = resolve_chart(chart)
     body = {
-        "__doc__": f"Random turns through the chart {found.name}.",
+        "__doc__": f"Random turns through the chart {loaded_chart.name}.",
         "__module__": __name__,
-        "chart": found,
-        "machine": machine_of(found),
-        "limits": drawn_limits() if limits is None else st.just(limits),
+        "chart": loaded_chart,
+        "machine": get_machine(loaded_chart),
+        "limits": draw_limits() if limits is None else st.just(limits),
     }
-    return type(f"Chart_{found.name}", (RandomTurns,), body)
+    return type(f"Chart_{loaded_chart.name}", (RandomTurns,), body)

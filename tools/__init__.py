@@ -1,4 +1,4 @@
-"""Tools: definitions, registry, executor, manager and the builtins."""
+"""Tools: definitions, registry, manager, approval, execution, sources, builtins and validation suites."""
 
 from __future__ import annotations
 

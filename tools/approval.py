@@ -1,4 +1,4 @@
-"""Approval: a small policy language, and grants that are good for one call.
+"""The approval policy: rules that decide which tool calls run, and grants for approved calls.
 
     approval:
       - {tools: "read_*", decision: always}
@@ -6,8 +6,9 @@
       - {tools: transfer, when: {amount: {gt: 1000}}, decision: never, reason: "over the limit"}
       - {tools: "*", decision: ask}
 
-The first rule that matches decides. Without one, a tool with `risk: high` or `requires_approval`
-asks and every other runs. Everything here is pure; who is asked, and how, is the engine's business.
+The first rule that matches a call decides. Where none matches, a tool with `risk: high` or
+`requires_approval` needs approval and every other tool runs. A grant allows one run of one call. This
+module is pure: the engine asks the person.
 """
 
 from __future__ import annotations
@@ -20,18 +21,17 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from toolchart.states.canonical_json import canonical
-from toolchart.states.errors import SpecError
+from toolchart.states.canonical_json import encode_canonical
+from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.events import Ruling
 from toolchart.states.messages import ToolCall
-from toolchart.states.suggestions import nearest
 from toolchart.tools.definition import Tool
-from toolchart.tools.execution.compiled_schema import is_number, same
+from toolchart.tools.execution.compiled_schema import is_json_equal, is_number
 
 Decision = Literal["always", "never", "ask"]
 
 DECISIONS: dict[str, Ruling] = {"always": "run", "never": "denied", "ask": "needs_approval"}
-"""What each decision means for the call."""
+"""By decision: the ruling on the call."""
 
 _MISSING = object()
 
@@ -41,31 +41,31 @@ class Condition:
     """One comparison over one argument."""
 
     path: str
-    """Name of the argument, dotted for what lies inside it."""
+    """Name of the argument; dots lead to the values inside it."""
     operator: str
     operand: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One line of a policy."""
+    """One rule of a policy."""
 
     tools: tuple[str, ...]
     """Globs over tool names."""
     conditions: tuple[Condition, ...] = ()
-    """All of them must hold."""
+    """All of them must be true."""
     decision: Decision
     reason: str | None = None
-    """Words for the model where the decision is `never`."""
+    """Text for the model where the decision is `never`."""
     expires_s: float | None = None
-    """How long an approval is good."""
+    """Seconds for which an approval is valid."""
 
     def matches(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
         """Whether this rule decides about the call."""
         names = (tool.name, tool.alias) if tool.alias else (tool.name,)
         if not any(fnmatchcase(name, glob) for glob in self.tools for name in names):
             return False
-        return all(holds(condition, arguments) for condition in self.conditions)
+        return all(condition_holds(condition, arguments) for condition in self.conditions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,22 +74,25 @@ class Policy:
 
     rules: tuple[Rule, ...] = ()
 
-    def rule(self, tool: Tool, arguments: Mapping[str, Any]) -> Rule | None:
-        """The rule that decides about a call, or None."""
+    def find_rule(self, tool: Tool, arguments: Mapping[str, Any]) -> Rule | None:
+        """The first rule that matches the call, or None."""
         return next((rule for rule in self.rules if rule.matches(tool, arguments)), None)
 
-    def ruling(self, tool: Tool, arguments: Mapping[str, Any]) -> tuple[Ruling, str | None]:
-        """What happens to a good call: run, denied, needs_approval; and why."""
-        rule = self.rule(tool, arguments) if self.rules else None
+    def find_ruling(self, tool: Tool, arguments: Mapping[str, Any]) -> tuple[Ruling, str | None]:
+        """The ruling on a valid call (run, denied or needs_approval), and its reason."""
+        rule = self.find_rule(tool, arguments) if self.rules else None
         if rule is None:
-            asks = tool.requires_approval or tool.risk == "high"
-            return ("needs_approval" if asks else "run"), None
+            needs_approval = tool.requires_approval or tool.risk == "high"
+            return ("needs_approval" if needs_approval else "run"), None
         if rule.decision == "never":
-            return "denied", rule.reason or f"the policy never lets {tool.name!r} run like this"
+            return (
+                "denied",
+                rule.reason or f"the approval policy forbids this call of {tool.name!r}",
+            )
         return DECISIONS[rule.decision], None
 
     def may_ask(self, tool: Tool) -> bool:
-        """Whether some rule asks about this tool, whatever its arguments."""
+        """Whether some rule asks a person about calls of this tool, for some arguments."""
         names = (tool.name, tool.alias) if tool.alias else (tool.name,)
         return any(
             rule.decision == "ask" and fnmatchcase(name, glob)
@@ -99,150 +102,154 @@ class Policy:
         )
 
 
-def holds(condition: Condition, arguments: Mapping[str, Any]) -> bool:
-    """Whether a condition holds; a missing argument fails every comparison but `exists: false`."""
-    given: Any = arguments
+def condition_holds(condition: Condition, arguments: Mapping[str, Any]) -> bool:
+    """Whether a condition is true; for a missing argument only `exists: false` is."""
+    value: Any = arguments
     for part in condition.path.split("."):
-        given = given.get(part, _MISSING) if isinstance(given, Mapping) else _MISSING
+        value = value.get(part, _MISSING) if isinstance(value, Mapping) else _MISSING
     if condition.operator == "exists":
-        return (given is not _MISSING) is bool(condition.operand)
-    return given is not _MISSING and _COMPARE[condition.operator](given, condition.operand)
+        return (value is not _MISSING) is bool(condition.operand)
+    return value is not _MISSING and _COMPARISONS[condition.operator](value, condition.operand)
 
 
-def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    """A comparison of numbers with numbers or texts with texts; anything else does not hold."""
+def _make_order_comparison(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    """A comparison of two numbers or two texts; it is false for values of other or mixed types."""
 
-    def check(given: Any, operand: Any) -> bool:
-        alike = (is_number(given) and is_number(operand)) or (
-            isinstance(given, str) and isinstance(operand, str)
+    def compare_alike(value: Any, operand: Any) -> bool:
+        is_alike = (is_number(value) and is_number(operand)) or (
+            isinstance(value, str) and isinstance(operand, str)
         )
-        return alike and compare(given, operand)
+        return is_alike and compare(value, operand)
 
-    return check
-
-
-def _contains(given: Any, operand: Any) -> bool:
-    if isinstance(given, str):
-        return isinstance(operand, str) and operand in given
-    return isinstance(given, list) and any(same(item, operand) for item in given)
+    return compare_alike
 
 
-_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "eq": same,
-    "ne": lambda given, operand: not same(given, operand),
-    "gt": _ordered(lambda given, operand: given > operand),
-    "ge": _ordered(lambda given, operand: given >= operand),
-    "lt": _ordered(lambda given, operand: given < operand),
-    "le": _ordered(lambda given, operand: given <= operand),
-    "in": lambda given, operand: any(same(given, one) for one in operand),
-    "not_in": lambda given, operand: not any(same(given, one) for one in operand),
-    "glob": lambda given, operand: isinstance(given, str) and fnmatchcase(given, operand),
-    "regex": lambda given, operand: (
-        isinstance(given, str) and re.fullmatch(operand, given[:10_000]) is not None
+def _contains_value(value: Any, operand: Any) -> bool:
+    if isinstance(value, str):
+        return isinstance(operand, str) and operand in value
+    return isinstance(value, list) and any(is_json_equal(item, operand) for item in value)
+
+
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "eq": is_json_equal,
+    "ne": lambda value, operand: not is_json_equal(value, operand),
+    "gt": _make_order_comparison(lambda value, operand: value > operand),
+    "ge": _make_order_comparison(lambda value, operand: value >= operand),
+    "lt": _make_order_comparison(lambda value, operand: value < operand),
+    "le": _make_order_comparison(lambda value, operand: value <= operand),
+    "in": lambda value, operand: any(is_json_equal(value, item) for item in operand),
+    "not_in": lambda value, operand: not any(is_json_equal(value, item) for item in operand),
+    "glob": lambda value, operand: isinstance(value, str) and fnmatchcase(value, operand),
+    "regex": lambda value, operand: (
+        isinstance(value, str) and re.fullmatch(operand, value[:10_000]) is not None
     ),
-    "contains": _contains,
+    "contains": _contains_value,
 }
 
-OPERATORS = (*_COMPARE, "exists")
-"""What a condition may compare by."""
+OPERATORS = (*_COMPARISONS, "exists")
+"""Operators of conditions."""
 
 
-# -- reading -------------------------------------------------------------------------------------
+# -- parsing -------------------------------------------------------------------------------------
 
-_KEYS = ("tools", "when", "decision", "reason", "expires_s", "comment")
+_RULE_KEYS = ("tools", "when", "decision", "reason", "expires_s", "comment")
 
 
-def parse_policy(data: Any, place: str = "approval") -> Policy:
-    """The policy of a spec's `approval` section: a list of rules, or `{rules: [...]}`.
+def parse_policy(data: Any, path: str = "approval") -> Policy:
+    """Parse a spec's `approval` section: a list of rules, or `{rules: [...]}`.
 
     Raises:
-        SpecError: not a policy, with the key path, what is allowed and the nearest key.
+        SpecError: not a policy, with the key path, what is allowed and the most similar key.
     """
     if data is None:
         return Policy()
     if isinstance(data, Mapping):
-        _known(data, ("rules", "comment"), place)
-        data, place = data.get("rules", []), f"{place}.rules"
+        _check_keys(data, ("rules", "comment"), path)
+        data, path = data.get("rules", []), f"{path}.rules"
     if not isinstance(data, list):
-        raise SpecError("expected a list of rules", path=place, hint=_EXAMPLE)
-    return Policy(rules=tuple(_rule(one, f"{place}[{i}]") for i, one in enumerate(data)))
+        raise SpecError("expected a list of rules", path=path, hint=_EXAMPLE)
+    rules = (_parse_rule(rule, f"{path}[{index}]") for index, rule in enumerate(data))
+    return Policy(rules=tuple(rules))
 
 
 _EXAMPLE = 'for instance: - {tools: "delete_*", when: {path: {glob: "/tmp/*"}}, decision: ask}'
 
 
-def _rule(data: Any, place: str) -> Rule:
+def _parse_rule(data: Any, path: str) -> Rule:
     if not isinstance(data, Mapping):
-        raise SpecError("expected a rule", path=place, hint=_EXAMPLE)
-    _known(data, _KEYS, place)
+        raise SpecError("expected a rule", path=path, hint=_EXAMPLE)
+    _check_keys(data, _RULE_KEYS, path)
     decision = data.get("decision")
     if decision not in DECISIONS:
-        hint = nearest(str(decision), DECISIONS)
-        raise SpecError(f"{decision!r} is no decision", path=f"{place}.decision", hint=hint)
+        hint = suggest_name(str(decision), DECISIONS)
+        raise SpecError(f"{decision!r} is not a decision", path=f"{path}.decision", hint=hint)
     expires_s = data.get("expires_s")
     if expires_s is not None and not (is_number(expires_s) and expires_s > 0):
-        raise SpecError(f"{expires_s!r} is no number of seconds", path=f"{place}.expires_s")
+        raise SpecError(
+            f"{expires_s!r} is not a positive number of seconds", path=f"{path}.expires_s"
+        )
     return Rule(
-        tools=_globs(data.get("tools", "*"), f"{place}.tools"),
-        conditions=_conditions(data.get("when") or {}, f"{place}.when"),
+        tools=_parse_globs(data.get("tools", "*"), f"{path}.tools"),
+        conditions=_parse_conditions(data.get("when") or {}, f"{path}.when"),
         decision=decision,
         reason=data.get("reason"),
         expires_s=expires_s,
     )
 
 
-def _globs(data: Any, place: str) -> tuple[str, ...]:
+def _parse_globs(data: Any, path: str) -> tuple[str, ...]:
     globs = [data] if isinstance(data, str) else data
-    if not isinstance(globs, list) or not globs or not all(isinstance(one, str) for one in globs):
-        raise SpecError("expected a glob or a list of globs over tool names", path=place)
+    if not isinstance(globs, list) or not globs or not all(isinstance(glob, str) for glob in globs):
+        raise SpecError("expected a glob or a list of globs over tool names", path=path)
     return tuple(globs)
 
 
-def _conditions(data: Any, place: str) -> tuple[Condition, ...]:
+def _parse_conditions(data: Any, path: str) -> tuple[Condition, ...]:
     if not isinstance(data, Mapping):
-        raise SpecError(
-            "expected a mapping from arguments to conditions", path=place, hint=_EXAMPLE
-        )
+        raise SpecError("expected a mapping from arguments to conditions", path=path, hint=_EXAMPLE)
     return tuple(
         condition
-        for path, said in data.items()
-        for condition in _of_argument(str(path), said, place)
+        for argument, value in data.items()
+        for condition in _parse_argument_conditions(str(argument), value, path)
     )
 
 
-def _of_argument(path: str, said: Any, place: str) -> Sequence[Condition]:
-    """A plain value means equality, a list means one of them, a mapping names operators."""
-    if isinstance(said, list):
-        return [Condition(path=path, operator="in", operand=said)]
-    if not isinstance(said, Mapping):
-        return [Condition(path=path, operator="eq", operand=said)]
-    _known(said, OPERATORS, f"{place}.{path}")
-    for operator, operand in said.items():
-        _check_operand(operator, operand, f"{place}.{path}.{operator}")
-    return [Condition(path=path, operator=op, operand=operand) for op, operand in said.items()]
+def _parse_argument_conditions(argument: str, value: Any, path: str) -> Sequence[Condition]:
+    """A plain value means equality, a list means one of its items, a mapping names operators."""
+    if isinstance(value, list):
+        return [Condition(path=argument, operator="in", operand=value)]
+    if not isinstance(value, Mapping):
+        return [Condition(path=argument, operator="eq", operand=value)]
+    _check_keys(value, OPERATORS, f"{path}.{argument}")
+    for operator, operand in value.items():
+        _check_operand(operator, operand, f"{path}.{argument}.{operator}")
+    return [
+        Condition(path=argument, operator=operator, operand=operand)
+        for operator, operand in value.items()
+    ]
 
 
-def _check_operand(operator: str, operand: Any, place: str) -> None:
+def _check_operand(operator: str, operand: Any, path: str) -> None:
     if operator in ("in", "not_in") and not isinstance(operand, list):
-        raise SpecError("expected a list", path=place)
+        raise SpecError("expected a list", path=path)
     if operator in ("glob", "regex") and not isinstance(operand, str):
-        raise SpecError("expected a text", path=place)
+        raise SpecError("expected a text", path=path)
     if operator in ("gt", "ge", "lt", "le") and not (
         is_number(operand) or isinstance(operand, str)
     ):
-        raise SpecError("expected a number or a text", path=place)
+        raise SpecError("expected a number or a text", path=path)
     if operator == "regex":
         try:
             re.compile(operand)
         except re.error as error:
-            raise SpecError(f"not a regular expression: {error}", path=place) from None
+            raise SpecError(f"not a regular expression: {error}", path=path) from None
 
 
-def _known(data: Mapping[str, Any], known: Sequence[str], place: str) -> None:
+def _check_keys(data: Mapping[str, Any], allowed_keys: Sequence[str], path: str) -> None:
     for key in data:
-        if key not in known:
-            hint = nearest(str(key), known)
-            raise SpecError(f"unknown key {key!r}", path=place, hint=hint)
+        if key not in allowed_keys:
+            hint = suggest_name(str(key), allowed_keys)
+            raise SpecError(f"unknown key {key!r}", path=path, hint=hint)
 
 
 # -- grants --------------------------------------------------------------------------------------
@@ -250,37 +257,38 @@ def _known(data: Mapping[str, Any], known: Sequence[str], place: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """Leave for one run of one call: this conversation, this id, this tool, these arguments."""
+    """Permission for one run of one call: bound to conversation, call id, tool and arguments."""
 
     digest: str
+    """SHA-256 of conversation and call."""
     expires_at: datetime | None = None
 
     def covers(self, conversation: str, call: ToolCall, now: datetime | None = None) -> bool:
-        """Whether it is leave for this very call, at this time."""
+        """Whether the grant is for exactly this call and has not expired at `now`."""
         if self.expires_at is not None and (now is None or now >= self.expires_at):
             return False
-        return self.digest == _digest(conversation, call)
+        return self.digest == _hash_call(conversation, call)
 
 
-def grant_of(
+def create_grant(
     conversation: str,
     call: ToolCall,
     *,
     decided_at: datetime | None = None,
     expires_s: float | None = None,
 ) -> Grant:
-    """The grant for a call as it was approved, its arguments as they were changed then.
+    """Create the grant for an approved call, with the arguments that were approved.
 
     Args:
-        decided_at, expires_s: when the decision fell, and how long it is good; without both it does
-            not expire.
+        decided_at, expires_s: the time of the decision, and the seconds for which it is valid. The
+            grant expires only where both are set.
     """
-    ends = None
+    expires_at = None
     if decided_at is not None and expires_s is not None:
-        ends = decided_at + timedelta(seconds=expires_s)
-    return Grant(digest=_digest(conversation, call), expires_at=ends)
+        expires_at = decided_at + timedelta(seconds=expires_s)
+    return Grant(digest=_hash_call(conversation, call), expires_at=expires_at)
 
 
-def _digest(conversation: str, call: ToolCall) -> str:
+def _hash_call(conversation: str, call: ToolCall) -> str:
     parts = [conversation, call.id, call.name, call.arguments, call.raw]
-    return hashlib.sha256(canonical(parts)).hexdigest()
+    return hashlib.sha256(encode_canonical(parts)).hexdigest()

@@ -1,4 +1,4 @@
-"""What a tool is: its definition for the model, what it does, and how it may be run."""
+"""The `Tool` value: its definition for the model, the function behind it, and how it may run."""
 
 from __future__ import annotations
 
@@ -10,18 +10,22 @@ from toolchart.states.messages import ToolDefinition
 from toolchart.tools.sources.services import Search
 
 Runner = Callable[..., Any]
-"""Takes the validated arguments as one mapping (and a `CallContext` where the tool says
-`needs_context`); gives any JSON value; sync or async."""
+"""Called with the validated arguments as one mapping, and with a `CallContext` where the tool has
+`needs_context`. Returns any value that can become JSON. May be sync or async."""
 
-Way = Literal["inline", "async", "thread", "process"]
-"""How the executor runs it: on the loop (quick and bounded), awaited, in a thread, or in a process
-of its own that can be ended from outside."""
+ExecutionMode = Literal["inline", "async", "thread", "process"]
+"""Where the executor runs a tool: on the event loop (only for fast, bounded work), as an asyncio task,
+in a thread, or in a child process that can be killed."""
 
 Risk = Literal["low", "medium", "high"]
 
 
 class ToolFailure(Exception):
-    """A tool's own refusal, in words for the model: bad input, nothing found, not possible."""
+    """A tool refuses or fails; its text is written for the model (bad input, no result, ...)."""
+
+
+class ToolTimeout(Exception):
+    """A tool did not finish within its `timeout_s`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +34,13 @@ class Tool:
 
     definition: ToolDefinition
     run: Runner
-    way: Way = "inline"
+    execution_mode: ExecutionMode = "inline"
     kind: str = "builtin"
     """`mock`, `builtin`, `internal`, `python`, `http` or `mcp`."""
     timeout_s: float = 30.0
-    """Seconds for one run. An inline tool is not interrupted: it bounds its own input."""
+    """Seconds for one run. An inline tool cannot be interrupted, so it must bound its own input."""
     idempotent: bool = False
-    """Running it twice does no harm, so that a resumed turn may run it again."""
+    """Whether a second run does no harm. Only such a tool runs again when a turn is resumed."""
     requires_approval: bool = False
     risk: Risk = "low"
     needs_context: bool = False
@@ -44,25 +48,25 @@ class Tool:
     parallel: bool = True
     """Whether it may run while other calls of the conversation run."""
     repeatable: bool = False
-    """Whether asking the same again and again is its nature (polling)."""
+    """Whether repeating the same call is normal, as in polling."""
     cacheable: bool = False
-    """Whether the same arguments may be answered from an earlier run."""
+    """Whether a call may be answered from an earlier run with the same arguments."""
     cache_ttl_s: float | None = None
-    """How long an answer stays good; None: for the rest of the turn."""
+    """Seconds for which a cached result is valid; None: until the end of the turn."""
     max_result_size: int | None = None
-    """Characters of its result that the model is shown; None: the spec's `output` limits."""
+    """Characters of its result that the model sees; None: the spec's `output` limits."""
     listing: bool = False
-    """Whether its results are listings, for which the output budget is larger."""
+    """Whether its results are listings, which have a larger output limit."""
     search: Search | None = None
-    """The search behind it, which `{{rag_context}}` of a prompt asks too."""
+    """The search behind the tool; `{{rag_context}}` in a prompt uses it too."""
     function: Callable[..., Any] | None = None
-    """The plain function behind `run`, by which a process of its own finds it."""
+    """The plain function behind `run`; a child process imports it by its name."""
     memory_mb: int = 512
-    """Address space of a process of its own."""
+    """Address space of a child process, in MiB."""
     alias: str | None = None
-    """The name that the spec or the server uses, where providers would refuse it."""
+    """The name in the spec or on the server, where providers would refuse that name."""
     rewrites: tuple[str, ...] = ()
-    """What an importer changed in the schema, for people."""
+    """Changes that an importer made to the schema, described for people."""
 
     @property
     def name(self) -> str:

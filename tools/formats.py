@@ -1,4 +1,4 @@
-"""What a model is told of the tools, in each provider's form, in one place."""
+"""Tool definitions encoded for each model provider, and tool names that all providers accept."""
 
 from __future__ import annotations
 
@@ -7,26 +7,25 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import ToolDefinition
-from toolchart.states.schema_dialects import DIALECTS, lowered
-from toolchart.states.suggestions import nearest
+from toolchart.states.schema_dialects import DIALECTS, lower_schema
 
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-"""Names that every provider takes. Source: OpenAI allows `[A-Za-z0-9_-]{1,64}`, Gemini wants a
+PORTABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+"""Names that every provider accepts. Source: OpenAI allows `[A-Za-z0-9_-]{1,64}`, Gemini wants a
 letter or an underscore first (both read in their SDKs' documentation of function declarations)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conversion:
-    """Tools in one provider's form."""
+class ConvertedTools:
+    """Tool definitions encoded for one provider."""
 
     tools: list[dict[str, Any]]
     rewrites: tuple[str, ...]
-    """What the provider's subset of JSON Schema forced, `tool: place: change`."""
+    """Schema changes that the provider's subset of JSON Schema required: `tool: path: change`."""
 
 
-def _function(tool: ToolDefinition, parameters: dict[str, Any]) -> dict[str, Any]:
+def _encode_openai_tool(tool: ToolDefinition, parameters: dict[str, Any]) -> dict[str, Any]:
     return {
         "type": "function",
         "function": {
@@ -37,7 +36,7 @@ def _function(tool: ToolDefinition, parameters: dict[str, Any]) -> dict[str, Any
     }
 
 
-def _declaration(tool: ToolDefinition, parameters: dict[str, Any]) -> dict[str, Any]:
+def _encode_gemini_tool(tool: ToolDefinition, parameters: dict[str, Any]) -> dict[str, Any]:
     return {
         "name": tool.name,
         "description": tool.description,
@@ -45,60 +44,63 @@ def _declaration(tool: ToolDefinition, parameters: dict[str, Any]) -> dict[str, 
     }
 
 
-def _input(tool: ToolDefinition, parameters: dict[str, Any]) -> dict[str, Any]:
+def _encode_anthropic_tool(tool: ToolDefinition, parameters: dict[str, Any]) -> dict[str, Any]:
     return {"name": tool.name, "description": tool.description, "input_schema": parameters}
 
 
-_ENTRY: dict[str, Callable[[ToolDefinition, dict[str, Any]], dict[str, Any]]] = {
-    "openai": _function,
-    "ollama": _function,
-    "gemini": _declaration,
-    "anthropic": _input,
+_ENCODERS: dict[str, Callable[[ToolDefinition, dict[str, Any]], dict[str, Any]]] = {
+    "openai": _encode_openai_tool,
+    "ollama": _encode_openai_tool,
+    "gemini": _encode_gemini_tool,
+    "anthropic": _encode_anthropic_tool,
 }
-"""How each provider wants to be told of one tool."""
+"""By provider: the function that encodes one tool definition."""
 
 
-def convert(tools: Iterable[ToolDefinition], provider: str) -> Conversion:
-    """The tools in a provider's form, with every rewrite that it took.
+def convert_tools(tools: Iterable[ToolDefinition], provider: str) -> ConvertedTools:
+    """Encode tool definitions for a provider, and list every schema change that this required.
 
     Raises:
         SpecError: an unknown provider.
     """
-    if provider not in _ENTRY:
-        raise SpecError(f"no tool format for provider {provider!r}", hint=nearest(provider, _ENTRY))
+    if provider not in _ENCODERS:
+        raise SpecError(
+            f"no tool format for provider {provider!r}", hint=suggest_name(provider, _ENCODERS)
+        )
     entries: list[dict[str, Any]] = []
     rewrites: list[str] = []
     for tool in tools:
-        parameters, changes = lowered(tool.parameters, DIALECTS[provider])
-        entries.append(_ENTRY[provider](tool, parameters))
+        parameters, changes = lower_schema(tool.parameters, DIALECTS[provider])
+        entries.append(_ENCODERS[provider](tool, parameters))
         rewrites += [f"{tool.name}: {change}" for change in changes]
     if provider == "gemini":
-        # One Tool with all declarations: on the raw interface only the first Tool counts.
+        # One Tool with all declarations: the raw interface reads only the first Tool.
         entries = [{"function_declarations": entries}]
-    return Conversion(tools=entries, rewrites=tuple(rewrites))
+    return ConvertedTools(tools=entries, rewrites=tuple(rewrites))
 
 
 def provider_format(tools: Iterable[ToolDefinition], provider: str) -> list[dict[str, Any]]:
-    """The tools in a provider's form.
+    """Encode tool definitions for a provider, without the list of schema changes.
 
     Raises:
         SpecError: an unknown provider.
     """
-    return convert(tools, provider).tools
+    return convert_tools(tools, provider).tools
 
 
-def portable_name(name: str, taken: Iterable[str] = ()) -> str:
-    """The name in a spelling that every provider takes, unlike all that are taken.
+def make_portable_name(name: str, used_names: Iterable[str] = ()) -> str:
+    """Spell a name so that every provider accepts it, and so that it differs from `used_names`.
 
-    >>> portable_name("geo.lookup")
+    >>> make_portable_name("geo.lookup")
     'geo_lookup'
-    >>> portable_name("geo.lookup", taken=["geo_lookup"])
+    >>> make_portable_name("geo.lookup", used_names=["geo_lookup"])
     'geo_lookup_2'
     """
     base = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_") or "tool"
     base = (base if re.match(r"[A-Za-z_]", base) else f"_{base}")[:64]
-    used, fresh, number = {one.lower() for one in taken}, base, 2
-    while fresh.lower() in used:
-        tail = f"_{number}"
-        fresh, number = base[: 64 - len(tail)] + tail, number + 1
-    return fresh
+    lower_names = {used_name.lower() for used_name in used_names}
+    candidate, number = base, 2
+    while candidate.lower() in lower_names:
+        suffix = f"_{number}"
+        candidate, number = base[: 64 - len(suffix)] + suffix, number + 1
+    return candidate

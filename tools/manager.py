@@ -1,4 +1,5 @@
-"""The manager: from the `tools` section of a spec, and Python functions, to tools that run."""
+"""The tool manager: makes an agent's tools from the spec's `tools` section and from Python functions,
+and executes them."""
 
 from __future__ import annotations
 
@@ -10,37 +11,36 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from toolchart.specs.models import ToolsConfig
-from toolchart.specs.secrets import resolve as resolve_environment
-from toolchart.states.errors import SpecError
-from toolchart.states.suggestions import nearest
-from toolchart.tools.approval import parse_policy
+from toolchart.specs.secrets import resolve_environment
+from toolchart.states.errors import SpecError, suggest_name
+from toolchart.tools.approval import Policy, parse_policy
 from toolchart.tools.definition import Tool
 from toolchart.tools.execution.executor import ToolExecutor
-from toolchart.tools.execution.output_limits import OutputLimits
+from toolchart.tools.execution.results import OutputLimits
 from toolchart.tools.registry import Registry
-from toolchart.tools.sources.http.tool import Secret
-from toolchart.tools.sources.python import tool_of
-from toolchart.tools.sources.registry_entries import Surroundings, load_entry
-from toolchart.tools.sources.services import EmbedderOf, Search, Service
+from toolchart.tools.sources.http.tool import SecretResolver
+from toolchart.tools.sources.python import make_tool
+from toolchart.tools.sources.registry_entries import LoadingContext, Service, load_entry
+from toolchart.tools.sources.services import EmbedderFactory, Search
 
 
 class OutputSettings(BaseModel):
-    """The spec's `output` section: characters of tool output that a model is shown."""
+    """The spec's `output` section: characters of tool output that a model sees."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     total: int = Field(default=6000, gt=0)
-    """Of one turn."""
+    """In one turn."""
     per_tool: int = Field(default=2000, gt=0)
-    """Of one call."""
+    """From one call."""
     listing: int = Field(default=5000, gt=0)
-    """Of one call to a tool whose results are listings."""
+    """From one call to a tool whose results are listings."""
     least: int = Field(default=300, gt=0)
-    """Of one call when the total is used up."""
+    """From one call when the total is used up."""
 
 
-class FurtherTools(BaseModel):
-    """Keys of the `tools` section that concern the tools room alone."""
+class ToolsSettings(BaseModel):
+    """Keys of the spec's `tools` section that only the tool manager reads."""
 
     model_config = ConfigDict(extra="ignore", use_attribute_docstrings=True)
 
@@ -49,23 +49,32 @@ class FurtherTools(BaseModel):
     mcp: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """MCP servers by name."""
     openapi: list[dict[str, Any]] = Field(default_factory=list)
-    """OpenAPI documents whose operations are tools."""
+    """OpenAPI documents whose operations become tools."""
 
 
 class ToolManager(ToolExecutor):
-    """The tools of one agent. It is the executor that the engine works with.
+    """The tools of one agent, and the executor that the engine runs them with.
 
     Attributes:
         warnings: what was left out and why, for people.
-        search: what fills `{{rag_context}}`, where the spec or the program names a search.
+        search: fills `{{rag_context}}`, where the spec or the program has a search.
     """
 
-    def __init__(self, registry: Registry, warnings: tuple[str, ...] = (), **options: Any) -> None:
-        self._further: FurtherTools = options.pop("further", None) or FurtherTools()
-        self._closing: ExitStack = options.pop("closing", None) or ExitStack()
-        self.search: Search | None = options.pop("search", None)
-        super().__init__(registry, parallel=self._further.parallel, **options)
+    def __init__(
+        self,
+        registry: Registry,
+        warnings: tuple[str, ...] = (),
+        *,
+        policy: Policy | None = None,
+        output: OutputLimits | None = None,
+        parallel: int = 4,
+        connections: ExitStack | None = None,
+        search: Search | None = None,
+    ) -> None:
+        super().__init__(registry, policy=policy, output=output, parallel=parallel)
         self.warnings = warnings
+        self.search = search
+        self._connections = connections or ExitStack()
 
     @classmethod
     def from_config(
@@ -74,54 +83,53 @@ class ToolManager(ToolExecutor):
         *,
         functions: Sequence[Tool | Callable[..., Any]] = (),
         services: Mapping[str, Service] | None = None,
-        beside: Path | None = None,
+        base_folder: Path | None = None,
         approval: Any = None,
         output: Mapping[str, Any] | None = None,
-        resolve: Secret = resolve_environment,
-        embedder: EmbedderOf | None = None,
+        resolve_secrets: SecretResolver = resolve_environment,
+        make_embedder: EmbedderFactory | None = None,
     ) -> ToolManager:
-        """The tools of a spec, those of its servers and documents, then the Python functions.
+        """Make the tools of a spec, then those of its servers and documents, then the functions.
 
-        An entry that names nothing known is left out with a warning that names the nearest; so is a
-        server that cannot be reached.
+        An entry with an unknown handler is left out, with a warning that suggests a known one. A
+        server that cannot be reached is left out too, with a warning.
 
         Args:
             services: internal services by handler name: a search, a function or a `Tool`.
-            beside: folder that the spec's relative paths start from.
+            base_folder: folder that relative paths in the spec start from.
             approval: the spec's `approval` section.
             output: the spec's `output` section.
-            embedder: makes the embedder of an `llms` entry, for searches by meaning.
+            resolve_secrets: replaces `${VARIABLE}` in settings.
+            make_embedder: makes the embedder of an `llms` entry, for search by meaning.
 
         Raises:
-            SpecError: two tools of one name, a schema that is none, settings that cannot be.
+            SpecError: two tools with one name, an invalid schema, or invalid settings.
         """
-        around = Surroundings(
-            beside=beside or Path(), services=services or {}, resolve=resolve, embedder=embedder
+        context = LoadingContext(
+            base_folder=base_folder or Path(),
+            services=services or {},
+            resolve_secrets=resolve_secrets,
+            make_embedder=make_embedder,
         )
-        registry, closing = Registry(), ExitStack()
-        warnings: list[str] = []
-        further = _further(config)
-        policy, limits = parse_policy(approval), _output(output)
+        settings = _parse_tools_settings(config)
+        policy, limits = parse_policy(approval), _parse_output_limits(output)
+        registry, connections = Registry(), ExitStack()
         try:
-            for entry in config.registry:
-                loaded = load_entry(entry, config, around)
-                warnings += loaded.warnings
-                if loaded.tool is not None:
-                    registry.add(loaded.tool)
-            warnings += _add_foreign(registry, further, config, around, closing)
+            warnings = _add_registry_tools(registry, config, context)
+            warnings += _add_imported_tools(registry, settings, config, context, connections)
             for function in functions:
-                registry.add(function if isinstance(function, Tool) else tool_of(function))
+                registry.add(function if isinstance(function, Tool) else make_tool(function))
             return cls(
                 registry,
                 tuple(warnings),
                 policy=policy,
                 output=limits,
-                further=further,
-                closing=closing,
-                search=_search_of(registry, around),
+                parallel=settings.parallel,
+                connections=connections,
+                search=_find_search(registry, context),
             )
         except BaseException:
-            closing.close()
+            connections.close()
             raise
 
     def names(self) -> tuple[str, ...]:
@@ -130,12 +138,12 @@ class ToolManager(ToolExecutor):
 
     @property
     def aliases(self) -> dict[str, str]:
-        """The spec's own names of tools whose name some provider would refuse."""
+        """By tool name: the spec's own name, for tools whose own name some provider would refuse."""
         return {tool.name: tool.alias for tool in self.registry if tool.alias}
 
     @property
-    def risky(self) -> tuple[str, ...]:
-        """Names of the tools that a person may have to decide about."""
+    def risky_tools(self) -> tuple[str, ...]:
+        """Names of the tools with calls that may need a person's approval."""
         return tuple(
             tool.name
             for tool in self.registry
@@ -143,69 +151,86 @@ class ToolManager(ToolExecutor):
         )
 
     def close(self) -> None:
-        """Give back connections to servers; safe to call twice."""
-        self._closing.close()
+        """Close the connections to servers; safe to call twice."""
+        self._connections.close()
 
 
-def _search_of(registry: Registry, around: Surroundings) -> Search | None:
-    """The program's own search, else that of the first tool that is one."""
-    own = around.services.get("search_documents")
-    if isinstance(own, Search):
-        return own
+def _find_search(registry: Registry, context: LoadingContext) -> Search | None:
+    """The program's own search, else the search of the first tool that has one."""
+    own_search = context.services.get("search_documents")
+    if isinstance(own_search, Search):
+        return own_search
     return next((tool.search for tool in registry if tool.search is not None), None)
 
 
-def _further(config: ToolsConfig) -> FurtherTools:
-    said = {**(config.model_extra or {}), **config.model_dump(exclude_unset=True)}
+def _parse_tools_settings(config: ToolsConfig) -> ToolsSettings:
+    data = {**(config.model_extra or {}), **config.model_dump(exclude_unset=True)}
     try:
-        return FurtherTools.model_validate(said)
+        return ToolsSettings.model_validate(data)
     except ValidationError as error:
-        raise _told(error, "tools") from None
+        raise _convert_validation_error(error, "tools") from None
 
 
-def _output(data: Any) -> OutputLimits:
+def _parse_output_limits(data: Any) -> OutputLimits:
     if isinstance(data, BaseModel):
         data = data.model_dump(exclude_unset=True)
-    said = {key: value for key, value in (data or {}).items() if key != "comment"}
+    settings = {key: value for key, value in (data or {}).items() if key != "comment"}
     try:
-        return OutputLimits(**OutputSettings.model_validate(said).model_dump())
+        return OutputLimits(**OutputSettings.model_validate(settings).model_dump())
     except ValidationError as error:
-        raise _told(error, "output") from None
+        raise _convert_validation_error(error, "output") from None
 
 
-def _told(error: ValidationError, section: str) -> SpecError:
-    first = error.errors(include_url=False, include_input=False)[0]
-    place = ".".join([section, *map(str, first["loc"])])
-    known = nearest(str(first["loc"][-1]), OutputSettings.model_fields)
-    return SpecError(
-        first["msg"], path=place, hint=known if first["type"] == "extra_forbidden" else None
-    )
+def _convert_validation_error(error: ValidationError, section: str) -> SpecError:
+    first_error = error.errors(include_url=False, include_input=False)[0]
+    path = ".".join([section, *map(str, first_error["loc"])])
+    hint = None
+    if first_error["type"] == "extra_forbidden":
+        hint = suggest_name(str(first_error["loc"][-1]), OutputSettings.model_fields)
+    return SpecError(first_error["msg"], path=path, hint=hint)
 
 
-def _add_foreign(
-    registry: Registry,
-    further: FurtherTools,
-    config: ToolsConfig,
-    around: Surroundings,
-    closing: ExitStack,
+def _add_registry_tools(
+    registry: Registry, config: ToolsConfig, context: LoadingContext
 ) -> list[str]:
-    """Add what documents and servers bring; a name that is taken stays with the first tool."""
-    found: list[Tool] = []
+    """Add the tools of the spec's own entries, and return warnings."""
     warnings: list[str] = []
-    if further.openapi:
-        from toolchart.tools.sources.openapi import openapi_tools
+    for entry in config.registry:
+        loaded_entry = load_entry(entry, config, context)
+        warnings += loaded_entry.warnings
+        if loaded_entry.tool is not None:
+            registry.add(loaded_entry.tool)
+    return warnings
 
-        for place, data in enumerate(further.openapi):
-            tools, said = openapi_tools(data, f"tools.openapi[{place}]", around)
-            found += tools
-            warnings += said
-    if further.mcp:
-        from toolchart.tools.sources.mcp import connect
 
-        tools, said = connect(further.mcp, around, closing, config.default_timeout_ms / 1000)
-        found += tools
-        warnings += said
-    for tool in found:
+def _add_imported_tools(
+    registry: Registry,
+    settings: ToolsSettings,
+    config: ToolsConfig,
+    context: LoadingContext,
+    connections: ExitStack,
+) -> list[str]:
+    """Add the tools of OpenAPI documents and MCP servers, and return warnings.
+
+    A tool whose name is already in the registry is left out.
+    """
+    imported_tools: list[Tool] = []
+    warnings: list[str] = []
+    if settings.openapi:
+        from toolchart.tools.sources.openapi import load_openapi_tools
+
+        for index, document in enumerate(settings.openapi):
+            tools, notes = load_openapi_tools(document, f"tools.openapi[{index}]", context)
+            imported_tools += tools
+            warnings += notes
+    if settings.mcp:
+        from toolchart.tools.sources.mcp import connect_servers
+
+        timeout_s = config.default_timeout_ms / 1000
+        tools, notes = connect_servers(settings.mcp, context, connections, timeout_s)
+        imported_tools += tools
+        warnings += notes
+    for tool in imported_tools:
         try:
             registry.add(tool)
         except SpecError as error:

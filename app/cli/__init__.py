@@ -1,9 +1,10 @@
-"""The command line, one command a file; a command's module loads when it is used.
+"""The command line: a click group that imports a command's module only when that command is used.
 
-To add a command: write `app/cli/commands/<name>.py` with a click command called `command`, and add one line
-to `COMMANDS`. Its docstring is its help: one sentence, then an `Example:` behind a `\\b` line. It returns an
-exit code of `outcomes` (None is 0) and raises errors of `toolchart.states.errors`, which `main` puts
-into words. Data goes to stdout (`click.echo`), talk to stderr (`text.talk`).
+To add a command, write `app/cli/commands/<name>.py` with a click command called `command`, and add one line
+to `COMMANDS`. The docstring of the command is its help: one sentence, then an `Example:` behind a `\\b` line.
+The command returns an exit code of `exit_codes` (None means 0) and raises errors of
+`toolchart.states.errors`; `main` turns those errors into messages. Results go to stdout (`click.echo`),
+messages for the person to stderr (`terminal.text.print_notice`).
 """
 
 from __future__ import annotations
@@ -17,43 +18,49 @@ from typing import Any
 import click
 
 from toolchart import __version__
-from toolchart.app.cli.exit_codes import EXIT_CODES, ended, exit_code, speak_utf8, written
+from toolchart.app.cli.exit_codes import (
+    EXIT_CODES,
+    exit_code,
+    flush_output,
+    run_to_exit_code,
+    use_utf8_streams,
+)
 from toolchart.app.cli.parameters.options import log_option
 
 __all__ = ["COMMANDS", "cli", "exit_code", "main"]
 
 COMMANDS: dict[str, str] = {
     "run": "Run one turn of an agent.",
-    "chat": "Talk with an agent.",
+    "chat": "Chat with an agent.",
     "show": "Show a conversation, step by step.",
-    "tail": "Follow a conversation as it is written.",
+    "tail": "Print the newest records of a conversation, and follow it.",
     "runs": "List the conversations of a log.",
-    "verify": "Check that a log is what was written.",
-    "seal": "Say what a log is now, to be kept elsewhere.",
-    "replay": "Derive a conversation again from its log, offline.",
-    "check": "Prove what can be proved of a chart.",
+    "verify": "Check a log for changed or missing records.",
+    "seal": "Print a summary of a log, optionally signed, that later shows if records were removed.",
+    "replay": "Recompute a conversation from its log and compare, offline.",
+    "check": "Prove properties of a chart before it runs.",
     "draw": "Draw a chart, or the path of a conversation through it.",
-    "coverage": "Say what conversations have visited of a chart.",
-    "resume": "Go on with a turn that was left open.",
+    "coverage": "Measure which states and transitions of a chart were visited.",
+    "resume": "Continue an unfinished turn.",
     "diff": "Compare two conversations.",
-    "fork": "Go on from a record, with something changed.",
-    "approve": "Decide a call that waits for a person.",
-    "prune": "Forget old conversations.",
-    "import": "Bring conversations from message lists into a log.",
-    "export": "Print a conversation in another form.",
-    "tools": "List the tools of an agent, or try one.",
+    "fork": "Branch from a record of a conversation, with changes.",
+    "approve": "Approve or deny a tool call that waits for a decision.",
+    "prune": "Delete old conversations.",
+    "import": "Import conversations from message lists into a log.",
+    "export": "Print a conversation in another format.",
+    "tools": "List the tools of an agent, or run one of them.",
     "models": "List the models of a host, or test one.",
-    "doctor": "Check keys, hosts, models, packages and the log.",
+    "doctor": "Check API keys, hosts, models, packages and the log.",
     "schema": "Print a JSON Schema.",
 }
-"""Every command with its one sentence; the module of the same name has it as `command`."""
+"""Every command with its one-sentence help. The module of the same name defines it as `command`."""
 
 
 class _Commands(click.Group):
-    """Finds commands by name without loading the others."""
+    """A click group that imports the module of a command only when it is asked for it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        args = [_decoded(word, ctx) for word in args]
+        args = [_decode_argument(word, ctx) for word in args]
         if args[:1] == ["help"]:
             args = [*args[1:], "--help"]
         return super().parse_args(ctx, args)
@@ -85,8 +92,12 @@ class _Commands(click.Group):
         formatter.write_text(EXIT_CODES)
 
 
-def _decoded(word: str, context: click.Context) -> str:
-    """The word as UTF-8, also where the locale is not; no other bytes could be logged."""
+def _decode_argument(word: str, context: click.Context) -> str:
+    """Decode a command-line argument as UTF-8, whatever the locale; other bytes could not be logged.
+
+    Raises:
+        click.UsageError: the argument is not UTF-8.
+    """
     try:
         return word.encode("utf-8", "surrogateescape").decode("utf-8")
     except UnicodeError:
@@ -97,7 +108,7 @@ def _decoded(word: str, context: click.Context) -> str:
 @log_option
 @click.version_option(__version__, prog_name="toolchart")
 def cli(log: str | None) -> None:
-    """Run LLM tool loops as declared state machines, and answer for them.
+    """Run LLM tool loops that are declared as state machines, and inspect their logs.
 
     \b
     Try:  toolchart run quickstart "What is 17 * (23 + 4)?"
@@ -106,6 +117,10 @@ def cli(log: str | None) -> None:
 
 
 def main() -> None:
-    """The console script: every outcome becomes an exit code, a user's mistake never a traceback."""
-    speak_utf8()
-    sys.exit(written(ended(lambda: cli.main(standalone_mode=False, prog_name="toolchart"))))
+    """Run the console script: every outcome becomes an exit code, and no expected error shows a traceback."""
+    use_utf8_streams()
+    sys.exit(
+        flush_output(
+            run_to_exit_code(lambda: cli.main(standalone_mode=False, prog_name="toolchart"))
+        )
+    )

@@ -1,4 +1,4 @@
-"""How a process ends: one exit code per outcome, and one place that turns errors into codes."""
+"""Exit codes of the process, and the one place that turns errors into exit codes and messages."""
 
 from __future__ import annotations
 
@@ -9,92 +9,98 @@ from typing import Any
 
 import click
 
-from toolchart.app.cli.terminal.text import talk
+from toolchart.app.cli.terminal.text import print_notice
 from toolchart.states.errors import (
     LogConflict,
     LogDamaged,
+    NoRecordedAnswer,
     ProviderError,
     ReplayMismatch,
+    StrictPolicyViolation,
     ToolchartError,
-    Unanswered,
-    Warned,
 )
 
-DONE = 0
-NO = 1
-USAGE = 2
+SUCCESS = 0
+NEGATIVE = 1
+USAGE_ERROR = 2
 CANCELLED = 3
-LIMIT = 4
-DAMAGED = 5
-FAULT = 70
+LIMIT_REACHED = 4
+DAMAGED_LOG = 5
+INTERNAL_ERROR = 70
 """Source: EX_SOFTWARE of sysexits.h."""
 
 EXIT_CODES = """\
-Exit codes: 0 done; 1 the answer is no (diverged, failed check, the turn ended in error or waits for a
-decision); 2 wrong usage or spec; 3 cancelled; 4 a limit ended the turn; 5 the log is damaged; 70 a fault
-of Toolchart or of the machine."""
+Exit codes: 0 success; 1 negative result (a check failed, two logs differ, a turn ended in error or waits
+for approval); 2 wrong usage or a mistake in the spec; 3 cancelled; 4 a limit ended the turn; 5 the log is
+damaged; 70 internal error or a failure of the machine."""
 
 
 def exit_code(error: ToolchartError) -> int:
-    """The exit code of an error of ours; the user's mistake where no other class is meant."""
+    """Return the exit code of a Toolchart error: wrong usage (2) unless its class has a code of its own."""
     match error:
         case LogDamaged():
-            return DAMAGED
-        case ReplayMismatch() | ProviderError() | LogConflict() | Unanswered() | Warned():
-            return NO
+            return DAMAGED_LOG
+        case (
+            ReplayMismatch()
+            | ProviderError()
+            | LogConflict()
+            | NoRecordedAnswer()
+            | StrictPolicyViolation()
+        ):
+            return NEGATIVE
         case _:
-            return USAGE
+            return USAGE_ERROR
 
 
-def ended(command: Callable[[], Any]) -> int:
-    """Run a command; its exit code, whatever happens. A user's mistake is told without a traceback."""
+def run_to_exit_code(command: Callable[[], Any]) -> int:
+    """Run a command and return its exit code. Expected errors print one message and no traceback."""
     try:
-        return int(command() or DONE)
+        return int(command() or SUCCESS)
     except SystemExit:
-        # Click's only exit without `standalone_mode`: who read our output has gone, content with it.
-        return DONE
+        # Click exits by itself only when the reader of our output has closed the pipe: not a failure.
+        return SUCCESS
     except (click.Abort, KeyboardInterrupt):
-        return _told("cancelled", CANCELLED)
+        return _report_failure("cancelled", CANCELLED)
     except click.ClickException as error:
         error.show()
-        return USAGE
+        return USAGE_ERROR
     except ToolchartError as error:
-        return _told(str(error), exit_code(error))
+        return _report_failure(str(error), exit_code(error))
     except Exception as error:
         if os.environ.get("TOOLCHART_DEBUG"):
             raise
-        return _told(_fault(error), FAULT)
+        return _report_failure(_describe_fault(error), INTERNAL_ERROR)
 
 
-def written(code: int) -> int:
-    """The exit code once all output is out. What cannot be written is a fault, and told once."""
+def flush_output(code: int) -> int:
+    """Flush stdout and return the exit code; if the output cannot be written, report it and return 70."""
     try:
         sys.stdout.flush()
         return code
     except OSError as error:
-        # Python would try again at its end, complain in its own words, and exit with 120.
+        # Otherwise Python flushes again when it exits, prints its own message and exits with 120.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        gone = code != DONE or isinstance(error, BrokenPipeError)
-        return code if gone else _told(_fault(error), FAULT)
+        is_reported = code != SUCCESS or isinstance(error, BrokenPipeError)
+        return code if is_reported else _report_failure(_describe_fault(error), INTERNAL_ERROR)
 
 
-def _fault(error: Exception) -> str:
-    """What nobody but us or the machine is to blame for, in one message."""
+def _describe_fault(error: Exception) -> str:
+    """Return the message for an error that is not the user's: a bug of Toolchart or a system error."""
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""
         return f"{place}{error.strerror or error}"
     name = type(error).__name__
-    return f"internal error: {name}: {error}\n  TOOLCHART_DEBUG=1 shows where"
+    return f"internal error: {name}: {error}\n  set TOOLCHART_DEBUG=1 to see the traceback"
 
 
-def _told(message: str, code: int) -> int:
-    talk(f"toolchart: {message}")
+def _report_failure(message: str, code: int) -> int:
+    print_notice(f"toolchart: {message}")
     return code
 
 
-def speak_utf8() -> None:
-    """Make every stream UTF-8, whatever the locale says; one that was closed before us takes anything."""
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  as long as the process
+def use_utf8_streams() -> None:
+    """Make stdout and stderr UTF-8, whatever the locale; replace a closed stream by /dev/null."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  open as long as the process
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

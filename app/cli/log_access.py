@@ -1,4 +1,4 @@
-"""What commands that read a log share: opening it, finding a conversation, printing JSON."""
+"""Access to a log for commands: open it, find a conversation by a part of its id, print JSON."""
 
 from __future__ import annotations
 
@@ -10,62 +10,62 @@ from typing import Any
 import click
 import orjson
 
-from toolchart.app.cli.parameters.options import json_option, log_option, to_type
-from toolchart.app.cli.terminal.text import printable, short
+from toolchart.app.cli.parameters.options import format_command
+from toolchart.app.cli.terminal.text import escape_controls
 from toolchart.engine.log.stores import open_store
 from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.states.ports import Store
 
-__all__ = ["find", "json_option", "log_option", "opened", "print_json", "short", "to_type"]
-
-_MOST_NAMED = 8
-"""Conversations named in an error."""
+_MAX_NAMES = 8
+"""Number of conversations that an error message lists."""
 
 
 @contextmanager
-def opened(log: str | None) -> Iterator[Store]:
-    """The store of a log that must be there already.
+def open_log(log: str | None) -> Iterator[Store]:
+    """Open the store of a log that must exist already, and close it at the end.
 
     Raises:
-        LogUnavailable: it is not.
-        LogDamaged: what is read from it is no text that a store could have written.
+        LogUnavailable: there is no such log.
+        LogDamaged: text in the log is not UTF-8, so no store has written it.
     """
     store = open_store(log, create=False)
     try:
         yield store
     except UnicodeDecodeError as error:
-        raise LogDamaged(f"it holds text that is not UTF-8 ({error})") from None
+        raise LogDamaged(f"it contains text that is not UTF-8 ({error})") from None
     finally:
         store.close()
 
 
-def find(store: Store, wanted: str) -> str:
-    """The conversation of that id, or of the only id that begins so.
+def find_conversation(store: Store, prefix: str) -> str:
+    """Return the conversation with this id, or the only one whose id begins with it.
 
     Raises:
-        SpecError: none or several; with the nearest, or with all of them.
+        SpecError: no conversation matches (the hint names the nearest), or several do (the hint lists them).
     """
-    known = list(store.conversations())
-    if wanted in known:
-        return wanted
-    begun = [name for name in known if name.startswith(wanted)] if wanted else []
-    if len(begun) == 1:
-        return begun[0]
-    if begun:
+    conversations = list(store.list_conversations())
+    if prefix in conversations:
+        return prefix
+    matches = [name for name in conversations if name.startswith(prefix)] if prefix else []
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
         raise SpecError(
-            f"{len(begun)} conversations begin with {wanted!r}", hint=_named(begun, _MOST_NAMED)
+            f"{len(matches)} conversations begin with {prefix!r}",
+            hint=_join_names(matches, _MAX_NAMES),
         )
-    close = get_close_matches(wanted, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"{to_type('runs')} lists them"
-    raise SpecError(f"there is no conversation {wanted!r} in this log", hint=hint)
+    close = get_close_matches(prefix, conversations, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"list them with: {format_command('runs')}"
+    raise SpecError(f"there is no conversation {prefix!r} in this log", hint=hint)
 
 
-def _named(names: list[str], most: int) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(printable(name) for name in names[:most]) + more
+def _join_names(names: list[str], limit: int) -> str:
+    """Return the names joined by commas; after `limit` names, the number of the others."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(escape_controls(name) for name in names[:limit]) + more
 
 
 def print_json(value: Any, *, lines: bool = False) -> None:
-    """JSON on stdout; one line where `lines`, else indented."""
+    """Print a value as JSON on stdout: on one line if `lines`, else indented."""
     option = 0 if lines else orjson.OPT_INDENT_2
     click.echo(orjson.dumps(value, option=option).decode(), color=True)

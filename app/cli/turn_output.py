@@ -1,4 +1,4 @@
-"""What `run`, `resume` and `approve` share: showing a turn, and what it came to."""
+"""Output that `run`, `resume`, `approve` and `fork` share: the steps of a turn and its result."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolchart.app.cli.exit_codes import CANCELLED, DONE, LIMIT, NO
-from toolchart.app.cli.log_access import print_json, to_type
-from toolchart.app.cli.terminal.approval_prompt import Asking, somebody_there
-from toolchart.app.cli.terminal.log_messages import hear
-from toolchart.app.cli.terminal.text import on_terminal, printable, short, talk
-from toolchart.states.canonical_json import canonical_text
-from toolchart.states.deltas import Delta, TextDelta
-from toolchart.states.errors import SpecError
+from toolchart.app.cli.exit_codes import CANCELLED, LIMIT_REACHED, NEGATIVE, SUCCESS
+from toolchart.app.cli.log_access import print_json
+from toolchart.app.cli.parameters.options import format_command
+from toolchart.app.cli.terminal.approval_prompt import TerminalApprover, can_ask_user
+from toolchart.app.cli.terminal.log_messages import configure_logging
+from toolchart.app.cli.terminal.text import escape_controls, is_terminal, print_notice, shorten
+from toolchart.engine.log.replay import load_conversation
+from toolchart.states.canonical_json import encode_canonical_text
+from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.events import AnyEvent, Failed, Replied
-from toolchart.states.suggestions import nearest
+from toolchart.states.messages import Delta, TextDelta
 
 if TYPE_CHECKING:
-    from toolchart.engine.runtime.driver import Observer
+    from toolchart.engine.runtime.dependencies import Observer
     from toolchart.engine.runtime.result import TurnResult
     from toolchart.states.core.step import Step
     from toolchart.states.events import Decided
@@ -29,150 +30,160 @@ if TYPE_CHECKING:
     from toolchart.tools.execution.executor import ToolExecutor
 
 
-class Witness:
-    """An observer that keeps what a result does not tell, and lets a display see every step."""
+class TurnObserver:
+    """An observer that keeps the last failure and the streamed text, and passes each step to a display."""
 
     def __init__(self, display: Observer | None = None) -> None:
         self.failure: Failed | None = None
-        """The model call that failed last, unless a reply came after it."""
+        """The last failure of a model call, unless a reply followed it."""
         self._display = display
         self.streamed = ""
-        """Text of the newest reply, where it was shown as it grew."""
+        """Text of the newest reply, if it was streamed to stdout."""
 
     def on_delta(self, delta: Delta) -> None:
-        """Show the answer's text on stdout as it grows."""
+        """Print a piece of the answer's text on stdout as it arrives."""
         if isinstance(delta, TextDelta):
-            click.echo(printable(delta.text), nl=False)
+            click.echo(escape_controls(delta.text), nl=False)
             self.streamed += delta.text
 
     def __call__(self, event: AnyEvent, step: Step) -> None:
-        """Take note of a step."""
+        """Record failures and replies, and pass the step to the display."""
         if isinstance(event, Failed):
             self.failure = event
         elif isinstance(event, Replied):
             self.failure = None
             if self.streamed:
                 click.echo()
-                if event.reply.tool_calls:  # that was not the answer yet
+                if event.reply.tool_calls:  # this text was not the final answer
                     self.streamed = ""
         if self._display is not None:
             self._display(event, step)
 
 
-def watch(*, silent: bool, verbose: bool = False) -> Witness:
-    """What watches a turn: the machine is shown moving on a terminal, and anywhere if `verbose`."""
-    hear(verbose=verbose)
-    if not verbose and (silent or not on_terminal(sys.stderr)):
-        return Witness()
-    from toolchart.app.cli.terminal.live_steps import Live
+def build_observer(*, is_silent: bool, verbose: bool = False) -> TurnObserver:
+    """Build the observer of a turn. It displays the steps on a terminal, or on any stderr if `verbose`."""
+    configure_logging(verbose=verbose)
+    if not verbose and (is_silent or not is_terminal(sys.stderr)):
+        return TurnObserver()
+    from toolchart.app.cli.terminal.live_steps import StepDisplay
 
-    return Witness(Live(whole=verbose))
+    return TurnObserver(StepDisplay(is_verbose=verbose))
 
 
-def tell(result: TurnResult, seen: Witness, *, as_json: bool, quiet: bool = False) -> int:
-    """Print a result, the answer on stdout, what a person should know on stderr; the exit code."""
+def report_result(
+    result: TurnResult, observer: TurnObserver, *, as_json: bool, quiet: bool = False
+) -> int:
+    """Print the result of a turn: the answer on stdout, notices on stderr. Returns the exit code."""
     if not quiet:
-        _remark(result, seen)
+        _print_notices(result, observer)
     if as_json:
         print_json(result.to_dict())
-    elif result.over and (not seen.streamed or seen.streamed != result.content):
-        shown = printable(result.content) if on_terminal(sys.stdout) else result.content
+    elif result.is_over and (not observer.streamed or observer.streamed != result.content):
+        answer = escape_controls(result.content) if is_terminal(sys.stdout) else result.content
         click.echo(
-            shown, color=True
-        )  # as it is: to change what the model wrote is not our business
+            answer, color=True
+        )  # unchanged: click must not strip escape sequences from the model's text
     if result.limit_reached:
-        return LIMIT
-    return DONE if result.over and result.ended_by != "answer_with_error" else NO
+        return LIMIT_REACHED
+    return SUCCESS if result.is_over and result.ended_by != "answer_with_error" else NEGATIVE
 
 
-def _remark(result: TurnResult, seen: Witness) -> None:
+def _print_notices(result: TurnResult, observer: TurnObserver) -> None:
+    """Print warnings, calls that wait for approval and the reason of a failed turn on stderr."""
     for warning in result.warnings:
-        talk(f"warning: {warning}")
+        print_notice(f"warning: {warning}")
     for call in result.undecided:
-        approve = to_type("approve", result.conversation_id, call["id"])
-        talk(
-            f"waiting for a decision: {call['tool']} {short(canonical_text(call['params']), 200)}\n"
+        approve = format_command("approve", result.conversation_id, call["id"])
+        print_notice(
+            f"waiting for approval: {call['tool']} {shorten(encode_canonical_text(call['params']), 200)}\n"
             f"  {approve}   (or with --deny)"
         )
     if result.ended_by == "answer_with_error":
-        why = f"finish reason {result.finish_reason}"
-        if seen.failure is not None:
-            why = f"{seen.failure.kind}: {seen.failure.message}"
-        talk(f"toolchart: the turn ended in state {result.state!r}; {why}")
-        talk(f"  every step: {to_type('show', result.conversation_id)}")
+        reason = f"finish reason {result.finish_reason}"
+        if observer.failure is not None:
+            reason = f"{observer.failure.kind}: {observer.failure.message}"
+        print_notice(f"toolchart: the turn ended in state {result.state!r}; {reason}")
+        print_notice(f"  every step: {format_command('show', result.conversation_id)}")
 
 
-def cancelled(store: Store, conversation: str, again: list[str]) -> int:
-    """Say that the turn was cancelled, and how to go on; the exit code.
+def report_cancellation(store: Store, conversation: str, retry_command: list[str]) -> int:
+    """Print that the turn was cancelled and how to continue. Returns the exit code.
 
     Args:
-        again: words of a command that continues the conversation once its turn is over.
+        retry_command: words of a command that continues the conversation if its turn is over.
     """
-    from toolchart.engine.log.replay import standing
-
-    found = standing(store, conversation)
-    if found is None:
-        talk("toolchart: cancelled before anything was written")
+    replayed = load_conversation(store, conversation)
+    if replayed is None:
+        print_notice("toolchart: cancelled before anything was written to the log")
         return CANCELLED
-    go_on = again if found.snapshot.over else ["resume", conversation]
-    talk(
-        f"toolchart: cancelled; conversation {conversation} has every step up to here\n"
-        f"  look:   {to_type('show', conversation)}\n"
-        f"  go on:  {to_type(*go_on)}"
+    next_command = retry_command if replayed.snapshot.is_over else ["resume", conversation]
+    print_notice(
+        f"toolchart: cancelled; the log of conversation {conversation} has every step until now\n"
+        f"  show it:   {format_command('show', conversation)}\n"
+        f"  continue:  {format_command(*next_command)}"
     )
     return CANCELLED
 
 
-def continued(
+def continue_turn(
     store: Store, conversation: str, spec: str | None, decision: Decided | None, as_json: bool
 ) -> int:
-    """Go on with an open turn, with the agent of the log or another one; the exit code."""
-    from toolchart.engine.log.replay import standing
+    """Continue an open turn with the agent of the log, or with another one. Returns the exit code."""
     from toolchart.engine.runtime.engine import Engine
 
-    found = standing(store, conversation)
-    assert found is not None, "the conversation was found in this log"
+    replayed = load_conversation(store, conversation)
+    assert replayed is not None, "find_conversation returns only conversations of this log"
     if decision is not None:
-        _check_waiting(found.snapshot, conversation, decision.call_id)
-    elif found.snapshot.over:
-        talk("nothing is open here: this is the answer of the last turn")
-    agent: Any = spec or found.configured.spec
-    seen = watch(silent=as_json)
-    asking = Asking() if somebody_there() else None
-    with Engine(agent, log=store, observer=seen, approver=asking) as engine:
-        if asking is not None:
-            asking.tools = engine.tools
+        _require_waiting_call(replayed.snapshot, conversation, decision.call_id)
+    elif replayed.snapshot.is_over:
+        print_notice("no turn is open: this is the answer of the last turn")
+    agent: Any = spec or replayed.configured.spec
+    observer = build_observer(is_silent=as_json)
+    approver = TerminalApprover() if can_ask_user() else None
+    with Engine(agent, log=store, observer=observer, approver=approver) as engine:
+        if approver is not None:
+            approver.tools = engine.tools
         if decision is not None and decision.arguments is not None:
-            decision = _checked(engine.tools, found.snapshot, decision)
+            decision = _validate_arguments(engine.tools, replayed.snapshot, decision)
         try:
             result = engine.resume(conversation, decision)
         except KeyboardInterrupt:
-            return cancelled(store, conversation, ["resume", conversation])
-    return tell(result, seen, as_json=as_json)
+            return report_cancellation(store, conversation, ["resume", conversation])
+    return report_result(result, observer, as_json=as_json)
 
 
-def _checked(tools: ToolExecutor, snapshot: Snapshot, decision: Decided) -> Decided:
-    """The decision, its arguments as the tool takes them.
-
-    Raises:
-        SpecError: they do not fit; nothing was decided.
-    """
-    call = next(one.call for one in snapshot.calls if one.call.id == decision.call_id)
-    judged = tools.judge(replace(call, arguments=decision.arguments, raw=None), (call.name,))
-    if judged.outcome is not None:
-        raise SpecError(judged.reason, path="--args", hint="nothing was decided: the call waits")
-    return replace(decision, arguments=judged.arguments)
-
-
-def _check_waiting(snapshot: Snapshot, conversation: str, call_id: str) -> None:
-    """Demand that the call waits for a decision.
+def _validate_arguments(tools: ToolExecutor, snapshot: Snapshot, decision: Decided) -> Decided:
+    """Return the decision with its arguments as the tool accepts them.
 
     Raises:
-        SpecError: it does not; names the nearest, or those that do.
+        SpecError: they do not match the tool's schema; the call still waits.
     """
-    waiting = [one.call.id for one in snapshot.calls if one.ruling == "needs_approval"]
+    call = next(
+        open_call.call for open_call in snapshot.calls if open_call.call.id == decision.call_id
+    )
+    validation = tools.judge_call(
+        replace(call, arguments=decision.arguments, raw=None), (call.name,)
+    )
+    if validation.outcome is not None:
+        raise SpecError(
+            validation.reason, path="--args", hint="nothing was decided; the call still waits"
+        )
+    return replace(decision, arguments=validation.arguments)
+
+
+def _require_waiting_call(snapshot: Snapshot, conversation: str, call_id: str) -> None:
+    """Check that a call waits for a decision.
+
+    Raises:
+        SpecError: it does not; the hint names the nearest call that waits.
+    """
+    waiting = [
+        open_call.call.id for open_call in snapshot.calls if open_call.ruling == "needs_approval"
+    ]
     if call_id not in waiting:
         raise SpecError(
             f"no call {call_id!r} waits for a decision in conversation {conversation!r}",
-            hint=nearest(call_id, waiting) if waiting else "no call waits there at all",
+            hint=suggest_name(call_id, waiting)
+            if waiting
+            else "no call waits in this conversation",
         )

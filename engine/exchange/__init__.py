@@ -1,1 +1,1 @@
-"""Conversations in other forms: message lists in and out, spans, process-mining logs."""
+"""Exports and imports of conversations: message lists, spans, process-mining logs, diff diagrams."""

@@ -1,8 +1,8 @@
-"""OpenAI-style message lists: into a log, and out of it again, equal to what came in.
+"""OpenAI-style message lists: imports one into a log, and exports a log as an equal list.
 
-An imported conversation is a real one: its messages become the events that would have brought them,
-the core derives every step from them, and the log replays like any other. A list that ends in the
-middle of a turn leaves the conversation there.
+An imported conversation is a normal one: its messages become the events that would have produced them,
+the core derives every step from these events, and the log replays. A list that ends in the middle of a
+turn gives a conversation with an open turn.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 from toolchart.engine.log import record as records
-from toolchart.engine.log.record import FORMAT, plain_event
-from toolchart.engine.log.replay import Lines, replay
+from toolchart.engine.log.record import FORMAT, encode_plain_event
+from toolchart.engine.log.replay import LineReader, replay
 from toolchart.specs.charts import load_chart
-from toolchart.specs.history import messages_of
+from toolchart.specs.history import parse_messages
 from toolchart.states.core.step import step
 from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.states.events import (
@@ -29,14 +29,14 @@ from toolchart.states.events import (
     TurnStarted,
     Verdict,
 )
-from toolchart.states.machine import machine_of
+from toolchart.states.machine import get_machine
 from toolchart.states.messages import Message, Reply, ToolDefinition, message_to_dict
 from toolchart.states.snapshot import Snapshot
 
 SERVICE = "imported"
 
 UNBOUNDED = 1_000_000_000
-"""Iterations of an imported turn: what happened is not judged by a limit of ours."""
+"""Iteration limit of an imported turn: none that it could reach."""
 
 _ASSISTANT_KEYS = frozenset({"role", "content", "tool_calls"})
 _OTHER_KEYS = {
@@ -49,113 +49,121 @@ _OTHER_KEYS = {
 def import_messages(
     data: Any, conversation: str, at: str, source: str | None = None
 ) -> list[bytes]:
-    """The record lines of a message list; nothing is stored here, so nothing can be half-imported.
+    """The record lines of a message list; nothing is stored.
+
+    Args:
+        at: time of all records: RFC 3339, UTC.
+        source: file of the list, for errors.
 
     Raises:
-        SpecError: a message that no provider would take, named by its place in the list.
+        SpecError: a message is invalid; names its index in the list.
     """
     if not isinstance(data, list) or not data:
         raise SpecError("expected a list of messages, and at least one", file=source)
-    system, extras = _checked(data, source)
-    messages = messages_of(data, source, open_end=True)
-    events = _events(messages, extras, system, conversation, source)
-    return list(_lines(events, at))
+    system, extras = _read_system_and_extras(data, source)
+    messages = parse_messages(data, source, open_end=True)
+    events = _build_events(messages, extras, system, conversation, source)
+    return list(_encode_records(events, at))
 
 
-def _checked(data: list[Any], source: str | None) -> tuple[str | None, list[dict[str, Any]]]:
-    """The system prompt, and per assistant message the keys beyond the common ones."""
+def _read_system_and_extras(
+    data: list[Any], source: str | None
+) -> tuple[str | None, list[dict[str, Any]]]:
+    """The system prompt, and for each assistant message the keys that are not standard."""
     system: str | None = None
     extras: list[dict[str, Any]] = []
-    for place, entry in enumerate(data):
+    for index, entry in enumerate(data):
         role = entry.get("role") if isinstance(entry, Mapping) else None
-        if role == "system" and place == 0:
+        if role == "system" and index == 0:
             system = entry.get("content")
         if role == "assistant":
             extras.append({k: v for k, v in entry.items() if k not in _ASSISTANT_KEYS})
-        foreign = sorted(set(entry) - _OTHER_KEYS[role]) if role in _OTHER_KEYS else []
-        if foreign:
+        unknown_keys = sorted(set(entry) - _OTHER_KEYS[role]) if role in _OTHER_KEYS else []
+        if unknown_keys:
             raise SpecError(
-                f"a {role} message cannot keep the key {foreign[0]!r}",
+                f"a {role} message cannot keep the key {unknown_keys[0]!r}",
                 file=source,
-                path=f"[{place}]",
+                path=f"[{index}]",
             )
     return system, extras
 
 
-def _events(
+def _build_events(
     messages: Iterable[Message],
     extras: list[dict[str, Any]],
     system: str | None,
     conversation: str,
     source: str | None,
 ) -> Iterator[AnyEvent]:
-    """The events that would have brought these messages."""
-    listed = _unique(messages)
-    names = tuple(dict.fromkeys(call.name for m in listed for call in m.tool_calls))
-    yield _configured(conversation, names, system)
-    kept = iter(extras)
-    speaking = False
-    for place, message in enumerate(listed):
+    """The events that would have produced these messages."""
+    unique_messages = _make_call_ids_unique(messages)
+    names = tuple(dict.fromkeys(call.name for m in unique_messages for call in m.tool_calls))
+    yield _build_configured(conversation, names, system)
+    provider_data = iter(extras)
+    is_turn_open = False
+    for index, message in enumerate(unique_messages):
         if message.role == "user":
-            if speaking:
+            if is_turn_open:
                 raise SpecError(
                     "a user message before the assistant has answered the last one",
                     file=source,
-                    path=f"message {place + 1}",
+                    path=f"message {index + 1}",
                 )
-            speaking = True
-            yield _started(message, names, system)
+            is_turn_open = True
+            yield _build_turn_started(message, names, system)
         elif message.role == "assistant":
-            if not speaking:
+            if not is_turn_open:
                 raise SpecError(
-                    "an assistant message that answers nobody",
+                    "an assistant message without a user message before it",
                     file=source,
-                    path=f"message {place + 1}",
+                    path=f"message {index + 1}",
                 )
-            yield _replied(message, next(kept))
-            speaking = bool(message.tool_calls)
+            yield _build_replied(message, next(provider_data))
+            is_turn_open = bool(message.tool_calls)
             if message.tool_calls:
                 yield Reviewed(
                     verdicts=tuple(Verdict(call_id=c.id, ruling="run") for c in message.tool_calls)
                 )
         else:
-            yield _ended(message)
+            yield _build_tool_finished(message)
 
 
-def _unique(messages: Iterable[Message]) -> tuple[Message, ...]:
-    """The messages with call ids that are unique in the conversation; the original stays beside.
+def _make_call_ids_unique(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """The messages with call ids that are unique in the conversation.
 
-    Recorded conversations do use an id twice; export gives the original back.
+    Recorded conversations sometimes use an id twice. The original id is kept in `native_id`, and the
+    export writes it again.
     """
-    used: set[str] = set()
-    renamed: dict[str, str] = {}
+    used_ids: set[str] = set()
+    new_ids: dict[str, str] = {}
     result = []
     for message in messages:
         calls = []
         for call in message.tool_calls:
-            fresh = call.id
-            while fresh in used:
-                fresh += "+"
-            used.add(fresh)
-            renamed[call.id] = fresh
-            calls.append(call if fresh == call.id else replace(call, id=fresh, native_id=call.id))
-        answered = message.tool_call_id
+            new_id = call.id
+            while new_id in used_ids:
+                new_id += "+"
+            used_ids.add(new_id)
+            new_ids[call.id] = new_id
+            calls.append(call if new_id == call.id else replace(call, id=new_id, native_id=call.id))
+        call_id = message.tool_call_id
         result.append(
             replace(
                 message,
                 tool_calls=tuple(calls),
-                tool_call_id=renamed.get(answered, answered) if answered else None,
+                tool_call_id=new_ids.get(call_id, call_id) if call_id else None,
             )
         )
     return tuple(result)
 
 
-def _configured(conversation: str, names: tuple[str, ...], system: str | None) -> Configured:
+def _build_configured(conversation: str, names: tuple[str, ...], system: str | None) -> Configured:
+    """The `configured` event of an imported conversation."""
     tools = tuple(ToolDefinition(name=name, description=f"{name} (imported)") for name in names)
     return Configured(
         format=FORMAT,
         conversation=conversation,
-        chart=load_chart("tool_loop").text(),
+        chart=load_chart("tool_loop").to_yaml(),
         spec={
             "name": SERVICE,
             "llms": {SERVICE: {"provider": "scripted", "model": SERVICE}},
@@ -165,7 +173,10 @@ def _configured(conversation: str, names: tuple[str, ...], system: str | None) -
     )
 
 
-def _started(message: Message, names: tuple[str, ...], system: str | None) -> TurnStarted:
+def _build_turn_started(
+    message: Message, names: tuple[str, ...], system: str | None
+) -> TurnStarted:
+    """The `turn_started` event of a user message."""
     return TurnStarted(
         message=message.content or "",
         system=system,
@@ -179,7 +190,8 @@ def _started(message: Message, names: tuple[str, ...], system: str | None) -> Tu
     )
 
 
-def _replied(message: Message, extra: dict[str, Any]) -> Replied:
+def _build_replied(message: Message, extra: dict[str, Any]) -> Replied:
+    """The `replied` event of an assistant message."""
     return Replied(
         reply=Reply(
             content=message.content,
@@ -190,7 +202,8 @@ def _replied(message: Message, extra: dict[str, Any]) -> Replied:
     )
 
 
-def _ended(message: Message) -> ToolFinished:
+def _build_tool_finished(message: Message) -> ToolFinished:
+    """The `tool_finished` event of a tool message."""
     return ToolFinished(
         call_id=message.tool_call_id or "",
         outcome="succeeded",
@@ -204,51 +217,52 @@ def _ended(message: Message) -> ToolFinished:
     )
 
 
-def _lines(events: Iterable[AnyEvent], at: str) -> Iterator[bytes]:
+def _encode_records(events: Iterable[AnyEvent], at: str) -> Iterator[bytes]:
     """The records of these events, derived by the core."""
     snapshot, prev = Snapshot(), records.GENESIS
-    machine = machine_of(load_chart("tool_loop"))
+    machine = get_machine(load_chart("tool_loop"))
     for seq, raw in enumerate(events):
-        event, data = plain_event(raw)
-        taken = step(machine, snapshot, event)
-        line, prev = records.write(seq, at, data, taken, prev)
-        snapshot = taken.snapshot
+        event, data = encode_plain_event(raw)
+        new_step = step(machine, snapshot, event)
+        line, prev = records.encode_record(seq, at, data, new_step, prev)
+        snapshot = new_step.snapshot
         yield line
 
 
 def export_messages(
-    lines: Iterable[bytes], conversation: str, *, parents: Lines | None = None
+    lines: Iterable[bytes], conversation: str, *, parents: LineReader | None = None
 ) -> list[dict[str, Any]]:
-    """The conversation of a log as an OpenAI-style list, the system prompt first.
+    """The messages of a log as an OpenAI-style list, the system prompt first.
 
     Args:
-        parents: where a fork finds what it shares.
+        parents: reads the parent of a fork.
 
     Raises:
-        LogDamaged, ReplayMismatch: the log cannot be trusted.
+        LogDamaged, ReplayMismatch: the log is damaged or does not replay.
     """
     snapshot: Snapshot | None = None
-    for replayed in replay(lines, conversation, parents=parents):
-        snapshot = replayed.step.snapshot
+    for replay_step in replay(lines, conversation, parents=parents):
+        snapshot = replay_step.step.snapshot
     if snapshot is None:
         raise LogDamaged("it has no records", conversation=conversation)
     system = [Message(role="system", content=snapshot.system)] if snapshot.system else []
-    native = {
+    native_ids = {
         call.id: call.native_id
         for message in snapshot.messages
         for call in message.tool_calls
         if call.native_id
     }
-    return [_exported(message, native) for message in [*system, *snapshot.messages]]
+    return [_export_message(message, native_ids) for message in [*system, *snapshot.messages]]
 
 
-def _exported(message: Message, native: Mapping[str, str]) -> dict[str, Any]:
+def _export_message(message: Message, native_ids: Mapping[str, str]) -> dict[str, Any]:
+    """A message in OpenAI's format, with the original call ids and keys of an import."""
     data = message_to_dict(message)
     for call in data.get("tool_calls", ()):
-        call["id"] = native.get(call["id"], call["id"])
+        call["id"] = native_ids.get(call["id"], call["id"])
     if message.tool_call_id:
-        data["tool_call_id"] = native.get(message.tool_call_id, message.tool_call_id)
-    kept = message.provider_data or {}
-    if kept.get("provider") == SERVICE:
-        data.update(kept.get("keys") or {})
+        data["tool_call_id"] = native_ids.get(message.tool_call_id, message.tool_call_id)
+    provider_data = message.provider_data or {}
+    if provider_data.get("provider") == SERVICE:
+        data.update(provider_data.get("keys") or {})
     return data

@@ -1,8 +1,9 @@
-"""OpenTelemetry GenAI spans, made from the log: tracing never changes the run.
+"""OpenTelemetry GenAI spans of a conversation, exported from its log.
 
-The names are those of the GenAI conventions, which are still in development; they stand in this module
-and nowhere else. Source: open-telemetry/semantic-conventions-genai, docs/gen-ai and registry, as of
-November 2026. The form is OTLP's JSON encoding, one `resourceSpans` object.
+Spans are made from the log afterwards, so tracing never changes a run. The attribute names are those of
+the GenAI conventions, which are still in development; only this module uses them.
+Source: open-telemetry/semantic-conventions-genai, docs/gen-ai and registry, as of November 2026.
+The format is OTLP's JSON encoding, one `resourceSpans` object.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-from toolchart.engine.log.replay import Lines, Replayed, replay
+from toolchart.engine.log.replay import LineReader, ReplayedStep, replay
 from toolchart.states.events import Failed, Replied, ToolFinished, TurnStarted
 from toolchart.states.messages import message_to_dict
 from toolchart.states.snapshot import Snapshot
 
 _INTERNAL, _CLIENT = 1, 3
 
-PROVIDERS = {"gemini": "gcp.gemini"}
-"""`gen_ai.provider.name` where it is not the adapter's own name."""
+PROVIDER_NAMES = {"gemini": "gcp.gemini"}
+"""`gen_ai.provider.name` where it differs from the adapter's name."""
 
 
 def export_spans(
@@ -28,39 +29,50 @@ def export_spans(
     conversation: str,
     *,
     content: bool = False,
-    parents: Lines | None = None,
+    parents: LineReader | None = None,
 ) -> dict[str, Any]:
-    """The spans of a conversation: `invoke_agent` per turn, in it `chat` and `execute_tool`.
+    """The spans of a conversation: `invoke_agent` for each turn, with `chat` and `execute_tool` in it.
 
     Args:
-        content: whether messages and arguments are put in; off by default, as the conventions ask.
-        parents: where a fork finds what it shares; the spans are those of its own part.
+        content: whether messages and arguments are included; the conventions ask for off by default.
+        parents: reads the parent of a fork; shared records give no spans.
+
+    Raises:
+        LogDamaged, ReplayMismatch: the log is damaged or does not replay.
     """
     steps = list(replay(lines, conversation, parents=parents))
-    spans = [span for turn in _turns(steps) for span in _turn(turn, conversation, content)]
+    spans = [
+        span
+        for turn in _split_turns(steps)
+        for span in _build_turn_spans(turn, conversation, content)
+    ]
     scope = {"scope": {"name": "toolchart"}, "spans": spans}
-    resource = {"attributes": [_attribute("service.name", "toolchart")]}
+    resource = {"attributes": [_encode_attribute("service.name", "toolchart")]}
     return {"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}
 
 
-def _turns(steps: list[Replayed]) -> Iterator[list[Replayed]]:
-    turn: list[Replayed] = []
-    for one in steps:
-        if one.record.event["type"] == TurnStarted.TYPE:
+def _split_turns(steps: list[ReplayedStep]) -> Iterator[list[ReplayedStep]]:
+    """The steps of each turn; steps before the first turn are left out."""
+    turn: list[ReplayedStep] = []
+    for replay_step in steps:
+        if replay_step.record.event["type"] == TurnStarted.TYPE:
             if turn:
                 yield turn
             turn = []
-        if one.record.turn:
-            turn.append(one)
+        if replay_step.record.turn:
+            turn.append(replay_step)
     if turn:
         yield turn
 
 
-def _turn(turn: list[Replayed], conversation: str, content: bool) -> Iterator[dict[str, Any]]:
+def _build_turn_spans(
+    turn: list[ReplayedStep], conversation: str, content: bool
+) -> Iterator[dict[str, Any]]:
+    """The span of a turn, then the spans of its model and tool calls."""
     first, last = turn[0], turn[-1]
     snapshot = last.step.snapshot
     name = str(first.configured.spec.get("name") or first.machine.chart.name)
-    root = _span(
+    root = _build_span(
         f"invoke_agent {name}",
         _INTERNAL,
         conversation,
@@ -71,57 +83,64 @@ def _turn(turn: list[Replayed], conversation: str, content: bool) -> Iterator[di
         {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.name": name,
-            **_common(snapshot, conversation),
+            **_build_common_attributes(snapshot, conversation),
         },
         error=snapshot.ended_by == "answer_with_error",
     )
     yield root
-    before = first
-    for one in turn[1:]:
-        child = _child(one, before, root["spanId"], conversation, content)
+    previous = first
+    for replay_step in turn[1:]:
+        child = _build_child_span(replay_step, previous, root["spanId"], conversation, content)
         if child is not None:
             yield child
-        before = one
+        previous = replay_step
 
 
-def _child(
-    one: Replayed, before: Replayed, parent: str, conversation: str, content: bool
+def _build_child_span(
+    replay_step: ReplayedStep, previous: ReplayedStep, parent: str, conversation: str, content: bool
 ) -> dict[str, Any] | None:
-    event, snapshot = one.record.decoded(), one.step.snapshot
-    identity, began, ended = one.record.hash, before.record.at, one.record.at
+    """The span of one step inside a turn; None for steps without a model call or tool call."""
+    event = replay_step.record.decode_event()
+    if isinstance(event, (Replied, Failed)):
+        return _build_chat_span(event, replay_step, previous, parent, conversation, content)
+    if isinstance(event, ToolFinished):
+        return _build_tool_span(event, replay_step, parent, conversation, content)
+    return None
+
+
+def _build_chat_span(
+    event: Replied | Failed,
+    replay_step: ReplayedStep,
+    previous: ReplayedStep,
+    parent: str,
+    conversation: str,
+    content: bool,
+) -> dict[str, Any]:
+    """The span of a model call: from the record before until the reply or failure."""
+    snapshot = replay_step.step.snapshot
     model = snapshot.settings.model if snapshot.settings else ""
-    match event:
-        case Replied():
-            attributes = {**_common(snapshot, conversation), **_reply(event, model)}
-            if content:
-                attributes["gen_ai.output.messages"] = str(message_to_dict(snapshot.messages[-1]))
-            return _span(
-                f"chat {model}", _CLIENT, conversation, identity, parent, began, ended, attributes
-            )
-        case Failed():
-            attributes = {
-                **_common(snapshot, conversation),
-                "gen_ai.operation.name": "chat",
-                "error.type": event.kind,
-            }
-            return _span(
-                f"chat {model}",
-                _CLIENT,
-                conversation,
-                identity,
-                parent,
-                began,
-                ended,
-                attributes,
-                error=True,
-            )
-        case ToolFinished():
-            return _tool(event, conversation, identity, parent, one, content)
-        case _:
-            return None
+    attributes = _build_common_attributes(snapshot, conversation)
+    if isinstance(event, Replied):
+        attributes |= _build_reply_attributes(event, model)
+        if content:
+            attributes["gen_ai.output.messages"] = str(message_to_dict(snapshot.messages[-1]))
+    else:
+        attributes |= {"gen_ai.operation.name": "chat", "error.type": event.kind}
+    return _build_span(
+        f"chat {model}",
+        _CLIENT,
+        conversation,
+        replay_step.record.hash,
+        parent,
+        previous.record.at,
+        replay_step.record.at,
+        attributes,
+        error=isinstance(event, Failed),
+    )
 
 
-def _reply(event: Replied, model: str) -> dict[str, Any]:
+def _build_reply_attributes(event: Replied, model: str) -> dict[str, Any]:
+    """The attributes of a model call that was answered."""
     reply = event.reply
     usage = reply.usage
     return {
@@ -135,9 +154,10 @@ def _reply(event: Replied, model: str) -> dict[str, Any]:
     }
 
 
-def _tool(
-    event: ToolFinished, conversation: str, identity: str, parent: str, one: Replayed, content: bool
+def _build_tool_span(
+    event: ToolFinished, replay_step: ReplayedStep, parent: str, conversation: str, content: bool
 ) -> dict[str, Any]:
+    """The span of a tool call: from the recorded duration until its outcome."""
     name = str(event.result.get("tool_name"))
     attributes: dict[str, Any] = {
         "gen_ai.operation.name": "execute_tool",
@@ -146,56 +166,57 @@ def _tool(
         "gen_ai.tool.call.id": event.call_id,
         "gen_ai.conversation.id": conversation,
     }
-    failed = event.outcome != "succeeded"
-    if failed:
+    is_failed = event.outcome != "succeeded"
+    if is_failed:
         attributes["error.type"] = event.outcome
     if content:
         attributes["gen_ai.tool.call.result"] = str(event.result)
-    ended = _nanoseconds(one.record.at)
-    began = ended - round(float(event.result.get("execution_time_ms") or 0) * 1e6)
-    span = _span(
+    ended_at = _convert_to_nanoseconds(replay_step.record.at)
+    started_at = ended_at - round(float(event.result.get("execution_time_ms") or 0) * 1e6)
+    span = _build_span(
         f"execute_tool {name}",
         _INTERNAL,
         conversation,
-        identity,
+        replay_step.record.hash,
         parent,
-        one.record.at,
-        one.record.at,
+        replay_step.record.at,
+        replay_step.record.at,
         attributes,
-        error=failed,
+        error=is_failed,
     )
-    return {**span, "startTimeUnixNano": str(began)}
+    return {**span, "startTimeUnixNano": str(started_at)}
 
 
-def _common(snapshot: Snapshot, conversation: str) -> dict[str, Any]:
+def _build_common_attributes(snapshot: Snapshot, conversation: str) -> dict[str, Any]:
+    """The attributes that all spans of a conversation have."""
     provider = snapshot.settings.provider if snapshot.settings else ""
     return {
         "gen_ai.conversation.id": conversation,
-        "gen_ai.provider.name": PROVIDERS.get(provider, provider),
+        "gen_ai.provider.name": PROVIDER_NAMES.get(provider, provider),
     }
 
 
-def _span(
+def _build_span(
     name: str,
     kind: int,
     conversation: str,
     identity: str,
     parent: str | None,
-    began: str,
-    ended: str,
+    started_at: str,
+    ended_at: str,
     attributes: dict[str, Any],
     *,
     error: bool = False,
 ) -> dict[str, Any]:
-    """One span; its ids follow from the conversation, so that exporting twice gives the same spans."""
+    """One span; its ids are hashes over the conversation's id, so every export gives the same ids."""
     span: dict[str, Any] = {
         "traceId": hashlib.sha256(conversation.encode()).hexdigest()[:32],
         "spanId": hashlib.sha256(f"{conversation} {identity}".encode()).hexdigest()[:16],
         "name": name,
         "kind": kind,
-        "startTimeUnixNano": str(_nanoseconds(began)),
-        "endTimeUnixNano": str(_nanoseconds(ended)),
-        "attributes": [_attribute(k, v) for k, v in attributes.items() if v is not None],
+        "startTimeUnixNano": str(_convert_to_nanoseconds(started_at)),
+        "endTimeUnixNano": str(_convert_to_nanoseconds(ended_at)),
+        "attributes": [_encode_attribute(k, v) for k, v in attributes.items() if v is not None],
         "status": {"code": 2} if error else {},
     }
     if parent is not None:
@@ -203,11 +224,13 @@ def _span(
     return span
 
 
-def _nanoseconds(at: str) -> int:
+def _convert_to_nanoseconds(at: str) -> int:
+    """An RFC 3339 time as nanoseconds since 1970."""
     return round(datetime.fromisoformat(at).timestamp() * 1000) * 1_000_000
 
 
-def _attribute(key: str, value: Any) -> dict[str, Any]:
+def _encode_attribute(key: str, value: Any) -> dict[str, Any]:
+    """An attribute in OTLP's JSON encoding."""
     if isinstance(value, list):
         return {
             "key": key,

@@ -1,4 +1,4 @@
-"""XES, the exchange form of process mining: one trace per conversation, one event per step.
+"""XES, the exchange format of process mining: one trace per conversation, one event per step.
 
 Source: IEEE 1849-2016, with its standard extensions `concept`, `time`, `lifecycle` and `org`.
 """
@@ -20,21 +20,25 @@ _EXTENSIONS = (
 
 
 def export_xes(lines: Iterable[bytes], conversation: str) -> str:
-    """The conversation as an XES document."""
+    """The conversation as an XES document.
+
+    Raises:
+        LogDamaged: names the first record that is not the one that was written.
+    """
     root = Element("log", {"xes.version": "1849-2016", "xmlns": "http://www.xes-standard.org/"})
     for name, prefix in _EXTENSIONS:
         uri = f"http://www.xes-standard.org/{prefix}.xesext"
         SubElement(root, "extension", {"name": name, "prefix": prefix, "uri": uri})
     trace = SubElement(root, "trace")
-    _text(trace, "concept:name", conversation)
+    _add_string(trace, "concept:name", conversation)
     for record in read_chain(lines, conversation):
         event = SubElement(trace, "event")
-        _text(event, "concept:name", _name(record.event))
+        _add_string(event, "concept:name", _build_event_name(record.event))
         SubElement(event, "date", {"key": "time:timestamp", "value": record.at})
-        _text(event, "lifecycle:transition", "complete")
-        _text(event, "org:resource", _resource(record.event))
-        _text(event, "toolchart:source", record.source)
-        _text(event, "toolchart:target", record.target)
+        _add_string(event, "lifecycle:transition", "complete")
+        _add_string(event, "org:resource", _find_resource(record.event))
+        _add_string(event, "toolchart:source", record.source)
+        _add_string(event, "toolchart:target", record.target)
         for key, number in (
             ("seq", record.seq),
             ("turn", record.turn),
@@ -45,17 +49,20 @@ def export_xes(lines: Iterable[bytes], conversation: str) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + tostring(root, encoding="unicode") + "\n"
 
 
-def _text(parent: Element, key: str, value: str) -> None:
+def _add_string(parent: Element, key: str, value: str) -> None:
+    """Add a string attribute to an XES element."""
     SubElement(parent, "string", {"key": key, "value": value})
 
 
-def _name(event: dict[str, Any]) -> str:
+def _build_event_name(event: dict[str, Any]) -> str:
+    """The name of an event; for a tool call with tool and outcome."""
     if event["type"] == "tool_finished":
         return f"tool_finished {event['result'].get('tool_name')} {event['outcome']}"
     return str(event["type"])
 
 
-def _resource(event: dict[str, Any]) -> str:
+def _find_resource(event: dict[str, Any]) -> str:
+    """Who produced the event: user, model, person, a tool, or toolchart."""
     kinds = {"turn_started": "user", "replied": "model", "failed": "model", "decided": "person"}
     if event["type"] == "tool_finished":
         return str(event["result"].get("tool_name"))

@@ -1,1 +1,1 @@
-"""The log: records, stores, replay, verification, forks, diffs and retention."""
+"""The log: records, replay, verification, forks, diffs, seals, redaction and retention."""

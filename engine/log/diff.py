@@ -1,8 +1,8 @@
-"""Diff: what two conversations have in common, where they part, and what came after.
+"""Diff: compares two conversations step by step and finds the first step that differs.
 
-Steps are compared by what they mean: the event, where it led and why. Times, token counts, ids that a
-provider draws and the seams of forks say nothing about the difference and are left out; calls are told
-apart by their place.
+Compared are events, states, guard values and effects. Times, token counts, ids from providers and the
+`forked` records are ignored, because they differ between equal runs. Tool calls are identified by their
+order of appearance, not by their ids.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from itertools import zip_longest
 from typing import Any
 
 from toolchart.engine.log.record import Record
-from toolchart.engine.log.replay import first_difference, replay_of
+from toolchart.engine.log.replay import replay_conversation
+from toolchart.states.canonical_json import find_first_difference
 from toolchart.states.events import Forked
 from toolchart.states.ports import Store
 
-_VOLATILE = frozenset(
+_VOLATILE_KEYS = frozenset(
     [
         "execution_time_ms",
         "usage",
@@ -31,15 +32,15 @@ _VOLATILE = frozenset(
 )
 """Keys that differ between two runs of the same conversation."""
 
-_CALL_IDS = frozenset(["call_id", "id", "tool_call_id"])
+_CALL_ID_KEYS = frozenset(["call_id", "id", "tool_call_id"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """The first thing that is different."""
+class ConversationDifference:
+    """The first difference of two conversations."""
 
     left_seq: int | None
-    """Number of the record; None where that conversation has ended."""
+    """Number of the record; None where that conversation has no more records."""
     right_seq: int | None
     pointer: str
     """JSON pointer into the record."""
@@ -48,90 +49,99 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Diff:
-    """Two conversations beside each other."""
+class ConversationDiff:
+    """The comparison of two conversations."""
 
     left: str
     right: str
     common: tuple[Record, ...]
-    """Records of the left one that the right one has too, from the beginning."""
-    first: Difference | None
+    """Records of the left conversation, from the first one, that are equal in the right one."""
+    first: ConversationDifference | None
     """None where there is no difference."""
     left_rest: tuple[Record, ...]
+    """Records of the left conversation after the common ones."""
     right_rest: tuple[Record, ...]
 
 
-def diff(store: Store, left: str, right: str) -> Diff:
-    """Compare two conversations of a store, each with what it shares.
+def compare_conversations(store: Store, left: str, right: str) -> ConversationDiff:
+    """Compare two conversations of a store, including what a fork shares with its parent.
 
     Raises:
-        LogDamaged, ReplayMismatch: one of them cannot be trusted.
+        LogDamaged, ReplayMismatch: the log of one of them is damaged or does not replay.
     """
-    ours, theirs = list(_steps(store, left)), list(_steps(store, right))
+    left_steps = list(_read_comparable_steps(store, left))
+    right_steps = list(_read_comparable_steps(store, right))
     common = 0
     first = None
-    for one, other in zip_longest(ours, theirs):
-        first = _difference(one, other)
+    for left_step, right_step in zip_longest(left_steps, right_steps):
+        first = _find_step_difference(left_step, right_step)
         if first is not None:
             break
         common += 1
-    return Diff(
+    return ConversationDiff(
         left=left,
         right=right,
-        common=tuple(record for record, _ in ours[:common]),
+        common=tuple(record for record, _ in left_steps[:common]),
         first=first,
-        left_rest=tuple(record for record, _ in ours[common:]),
-        right_rest=tuple(record for record, _ in theirs[common:]),
+        left_rest=tuple(record for record, _ in left_steps[common:]),
+        right_rest=tuple(record for record, _ in right_steps[common:]),
     )
 
 
-_Step = tuple[Record, dict[str, Any]]
-"""A record and what it means."""
+_ComparableStep = tuple[Record, dict[str, Any]]
+"""A record, and the part of it that is compared."""
 
 
-def _steps(store: Store, conversation: str) -> Iterator[_Step]:
-    """The records of a conversation, what a fork shares included and its seam left out."""
+def _read_comparable_steps(store: Store, conversation: str) -> Iterator[_ComparableStep]:
+    """The records of a conversation and its parents, without `forked` records."""
     names: dict[str, str] = {}
-    for one in replay_of(store, conversation, whole=True):
-        record = one.record
+    for replay_step in replay_conversation(store, conversation, include_shared=True):
+        record = replay_step.record
         if record.event["type"] == Forked.TYPE:
             continue
         yield (
             record,
             {
-                "event": _meaning(record.event, names),
+                "event": _normalize_value(record.event, names),
                 "source": record.source,
                 "guards": record.guards,
                 "target": record.target,
-                "effects": _meaning(record.effects, names),
+                "effects": _normalize_value(record.effects, names),
             },
         )
 
 
-def _meaning(value: Any, names: dict[str, str]) -> Any:
-    """A value without what is volatile, its calls named by their order of appearance."""
+def _normalize_value(value: Any, names: dict[str, str]) -> Any:
+    """A JSON value without volatile keys, with call ids replaced by their order of appearance.
+
+    Args:
+        names: the replacements so far, by call id; new ones are added.
+    """
     if isinstance(value, list):
-        return [_meaning(item, names) for item in value]
+        return [_normalize_value(item, names) for item in value]
     if not isinstance(value, dict):
         return names.get(value, value) if isinstance(value, str) else value
     return {
         key: names.setdefault(item, f"call {len(names) + 1}")
-        if key in _CALL_IDS and isinstance(item, str)
-        else _meaning(item, names)
+        if key in _CALL_ID_KEYS and isinstance(item, str)
+        else _normalize_value(item, names)
         for key, item in value.items()
-        if key not in _VOLATILE
+        if key not in _VOLATILE_KEYS
     }
 
 
-def _difference(one: _Step | None, other: _Step | None) -> Difference | None:
-    left, right = one[1] if one else None, other[1] if other else None
+def _find_step_difference(
+    left_step: _ComparableStep | None, right_step: _ComparableStep | None
+) -> ConversationDifference | None:
+    """The first difference of two steps; None where they are equal. A missing step is None."""
+    left, right = left_step[1] if left_step else None, right_step[1] if right_step else None
     if left == right:
         return None
-    pointer, ours, theirs = first_difference("", left, right)
-    return Difference(
-        left_seq=one[0].seq if one else None,
-        right_seq=other[0].seq if other else None,
+    pointer, left_value, right_value = find_first_difference("", left, right)
+    return ConversationDifference(
+        left_seq=left_step[0].seq if left_step else None,
+        right_seq=right_step[0].seq if right_step else None,
         pointer=pointer,
-        left=ours,
-        right=theirs,
+        left=left_value,
+        right=right_value,
     )

@@ -1,8 +1,8 @@
-"""Fork: a new conversation that goes on from a record of another one, with something changed.
+"""Forks: plans a new conversation that starts from a record of another one, with changes.
 
-What came before is shared by reference: record 0 of the fork names its parent, the record and that
-record's hash. What nothing had answered there is asked for again, so a fork at the start of a turn runs
-the whole turn anew, and one before a tool's result goes on from another result.
+Earlier records are shared by reference: record 0 of the fork holds the id of its parent, the number of
+the shared record and its hash. Effects that were open after that record are asked for again. So a fork
+at the start of a turn runs the whole turn again, and a fork before a tool's result can replace it.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from toolchart.engine.log.record import FORMAT, parse
-from toolchart.engine.log.replay import Standing, read_chain, standing
-from toolchart.states.canonical_json import canonical_text
+from toolchart.engine.log.record import FORMAT, parse_record
+from toolchart.engine.log.replay import ReplayedConversation, load_conversation, read_chain
+from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.encoding import decode, encode
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.events import Forked, Limits, Settings, ToolFinished, TurnStarted
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot
-from toolchart.states.suggestions import nearest
 
-OPTIONS = (
+SETTABLE_OPTIONS = (
     "temperature",
     "top_p",
     "max_tokens",
@@ -32,136 +31,152 @@ OPTIONS = (
     "response_format",
 )
 
-_LIMITS = tuple(Limits.__dataclass_fields__)
+_LIMIT_NAMES = tuple(Limits.__dataclass_fields__)
 
-SETTABLE = ("model", "llm", "tools", *OPTIONS, *(f"limits.{name}" for name in _LIMITS))
-"""What a fork may set."""
+SETTABLE_NAMES = (
+    "model",
+    "llm",
+    "tools",
+    *SETTABLE_OPTIONS,
+    *(f"limits.{name}" for name in _LIMIT_NAMES),
+)
+"""Names of the settings that a fork may change."""
 
-_ALSO = {
+_SETTING_ALIASES = {
     "tools.max_iterations": "limits.max_iterations",
     "max_iterations": "limits.max_iterations",
     "tools.allowed_tools": "tools",
 }
-"""The same under the names that an agent spec has for it."""
+"""The spec's own names for some of these settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
-    """What is to be otherwise in a fork."""
+class ForkChanges:
+    """The changes of a fork."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Values by name, one of `SETTABLE`."""
+    """New values by name, one of `SETTABLE_NAMES`."""
     system: str | None = None
-    """Another system prompt."""
+    """A new system prompt."""
     results: Mapping[str, Any] = field(default_factory=dict)
-    """Other results of calls, by call id."""
+    """New results of tool calls, by call id."""
 
     @property
-    def of_turn(self) -> bool:
-        """Whether something changes that a turn is set up with."""
+    def has_turn_changes(self) -> bool:
+        """Whether settings or the system prompt of the turn change."""
         return bool(self.settings) or self.system is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fork:
-    """A fork that can begin."""
+class ForkPlan:
+    """A fork that is possible: what its driver starts from."""
 
-    base: Standing
-    """Where the parent stood."""
+    parent: ReplayedConversation
+    """The parent after the newest shared record."""
     event: Forked
-    given: tuple[ToolFinished, ...]
-    """Outcomes that take the place of what happened."""
+    """Record 0 of the fork."""
+    replacements: tuple[ToolFinished, ...]
+    """Outcomes of tool calls that replace the recorded ones."""
 
 
-def plan_fork(store: Store, parent: str, name: str, at: int | None, changes: Changes) -> Fork:
-    """The fork of a conversation at a record; nothing is written.
+def plan_fork(
+    store: Store, parent: str, name: str, at: int | None, changes: ForkChanges
+) -> ForkPlan:
+    """Plan the fork of a conversation at a record; nothing is written.
 
     Args:
-        at: the newest record that is shared. Without it: the one before the first result that is
-            changed; the start of the newest turn where its set-up is changed; else the newest record.
+        parent: id of the conversation to fork.
+        name: id of the fork.
+        at: number of the newest shared record. None chooses the record before the first changed
+            result, the start of the newest turn where its settings change, else the newest record.
 
     Raises:
-        SpecError: no such record, setting or call, or a change that nothing there depends on.
+        SpecError: there is no such record, setting or call, or no turn that the changes apply to.
     """
-    if store.last(name) is not None:
+    if store.read_last_line(name) is not None:
         raise SpecError(f"there is a conversation {name!r} already", hint="choose another name")
-    place = _place(store, parent, at, changes)
-    base = standing(store, parent, place)
-    if base is None or base.next_seq != place + 1:
-        raise SpecError(
-            f"conversation {parent!r} has no record {place}", hint=_numbers(store, parent)
-        )
-    settings = _changed(base.snapshot, changes, place)
+    seq = _find_fork_record(store, parent, at, changes)
+    loaded_conversation = load_conversation(store, parent, seq)
+    if loaded_conversation is None or loaded_conversation.next_seq != seq + 1:
+        hint = _describe_record_range(store, parent)
+        raise SpecError(f"conversation {parent!r} has no record {seq}", hint=hint)
+    settings = _apply_setting_changes(loaded_conversation.snapshot, changes, seq)
     event = Forked(
         format=FORMAT,
         conversation=name,
         parent=parent,
-        seq=place,
-        head=base.head,
-        asks=tuple(effect.name for effect in base.outstanding),
+        seq=seq,
+        head=loaded_conversation.head,
+        asks=tuple(effect.name for effect in loaded_conversation.open_effects),
         settings=settings,
         system=changes.system,
     )
-    given = tuple(_given(base.snapshot, call, value) for call, value in changes.results.items())
-    return Fork(base=base, event=event, given=given)
+    replacements = tuple(
+        _build_replacement(loaded_conversation.snapshot, call_id, result)
+        for call_id, result in changes.results.items()
+    )
+    return ForkPlan(parent=loaded_conversation, event=event, replacements=replacements)
 
 
-def _numbers(store: Store, parent: str) -> str:
-    last = store.last(parent)
+def _describe_record_range(store: Store, parent: str) -> str:
+    """The numbers of the parent's records, as a hint."""
+    last = store.read_last_line(parent)
     return f"its records are 0 to {last[0]}" if last else "there is no such conversation"
 
 
-# -- where ---------------------------------------------------------------------------------------
+# -- the shared record ---------------------------------------------------------------------------
 
 
-def _place(store: Store, parent: str, at: int | None, changes: Changes) -> int:
+def _find_fork_record(store: Store, parent: str, at: int | None, changes: ForkChanges) -> int:
+    """Number of the newest record that fork and parent share."""
     if at is not None:
         return at
-    newest = store.last(parent)
+    newest = store.read_last_line(parent)
     if newest is None:
         raise SpecError(f"there is no conversation {parent!r} in this log")
-    if not (changes.results or changes.of_turn):
+    if not (changes.results or changes.has_turn_changes):
         return newest[0]
-    turn, result = None, None
-    for record in read_chain(store.read(parent), parent):
+    turn_start, before_result = None, None
+    for record in read_chain(store.read_lines(parent), parent):
         if record.event["type"] == TurnStarted.TYPE:
-            turn = record.seq
-        changed = record.event.get("call_id") in changes.results
-        if record.event["type"] == ToolFinished.TYPE and changed and result is None:
-            result = record.seq - 1
-    found = result if changes.results else turn
-    if found is None:
+            turn_start = record.seq
+        is_replaced = record.event.get("call_id") in changes.results
+        if record.event["type"] == ToolFinished.TYPE and is_replaced and before_result is None:
+            before_result = record.seq - 1
+    seq = before_result if changes.results else turn_start
+    if seq is None:
         missing = f"no result of {', '.join(changes.results)}" if changes.results else "no turn"
         raise SpecError(
             f"conversation {parent!r} itself has {missing}",
-            hint="say where with --at; a fork holds only what came after it began",
+            hint="name the record with --at; the log of a fork has only the records after its start",
         )
-    return found
+    return seq
 
 
-# -- what ----------------------------------------------------------------------------------------
+# -- the changes ---------------------------------------------------------------------------------
 
 
-def _changed(snapshot: Snapshot, changes: Changes, at: int) -> Settings | None:
-    """The settings of the open turn with the changes; None where nothing is to change."""
-    if not changes.of_turn:
+def _apply_setting_changes(snapshot: Snapshot, changes: ForkChanges, at: int) -> Settings | None:
+    """The settings of the open turn with the changes; None where they do not change."""
+    if not changes.has_turn_changes:
         return None
-    if snapshot.settings is None or snapshot.over:
+    if snapshot.settings is None or snapshot.is_over:
         raise SpecError(
-            f"no turn is open after record {at}, so there is nothing to set up anew",
+            f"no turn is open after record {at}, so there are no settings to change",
             hint="fork at the record that starts the turn, or change the agent for the next one",
         )
     settings = snapshot.settings
     for name, value in changes.settings.items():
-        settings = _set(settings, _ALSO.get(name, name), value)
+        settings = _replace_setting(settings, _SETTING_ALIASES.get(name, name), value)
     return settings
 
 
-def _set(settings: Settings, name: str, value: Any) -> Settings:
+def _replace_setting(settings: Settings, name: str, value: Any) -> Settings:
+    """The settings with one value replaced and checked."""
     data = encode(settings)
-    if name not in SETTABLE:
-        raise SpecError(f"a fork cannot set {name!r}", hint=nearest(name, SETTABLE))
-    if name in OPTIONS:
+    if name not in SETTABLE_NAMES:
+        raise SpecError(f"a fork cannot set {name!r}", hint=suggest_name(name, SETTABLE_NAMES))
+    if name in SETTABLE_OPTIONS:
         return replace(settings, options={**settings.options, name: value})
     if name.startswith("limits."):
         data["limits"] = {**data.get("limits", {}), name.removeprefix("limits."): value}
@@ -175,17 +190,22 @@ def _set(settings: Settings, name: str, value: Any) -> Settings:
         raise SpecError(f"{name} cannot be {value!r}: {error}") from None
 
 
-def _given(snapshot: Snapshot, call_id: str, value: Any) -> ToolFinished:
-    waiting = {opened.call.id: opened.call for opened in snapshot.calls if opened.outcome is None}
-    if call_id not in waiting:
+def _build_replacement(snapshot: Snapshot, call_id: str, value: Any) -> ToolFinished:
+    """The event that gives an open call its new result."""
+    open_calls = {
+        open_call.call.id: open_call.call
+        for open_call in snapshot.calls
+        if open_call.outcome is None
+    }
+    if call_id not in open_calls:
         raise SpecError(
             f"no call {call_id!r} waits for a result there",
-            hint=nearest(call_id, waiting) if waiting else "no call waits there at all",
+            hint=suggest_name(call_id, open_calls) if open_calls else "no call waits there at all",
         )
     result = {
         "success": True,
         "result": value,
-        "tool_name": waiting[call_id].name,
+        "tool_name": open_calls[call_id].name,
         "execution_time_ms": 0.0,
     }
     return ToolFinished(
@@ -193,15 +213,15 @@ def _given(snapshot: Snapshot, call_id: str, value: Any) -> ToolFinished:
     )
 
 
-def result_of(store: Store, conversation: str, call_id: str) -> dict[str, Any] | None:
-    """The whole result of an earlier call, from the log or from what a fork shares."""
-    wanted = f'"call_id":{canonical_text(call_id)}'.encode()
-    for seq, line in enumerate(store.read(conversation)):
-        event = parse(line, seq, conversation).event if wanted in line or seq == 0 else {}
+def find_tool_result(store: Store, conversation: str, call_id: str) -> dict[str, Any] | None:
+    """The whole result of an earlier tool call, from the log or from the log that a fork shares."""
+    needle = f'"call_id":{encode_canonical_text(call_id)}'.encode()
+    for seq, line in enumerate(store.read_lines(conversation)):
+        event = parse_record(line, seq, conversation).event if needle in line or seq == 0 else {}
         if event.get("type") == ToolFinished.TYPE and event["call_id"] == call_id:
             return dict(event["result"])
         if event.get("type") == Forked.TYPE:
-            shared = result_of(store, event["parent"], call_id)
-            if shared is not None:
-                return shared
+            inherited_result = find_tool_result(store, event["parent"], call_id)
+            if inherited_result is not None:
+                return inherited_result
     return None

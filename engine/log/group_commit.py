@@ -1,8 +1,8 @@
-"""Group commit: conversations that want to be durable at the same moment share one commit.
+"""Group commit: appends of several conversations share one transaction of the store.
 
-A commit costs the disk's sync, whatever it carries. With one turn open there is nothing to share, and it
-goes straight to the store. With several, what is asked for in one round of the event loop is written in
-one transaction; each conversation still wins or loses by itself.
+A commit costs one sync of the disk, however many records it holds. With one open turn an append goes
+straight to the store. With several, all appends of one round of the event loop are written in one
+transaction; a conflict of one conversation does not affect the others.
 """
 
 from __future__ import annotations
@@ -12,58 +12,61 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from toolchart.states.errors import ToolchartError
-from toolchart.states.ports import Batch, Groups, Store
+from toolchart.states.ports import GroupCommitStore, RecordBatch, Store
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    batch: Batch
+class _PendingAppend:
+    """An append that waits for the next group commit."""
+
+    batch: RecordBatch
     done: asyncio.Future[None]
 
 
 class GroupCommit:
-    """Appends for every conversation of an engine."""
+    """Appends records for all conversations of one engine."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._open = 0
-        self._asked: list[_Asked] = []
+        self._open_turns = 0
+        self._pending: list[_PendingAppend] = []
 
     def __enter__(self) -> None:
-        """One more turn is open, until it leaves."""
-        self._open += 1
+        """Count an open turn until the `with` block ends."""
+        self._open_turns += 1
 
     def __exit__(self, *_: object) -> None:
-        self._open -= 1
+        self._open_turns -= 1
 
     async def append(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
-        """`Store.append`, shared with whoever asks in the same round of the event loop.
+        """`Store.append`, in one transaction with other appends of the same round of the event loop.
 
         Raises:
-            LogConflict, LogUnavailable: nothing of this conversation was appended.
+            LogConflict, LogUnavailable: none of these lines was appended.
         """
-        if self._open < 2 or not isinstance(self._store, Groups):
+        if self._open_turns < 2 or not isinstance(self._store, GroupCommitStore):
             self._store.append(conversation, first_seq, lines)
             return
         loop = asyncio.get_running_loop()
-        asked = _Asked((conversation, first_seq, lines), loop.create_future())
-        if not self._asked:
-            loop.call_soon(self._flush)
-        self._asked.append(asked)
-        # A caller that is cancelled meanwhile does not take its records back: they are being written.
-        await asyncio.shield(asked.done)
+        pending = _PendingAppend((conversation, first_seq, lines), loop.create_future())
+        if not self._pending:
+            loop.call_soon(self._commit_pending)
+        self._pending.append(pending)
+        # Cancelling the caller must not cancel the append: its lines will be written anyway.
+        await asyncio.shield(pending.done)
 
-    def _flush(self) -> None:
-        asked, self._asked = self._asked, []
-        assert isinstance(self._store, Groups)
-        refused: Sequence[ToolchartError | None]
+    def _commit_pending(self) -> None:
+        """Write all pending appends in one transaction and report to each caller."""
+        pending, self._pending = self._pending, []
+        assert isinstance(self._store, GroupCommitStore)
+        conflicts: Sequence[ToolchartError | None]
         try:
-            refused = self._store.append_many([one.batch for one in asked])
+            conflicts = self._store.append_many([entry.batch for entry in pending])
         except ToolchartError as error:
-            refused = [error] * len(asked)
-        for one, loss in zip(asked, refused, strict=True):
-            if loss is None:
-                one.done.set_result(None)
+            conflicts = [error] * len(pending)
+        for entry, conflict in zip(pending, conflicts, strict=True):
+            if conflict is None:
+                entry.done.set_result(None)
             else:
-                one.done.set_exception(loss)
-                one.done.exception()  # whoever was cancelled does not come to hear it
+                entry.done.set_exception(conflict)
+                entry.done.exception()  # marks it as read: a cancelled caller never awaits it

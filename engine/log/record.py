@@ -1,8 +1,9 @@
-"""One record is one step: what came in, what the machine did with it and why, what it asked for.
+"""The log record, format 1: encodes one step as a JSON line and reads it back.
 
-A record is one line of JSON: the canonical JSON of everything but the hash, with the hash as its
-last key. The hash is SHA-256 over the line without it, and the line holds the hash of the record
-before, so a chain can be checked without even parsing.
+A record holds the event, the transition that the machine made, the guard values and the effects. It is
+one line of canonical JSON with the hash as its last key. The hash is SHA-256 over the line without the
+hash, and each line holds the hash of the record before it. So the chain can be checked on the stored
+bytes, without parsing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from toolchart.states.canonical_json import clean
+from toolchart.states.canonical_json import make_json_safe
 from toolchart.states.core.step import Step
 from toolchart.states.effects import Answer, CallModel, Effect, ReviewCalls, RunTools, Wait
 from toolchart.states.encoding import decode_event, encode_event
@@ -22,19 +23,19 @@ from toolchart.states.events import AnyEvent, Replied, TurnStarted
 from toolchart.states.snapshot import Snapshot
 
 FORMAT = 1
-"""Version of the record's form; it stands in record 0."""
+"""Version of the record format; record 0 holds it."""
 
 GENESIS = "0" * 64
 """`prev` of record 0."""
 
-CHANGED = (
+CHANGE_WARNING = (
     "something in it cannot stand in a log (an integer beyond 64 bits, a broken character, an object); "
     "the nearest value took its place"
 )
 
 _HASH_TAIL = len(b',"hash":""}') + 64
 
-KEYS = frozenset(
+RECORD_KEYS = frozenset(
     [
         "seq",
         "at",
@@ -53,7 +54,7 @@ KEYS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One line of the log."""
+    """One line of the log, decoded."""
 
     seq: int
     at: str
@@ -68,13 +69,13 @@ class Record:
     prev: str
     hash: str
     line: bytes
-    """The record as it is stored."""
+    """The stored bytes."""
 
-    def decoded(self) -> AnyEvent:
+    def decode_event(self) -> AnyEvent:
         """The event as a value.
 
         Raises:
-            LogDamaged: it is not an event of this format.
+            LogDamaged: it is not an event of this log format.
         """
         try:
             return decode_event(self.event, self.at)
@@ -82,33 +83,39 @@ class Record:
             raise LogDamaged(str(error), seq=self.seq) from None
 
 
-def plain_event(event: AnyEvent) -> tuple[AnyEvent, bytes]:
-    """The event and its JSON; an event that JSON cannot carry is replaced by its nearest plain one.
+def encode_plain_event(event: AnyEvent) -> tuple[AnyEvent, bytes]:
+    """The event and its JSON; values that JSON cannot hold are replaced by the nearest plain ones.
 
-    What is logged is what is acted on, whatever a tool or a provider returned.
+    The returned event equals its JSON, so the core acts on exactly the event that is logged, whatever
+    a tool or a provider returned.
     """
     data = encode_event(event)
     try:
         return event, orjson.dumps(data, option=orjson.OPT_SORT_KEYS)
     except (TypeError, orjson.JSONEncodeError):
-        data = _warned(clean(data))
+        data = _add_change_warning(make_json_safe(data))
         return decode_event(data, event.at), orjson.dumps(data, option=orjson.OPT_SORT_KEYS)
 
 
-def _warned(data: dict[str, Any]) -> dict[str, Any]:
-    """The event with a warning that it was changed, where it is one that can carry warnings."""
+def _add_change_warning(data: dict[str, Any]) -> dict[str, Any]:
+    """The event data with a warning that values were replaced, where this event has warnings."""
     holder = {Replied.TYPE: data.get("reply"), TurnStarted.TYPE: data}.get(data["type"])
     if holder is not None:
-        holder["warnings"] = [*holder.get("warnings", ()), CHANGED]
+        holder["warnings"] = [*holder.get("warnings", ()), CHANGE_WARNING]
     return data
 
 
-def write(seq: int, at: str, event: bytes, step: Step, prev: str) -> tuple[bytes, str]:
-    """The stored line of a step, and its hash."""
+def encode_record(seq: int, at: str, event: bytes, step: Step, prev: str) -> tuple[bytes, str]:
+    """The line of a step's record, and its hash.
+
+    Args:
+        event: JSON of the event.
+        prev: hash of the record before.
+    """
     body = orjson.dumps(
         {
             "at": at,
-            "effects": [effect_data(effect, step.snapshot) for effect in step.effects],
+            "effects": [encode_effect(effect, step.snapshot) for effect in step.effects],
             "event": orjson.Fragment(event),
             "guards": step.guards,
             "iteration": step.snapshot.iteration,
@@ -124,9 +131,12 @@ def write(seq: int, at: str, event: bytes, step: Step, prev: str) -> tuple[bytes
     return b'%b,"hash":"%b"}' % (body[:-1], digest.encode()), digest
 
 
-def effect_data(effect: Effect, snapshot: Snapshot) -> dict[str, Any]:
-    """What the log says of an effect. Messages are written once, in the event that brought them, so
-    a request appears as its fingerprint and an answer only where it is not the model's own text."""
+def encode_effect(effect: Effect, snapshot: Snapshot) -> dict[str, Any]:
+    """An effect as JSON data of the log.
+
+    Messages are logged once, in the event that brought them. So a request appears as its fingerprint,
+    and an answer has its text only where it differs from the model's reply.
+    """
     match effect:
         case CallModel():
             return {"type": effect.name, "request": effect.request.fingerprint}
@@ -137,25 +147,33 @@ def effect_data(effect: Effect, snapshot: Snapshot) -> dict[str, Any]:
         case Wait():
             return {"type": effect.name, "seconds": effect.seconds}
         case Answer():
-            own = snapshot.reply is not None and effect.content == (snapshot.reply.content or "")
+            is_reply_text = snapshot.reply is not None and effect.content == (
+                snapshot.reply.content or ""
+            )
             return (
-                {"type": effect.name} if own else {"type": effect.name, "content": effect.content}
+                {"type": effect.name}
+                if is_reply_text
+                else {"type": effect.name, "content": effect.content}
             )
 
 
-def hash_of(line: bytes) -> str:
-    """The hash that a stored line should have."""
+def compute_line_hash(line: bytes) -> str:
+    """The hash of a stored line, computed from its content."""
     return hashlib.sha256(line[:-_HASH_TAIL] + b"}").hexdigest()
 
 
-def read(line: bytes, seq: int, prev: str, conversation: str | None = None) -> Record:
-    """The record of a stored line, checked against its place in the chain.
+def read_record(line: bytes, seq: int, prev: str, conversation: str | None = None) -> Record:
+    """Decode a stored line and check its hash, its number and its link to the record before.
+
+    Args:
+        seq: the number that it must have.
+        prev: hash of the record before.
 
     Raises:
-        LogDamaged: the line is not what was written there.
+        LogDamaged: the line is not the one that was written.
     """
-    record = parse(line, seq, conversation)
-    if record.hash != hash_of(line):
+    record = parse_record(line, seq, conversation)
+    if record.hash != compute_line_hash(line):
         raise LogDamaged("its hash does not match its content", conversation=conversation, seq=seq)
     if record.seq != seq:
         raise LogDamaged(
@@ -168,8 +186,12 @@ def read(line: bytes, seq: int, prev: str, conversation: str | None = None) -> R
     return record
 
 
-def parse(line: bytes, seq: int, conversation: str | None = None) -> Record:
-    """The record of a stored line, its form checked, its place in the chain not."""
+def parse_record(line: bytes, seq: int, conversation: str | None = None) -> Record:
+    """Decode a stored line without checking its hash.
+
+    Raises:
+        LogDamaged: the line is not a record.
+    """
     tail = line[-_HASH_TAIL:]
     if not (tail.startswith(b',"hash":"') and tail.endswith(b'"}')):
         raise LogDamaged("it does not end with a hash", conversation=conversation, seq=seq)

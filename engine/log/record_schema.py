@@ -1,7 +1,7 @@
-"""The JSON Schema of a log's record, made from the values themselves.
+"""The JSON Schema of log records, generated from the event classes and their docstrings.
 
-`record` lines and what reads them agree by construction: the events' dataclasses are what the codec
-writes, and their docstrings become the schema's descriptions.
+The log is written from the same classes, so the schema cannot differ from it. Docstrings of classes and
+fields become the descriptions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from toolchart.engine.log.record import FORMAT, KEYS
+from toolchart.engine.log.record import FORMAT, RECORD_KEYS
 from toolchart.states import events, messages
 from toolchart.states.effects import EFFECTS
 from toolchart.states.events import EVENTS
@@ -21,65 +21,67 @@ from toolchart.states.events import EVENTS
 _HASH = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 
 
-def record_schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) that every record of a log fits."""
+def build_record_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of one record of a log."""
     parts: dict[str, Any] = {}
-    tags = [_event(kind.TYPE, parts) for kind in EVENTS.values()]
-    properties = {**_properties(), "event": {"oneOf": tags}}
+    event_schemas = [_event_schema(kind.TYPE, parts) for kind in EVENTS.values()]
+    properties = {**_record_properties(), "event": {"oneOf": event_schemas}}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"Toolchart log record, format {FORMAT}",
         "description": "One step: what came in, what the machine did with it and why, what it asked for.",
         "type": "object",
-        "properties": {name: properties[name] for name in sorted(KEYS)},
-        "required": sorted(KEYS),
+        "properties": {name: properties[name] for name in sorted(RECORD_KEYS)},
+        "required": sorted(RECORD_KEYS),
         "additionalProperties": False,
         "$defs": parts,
     }
 
 
-def _event(tag: str, parts: dict[str, Any]) -> dict[str, Any]:
-    """The schema of an event as the log has it: with its tag, without the time, which the record has."""
+def _event_schema(tag: str, parts: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an event as logged: with its tag, and without `at`, which is in the record."""
     kind: Any = EVENTS[tag]
     schema = TypeAdapter(kind).json_schema(ref_template="#/$defs/{model}")
     for name, inner in schema.pop("$defs", {}).items():
-        parts[name] = _described(getattr(events, name, None) or getattr(messages, name), inner)
+        parts[name] = _add_descriptions(
+            getattr(events, name, None) or getattr(messages, name), inner
+        )
     schema["properties"].pop("at")
     schema["properties"]["type"] = {"const": tag}
     schema["required"] = ["type", *schema.get("required", [])]
-    parts[kind.__name__] = _described(kind, schema)
+    parts[kind.__name__] = _add_descriptions(kind, schema)
     return {"$ref": f"#/$defs/{kind.__name__}"}
 
 
-def _described(kind: type, schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema with what the source says of the value and its fields; other keys are refused."""
+def _add_descriptions(kind: type, schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with descriptions from the class's docstrings; other keys are not allowed."""
     schema["description"] = inspect.cleandoc(kind.__doc__ or "")
     schema["additionalProperties"] = False
-    for name, words in _field_docs(kind).items():
+    for name, text in _read_field_docs(kind).items():
         if name in schema["properties"]:
-            schema["properties"][name]["description"] = words
+            schema["properties"][name]["description"] = text
     return schema
 
 
-def _field_docs(kind: type) -> dict[str, str]:
-    """The text that stands under each field."""
+def _read_field_docs(kind: type) -> dict[str, str]:
+    """The docstring under each field of a class."""
     (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(body, ast.ClassDef), "the source of a class"
-    found: dict[str, str] = {}
+    docs: dict[str, str] = {}
     for field, after in zip(body.body, body.body[1:], strict=False):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             match after:
-                case ast.Expr(value=ast.Constant(value=str(words))):
-                    found[field.target.id] = " ".join(words.split())
-    return found
+                case ast.Expr(value=ast.Constant(value=str(text))):
+                    docs[field.target.id] = " ".join(text.split())
+    return docs
 
 
-def _properties() -> dict[str, Any]:
-    """The record's own keys, but for the event."""
+def _record_properties() -> dict[str, Any]:
+    """The schemas of the record's keys, except `event`."""
     count = {"type": "integer", "minimum": 0}
     return {
         "at": {"type": "string", "format": "date-time", "description": "RFC 3339, UTC."},
-        "effects": {"type": "array", "items": _effect()},
+        "effects": {"type": "array", "items": _effect_schema()},
         "guards": {
             "type": "object",
             "additionalProperties": {"type": "boolean"},
@@ -98,7 +100,8 @@ def _properties() -> dict[str, Any]:
     }
 
 
-def _effect() -> dict[str, Any]:
+def _effect_schema() -> dict[str, Any]:
+    """The schema of an effect, as `encode_effect` writes it."""
     return {
         "type": "object",
         "properties": {

@@ -1,12 +1,13 @@
-"""Redaction: what a spec declares secret is taken out of a record before it is hashed.
+"""Redaction: replaces secrets in events before their records are hashed and written.
 
-By key, inside arguments and results; by pattern, in every text. A secret found by its key is remembered,
-so that it is taken out of later texts too. What stands in its place is a mark that tells two secrets
-apart and nothing else: a keyed hash, whose key is drawn anew for every process and kept nowhere.
+Secrets are found by key in tool arguments and results, and by pattern in every text. The value of a
+secret key is remembered and replaced in later texts too. A secret is replaced by a mark with a keyed
+hash: two different secrets have different marks, and nothing else can be read from a mark. The key of
+the hash is random for each process and is not stored.
 
-The log must still derive again. So the conversation as it is written, redacted, takes its own steps
-through the core, beside the real one; what the log says of a step is what that shadow did. If redaction
-ever made the machine do something else, the turn stops before the record is written.
+A redacted log must still replay. So the redacted events make their own steps through the core, in a
+second conversation beside the real one, and these steps are logged. Where a redacted event would lead to
+another state or other effects, the turn stops before the record is written.
 """
 
 from __future__ import annotations
@@ -22,15 +23,14 @@ from typing import Any
 
 import orjson
 
-from toolchart.engine.log.record import plain_event
-from toolchart.states.canonical_json import canonical
+from toolchart.engine.log.record import encode_plain_event
+from toolchart.states.canonical_json import encode_canonical
 from toolchart.states.core.step import Step, step
 from toolchart.states.encoding import decode_event
-from toolchart.states.errors import SpecError, ToolchartError
+from toolchart.states.errors import SpecError, ToolchartError, suggest_name
 from toolchart.states.events import AnyEvent, Configured
 from toolchart.states.machine import Machine
 from toolchart.states.snapshot import Snapshot
-from toolchart.states.suggestions import nearest
 
 PATTERNS: Mapping[str, str] = {
     "email": r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,}",
@@ -41,11 +41,11 @@ PATTERNS: Mapping[str, str] = {
     "token": r"\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}|\bgh[pousr]_[A-Za-z0-9]{20,}|\bAKIA[A-Z0-9]{16}\b"
     r"|\bey[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*|(?<=Bearer )[A-Za-z0-9._~+/-]{8,}",
 }
-"""Patterns by name; a spec may write its own as `/expression/`."""
+"""Patterns by name; a spec may have its own as `/expression/`."""
 
-MARK = re.compile(r"(\[redacted:[0-9a-f]{8}\])")
+MARK_PATTERN = re.compile(r"(\[redacted:[0-9a-f]{8}\])")
 
-_STRUCTURE = frozenset(
+_STRUCTURE_KEYS = frozenset(
     [
         "type",
         "id",
@@ -69,143 +69,156 @@ _STRUCTURE = frozenset(
         "conversation",
     ]
 )
-"""Keys of the log's own form whose texts are words of the machine and nobody's secret."""
+"""Keys of the log format whose texts are names or ids, never secrets."""
 
-_SHORTEST = 4
-"""Characters below which a secret found by key is not looked for in other texts."""
+_MIN_SECRET_LENGTH = 4
+"""A secret with fewer characters is replaced under its key, but not in other texts."""
 
-_PASSES = 4
+_MAX_PASSES = 4
+"""How often a text is searched again, because a replacement can complete another match."""
 
 
 class Redactor:
-    """Takes secrets out of event data.
+    """Replaces secrets in event data by marks.
 
     Args:
-        keys: globs over keys, upper and lower case alike.
-        patterns: names of `PATTERNS`, or `/expression/`.
+        keys: globs over keys; case is ignored.
+        patterns: names from `PATTERNS`, or `/expression/`.
 
     Raises:
-        SpecError: a pattern that is not known or cannot be read.
+        SpecError: a pattern is unknown or is not a regular expression.
     """
 
     def __init__(self, keys: Sequence[str] = (), patterns: Sequence[str] = ()) -> None:
         self._keys = [key.lower() for key in keys]
-        self._patterns = [_pattern(text) for text in patterns]
-        self._secret = secrets.token_bytes(32)
-        self._known: dict[str, str] = {}
+        self._patterns = [_compile_redaction_pattern(text) for text in patterns]
+        self._hash_key = secrets.token_bytes(32)
+        self._mark_of_secret: dict[str, str] = {}
 
-    def event(self, data: dict[str, Any]) -> dict[str, Any]:
-        """The event without what is secret; a configuration is left as it is, being the author's own."""
+    def redact_event(self, data: dict[str, Any]) -> dict[str, Any]:
+        """The event data without secrets; `configured` is not redacted, since the author wrote it."""
         if data["type"] == Configured.TYPE:
             return data
-        once: dict[str, Any] = self._structure(data)
-        if self._known:  # what was found by its key may stand earlier in the same event
-            once = self._structure(once)
-        return once
+        redacted_data: dict[str, Any] = self._redact_structure(data)
+        if self._mark_of_secret:  # a secret may also appear before its key in the event
+            redacted_data = self._redact_structure(redacted_data)
+        return redacted_data
 
-    def _structure(self, value: Any, key: str = "") -> Any:
-        """A part of the log's own form: keys are ours, texts may be anybody's."""
+    def _redact_structure(self, value: Any, key: str = "") -> Any:
+        """A redacted part of an event whose keys belong to the log format."""
         if key == "arguments" or (key == "result" and not _is_tool_result(value)):
-            return self._payload(value)
+            return self._redact_payload(value)
         if key in ("raw", "shown") and isinstance(value, str):
-            return self._json_text(value)
+            return self._redact_json_text(value)
         if isinstance(value, dict):
             return {
-                name: item if name in _STRUCTURE else self._structure(item, name)
+                name: item if name in _STRUCTURE_KEYS else self._redact_structure(item, name)
                 for name, item in value.items()
             }
         if isinstance(value, list):
-            return [self._structure(item, key) for item in value]
-        return self._text(value) if isinstance(value, str) else value
+            return [self._redact_structure(item, key) for item in value]
+        return self._redact_text(value) if isinstance(value, str) else value
 
-    def _payload(self, value: Any) -> Any:
-        """Somebody's data: its keys are looked at."""
+    def _redact_payload(self, value: Any) -> Any:
+        """Redacted arguments or results of a tool, whose keys may be secret keys."""
         if isinstance(value, dict):
             return {
-                key: self._marked(item) if self._is_secret(key) else self._payload(item)
+                key: self._replace_secret(item)
+                if self._is_secret_key(key)
+                else self._redact_payload(item)
                 for key, item in value.items()
             }
         if isinstance(value, list):
-            return [self._payload(item) for item in value]
-        return self._text(value) if isinstance(value, str) else value
+            return [self._redact_payload(item) for item in value]
+        return self._redact_text(value) if isinstance(value, str) else value
 
-    def _json_text(self, text: str) -> str:
-        """Text that may hold JSON: looked at by its keys where it does."""
+    def _redact_json_text(self, text: str) -> str:
+        """A redacted text; where it holds JSON, its keys are checked too."""
         try:
             value = json.loads(text)  # keeps integers beyond 64 bits, as canonical JSON does not
-            told = self._structure(value) if _is_tool_result(value) else self._payload(value)
-            return text if told == value else json.dumps(told, ensure_ascii=False, allow_nan=False)
+            redact = self._redact_structure if _is_tool_result(value) else self._redact_payload
+            redacted_value = redact(value)
+            if redacted_value == value:
+                return text
+            return json.dumps(redacted_value, ensure_ascii=False, allow_nan=False)
         except (ValueError, RecursionError):
-            return self._text(text)
+            return self._redact_text(text)
 
-    def _is_secret(self, key: str) -> bool:
+    def _is_secret_key(self, key: str) -> bool:
         return any(fnmatchcase(key.lower(), glob) for glob in self._keys)
 
-    def _marked(self, value: Any) -> Any:
-        if value is None or (isinstance(value, str) and MARK.fullmatch(value)):
+    def _replace_secret(self, value: Any) -> Any:
+        """The mark of a secret value; None and marks stay as they are."""
+        if value is None or (isinstance(value, str) and MARK_PATTERN.fullmatch(value)):
             return value
-        mark = self._mark(canonical(value))
-        if isinstance(value, (str, int, float)) and len(str(value)) >= _SHORTEST:
-            self._known[str(value)] = mark
+        mark = self._build_mark(encode_canonical(value))
+        if isinstance(value, (str, int, float)) and len(str(value)) >= _MIN_SECRET_LENGTH:
+            self._mark_of_secret[str(value)] = mark
         return mark
 
-    def _mark(self, secret: bytes) -> str:
-        return f"[redacted:{hmac.new(self._secret, secret, hashlib.sha256).hexdigest()[:8]}]"
+    def _build_mark(self, secret: bytes) -> str:
+        """The text that replaces a secret."""
+        return f"[redacted:{hmac.new(self._hash_key, secret, hashlib.sha256).hexdigest()[:8]}]"
 
-    def _text(self, text: str) -> str:
-        """The text without known secrets and without what a pattern finds; marks stay as they are."""
-        for _ in range(_PASSES):
-            told = "".join(
-                part if place % 2 else self._plain(part)
-                for place, part in enumerate(MARK.split(text))
+    def _redact_text(self, text: str) -> str:
+        """The text without known secrets and matches of patterns; marks stay as they are."""
+        for _ in range(_MAX_PASSES):
+            redacted_text = "".join(
+                part if index % 2 else self._redact_unmarked_text(part)
+                for index, part in enumerate(MARK_PATTERN.split(text))
             )
-            if told == text:
+            if redacted_text == text:
                 return text
-            text = told
+            text = redacted_text
         return text
 
-    def _plain(self, text: str) -> str:
-        for secret in sorted(self._known, key=len, reverse=True):
+    def _redact_unmarked_text(self, text: str) -> str:
+        """A text that contains no mark, without known secrets and matches of patterns."""
+        for secret in sorted(self._mark_of_secret, key=len, reverse=True):
             if secret in text:
-                text = text.replace(secret, self._known[secret])
+                text = text.replace(secret, self._mark_of_secret[secret])
         for pattern in self._patterns:
-            text = pattern.sub(lambda found: self._mark(canonical(found.group())), text)
+            text = pattern.sub(
+                lambda match: self._build_mark(encode_canonical(match.group())), text
+            )
         return text
 
 
 def _is_tool_result(value: Any) -> bool:
+    """Whether a value has the form of a tool's result."""
     return isinstance(value, dict) and "tool_name" in value and "success" in value
 
 
-def _pattern(text: str) -> re.Pattern[str]:
+def _compile_redaction_pattern(text: str) -> re.Pattern[str]:
+    """The regular expression of a pattern name or of `/expression/`."""
     if text in PATTERNS:
         return re.compile(PATTERNS[text])
     if len(text) > 2 and text.startswith("/") and text.endswith("/"):
         try:
-            found = re.compile(text[1:-1])
+            pattern = re.compile(text[1:-1])
         except re.error as error:
             raise SpecError(
                 f"{text} is no regular expression: {error}", path="redact.patterns"
             ) from None
-        if found.search("") or found.search("[redacted:0123abcd]"):
+        if pattern.search("") or pattern.search("[redacted:0123abcd]"):
             raise SpecError(
-                f"{text} finds the empty text or the mark that stands for a secret",
+                f"{text} matches the empty text or the mark that replaces a secret",
                 path="redact.patterns",
-                hint="ask for at least one character of the secret itself",
+                hint="match at least one character of the secret itself",
             )
-        return found
+        return pattern
     raise SpecError(
         f"there is no pattern {text!r}",
         path="redact.patterns",
-        hint=nearest(text, PATTERNS) + "; your own is written /expression/",
+        hint=suggest_name(text, PATTERNS) + "; your own is written /expression/",
     )
 
 
-class Shadow:
-    """The conversation as it is written, taking its own steps.
+class RedactedConversation:
+    """The redacted copy of a conversation: makes its own steps, which are the ones that are logged.
 
     Args:
-        redact: event data without what is secret.
+        redact: returns event data without secrets.
     """
 
     def __init__(
@@ -218,22 +231,30 @@ class Shadow:
         self._snapshot = snapshot
         self._redact = redact
 
-    def take(self, event: AnyEvent, data: bytes, real: Step) -> tuple[bytes, Step]:
-        """What the log says of a real step: the redacted event, and the step that it makes.
+    def apply_event(self, event: AnyEvent, data: bytes, real: Step) -> tuple[bytes, Step]:
+        """The JSON of the redacted event, and the step that it makes.
+
+        Args:
+            real: the step of the event before redaction.
 
         Raises:
-            ToolchartError: redaction would make the machine do something else.
+            ToolchartError: the redacted event leads to another state or to other effects.
         """
-        told, written = plain_event(decode_event(self._redact(orjson.loads(data)), event.at))
-        noted = step(self._machine, self._snapshot, told)
-        if (noted.target, _names(noted)) != (real.target, _names(real)):
+        redacted_event, redacted_data = encode_plain_event(
+            decode_event(self._redact(orjson.loads(data)), event.at)
+        )
+        redacted_step = step(self._machine, self._snapshot, redacted_event)
+        if (redacted_step.target, _list_effect_names(redacted_step)) != (
+            real.target,
+            _list_effect_names(real),
+        ):
             raise ToolchartError(
                 f"redaction would change what the machine does after {event.TYPE!r}: "
-                f"{noted.target!r} instead of {real.target!r}; nothing was written of it"
+                f"{redacted_step.target!r} instead of {real.target!r}; nothing was written of it"
             )
-        self._snapshot = noted.snapshot
-        return written, noted
+        self._snapshot = redacted_step.snapshot
+        return redacted_data, redacted_step
 
 
-def _names(taken: Step) -> list[str]:
-    return [effect.name for effect in taken.effects]
+def _list_effect_names(new_step: Step) -> list[str]:
+    return [effect.name for effect in new_step.effects]

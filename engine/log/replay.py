@@ -1,8 +1,8 @@
-"""Replay: a log run again from its own recorded answers.
+"""Replay: derives every step of a log again from its recorded events and compares it with the record.
 
-No network, no clock, no tool: the events are in the log, the core is pure, so every transition,
-every reason and every request must come out as it was written. The first thing that does not is the
-finding.
+Replay uses no network, no clock and no tool. The events are in the log and the core is pure, so every
+transition, guard value and request must be equal to the recorded one. The first difference raises
+`ReplayMismatch`.
 """
 
 from __future__ import annotations
@@ -11,90 +11,97 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from typing import Any
 
 from toolchart.engine.log import record as records
 from toolchart.engine.log.record import Record
+from toolchart.states.canonical_json import find_first_difference
 from toolchart.states.chart.loading import parse_chart
 from toolchart.states.core.step import Step, step
 from toolchart.states.effects import Answer, CallModel, Effect, ReviewCalls, RunTools, Wait
 from toolchart.states.encoding import encode
 from toolchart.states.errors import IllegalEvent, LogDamaged, ReplayMismatch, SpecError
 from toolchart.states.events import AnyEvent, Configured, Failed, Forked, Replied, Reviewed, Waited
-from toolchart.states.machine import Machine, machine_of
+from toolchart.states.machine import Machine, get_machine
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed:
-    """One record and the step that it re-derives to."""
+class ReplayedStep:
+    """One record and the step that was derived from it."""
 
     record: Record
     step: Step
     configured: Configured
-    """The configuration in force."""
+    """The newest `configured` event at this record."""
     machine: Machine
 
 
 def read_chain(lines: Iterable[bytes], conversation: str | None = None) -> Iterator[Record]:
-    """The records of a log, each checked against the one before.
+    """The records of a log; the hash chain is checked record by record.
 
     Raises:
-        LogDamaged: the first record that is not what was written there.
+        LogDamaged: names the first record that is not the one that was written.
     """
     prev = records.GENESIS
     for seq, line in enumerate(lines):
-        record = records.read(line, seq, prev, conversation)
+        record = records.read_record(line, seq, prev, conversation)
         prev = record.hash
         yield record
 
 
-Lines = Callable[[str], Iterable[bytes]]
-"""Gives the record lines of a conversation, by its id; nothing for an unknown one."""
+LineReader = Callable[[str], Iterable[bytes]]
+"""Returns the record lines of a conversation by its id; nothing for an unknown id."""
 
 
 def replay(
     lines: Iterable[bytes],
     conversation: str | None = None,
     *,
-    parents: Lines | None = None,
-    whole: bool = False,
-) -> Iterator[Replayed]:
-    """Every step of a log, derived again and compared with what was recorded.
+    parents: LineReader | None = None,
+    include_shared: bool = False,
+) -> Iterator[ReplayedStep]:
+    """Derive every step of a log again and compare it with its record.
 
     Args:
-        parents: where a fork finds the conversation that it comes from.
-        whole: whether the steps that a fork shares with its parent are given too.
+        parents: reads the parent of a fork.
+        include_shared: whether the steps that a fork shares with its parent are returned too.
 
     Raises:
-        LogDamaged: the log, or what it shares, is not what was written.
-        ReplayMismatch: a step comes out differently.
+        LogDamaged: the log, or the log of its parent, is not the one that was written.
+        ReplayMismatch: a derived step differs from its record.
     """
-    newest: Replayed | None = None
+    newest: ReplayedStep | None = None
     for record in read_chain(lines, conversation):
-        event = record.decoded()
+        event = record.decode_event()
         if isinstance(event, Forked) and record.seq == 0:
-            for newest in _shared(event, conversation, parents):
-                if whole:
+            for newest in _replay_shared_steps(event, conversation, parents):
+                if include_shared:
                     yield newest
-        newest = _derived(record, event, newest, conversation)
+        newest = _derive_step(record, event, newest, conversation)
         yield newest
 
 
-def replay_of(store: Store, conversation: str, *, whole: bool = False) -> Iterator[Replayed]:
-    """`replay` of a conversation in a store, which has what a fork shares."""
-    return replay(store.read(conversation), conversation, parents=store.read, whole=whole)
+def replay_conversation(
+    store: Store, conversation: str, *, include_shared: bool = False
+) -> Iterator[ReplayedStep]:
+    """`replay` a conversation of a store; parents of forks are read from the same store."""
+    return replay(
+        store.read_lines(conversation),
+        conversation,
+        parents=store.read_lines,
+        include_shared=include_shared,
+    )
 
 
-def _derived(
-    record: Record, event: AnyEvent, before: Replayed | None, conversation: str | None
-) -> Replayed:
-    """One record, derived from the one before."""
+def _derive_step(
+    record: Record, event: AnyEvent, before: ReplayedStep | None, conversation: str | None
+) -> ReplayedStep:
+    """The step of one record, derived from the step before and compared with the record."""
     if isinstance(event, (Configured, Forked)):
-        _check_first(event, record, conversation)
+        _check_header(event, record, conversation)
     if isinstance(event, Configured):
-        configured, machine = event, _machine(event, record)
+        configured, machine = event, _load_machine(event, record)
     elif before is not None:
         configured, machine = before.configured, before.machine
     else:
@@ -102,45 +109,48 @@ def _derived(
             "a log begins with its configuration", conversation=conversation, seq=record.seq
         )
     try:
-        taken = step(machine, before.step.snapshot if before else Snapshot(), event)
+        new_step = step(machine, before.step.snapshot if before else Snapshot(), event)
     except IllegalEvent as error:
         raise ReplayMismatch(
             seq=record.seq,
             pointer="/event/type",
             expected=record.event["type"],
-            got=str(error),
+            actual=str(error),
             blame="chart",
         ) from None
-    compare(record, taken)
-    return Replayed(record=record, step=taken, configured=configured, machine=machine)
+    compare_step(record, new_step)
+    return ReplayedStep(record=record, step=new_step, configured=configured, machine=machine)
 
 
-def _shared(event: Forked, conversation: str | None, parents: Lines | None) -> Iterator[Replayed]:
+def _replay_shared_steps(
+    event: Forked, conversation: str | None, parents: LineReader | None
+) -> Iterator[ReplayedStep]:
     """The steps that a fork shares with its parent.
 
     Raises:
-        LogDamaged: they are not there, or not those that were forked from.
+        LogDamaged: the parent does not have them, or has others.
     """
     if parents is None:
         raise LogDamaged(
-            f"it goes on from record {event.seq} of conversation {event.parent!r}: read it from a store "
-            "that has both",
+            f"it is a fork of conversation {event.parent!r} at record {event.seq}: read it from a store "
+            "that has both conversations",
             conversation=conversation,
             seq=0,
         )
     newest = None
-    shared = islice(parents(event.parent), event.seq + 1)
-    for newest in replay(shared, event.parent, parents=parents, whole=True):
+    shared_lines = islice(parents(event.parent), event.seq + 1)
+    for newest in replay(shared_lines, event.parent, parents=parents, include_shared=True):
         yield newest
     if newest is None or (newest.record.seq, newest.record.hash) != (event.seq, event.head):
         raise LogDamaged(
-            f"record {event.seq} of conversation {event.parent!r}, from which it goes on, is not there",
+            f"record {event.seq} of conversation {event.parent!r}, its parent, is missing or changed",
             conversation=conversation,
             seq=0,
         )
 
 
-def _check_first(event: Configured | Forked, record: Record, conversation: str | None) -> None:
+def _check_header(event: Configured | Forked, record: Record, conversation: str | None) -> None:
+    """Check the format and the conversation that a `configured` or `forked` event names."""
     if event.format > records.FORMAT:
         raise LogDamaged(
             f"it has format {event.format}, newer than this Toolchart reads ({records.FORMAT})",
@@ -155,80 +165,86 @@ def _check_first(event: Configured | Forked, record: Record, conversation: str |
         )
 
 
-def _machine(event: Configured, record: Record) -> Machine:
+def _load_machine(event: Configured, record: Record) -> Machine:
+    """The machine of the recorded chart.
+
+    Raises:
+        ReplayMismatch: this release cannot load the chart.
+    """
     try:
-        return _machine_of_text(event.chart)
+        return _compile_chart_text(event.chart)
     except SpecError as error:
         raise ReplayMismatch(
             seq=record.seq,
             pointer="/event/chart",
             expected="a chart that loads",
-            got=str(error),
+            actual=str(error),
             blame="chart",
         ) from None
 
 
 @lru_cache(maxsize=64)
-def _machine_of_text(text: str) -> Machine:
-    """Many conversations share a chart, and reading YAML takes milliseconds."""
-    return machine_of(parse_chart(text, source="the log's chart"))
+def _compile_chart_text(text: str) -> Machine:
+    """The machine of a chart; cached, because many conversations share a chart and YAML is slow."""
+    return get_machine(parse_chart(text, source="the log's chart"))
 
 
-def compare(record: Record, taken: Step) -> None:
-    """Demand that a step is what the record says.
+def compare_step(record: Record, new_step: Step) -> None:
+    """Check that a derived step equals its record.
 
     Raises:
-        ReplayMismatch: the first difference, with its class of cause.
+        ReplayMismatch: names the first difference and the class of its cause.
     """
-    derived = {
-        "source": taken.source,
-        "guards": taken.guards,
-        "target": taken.target,
-        "turn": taken.snapshot.turn,
-        "iteration": taken.snapshot.iteration,
-        "effects": [records.effect_data(effect, taken.snapshot) for effect in taken.effects],
+    derived_fields = {
+        "source": new_step.source,
+        "guards": new_step.guards,
+        "target": new_step.target,
+        "turn": new_step.snapshot.turn,
+        "iteration": new_step.snapshot.iteration,
+        "effects": [
+            records.encode_effect(effect, new_step.snapshot) for effect in new_step.effects
+        ],
     }
-    for key, got in derived.items():
+    for key, actual in derived_fields.items():
         expected = getattr(record, key)
-        if expected != got:
-            pointer, want, found = first_difference(f"/{key}", expected, got)
+        if expected != actual:
+            pointer, expected_value, actual_value = find_first_difference(
+                f"/{key}", expected, actual
+            )
             raise ReplayMismatch(
-                seq=record.seq, pointer=pointer, expected=want, got=found, blame=_blame(pointer)
+                seq=record.seq,
+                pointer=pointer,
+                expected=expected_value,
+                actual=actual_value,
+                blame=_classify_cause(pointer),
             )
 
 
-def compare_configured(recorded: Configured, present: Configured, seq: int) -> None:
-    """Demand that an agent is the one that a log was written by.
+def compare_configuration(recorded_event: Configured, current_event: Configured, seq: int) -> None:
+    """Check that an agent has the chart, tools and spec that a log was written with.
 
     Raises:
-        ReplayMismatch: the first difference, with its class of cause.
+        ReplayMismatch: names the first difference and the class of its cause.
     """
     for part, blame in (("chart", "chart"), ("tools", "tool schema"), ("spec", "spec")):
-        expected, got = encode(getattr(recorded, part)), encode(getattr(present, part))
-        if expected != got:
-            pointer, want, found = first_difference(f"/event/{part}", expected, got)
-            raise ReplayMismatch(seq=seq, pointer=pointer, expected=want, got=found, blame=blame)
+        expected, actual = (
+            encode(getattr(recorded_event, part)),
+            encode(getattr(current_event, part)),
+        )
+        if expected != actual:
+            pointer, expected_value, actual_value = find_first_difference(
+                f"/event/{part}", expected, actual
+            )
+            raise ReplayMismatch(
+                seq=seq, pointer=pointer, expected=expected_value, actual=actual_value, blame=blame
+            )
 
 
-def first_difference(pointer: str, expected: Any, got: Any) -> tuple[str, Any, Any]:
-    """The innermost place where two JSON values differ."""
-    if isinstance(expected, dict) and isinstance(got, dict):
-        for key in [*expected, *(key for key in got if key not in expected)]:
-            if expected.get(key) != got.get(key):
-                inner = f"{pointer}/{str(key).replace('~', '~0').replace('/', '~1')}"
-                return first_difference(inner, expected.get(key), got.get(key))
-    if isinstance(expected, list) and isinstance(got, list):
-        for index, (left, right) in enumerate(zip(expected, got, strict=False)):
-            if left != right:
-                return first_difference(f"{pointer}/{index}", left, right)
-    return pointer, expected, got
+def _classify_cause(pointer: str) -> str:
+    """The part of the product that causes a difference at a JSON pointer.
 
-
-def _blame(pointer: str) -> str:
-    """Which part of the product explains a difference at this place.
-
-    The chart alone decides where a step leads; a request follows from what the core makes of the
-    recorded events, so a changed fingerprint is the engine's doing.
+    Only the chart decides which transitions a step makes. A request is built by the core from recorded
+    events, so a different fingerprint is caused by the engine.
     """
     if pointer.endswith("/request"):
         return "engine"
@@ -238,64 +254,76 @@ def _blame(pointer: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """Where a conversation in a store stands: everything needed to go on with it."""
+class ReplayedConversation:
+    """The newest state of a conversation in a store: everything needed to continue it."""
 
     snapshot: Snapshot
     configured: Configured
     machine: Machine
-    outstanding: tuple[Effect, ...]
-    """Effects that were asked for and not answered: what a resumed driver has to see to."""
+    open_effects: tuple[Effect, ...]
+    """Effects that were asked for and not answered; a resumed driver performs them."""
     next_seq: int
     head: str
     """Hash of the newest record."""
 
 
-_ANSWERS: dict[str, type[Effect]] = {
+_ANSWERED_EFFECTS: dict[str, type[Effect]] = {
     Replied.TYPE: CallModel,
     Failed.TYPE: CallModel,
     Reviewed.TYPE: ReviewCalls,
     Waited.TYPE: Wait,
 }
-"""Which effect an event answers; a run of tools is answered when no call is open any more."""
+"""Which effect an event answers. `run_tools` is answered when no call is open any more."""
 
 
-def still_waiting(before: Sequence[Effect], event: str, taken: Step) -> list[Effect]:
-    """The effects that nothing has answered yet, after one more step on an event of this type."""
-    answered = _ANSWERS.get(event)
-    left = [effect for effect in before if answered is None or not isinstance(effect, answered)]
-    snapshot = taken.snapshot
-    if snapshot.over:
-        return []
-    if event == Forked.TYPE:
-        left = []
-    if not any(opened.outcome is None for opened in snapshot.calls):
-        left = [effect for effect in left if not isinstance(effect, RunTools)]
-    return left + [effect for effect in taken.effects if not isinstance(effect, Answer)]
-
-
-def standing(store: Store, conversation: str, at: int | None = None) -> Standing | None:
-    """Where a conversation stands, derived from its log; None when the store does not have it.
+def update_open_effects(before: Sequence[Effect], event: str, new_step: Step) -> list[Effect]:
+    """The open effects after one more step.
 
     Args:
-        at: where it stood after that record.
+        before: the open effects before the step.
+        event: type of the step's event.
+        new_step: the step.
+    """
+    answered_kind = _ANSWERED_EFFECTS.get(event)
+    remaining = [
+        effect
+        for effect in before
+        if answered_kind is None or not isinstance(effect, answered_kind)
+    ]
+    snapshot = new_step.snapshot
+    if snapshot.is_over:
+        return []
+    if event == Forked.TYPE:
+        remaining = []
+    if not any(open_call.outcome is None for open_call in snapshot.calls):
+        remaining = [effect for effect in remaining if not isinstance(effect, RunTools)]
+    return remaining + [effect for effect in new_step.effects if not isinstance(effect, Answer)]
+
+
+def load_conversation(
+    store: Store, conversation: str, at: int | None = None
+) -> ReplayedConversation | None:
+    """Replay a conversation up to its newest record; None where the store does not have it.
+
+    Args:
+        at: number of the record to stop after; None replays all records.
 
     Raises:
-        LogDamaged, ReplayMismatch: the log cannot be trusted to go on from.
+        LogDamaged, ReplayMismatch: the log is damaged, or a derived step differs from its record.
     """
-    newest: Replayed | None = None
-    waiting: list[Effect] = []
+    newest: ReplayedStep | None = None
+    open_effects: list[Effect] = []
     end = None if at is None else at + 1
-    lines = islice(store.read(conversation), end)
-    for newest in replay(lines, conversation, parents=store.read, whole=True):
-        waiting = still_waiting(waiting, newest.record.event["type"], newest.step)
+    lines = islice(store.read_lines(conversation), end)
+    for newest in replay(lines, conversation, parents=store.read_lines, include_shared=True):
+        open_effects = update_open_effects(open_effects, newest.record.event["type"], newest.step)
     if newest is None:
         return None
-    return Standing(
+    return ReplayedConversation(
         snapshot=newest.step.snapshot,
         configured=newest.configured,
         machine=newest.machine,
-        outstanding=tuple(waiting),
+        open_effects=tuple(open_effects),
         next_seq=newest.record.seq + 1,
         head=newest.record.hash,
     )

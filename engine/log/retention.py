@@ -1,7 +1,7 @@
-"""Retention: whole conversations are forgotten, and what remains still verifies.
+"""Retention: selects old conversations to delete, so that the remaining log still verifies.
 
-A conversation is kept while a kept fork goes on from it, and while its turn is open: somebody may still
-resume it.
+Only whole conversations are deleted. A conversation stays while a fork of it stays, and while its turn
+is open and can be resumed.
 """
 
 from __future__ import annotations
@@ -17,72 +17,82 @@ from toolchart.states.ports import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Aged:
-    """One conversation, as retention sees it."""
+class ConversationAge:
+    """The age of a conversation, and what keeps it from deletion."""
 
     conversation: str
     newest_at: str
-    """When its newest record was written."""
+    """Time of its newest record: RFC 3339, UTC."""
     parent: str | None
-    """The conversation that it goes on from."""
-    open: bool
-    """Whether its turn is not over, as far as its newest record tells."""
+    """The conversation that it was forked from."""
+    is_open: bool
+    """Whether its turn is open, judged by its newest record alone."""
 
 
-def aged(store: Store) -> list[Aged]:
-    """Every conversation that can be read, the one that was written last at the end."""
-    found = [one for name in store.conversations() if (one := _aged(store, name)) is not None]
-    return sorted(found, key=lambda one: one.newest_at)
+def list_conversation_ages(store: Store) -> list[ConversationAge]:
+    """The ages of all conversations that have records, the oldest first."""
+    conversations = [
+        age
+        for name in store.list_conversations()
+        if (age := _read_conversation_age(store, name)) is not None
+    ]
+    return sorted(conversations, key=lambda age: age.newest_at)
 
 
-def _aged(store: Store, conversation: str) -> Aged | None:
-    newest, first = store.last(conversation), next(iter(store.read(conversation)), None)
+def _read_conversation_age(store: Store, conversation: str) -> ConversationAge | None:
+    """The age of one conversation; None where it has no records."""
+    newest = store.read_last_line(conversation)
+    first = next(iter(store.read_lines(conversation)), None)
     if newest is None or first is None:
         return None
-    last = records.parse(newest[1], newest[0], conversation)
-    begun = records.parse(first, 0, conversation)
-    return Aged(
+    last = records.parse_record(newest[1], newest[0], conversation)
+    header = records.parse_record(first, 0, conversation)
+    return ConversationAge(
         conversation=conversation,
         newest_at=last.at,
-        parent=begun.event["parent"] if begun.event["type"] == Forked.TYPE else None,
-        open=_rests_open(last),
+        parent=header.event["parent"] if header.event["type"] == Forked.TYPE else None,
+        is_open=_is_turn_open(last),
     )
 
 
-def _rests_open(last: Record) -> bool:
-    """Whether the newest record asks for something, or stays where a decision may come."""
+def _is_turn_open(last: Record) -> bool:
+    """Whether the newest record leaves an effect open or waits for a decision."""
     if last.event["type"] in ("configured", "forked"):
         return bool(last.effects)
     return not any(str(effect["type"]).startswith("answer") for effect in last.effects)
 
 
-def to_prune(
-    found: Iterable[Aged], now: datetime, *, older_than: timedelta | None, keep: int | None
+def select_prunable(
+    conversations: Iterable[ConversationAge],
+    now: datetime,
+    *,
+    older_than: timedelta | None,
+    keep: int | None,
 ) -> list[str]:
-    """The conversations that retention lets go.
+    """The ids of the conversations that may be deleted, the oldest first.
 
     Args:
-        older_than: age of the newest record from which a conversation may go.
-        keep: how many stay whatever their age, the newest first.
+        older_than: only conversations whose newest record is older may be deleted.
+        keep: number of newest conversations that always stay.
     """
-    listed = sorted(found, key=lambda one: one.newest_at)
-    spared = {one.conversation for one in listed[-keep:]} if keep else set()
-    go = {
-        one.conversation
-        for one in listed
-        if one.conversation not in spared
-        and not one.open
-        and (older_than is None or now - datetime.fromisoformat(one.newest_at) > older_than)
+    ages = sorted(conversations, key=lambda age: age.newest_at)
+    newest_ids = {age.conversation for age in ages[-keep:]} if keep else set()
+    prunable = {
+        age.conversation
+        for age in ages
+        if age.conversation not in newest_ids
+        and not age.is_open
+        and (older_than is None or now - datetime.fromisoformat(age.newest_at) > older_than)
     }
-    parents = {one.conversation: one.parent for one in listed}
-    for one in listed:
-        if one.conversation not in go:
-            _spare_past(one.parent, parents, go)
-    return [one.conversation for one in listed if one.conversation in go]
+    parents = {age.conversation: age.parent for age in ages}
+    for age in ages:
+        if age.conversation not in prunable:
+            _keep_ancestors(age.parent, parents, prunable)
+    return [age.conversation for age in ages if age.conversation in prunable]
 
 
-def _spare_past(name: str | None, parents: dict[str, str | None], go: set[str]) -> None:
-    """What a kept conversation goes on from stays too, however far back."""
+def _keep_ancestors(name: str | None, parents: dict[str, str | None], prunable: set[str]) -> None:
+    """Remove all ancestors of a kept fork from the prunable conversations."""
     while name is not None:
-        go.discard(name)
+        prunable.discard(name)
         name = parents.get(name)

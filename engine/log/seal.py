@@ -1,8 +1,8 @@
-"""Seals: what a log was at a moment, kept elsewhere, so that a tail cut off later is noticed.
+"""Seals: record count and newest hash of a conversation, kept elsewhere to detect missing records.
 
-A chain shows every change but one: records that are gone from its end. A seal holds the number of records
-and the hash of the newest one; with a key it is signed (HMAC-SHA-256), so that who can write the log and
-the seal still cannot make another one. A conversation may grow after its seal.
+The hash chain shows every change except one: records removed from its end. A seal holds the number of
+records and the hash of the newest one. With a key it is signed (HMAC-SHA-256), so that a person who can
+write the log and the seal still cannot forge a seal. A conversation may grow after it was sealed.
 """
 
 from __future__ import annotations
@@ -16,51 +16,53 @@ from typing import Any
 
 import orjson
 
-from toolchart.engine.log.record import hash_of
-from toolchart.states.canonical_json import canonical
+from toolchart.engine.log.record import compute_line_hash
+from toolchart.states.canonical_json import encode_canonical
 from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.states.ports import Store
 
-VERSION = 1
+SEAL_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seal:
-    """What one conversation was."""
+    """The seal of one conversation."""
 
     conversation: str
     records: int
     head: str
     """Hash of record `records - 1`."""
     at: str
-    """When it was sealed: RFC 3339, UTC."""
+    """Time of the seal: RFC 3339, UTC."""
     hmac: str | None = None
-    """Signature, where it was sealed with a key."""
+    """Signature, where the seal was made with a key."""
 
     def to_dict(self) -> dict[str, Any]:
         """The seal as JSON data."""
-        signed = {} if self.hmac is None else {"hmac": self.hmac}
-        return {**_said(self), **signed}
+        signature = {} if self.hmac is None else {"hmac": self.hmac}
+        return {**_encode_signed_fields(self), **signature}
 
 
-def seal(store: Store, conversation: str, at: str, key: bytes | None = None) -> Seal:
-    """Seal a conversation as it stands.
+def seal_conversation(store: Store, conversation: str, at: str, key: bytes | None = None) -> Seal:
+    """The seal of a conversation at its newest record.
 
     Raises:
         SpecError: there is no such conversation.
     """
-    newest = store.last(conversation)
+    newest = store.read_last_line(conversation)
     if newest is None:
         raise SpecError(f"there is no conversation {conversation!r} in this log")
-    made = Seal(conversation=conversation, records=newest[0] + 1, head=hash_of(newest[1]), at=at)
+    unsigned_seal = Seal(
+        conversation=conversation, records=newest[0] + 1, head=compute_line_hash(newest[1]), at=at
+    )
     if key is None:
-        return made
+        return unsigned_seal
     return Seal(
-        conversation=made.conversation,
-        records=made.records,
-        head=made.head,
+        conversation=unsigned_seal.conversation,
+        records=unsigned_seal.records,
+        head=unsigned_seal.head,
         at=at,
-        hmac=_signature(made, key),
+        hmac=_compute_signature(unsigned_seal, key),
     )
 
 
@@ -68,7 +70,7 @@ def read_seals(text: bytes, source: str) -> Iterator[Seal]:
     """The seals of a file: one JSON object a line.
 
     Raises:
-        SpecError: a line that is no seal; names it.
+        SpecError: a line is not a seal; names file and line.
     """
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
@@ -76,54 +78,56 @@ def read_seals(text: bytes, source: str) -> Iterator[Seal]:
         try:
             data = orjson.loads(line)
             version = data.pop("seal")
-            found = Seal(**data)
+            parsed_seal = Seal(**data)
         except (ValueError, TypeError, KeyError, AttributeError):
-            raise SpecError("this is no seal", file=source, line=number) from None
-        if version != VERSION:
+            raise SpecError("this line is not a seal", file=source, line=number) from None
+        if version != SEAL_VERSION:
             raise SpecError(
-                f"this seal has version {version}; this Toolchart reads {VERSION}",
+                f"this seal has version {version}; this Toolchart reads {SEAL_VERSION}",
                 file=source,
                 line=number,
             )
-        yield found
+        yield parsed_seal
 
 
-def check_seal(store: Store, sealed: Seal, key: bytes | None = None) -> None:
-    """Demand that a conversation still has everything that it had when it was sealed.
+def check_seal(store: Store, seal: Seal, key: bytes | None = None) -> None:
+    """Check that a conversation still has all records that it had when it was sealed.
 
     Raises:
-        LogDamaged: records are gone or are others, or the seal was not made with this key.
+        LogDamaged: records are missing or changed, or the seal was not made with this key.
     """
-    if key is not None and not hmac.compare_digest(sealed.hmac or "", _signature(sealed, key)):
-        raise LogDamaged("its seal was not made with this key", conversation=sealed.conversation)
-    last = sealed.records - 1
-    line = next(islice(store.read(sealed.conversation, last), 1), None)
+    if key is not None and not hmac.compare_digest(seal.hmac or "", _compute_signature(seal, key)):
+        raise LogDamaged("its seal was not made with this key", conversation=seal.conversation)
+    last_seq = seal.records - 1
+    line = next(islice(store.read_lines(seal.conversation, last_seq), 1), None)
     if line is None:
-        newest = store.last(sealed.conversation)
-        have = 0 if newest is None else newest[0] + 1
+        newest = store.read_last_line(seal.conversation)
+        record_count = 0 if newest is None else newest[0] + 1
         raise LogDamaged(
-            f"it had {sealed.records} records when it was sealed ({sealed.at}) and has {have}: "
+            f"it had {seal.records} records when it was sealed ({seal.at}) and has {record_count}: "
             "its end was cut off",
-            conversation=sealed.conversation,
-            seq=have,
+            conversation=seal.conversation,
+            seq=record_count,
         )
-    if hash_of(line) != sealed.head:
+    if compute_line_hash(line) != seal.head:
         raise LogDamaged(
-            f"it is not the record that was sealed ({sealed.at})",
-            conversation=sealed.conversation,
-            seq=last,
+            f"it is not the record that was sealed ({seal.at})",
+            conversation=seal.conversation,
+            seq=last_seq,
         )
 
 
-def _said(sealed: Seal) -> dict[str, Any]:
+def _encode_signed_fields(seal: Seal) -> dict[str, Any]:
+    """The fields of a seal that its signature covers, as JSON data."""
     return {
-        "seal": VERSION,
-        "conversation": sealed.conversation,
-        "records": sealed.records,
-        "head": sealed.head,
-        "at": sealed.at,
+        "seal": SEAL_VERSION,
+        "conversation": seal.conversation,
+        "records": seal.records,
+        "head": seal.head,
+        "at": seal.at,
     }
 
 
-def _signature(sealed: Seal, key: bytes) -> str:
-    return hmac.new(key, canonical(_said(sealed)), hashlib.sha256).hexdigest()
+def _compute_signature(seal: Seal, key: bytes) -> str:
+    """HMAC-SHA-256 over the canonical JSON of the signed fields."""
+    return hmac.new(key, encode_canonical(_encode_signed_fields(seal)), hashlib.sha256).hexdigest()

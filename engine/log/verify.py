@@ -1,7 +1,7 @@
-"""Verify: is this log what was written?
+"""Verification: checks that a log is the one that was written, without running its chart.
 
-The chain is checked byte by byte, then the form of every record and event, then that each record is
-where it belongs. What a log *means* is replay's question, not this one's.
+Checked are the hash chain byte by byte, the form of every record and event, and the order of records.
+Whether the recorded steps are right is checked by `replay.py`.
 """
 
 from __future__ import annotations
@@ -11,20 +11,19 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol, runtime_checkable
 
-from toolchart.engine.log.record import hash_of
-from toolchart.engine.log.record_order import Order
-from toolchart.engine.log.replay import Lines, read_chain
+from toolchart.engine.log.record import Record, compute_line_hash
+from toolchart.engine.log.replay import LineReader, read_chain
 from toolchart.states.errors import LogDamaged
-from toolchart.states.events import Configured, Forked
+from toolchart.states.events import Configured, Forked, Replied, Reviewed, ToolFinished, TurnStarted
 from toolchart.states.ports import Store
 
 
 @runtime_checkable
-class Checked(Protocol):
-    """A store that can find damage which reading by key does not meet."""
+class CheckableStore(Protocol):
+    """A store that can find damage which reading by key cannot see."""
 
-    def check(self) -> None:
-        """Walk the store's own form.
+    def check_storage(self) -> None:
+        """Check all rows or files of the store in their stored order.
 
         Raises:
             LogDamaged: names the first record that is not where it belongs.
@@ -33,8 +32,8 @@ class Checked(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
-    """One conversation that verifies."""
+class VerifiedConversation:
+    """A conversation without damage."""
 
     conversation: str
     records: int
@@ -42,25 +41,25 @@ class Verified:
     """Hash of the newest record."""
 
 
-def verify_lines(
-    lines: Iterable[bytes], conversation: str, *, parents: Lines | None = None
-) -> Verified:
+def verify_conversation(
+    lines: Iterable[bytes], conversation: str, *, parents: LineReader | None = None
+) -> VerifiedConversation:
     """Check one conversation.
 
     Args:
-        parents: where a fork's parent is looked up; without it the link is not followed.
+        parents: reads the parent of a fork; without it the link to the parent is not checked.
 
     Raises:
-        LogDamaged: names the first record that is not what was written.
+        LogDamaged: names the first record that is not the one that was written.
     """
     count, head = 0, ""
-    order = Order(conversation)
+    record_order = RecordOrder(conversation)
     for record in read_chain(lines, conversation):
-        event = record.decoded()
-        order.follow(record)
+        event = record.decode_event()
+        record_order.check_next(record)
         if isinstance(event, (Configured, Forked)):
             if isinstance(event, Forked) and parents is not None:
-                _check_link(event, conversation, parents)
+                _check_fork_parent(event, conversation, parents)
             if event.conversation != conversation:
                 raise LogDamaged(
                     f"it belongs to conversation {event.conversation!r}",
@@ -70,15 +69,15 @@ def verify_lines(
         count, head = record.seq + 1, record.hash
     if not count:
         raise LogDamaged("it has no records", conversation=conversation, seq=0)
-    return Verified(conversation=conversation, records=count, head=head)
+    return VerifiedConversation(conversation=conversation, records=count, head=head)
 
 
-def _check_link(event: Forked, conversation: str, parents: Lines) -> None:
-    """The record that a fork goes on from is there, and is the one that it was."""
+def _check_fork_parent(event: Forked, conversation: str, parents: LineReader) -> None:
+    """Check that the parent of a fork still has the shared record, with the same hash."""
     line = next(islice(parents(event.parent), event.seq, None), None)
-    if line is None or hash_of(line) != event.head:
+    if line is None or compute_line_hash(line) != event.head:
         raise LogDamaged(
-            f"record {event.seq} of conversation {event.parent!r}, from which it goes on, is not there",
+            f"record {event.seq} of conversation {event.parent!r}, its parent, is missing or changed",
             conversation=conversation,
             seq=0,
         )
@@ -86,25 +85,98 @@ def _check_link(event: Forked, conversation: str, parents: Lines) -> None:
 
 def verify_store(
     store: Store, conversations: Iterable[str] | None = None
-) -> Iterator[Verified | LogDamaged]:
-    """Every conversation, or the given ones, each verified or with its damage.
+) -> Iterator[VerifiedConversation | LogDamaged]:
+    """The result of each conversation: verified, or its damage.
 
-    A store that can look at its own ground (`check`) does so too: what a reader by key does not meet
-    is damage all the same.
+    A store with `check_storage` is checked with it too, because reading by key does not find every
+    damage.
+
+    Args:
+        conversations: their ids; None verifies all.
     """
     hidden: LogDamaged | None = None
-    if isinstance(store, Checked):
+    if isinstance(store, CheckableStore):
         try:
-            store.check()
+            store.check_storage()
         except LogDamaged as damage:
             hidden = damage
-    for conversation in store.conversations() if conversations is None else conversations:
+    for conversation in store.list_conversations() if conversations is None else conversations:
         try:
-            verified = verify_lines(store.read(conversation), conversation, parents=store.read)
+            verified_conversation = verify_conversation(
+                store.read_lines(conversation), conversation, parents=store.read_lines
+            )
             if hidden is not None and hidden.conversation == conversation:
                 raise hidden
-            yield verified
+            yield verified_conversation
         except LogDamaged as damage:
             yield damage
     if hidden is not None and hidden.conversation is None:
         yield hidden
+
+
+class RecordOrder:
+    """Checks the order of one conversation's records.
+
+    - The first record is `configured` or `forked`; no other record is `forked`.
+    - Each step starts in the state in which the step before ended.
+    - Turn numbers rise by one; iteration numbers never fall within a turn.
+    - A tool call has at most one outcome, and only after its review.
+    """
+
+    def __init__(self, conversation: str) -> None:
+        self._conversation = conversation
+        self._previous: Record | None = None
+        self._open_call_ids: set[str] | None = None
+        """Ids of calls without an outcome; None where they are in the log of a fork's parent."""
+
+    def check_next(self, record: Record) -> None:
+        """Check the next record.
+
+        Raises:
+            LogDamaged: it cannot follow the records before it.
+        """
+        previous, kind = self._previous, record.event["type"]
+        if previous is None:
+            self._require(
+                kind in (Configured.TYPE, Forked.TYPE),
+                record,
+                "a log begins with its configuration",
+            )
+            self._open_call_ids = None if kind == Forked.TYPE else set()
+        else:
+            self._require(kind != Forked.TYPE, record, "only record 0 can be `forked`")
+            self._require(
+                record.source == previous.target,
+                record,
+                f"it starts in {record.source!r}, the one before ended in {previous.target!r}",
+            )
+            expected_turn = previous.turn + (kind == TurnStarted.TYPE)
+            self._require(
+                record.turn == expected_turn,
+                record,
+                f"it says turn {record.turn}, due is {expected_turn}",
+            )
+            backwards = kind != TurnStarted.TYPE and record.iteration < previous.iteration
+            self._require(not backwards, record, "its iteration goes backwards")
+        self._check_tool_calls(record, kind)
+        self._previous = record
+
+    def _check_tool_calls(self, record: Record, kind: str) -> None:
+        """Check that an outcome belongs to an open call."""
+        if kind in (Replied.TYPE, TurnStarted.TYPE):
+            self._open_call_ids = set()
+        elif kind == Reviewed.TYPE:
+            self._open_call_ids = {verdict["call_id"] for verdict in record.event["verdicts"]}
+        elif kind == ToolFinished.TYPE and self._open_call_ids is not None:
+            call_id = record.event["call_id"]
+            self._require(
+                call_id in self._open_call_ids,
+                record,
+                f"no call {call_id!r} is open, or it has ended already",
+            )
+            self._open_call_ids.discard(call_id)
+
+    def _require(self, condition: bool, record: Record, problem: str) -> None:
+        """Raise `LogDamaged` with the problem unless the condition holds."""
+        if not condition:
+            raise LogDamaged(problem, conversation=self._conversation, seq=record.seq)

@@ -1,22 +1,26 @@
-"""Time and chance, which come into the core with events and from nowhere else."""
+"""The clock: the only source of time and random numbers in the engine.
+
+The pure core reads neither. Both reach it inside events, so that a replay sees the same values.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from datetime import UTC, datetime
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Time and chance come from outside, so that tests can give their own."""
+    """A source of time and random numbers; tests pass their own."""
 
     def now(self) -> str:
-        """RFC 3339, UTC, milliseconds."""
+        """The present time: RFC 3339, UTC, milliseconds."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Let time pass."""
+        """Wait without blocking the event loop."""
         ...
 
     def jitter(self) -> float:
@@ -25,26 +29,24 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The clock of the operating system."""
 
     def __init__(self) -> None:
-        self._ms, self._told = 0, ""
+        self._text_ms, self._text = 0, ""
 
     def now(self) -> str:
-        """The present moment; several steps of one millisecond share its text."""
+        """The present time; the text is built once for each millisecond."""
         ms = time.time_ns() // 1_000_000
-        if ms != self._ms:
+        if ms != self._text_ms:
             moment = datetime.fromtimestamp(ms / 1000, UTC)
-            self._told = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            self._ms = ms
-        return self._told
+            self._text = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            self._text_ms = ms
+        return self._text
 
     async def sleep(self, seconds: float) -> None:
-        """Wait without blocking."""
+        """Wait without blocking the event loop."""
         await asyncio.sleep(seconds)
 
     def jitter(self) -> float:
-        """Chance from the operating system's seed; it goes into the log with its event."""
-        import random
-
+        """A random number in [0, 1) with six decimals; the event that carries it is logged."""
         return round(random.random(), 6)

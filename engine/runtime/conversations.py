@@ -1,4 +1,7 @@
-"""Conversations: each at rest, to go on with, or forked, as a driver that knows where it stands."""
+"""Builds the driver of a conversation: a new, continued, resumed or forked one.
+
+Drivers of conversations at rest are cached in memory. Any other conversation is derived from its log.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +9,32 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from toolchart.engine.log.fork import Fork, result_of
+from toolchart.engine.log.fork import ForkPlan, find_tool_result
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.journal import Journal
 from toolchart.engine.log.record import FORMAT
-from toolchart.engine.log.redaction import Redactor, Shadow
-from toolchart.engine.log.replay import Standing, standing
+from toolchart.engine.log.redaction import RedactedConversation, Redactor
+from toolchart.engine.log.replay import ReplayedConversation, load_conversation
 from toolchart.engine.runtime.clock import Clock
-from toolchart.engine.runtime.driver import Approver, Driver, Hands, Observer, Pricer
-from toolchart.engine.runtime.offline import Recorded, RecordedModel
+from toolchart.engine.runtime.dependencies import Approver, Dependencies, Observer, Pricer
+from toolchart.engine.runtime.driver import Driver
+from toolchart.engine.runtime.recorded_answers import RecordedAnswers, RecordedModel
 from toolchart.specs.models import AgentSpec
 from toolchart.states.chart.loading import Chart
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Configured
-from toolchart.states.machine import Machine, machine_of
+from toolchart.states.machine import Machine, get_machine
 from toolchart.states.ports import Provider, Store
 from toolchart.states.snapshot import Snapshot
 from toolchart.tools.manager import ToolManager
 
-MOST_AT_HAND = 256
-"""Conversations kept in memory between turns; any other is derived from its log when it goes on."""
+MAX_CACHED_CONVERSATIONS = 256
+"""How many conversations stay in memory between turns; any other is derived from its log again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Common:
-    """What every conversation of an engine works with."""
+class SharedDependencies:
+    """The dependencies that all conversations of an engine share."""
 
     approver: Approver | None
     observer: Observer | None
@@ -39,11 +43,12 @@ class Common:
 
 
 class Conversations:
-    """Opens the conversations of one agent on one log.
+    """Builds and caches the drivers of one agent's conversations on one log.
 
     Args:
-        log: appends for all of them.
-        host: the provider of an `llms` entry, by its name.
+        store: reads the log.
+        log: appends to it.
+        get_provider: returns the provider of an `llms` entry by its name.
     """
 
     def __init__(
@@ -54,91 +59,114 @@ class Conversations:
         tools: ToolManager,
         store: Store,
         log: GroupCommit,
-        host: Callable[[str], Provider],
-        common: Common,
+        get_provider: Callable[[str], Provider],
+        shared_dependencies: SharedDependencies,
     ) -> None:
         self._spec = spec
         self._tools = tools
         self._store = store
         self._log = log
-        self._host = host
-        self._common = common
-        self._machine = machine_of(chart)
-        self._chart_text = chart.text()
+        self._get_provider = get_provider
+        self._shared_dependencies = shared_dependencies
+        self._machine = get_machine(chart)
+        self._chart_text = chart.to_yaml()
         redact = spec.redact
         self._redactor = Redactor(redact.keys, redact.patterns) if redact else None
-        self._at_hand: dict[str, Driver] = {}
+        self._cached_drivers: dict[str, Driver] = {}
 
-    def open(self, name: str, service: str) -> Driver:
-        """The conversation, at rest, configured as the agent says; a new one where there is none.
+    def open_driver(self, name: str, service: str) -> Driver:
+        """The driver for the next turn of a conversation; begins the conversation where there is none.
+
+        Where the agent has changed since the last turn, a `configured` event records it first.
 
         Raises:
-            SpecError: its turn is open.
+            SpecError: a turn of the conversation is open.
         """
-        # Taken out while its turn runs: a second turn meanwhile finds the log's word on it.
-        driver = self._at_hand.pop(name, None)
+        # Removed while its turn runs, so that a second turn at the same time reads the log instead.
+        driver = self._cached_drivers.pop(name, None)
         if driver is None:
-            found = standing(self._store, name)
+            loaded_conversation = load_conversation(self._store, name)
             driver = (
-                self._begun(name, service)
-                if found is None
-                else self._continued(name, service, found)
+                self._begin_conversation(name, service)
+                if loaded_conversation is None
+                else self._continue_conversation(name, service, loaded_conversation)
             )
-        driver.hands = replace(driver.hands, provider=self._host(service))
+        driver.dependencies = replace(driver.dependencies, provider=self._get_provider(service))
         return driver
 
-    def keep(self, name: str, driver: Driver) -> None:
-        """Keep a conversation at hand for its next turn, and let the oldest of too many go."""
-        if driver.snapshot.over:
-            self._at_hand[name] = driver
-        if len(self._at_hand) > MOST_AT_HAND:
-            del self._at_hand[next(iter(self._at_hand))]
+    def cache_driver(self, name: str, driver: Driver) -> None:
+        """Keep the driver of a conversation at rest for its next turn; drop the oldest of too many."""
+        if driver.snapshot.is_over:
+            self._cached_drivers[name] = driver
+        if len(self._cached_drivers) > MAX_CACHED_CONVERSATIONS:
+            del self._cached_drivers[next(iter(self._cached_drivers))]
 
-    def resumed(self, name: str, found: Standing) -> Driver:
-        """The conversation in the middle of its turn, on the chart that the turn began with."""
-        settings = found.snapshot.settings
+    def resume_driver(self, name: str, loaded_conversation: ReplayedConversation) -> Driver:
+        """The driver of a conversation whose turn is open, with the chart that the turn began with."""
+        settings = loaded_conversation.snapshot.settings
         assert settings is not None, "an open turn has settings"
-        journal = Journal(self._log, name, seq=found.next_seq, prev=found.head)
-        return self._driver(name, settings.service, found.snapshot, journal, found.machine)
+        return self._build_driver(
+            name,
+            settings.service,
+            loaded_conversation.snapshot,
+            self._open_journal(name, loaded_conversation),
+            loaded_conversation.machine,
+        )
 
-    def forked(self, name: str, plan: Fork) -> Driver:
-        """A conversation that stands where its parent stood."""
-        settings = plan.event.settings or plan.base.snapshot.settings
+    def fork_driver(self, name: str, plan: ForkPlan) -> Driver:
+        """The driver of a new conversation that starts from a snapshot of its parent."""
+        settings = plan.event.settings or plan.parent.snapshot.settings
         service = settings.service if settings else None
         journal = Journal(self._log, name)
-        return self._driver(name, service, plan.base.snapshot, journal, plan.base.machine)
+        return self._build_driver(name, service, plan.parent.snapshot, journal, plan.parent.machine)
 
-    def configured(self, name: str) -> Configured:
-        """What record 0 of a conversation says of this agent."""
+    def build_configured_event(self, name: str) -> Configured:
+        """The `configured` event with this agent's chart, spec and tools, as record 0 holds it."""
         return Configured(
             format=FORMAT,
             conversation=name,
             chart=self._chart_text,
-            spec=self._spec.public(),
+            spec=self._spec.to_public_dict(),
             tools=self._tools.definitions(),
         )
 
     # -- drivers ---------------------------------------------------------------------------------
 
-    def _begun(self, name: str, service: str) -> Driver:
-        driver = self._driver(name, service, Snapshot(), Journal(self._log, name), self._machine)
-        driver.take(self.configured(name))
+    def _begin_conversation(self, name: str, service: str) -> Driver:
+        """The driver of a new conversation, with its `configured` event applied."""
+        driver = self._build_driver(
+            name, service, Snapshot(), Journal(self._log, name), self._machine
+        )
+        driver.apply_event(self.build_configured_event(name))
         return driver
 
-    def _continued(self, name: str, service: str, found: Standing) -> Driver:
-        if not found.snapshot.over:
+    def _continue_conversation(
+        self, name: str, service: str, loaded_conversation: ReplayedConversation
+    ) -> Driver:
+        """The driver of a conversation at rest, for its next turn."""
+        if not loaded_conversation.snapshot.is_over:
+            state = loaded_conversation.snapshot.state
             raise SpecError(
-                f"conversation {name!r} rests in state {found.snapshot.state!r} in the middle of a turn",
+                f"conversation {name!r} rests in state {state!r} in the middle of a turn",
                 hint=f"finish that turn first: toolchart resume {name}",
             )
-        journal = Journal(self._log, name, seq=found.next_seq, prev=found.head)
-        driver = self._driver(name, service, found.snapshot, journal, self._machine)
-        now, before = self.configured(name), found.configured
-        if (before.chart, before.spec, before.tools) != (now.chart, now.spec, now.tools):
-            driver.take(now)
+        journal = self._open_journal(name, loaded_conversation)
+        driver = self._build_driver(
+            name, service, loaded_conversation.snapshot, journal, self._machine
+        )
+        current, previous = self.build_configured_event(name), loaded_conversation.configured
+        parts = ("chart", "spec", "tools")
+        if any(getattr(previous, part) != getattr(current, part) for part in parts):
+            driver.apply_event(current)
         return driver
 
-    def _driver(
+    def _open_journal(self, name: str, loaded_conversation: ReplayedConversation) -> Journal:
+        """A journal that appends after the newest record of a replayed conversation."""
+        return Journal(
+            self._log, name, seq=loaded_conversation.next_seq, prev=loaded_conversation.head
+        )
+
+    def _build_driver(
         self,
         name: str,
         service: str | None,
@@ -146,23 +174,28 @@ class Conversations:
         journal: Journal,
         machine: Machine,
     ) -> Driver:
-        """A driver whose tools know where the conversation stands; without a service it asks no model."""
-        hands = Hands(
-            provider=RecordedModel(Recorded()) if service is None else self._host(service),
+        """A driver with its dependencies; `service` is None for a fork that has no turn yet."""
+        dependencies = Dependencies(
+            provider=RecordedModel(RecordedAnswers())
+            if service is None
+            else self._get_provider(service),
             executor=self._tools.bind(
                 name,
                 lambda: driver.snapshot,
-                partial(result_of, self._store, name),
+                partial(find_tool_result, self._store, name),
             ),
-            approver=self._common.approver,
-            observer=self._common.observer,
-            clock=self._common.clock,
-            price=self._common.price,
-            # A secret may be cut in two by deltas, so a redacted log does not keep them.
+            approver=self._shared_dependencies.approver,
+            observer=self._shared_dependencies.observer,
+            clock=self._shared_dependencies.clock,
+            price=self._shared_dependencies.price,
+            # Deltas may cut a secret in two, so a redacted log does not keep them.
             keep_deltas=self._spec.log_deltas and self._redactor is None,
             strict=self._spec.policy == "strict",
         )
-        redactor = self._redactor
-        shadow = Shadow(machine, snapshot, redactor.event) if redactor is not None else None
-        driver = Driver(machine, snapshot, journal, hands, shadow)
+        redacted_conversation = None
+        if self._redactor is not None:
+            redacted_conversation = RedactedConversation(
+                machine, snapshot, self._redactor.redact_event
+            )
+        driver = Driver(machine, snapshot, journal, dependencies, redacted_conversation)
         return driver

@@ -1,4 +1,8 @@
-"""The engine: an agent spec, a log, and turns. One async method does the work; `run` is its facade."""
+"""The engine: runs turns of one agent spec on one log.
+
+The async methods (`arun`, `aresume`, `afork`) do the work. `run`, `resume` and `fork` are their blocking
+forms for callers without an event loop.
+"""
 
 from __future__ import annotations
 
@@ -9,32 +13,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from toolchart.engine.log.fork import Changes, plan_fork
+from toolchart.engine.log.fork import ForkChanges, plan_fork
 from toolchart.engine.log.group_commit import GroupCommit
-from toolchart.engine.log.replay import replay_of, standing
+from toolchart.engine.log.replay import load_conversation, replay_conversation
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.clock import Clock, SystemClock
-from toolchart.engine.runtime.conversations import Common, Conversations
-from toolchart.engine.runtime.driver import Approver, DeltaObserver, Observer
-from toolchart.engine.runtime.model_hosts import Hosts, embedder_of
-from toolchart.engine.runtime.offline import offline, recorded
-from toolchart.engine.runtime.prompt_documents import with_documents
-from toolchart.engine.runtime.result import ForkResult, TurnResult, turn_result
-from toolchart.engine.runtime.streaming import Moved, streamed
-from toolchart.providers.prices import pricer
+from toolchart.engine.runtime.conversations import Conversations, SharedDependencies
+from toolchart.engine.runtime.dependencies import Approver, DeltaObserver, Observer
+from toolchart.engine.runtime.model_hosts import ModelHosts, build_embedder_factory
+from toolchart.engine.runtime.prompt_documents import fill_rag_context
+from toolchart.engine.runtime.recorded_answers import collect_recorded_answers, use_recorded_answers
+from toolchart.engine.runtime.result import ForkResult, TurnResult, build_turn_result
+from toolchart.engine.runtime.streaming import StepTaken, stream_turn
+from toolchart.providers.prices import build_pricer
 from toolchart.specs.charts import load_chart
-from toolchart.specs.error_positions import placed_in
+from toolchart.specs.error_positions import locate_errors
 from toolchart.specs.handler_selection import select_handler
 from toolchart.specs.loader import load_spec
 from toolchart.specs.models import AgentSpec, Handler, ToolsConfig
 from toolchart.specs.turn_plan import plan_turn
-from toolchart.states.deltas import Delta
-from toolchart.states.errors import SpecError, ToolchartError, Unanswered
+from toolchart.states.errors import NoRecordedAnswer, SpecError, ToolchartError
 from toolchart.states.events import Configured, Decided, TurnStarted
-from toolchart.states.messages import Message
+from toolchart.states.messages import Delta, Message
 from toolchart.states.ports import Provider, Store
 from toolchart.tools.manager import ToolManager
-from toolchart.tools.sources.services import Service
+from toolchart.tools.sources.registry_entries import Service
 
 Value = TypeVar("Value")
 
@@ -45,11 +48,12 @@ class Engine:
     Args:
         spec: a loaded spec, the name of a shipped agent, a path, or a mapping.
         log: a store, a path of a SQLite file, `"memory"`, or None for `.toolchart/log.db`.
-        functions: Python tools, beside those of the spec.
-        services: internal services by handler name (`search_documents`, or names of one's own).
-        providers: ready providers by `llms` name; they go before the spec's own entries.
-        approver: asked about calls that need approval; without one such a turn rests.
-        observer: hears of every step, for display.
+        functions: Python tools, in addition to those of the spec.
+        services: internal services by handler name (`search_documents`, or your own names).
+        providers: ready providers by `llms` name; they replace the spec's own entries.
+        approver: called for each tool call that needs approval; without one such a turn waits.
+        observer: called with every step, for display.
+        clock: the source of time and random numbers; tests pass their own.
 
     Raises:
         SpecError: the spec or its chart cannot be used.
@@ -69,37 +73,29 @@ class Engine:
         clock: Clock | None = None,
     ) -> None:
         self.spec = spec if isinstance(spec, AgentSpec) else load_spec(spec)
-        beside = Path(self.spec.source).parent if self.spec.source else None
-        self.chart = load_chart(self.spec.chart, beside=beside)
-        with placed_in(self.spec):
-            self.tools = ToolManager.from_config(
-                self.spec.tools or ToolsConfig(),
-                functions=functions,
-                services=services,
-                beside=beside,
-                approval=self.spec.approval,
-                output=self.spec.output,
-                embedder=embedder_of(self.spec),
-            )
+        spec_folder = Path(self.spec.source).parent if self.spec.source else None
+        self.chart = load_chart(self.spec.chart, base_folder=spec_folder)
+        self.tools = _build_tools(self.spec, functions, services, spec_folder)
         self._runner: asyncio.Runner | None = None
         self._owns_store = log is None or isinstance(log, (str, Path))
         self.store: Store = open_store(log) if log is None or isinstance(log, (str, Path)) else log
         self._log = GroupCommit(self.store)
         self._observer = observer
-        self.hosts = Hosts(self.spec, providers or {}, beside)
+        self.hosts = ModelHosts(self.spec, providers or {}, spec_folder)
+        shared_dependencies = SharedDependencies(
+            approver=approver,
+            observer=observer,
+            clock=clock or SystemClock(),
+            price=build_pricer(self.spec, spec_folder),
+        )
         self._conversations = Conversations(
             spec=self.spec,
             chart=self.chart,
             tools=self.tools,
             store=self.store,
             log=self._log,
-            host=self.hosts.of,
-            common=Common(
-                approver=approver,
-                observer=observer,
-                clock=clock or SystemClock(),
-                price=pricer(self.spec, beside),
-            ),
+            get_provider=self.hosts.get_provider,
+            shared_dependencies=shared_dependencies,
         )
 
     # -- turns -----------------------------------------------------------------------------------
@@ -117,35 +113,38 @@ class Engine:
         observer: Observer | None = None,
         on_delta: DeltaObserver | None = None,
     ) -> TurnResult:
-        """One turn, from a user message to a state in which the chart rests.
+        """Run one turn, from a user message to a state in which the chart rests.
 
         Args:
-            conversation: continues that conversation, with its history, or begins one of that name;
-                None begins one with a fresh name.
-            handler: name of the handler; None lets `match` choose by the variables.
-            variables: what the prompt may use and `match` looks at.
+            conversation: the id of the conversation to continue, with its history, or to begin;
+                None begins one with a new id.
+            handler: name of the handler; None selects one by `match` and the variables.
+            variables: values for the prompt and for `match`.
             history: earlier messages from elsewhere, for a new conversation.
-            llm, model: go before the handler's own.
-            observer: hears of this turn's steps, instead of the engine's.
-            on_delta: sees replies grow; with it the provider streams, where it can.
+            llm, model: replace the handler's own.
+            observer: called with this turn's steps, instead of the engine's observer.
+            on_delta: called with each delta; where it is set and the provider can stream, replies
+                are streamed.
 
         Raises:
-            SpecError: no handler, prompt or provider for this turn.
-            LogConflict, LogUnavailable: the log cannot be written; what it acknowledged is intact.
+            SpecError: there is no handler, prompt or provider for this turn.
+            LogConflict, LogUnavailable: the log cannot be written; committed records are intact.
         """
-        name = conversation or new_conversation()
-        given = {**(variables or {}), "user_message": message}
-        chosen = select_handler(self.spec, given, handler)
-        started = await self._planned(chosen, given, history, llm, model)
-        opened = self._conversations.open(name, started.settings.service)
-        opened.hands = replace(opened.hands, observer=observer or self._observer, on_delta=on_delta)
+        name = conversation or generate_conversation_id()
+        values = {**(variables or {}), "user_message": message}
+        selected_handler = select_handler(self.spec, values, handler)
+        turn_started = await self._build_turn_started(selected_handler, values, history, llm, model)
+        driver = self._conversations.open_driver(name, turn_started.settings.service)
+        driver.dependencies = replace(
+            driver.dependencies, observer=observer or self._observer, on_delta=on_delta
+        )
         with self._log:
-            snapshot = await opened.drive(started)
-        # Only after a turn without an error: else what the log holds is the truth, derived again.
-        self._conversations.keep(name, opened)
-        return turn_result(snapshot, name)
+            snapshot = await driver.run_turn(turn_started)
+        # Only after a turn without an error: after an error the next turn reads the log again.
+        self._conversations.cache_driver(name, driver)
+        return build_turn_result(snapshot, name)
 
-    async def _planned(
+    async def _build_turn_started(
         self,
         handler: Handler,
         variables: Mapping[str, Any],
@@ -153,12 +152,12 @@ class Engine:
         llm: str | None,
         model: str | None,
     ) -> TurnStarted:
-        """The turn that a message begins under a handler."""
-        given, found = await with_documents(handler.prompt, variables, self.tools.search)
+        """The `turn_started` event of a message under a handler."""
+        values, warnings = await fill_rag_context(handler.prompt, variables, self.tools.search)
         plan = plan_turn(
             self.spec,
             handler,
-            given,
+            values,
             self.tools.names(),
             aliases=self.tools.aliases,
             llm=llm,
@@ -169,46 +168,48 @@ class Engine:
             system=plan.system,
             history=tuple(history),
             settings=plan.settings,
-            warnings=(*self.tools.warnings, *found, *plan.warnings),
+            warnings=(*self.tools.warnings, *warnings, *plan.warnings),
         )
 
     def stream(
         self, message: str, **options: Any
-    ) -> AsyncGenerator[Moved | Delta | TurnResult, None]:
-        """One turn as it happens: deltas, each step that was taken, and last the result.
+    ) -> AsyncGenerator[StepTaken | Delta | TurnResult, None]:
+        """Run one turn; yield its deltas and steps as they happen, and its result last.
 
         Takes the arguments of `arun`. Closing the generator early cancels the turn; the log has
-        every step up to there.
+        every step before that.
         """
-        return streamed(lambda **watching: self.arun(message, **options, **watching))
+        return stream_turn(lambda **observers: self.arun(message, **options, **observers))
 
     async def aresume(self, conversation: str, decision: Decided | None = None) -> TurnResult:
-        """Go on with a turn that a crash, or a call that waits for a decision, left open.
+        """Continue a turn that a crash, or a call that waits for a decision, left open.
 
         Completed calls are not run again. A call that may have started is run again only if its tool
-        is `idempotent`; otherwise it ends as `interrupted` and the model is told so.
+        is `idempotent`. Otherwise it ends as `interrupted`, and the model reads so in its result.
 
         Args:
-            decision: decides one waiting call first.
+            decision: applied first, to one waiting call.
 
         Raises:
             SpecError: there is no such conversation.
             IllegalEvent: no call waits for this decision.
         """
-        found = standing(self.store, conversation)
-        if found is None:
+        loaded_conversation = load_conversation(self.store, conversation)
+        if loaded_conversation is None:
             raise SpecError(f"there is no conversation {conversation!r} in this log")
-        if found.snapshot.over:
-            return turn_result(found.snapshot, conversation)
-        driver = self._conversations.resumed(conversation, found)
-        asked = driver.take(decision).effects if decision is not None else ()
+        if loaded_conversation.snapshot.is_over:
+            return build_turn_result(loaded_conversation.snapshot, conversation)
+        driver = self._conversations.resume_driver(conversation, loaded_conversation)
+        new_effects = driver.apply_event(decision).effects if decision is not None else ()
         with self._log:
-            snapshot = await driver.resume(found.outstanding, self._may_repeat, asked)
-        return turn_result(snapshot, conversation)
+            snapshot = await driver.resume_turn(
+                loaded_conversation.open_effects, self._is_repeatable, new_effects
+            )
+        return build_turn_result(snapshot, conversation)
 
     def resume(self, conversation: str, decision: Decided | None = None) -> TurnResult:
-        """`aresume`, waited for."""
-        return self._waited(lambda: self.aresume(conversation, decision))
+        """The blocking form of `aresume`."""
+        return self._run_blocking(lambda: self.aresume(conversation, decision))
 
     # -- forks -----------------------------------------------------------------------------------
 
@@ -216,79 +217,88 @@ class Engine:
         self,
         conversation: str,
         at: int | None = None,
-        changes: Changes | None = None,
+        changes: ForkChanges | None = None,
         *,
         name: str | None = None,
         from_log: bool = False,
     ) -> ForkResult:
-        """A new conversation from a record of another one, with something changed, run on from there.
+        """Begin a new conversation from a record of another one, with changes, and run its turn.
 
         Args:
-            at: the newest record that is shared; without it the place that the changes need.
-            name: of the fork; a fresh one without.
-            from_log: whether the recorded conversation answers, instead of model, tools and people.
+            conversation: the parent.
+            at: number of the newest shared record; None chooses the one that the changes need.
+            name: id of the fork; None generates one.
+            from_log: whether the recorded conversation answers instead of model, tools and people.
 
         Raises:
-            SpecError: nothing can be forked so; nothing was written.
+            SpecError: the fork is not possible; nothing was written.
         """
-        name = name or new_conversation()
-        plan = plan_fork(self.store, conversation, name, at, changes or Changes())
-        driver = self._conversations.forked(name, plan)
+        name = name or generate_conversation_id()
+        plan = plan_fork(self.store, conversation, name, at, changes or ForkChanges())
+        driver = self._conversations.fork_driver(name, plan)
         if from_log:
-            known = recorded(replay_of(self.store, conversation, whole=True))
-            driver.hands = offline(driver.hands, known)
-        stopped = None
+            answers = collect_recorded_answers(
+                replay_conversation(self.store, conversation, include_shared=True)
+            )
+            driver.dependencies = use_recorded_answers(driver.dependencies, answers)
+        missing_answer = None
         try:
             with self._log:
-                await driver.fork(plan.event, plan.given)
-        except Unanswered as found:
-            stopped = str(found)
+                await driver.run_fork(plan.event, plan.replacements)
+        except NoRecordedAnswer as error:
+            missing_answer = str(error)
         return ForkResult(
             conversation=name,
             parent=conversation,
             at=plan.event.seq,
-            result=turn_result(driver.snapshot, name) if driver.snapshot.settings else None,
-            stopped=stopped,
+            result=build_turn_result(driver.snapshot, name) if driver.snapshot.settings else None,
+            stopped=missing_answer,
         )
 
     def fork(self, conversation: str, **options: Any) -> ForkResult:
-        """`afork`, waited for. Takes the same arguments."""
-        return self._waited(lambda: self.afork(conversation, **options))
+        """The blocking form of `afork`; takes the same arguments."""
+        return self._run_blocking(lambda: self.afork(conversation, **options))
 
-    def configured(self, conversation: str) -> Configured:
-        """What record 0 of a conversation would say of this agent."""
-        return self._conversations.configured(conversation)
+    def build_configured_event(self, conversation: str) -> Configured:
+        """The `configured` event that record 0 of a conversation of this agent holds."""
+        return self._conversations.build_configured_event(conversation)
 
-    def _may_repeat(self, name: str) -> bool:
+    def _is_repeatable(self, name: str) -> bool:
+        """Whether a call of this tool may run twice."""
         tool = self.tools.registry.get(name)
         return tool is not None and tool.idempotent
 
     def run(self, message: str, **options: Any) -> TurnResult:
-        """`arun`, waited for. Takes the same arguments; not for use inside a running event loop."""
-        return self._waited(lambda: self.arun(message, **options))
+        """The blocking form of `arun`; takes the same arguments.
 
-    def _waited(self, make: Callable[[], Coroutine[Any, Any, Value]]) -> Value:
+        Raises:
+            ToolchartError: an event loop is running here; await `arun` instead.
+        """
+        return self._run_blocking(lambda: self.arun(message, **options))
+
+    def _run_blocking(self, start: Callable[[], Coroutine[Any, Any, Value]]) -> Value:
+        """Run a coroutine on this engine's own event loop and return its result."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             if self._runner is None:
-                # One loop for all turns: the SDKs' connections belong to the loop they began in.
+                # One loop for all turns: connections of the SDKs belong to the loop that opened them.
                 self._runner = asyncio.Runner()
-            return self._runner.run(make())
+            return self._runner.run(start())
         raise ToolchartError("an event loop is running here: await engine.arun(...) instead")
 
     # -- closing ---------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
-        """Give back connections and, where this engine opened it, the log."""
+        """Close connections and, where this engine opened it, the log."""
         await self.hosts.aclose()
         self.tools.close()
         if self._owns_store:
             self.store.close()
 
     def close(self) -> None:
-        """`aclose`, waited for; safe to call twice."""
-        self._waited(self.aclose)
+        """The blocking form of `aclose`; safe to call twice."""
+        self._run_blocking(self.aclose)
         if self._runner is not None:
             self._runner.close()
             self._runner = None
@@ -306,6 +316,25 @@ class Engine:
         await self.aclose()
 
 
-def new_conversation() -> str:
-    """A fresh conversation name."""
+def _build_tools(
+    spec: AgentSpec,
+    functions: Sequence[Any],
+    services: Mapping[str, Service] | None,
+    spec_folder: Path | None,
+) -> ToolManager:
+    """The tools of a spec; errors name the place in the spec."""
+    with locate_errors(spec):
+        return ToolManager.from_config(
+            spec.tools or ToolsConfig(),
+            functions=functions,
+            services=services,
+            base_folder=spec_folder,
+            approval=spec.approval,
+            output=spec.output,
+            make_embedder=build_embedder_factory(spec),
+        )
+
+
+def generate_conversation_id() -> str:
+    """A new random conversation id: 12 hexadecimal digits."""
     return secrets.token_hex(6)

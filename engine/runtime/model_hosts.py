@@ -1,4 +1,8 @@
-"""The provider of an `llms` entry, also of one that answers from a log, which only the engine can read."""
+"""Creates the providers of an agent's `llms` entries, also those that answer from a log.
+
+Most entries are created by `providers/registry.py`. An entry with `provider: recorded` and `log` is
+created here, because only the engine can read a log.
+"""
 
 from __future__ import annotations
 
@@ -6,59 +10,64 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from toolchart.engine.log.replay import replay_of, still_waiting
+from toolchart.engine.log.replay import replay_conversation, update_open_effects
 from toolchart.engine.log.stores import open_store
 from toolchart.providers.embeddings import HostEmbedder
-from toolchart.providers.recording.canonical_requests import asked_of
-from toolchart.providers.recording.player import RecordedProvider, recorded_settings
-from toolchart.providers.recording.recorded_calls import Take
+from toolchart.providers.recording.own_requests import canonicalize_request
+from toolchart.providers.recording.player import RecordedProvider, read_recorded_settings
+from toolchart.providers.recording.recorded_calls import RecordedCall
 from toolchart.providers.registry import create_provider
 from toolchart.specs.models import AgentSpec, LLMConfig
-from toolchart.specs.secrets import resolve
+from toolchart.specs.secrets import resolve_environment
 from toolchart.states.effects import CallModel, Effect
-from toolchart.states.errors import ProviderError, SpecError
+from toolchart.states.errors import ProviderError, SpecError, suggest_name
 from toolchart.states.events import Failed, Replied
 from toolchart.states.messages import Reply
 from toolchart.states.ports import Provider, Store
-from toolchart.states.suggestions import nearest
 
 
-class Hosts:
-    """The providers of one agent, each made when it is first asked for.
+class ModelHosts:
+    """The providers of one agent, each created when it is first needed.
 
     Args:
-        ready: providers by `llms` name that go before the spec's own entries.
-        beside: folder of the spec.
+        ready: providers by `llms` name that replace the spec's own entries.
+        spec_folder: folder of the spec, to which files in an entry are relative.
     """
 
-    def __init__(self, spec: AgentSpec, ready: Mapping[str, Provider], beside: Path | None) -> None:
+    def __init__(
+        self, spec: AgentSpec, ready: Mapping[str, Provider], spec_folder: Path | None
+    ) -> None:
         self._spec = spec
-        self.made = dict(ready)
-        """Those that were given or made so far, by `llms` name."""
-        self._beside = beside
+        self.providers = dict(ready)
+        """The providers that exist so far, by `llms` name."""
+        self._spec_folder = spec_folder
 
-    def of(self, service: str) -> Provider:
+    def get_provider(self, service: str) -> Provider:
         """The provider of an `llms` entry.
 
         Raises:
             SpecError: there is no such entry, or it cannot be used.
         """
-        if service not in self.made:
+        if service not in self.providers:
             if service not in self._spec.llms:
-                hint = nearest(service, self._spec.llms)
+                hint = suggest_name(service, self._spec.llms)
                 raise SpecError(f"the agent has no llms entry {service!r}", path="llms", hint=hint)
             entry = self._spec.llms[service]
-            self.made[service] = model_host(entry, f"llms.{service}", beside=self._beside)
-        return self.made[service]
+            self.providers[service] = create_model_provider(
+                entry, f"llms.{service}", beside=self._spec_folder
+            )
+        return self.providers[service]
 
     async def aclose(self) -> None:
-        """Give back every connection."""
-        for provider in self.made.values():
+        """Close the connections of all providers."""
+        for provider in self.providers.values():
             await provider.aclose()
 
 
-def model_host(config: LLMConfig, where: str = "llms.*", *, beside: Path | None = None) -> Provider:
-    """The provider of an entry, its `${VARIABLE}`s filled in from the environment.
+def create_model_provider(
+    config: LLMConfig, where: str = "llms.*", *, beside: Path | None = None
+) -> Provider:
+    """The provider of an `llms` entry, with each `${VARIABLE}` replaced from the environment.
 
     Args:
         where: key path of the entry, for errors.
@@ -66,83 +75,94 @@ def model_host(config: LLMConfig, where: str = "llms.*", *, beside: Path | None 
 
     Raises:
         SpecError: the entry cannot be used.
-        LogUnavailable, LogDamaged: the log that it names cannot be opened, or is not what was written.
+        LogUnavailable, LogDamaged: the log that the entry names cannot be opened, or is damaged.
     """
 
-    def resolved(text: str) -> str:
-        return resolve(text, where)
+    def resolve_variables(text: str) -> str:
+        return resolve_environment(text, where)
 
-    if config.provider != RecordedProvider.name or not config.extras().get("log"):
-        return create_provider(config, resolve=resolved, beside=beside)
-    settings = recorded_settings(config)
-    address = resolved(str(settings.log))
-    place = address if "://" in address else str((beside or Path()) / address)
-    return RecordedProvider(log_takes(place, settings.conversation), match=settings.match)
+    if config.provider != RecordedProvider.name or not config.extra_options().get("log"):
+        return create_provider(config, resolve=resolve_variables, beside=beside)
+    settings = read_recorded_settings(config)
+    address = resolve_variables(str(settings.log))
+    if "://" not in address:
+        address = str((beside or Path()) / address)
+    calls = read_recorded_calls(address, settings.conversation)
+    return RecordedProvider(calls, match=settings.match)
 
 
-def embedder_of(spec: AgentSpec) -> Callable[[str, str], HostEmbedder]:
-    """From the name of an entry of this agent's `llms` and an embedding model to its embedder."""
+def build_embedder_factory(spec: AgentSpec) -> Callable[[str, str], HostEmbedder]:
+    """A function that creates the embedder of an `llms` entry and an embedding model."""
 
-    def made(llm: str, model: str) -> HostEmbedder:
+    def create_embedder(llm: str, model: str) -> HostEmbedder:
         if llm not in spec.llms:
             raise SpecError(
                 f"there is no llm {llm!r}",
                 file=spec.source,
                 path="embeddings.llm",
-                hint=nearest(llm, spec.llms),
+                hint=suggest_name(llm, spec.llms),
             )
-        return HostEmbedder(spec.llms[llm], model, partial(resolve, where=f"llms.{llm}"))
+        return HostEmbedder(
+            spec.llms[llm], model, partial(resolve_environment, where=f"llms.{llm}")
+        )
 
-    return made
+    return create_embedder
 
 
-def log_takes(address: str, conversation: str | None) -> list[Take]:
+def read_recorded_calls(address: str, conversation: str | None) -> list[RecordedCall]:
     """The model calls of a logged conversation, in order.
 
     Args:
-        conversation: its name; None where the log holds one only.
+        address: of the log, as for `open_store`.
+        conversation: its name; None where the log holds only one.
 
     Raises:
-        SpecError: there is no such conversation, or several and none was named.
-        LogUnavailable, LogDamaged, ReplayMismatch: the log cannot be read, or not trusted.
+        SpecError: there is no such conversation, or there are several and none was named.
+        LogUnavailable, LogDamaged, ReplayMismatch: the log cannot be read, or is damaged.
     """
     store = open_store(address, create=False)
     try:
-        name = _chosen(store, conversation)
-        return list(_takes(store, name))
+        name = _select_conversation(store, conversation)
+        return list(_iterate_recorded_calls(store, name))
     finally:
         store.close()
 
 
-def _chosen(store: Store, conversation: str | None) -> str:
-    known = list(store.conversations())
-    if conversation in known:
+def _select_conversation(store: Store, conversation: str | None) -> str:
+    """The name of the requested conversation, or of the only one."""
+    names = list(store.list_conversations())
+    if conversation in names:
         return str(conversation)
-    if conversation is None and len(known) == 1:
-        return known[0]
-    wanted = f"no conversation {conversation!r}" if conversation else f"{len(known)} conversations"
+    if conversation is None and len(names) == 1:
+        return names[0]
+    count = f"no conversation {conversation!r}" if conversation else f"{len(names)} conversations"
     raise SpecError(
-        f"the log has {wanted}",
+        f"the log has {count}",
         path="llms.*.conversation",
-        hint=nearest(conversation or "", known) if known else "the log is empty",
+        hint=suggest_name(conversation or "", names) if names else "the log is empty",
     )
 
 
-def _takes(store: Store, name: str) -> Iterator[Take]:
-    """Each request with the event that answered it. A fork's shared beginning is a part of it."""
-    waiting: list[Effect] = []
-    for one in replay_of(store, name, whole=True):
-        event = one.record.decoded()
+def _iterate_recorded_calls(store: Store, name: str) -> Iterator[RecordedCall]:
+    """Each request with the event that answered it, including what a fork shares with its parent."""
+    open_effects: list[Effect] = []
+    for replay_step in replay_conversation(store, name, include_shared=True):
+        event = replay_step.record.decode_event()
         if isinstance(event, (Replied, Failed)):
-            for effect in waiting:
+            for effect in open_effects:
                 if isinstance(effect, CallModel):
-                    place = f"record {one.record.seq} of conversation {name}"
-                    yield Take(place=place, asked=asked_of(effect.request), answer=_answer(event))
-        waiting = still_waiting(waiting, event.TYPE, one.step)
+                    yield RecordedCall(
+                        location=f"record {replay_step.record.seq} of conversation {name}",
+                        request=canonicalize_request(effect.request),
+                        get_reply=_build_answer(event),
+                    )
+        open_effects = update_open_effects(open_effects, event.TYPE, replay_step.step)
 
 
-def _answer(event: Replied | Failed) -> Callable[[], Reply]:
-    def again() -> Reply:
+def _build_answer(event: Replied | Failed) -> Callable[[], Reply]:
+    """A function that returns the recorded reply or raises the recorded failure again."""
+
+    def replay_answer() -> Reply:
         if isinstance(event, Replied):
             return event.reply
         raise ProviderError(
@@ -153,4 +173,4 @@ def _answer(event: Replied | Failed) -> Callable[[], Reply]:
             retry_after_s=event.retry_after_s,
         )
 
-    return again
+    return replay_answer

@@ -1,4 +1,4 @@
-"""`{{rag_context}}` of a prompt: what the documents say to the user's message."""
+"""Fills `{{rag_context}}` in a prompt with document passages that match the user's message."""
 
 from __future__ import annotations
 
@@ -6,34 +6,36 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from toolchart.specs.prompts import look_up, slots
+from toolchart.specs.prompts import list_template_variables, look_up_variable
 from toolchart.tools.definition import ToolFailure
 from toolchart.tools.sources.services import Search
 
-VARIABLE = "rag_context"
+RAG_VARIABLE = "rag_context"
 
 
-async def with_documents(
+async def fill_rag_context(
     prompt: str | None, variables: Mapping[str, Any], search: Search | None
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The variables with `rag_context` where the prompt asks for it, and warnings.
+    """The variables with `rag_context` added where the prompt uses it, and warnings.
 
-    A value that was given stays. Without a search nothing is filled in. A search that fails leaves the
-    turn without context and a warning that says so: its answer may be poorer, but there is one.
+    A value that the caller passed is kept. Without `search` nothing is added. Where the search fails,
+    `rag_context` is empty and a warning names the reason; the turn goes on.
     """
-    given = dict(variables)
-    if search is None or not prompt or VARIABLE not in slots(prompt):
-        return given, ()
-    if look_up(given, VARIABLE) is not None:
-        return given, ()
-    from toolchart.tools.sources.documents import rag_context
+    values = dict(variables)
+    if search is None or not prompt or RAG_VARIABLE not in list_template_variables(prompt):
+        return values, ()
+    if look_up_variable(values, RAG_VARIABLE) is not None:
+        return values, ()
+    from toolchart.tools.sources.documents import build_rag_context
 
     try:
-        text = await asyncio.to_thread(rag_context, search, str(given.get("user_message", "")))
+        text = await asyncio.to_thread(
+            build_rag_context, search, str(values.get("user_message", ""))
+        )
     except Exception as error:
-        # A user's own search may raise anything; the turn does not depend on it.
+        # A user's search function may raise any exception; it must not end the turn.
         reason = (
             str(error) if isinstance(error, ToolFailure) else f"{type(error).__name__}: {error}"
         )
-        return {**given, VARIABLE: ""}, (f"the documents could not be searched: {reason}",)
-    return {**given, VARIABLE: text}, ()
+        return {**values, RAG_VARIABLE: ""}, (f"the documents could not be searched: {reason}",)
+    return {**values, RAG_VARIABLE: text}, ()

@@ -1,4 +1,4 @@
-"""The result of a turn, as people and programs get it."""
+"""The result of a turn: `TurnResult` and, for a fork, `ForkResult`."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from toolchart.states.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnResult:
-    """What a turn came to. Nothing found on the way is missing, however it ended."""
+    """The result of a turn. It holds all tool calls, warnings and usage, however the turn ended."""
 
     content: str
     service: str
     """Name of the `llms` entry that answered."""
     model: str
-    """The model that was asked for; the log has the one that answered."""
+    """The requested model; the log has the one that the host reported."""
     tool_calls: list[dict[str, Any]]
-    """`{tool, params, result, iteration, execution_time_ms}` in order; empty when none ran."""
+    """`{tool, params, result, iteration, execution_time_ms}` in order; empty where no tool ran."""
     state: str
-    """The state in which the turn rests: a final one, or one that waits for a person."""
-    over: bool
+    """The state in which the chart rests: a final one, or one that waits for a decision."""
+    is_over: bool
     """Whether that state is final."""
     ended_by: str | None
-    """The effect that ended the turn; None while it is not over."""
+    """The effect that ended the turn; None while the turn is open."""
     conversation_id: str
     iterations: int
     finish_reason: str
@@ -34,7 +34,7 @@ class TurnResult:
     limit_reached: str | None = None
     """The limit that ended the turn: `max_iterations` or the name of a budget."""
     undecided: list[dict[str, Any]]
-    """Calls that wait for a decision: `{id, tool, params}`."""
+    """Tool calls that wait for a decision: `{id, tool, params}`."""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -43,7 +43,7 @@ class TurnResult:
         return self.limit_reached == "max_iterations"
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as JSON data; keys that say nothing are left out."""
+        """The result as JSON data; empty optional keys are left out."""
         data: dict[str, Any] = {
             "content": self.content,
             "service": self.service,
@@ -67,20 +67,20 @@ class TurnResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkResult:
-    """What a fork came to."""
+    """The result of a fork."""
 
     conversation: str
     parent: str
     at: int
-    """The newest record that both share."""
+    """Number of the newest record that both conversations share."""
     result: TurnResult | None
-    """Of the turn in which the fork stands; None where there was none yet."""
+    """Result of the fork's turn; None where the conversation has no turn yet."""
     stopped: str | None = None
-    """Offline: what was asked for that was never recorded."""
+    """Where the fork ran from the log: the first request or call that the log has no answer to."""
 
 
-def turn_result(snapshot: Snapshot, conversation: str) -> TurnResult:
-    """The result of the turn that a snapshot stands in."""
+def build_turn_result(snapshot: Snapshot, conversation: str) -> TurnResult:
+    """The result of the newest turn of a snapshot."""
     settings = snapshot.settings
     assert settings is not None, "a turn has settings"
     reply = snapshot.reply
@@ -88,9 +88,9 @@ def turn_result(snapshot: Snapshot, conversation: str) -> TurnResult:
         content=snapshot.answer or "",
         service=settings.service,
         model=settings.model,
-        tool_calls=[_tracked(call) for call in snapshot.tracked],
+        tool_calls=[_describe_tool_call(call) for call in snapshot.tracked_calls],
         state=snapshot.state,
-        over=snapshot.over,
+        is_over=snapshot.is_over,
         ended_by=snapshot.ended_by,
         conversation_id=conversation,
         iterations=snapshot.iteration,
@@ -98,15 +98,20 @@ def turn_result(snapshot: Snapshot, conversation: str) -> TurnResult:
         usage=snapshot.usage,
         limit_reached=snapshot.limit_reached,
         undecided=[
-            {"id": opened.call.id, "tool": opened.call.name, "params": opened.call.arguments}
-            for opened in snapshot.calls
-            if opened.ruling == "needs_approval"
+            {
+                "id": open_call.call.id,
+                "tool": open_call.call.name,
+                "params": open_call.call.arguments,
+            }
+            for open_call in snapshot.calls
+            if open_call.ruling == "needs_approval"
         ],
         warnings=snapshot.warnings,
     )
 
 
-def _tracked(call: Any) -> dict[str, Any]:
+def _describe_tool_call(call: Any) -> dict[str, Any]:
+    """A tool call as it appears in `TurnResult.tool_calls`."""
     return {
         "tool": call.tool,
         "params": call.params,

@@ -1,4 +1,4 @@
-"""A turn as a stream: what the driver tells its observers, as values one can iterate over."""
+"""Streams a turn: turns the driver's observer callbacks into values of an async generator."""
 
 from __future__ import annotations
 
@@ -7,46 +7,48 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Protocol
 
-from toolchart.engine.runtime.driver import DeltaObserver, Observer
+from toolchart.engine.runtime.dependencies import DeltaObserver, Observer
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.states.core.step import Step
-from toolchart.states.deltas import Delta
 from toolchart.states.events import AnyEvent
+from toolchart.states.messages import Delta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
-    """A step was taken: what came in, and what the machine did with it."""
+class StepTaken:
+    """One step of the conversation: the event and the step that it made."""
 
     event: AnyEvent
     step: Step
 
 
-class Watched(Protocol):
-    """A turn that can be watched."""
+class ObservableTurn(Protocol):
+    """A function that runs a turn and calls observers."""
 
     async def __call__(self, *, observer: Observer, on_delta: DeltaObserver) -> TurnResult:
-        """Run the turn."""
+        """Run the turn and return its result."""
         ...
 
 
-async def streamed(turn: Watched) -> AsyncGenerator[Moved | Delta | TurnResult, None]:
-    """Everything that happens in a turn, in order, and last its result.
+async def stream_turn(turn: ObservableTurn) -> AsyncGenerator[StepTaken | Delta | TurnResult, None]:
+    """Run a turn; yield its steps and deltas in order, and its result last.
+
+    Closing the generator early cancels the turn.
 
     Raises:
-        What the turn raises, after everything that came before it.
+        Any error of the turn, after all steps and deltas before it.
     """
-    happened: asyncio.Queue[Moved | Delta | None] = asyncio.Queue()
+    queue: asyncio.Queue[StepTaken | Delta | None] = asyncio.Queue()
     running = asyncio.ensure_future(
         turn(
-            observer=lambda event, step: happened.put_nowait(Moved(event=event, step=step)),
-            on_delta=happened.put_nowait,
+            observer=lambda event, step: queue.put_nowait(StepTaken(event=event, step=step)),
+            on_delta=queue.put_nowait,
         )
     )
-    running.add_done_callback(lambda _: happened.put_nowait(None))
+    running.add_done_callback(lambda _: queue.put_nowait(None))
     try:
-        while (one := await happened.get()) is not None:
-            yield one
+        while (item := await queue.get()) is not None:
+            yield item
         yield await running
     finally:
         running.cancel()

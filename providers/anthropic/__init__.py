@@ -1,1 +1,1 @@
-"""Anthropic's Messages API."""
+"""The adapter for Anthropic's Messages API."""

@@ -1,4 +1,4 @@
-"""Anthropic's Messages over plain HTTP: the interface is small, and its SDK is not needed for it."""
+"""Call Anthropic's Messages API over plain HTTP (httpx); the API is small, so its SDK is not used."""
 
 from __future__ import annotations
 
@@ -7,39 +7,42 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from toolchart.providers.anthropic.stream import AnthropicStream
-from toolchart.providers.anthropic.wire import NAME, from_wire, to_wire
-from toolchart.providers.shared.failures import failure, from_exception, unreadable
-from toolchart.providers.shared.settings import AdapterSettings, Hooks, own_settings
-from toolchart.providers.shared.stream_values import sse_values
-from toolchart.providers.shared.tool_choice import choice_of
-from toolchart.providers.shared.warnings import foreign_data, unmet, with_warnings
+from toolchart.providers.anthropic.stream import AnthropicAccumulator
+from toolchart.providers.anthropic.wire import NAME, decode_reply, encode_request
+from toolchart.providers.shared.failures import convert_exceptions, raise_for_status
+from toolchart.providers.shared.settings import AdapterSettings, HttpHooks, read_adapter_settings
+from toolchart.providers.shared.stream_frames import iterate_event_data
+from toolchart.providers.shared.tool_choice import parse_tool_choice
+from toolchart.providers.shared.warnings import (
+    add_warnings,
+    find_foreign_data,
+    find_unmet_tool_choice,
+)
 from toolchart.specs.models import LLMConfig
-from toolchart.states.deltas import Delta
-from toolchart.states.errors import ProviderError, SpecError
-from toolchart.states.messages import Reply, Request
+from toolchart.states.errors import SpecError
+from toolchart.states.messages import Delta, Reply, Request
 
 if TYPE_CHECKING:
     import httpx
 
-ADDRESS = "https://api.anthropic.com"
-VERSION = "2023-06-01"
-"""The interface's version, which every request names."""
+DEFAULT_ADDRESS = "https://api.anthropic.com"
+API_VERSION = "2023-06-01"
+"""Version of the API, sent with every request as `anthropic-version`."""
 
 
 class AnthropicSettings(AdapterSettings):
-    """Keys of an `anthropic` entry beyond the common ones."""
+    """Keys that only an `anthropic` entry has."""
 
     thinking: dict[str, Any] | None = None
     """The request's `thinking`: `{type: enabled, budget_tokens: 1024}`, `{type: adaptive}`, ..."""
     headers: dict[str, str] | None = None
-    """More headers, such as `anthropic-beta`; `${VARIABLE}` is filled in."""
+    """More HTTP headers, such as `anthropic-beta`; `${VARIABLE}` is replaced."""
     extra_body: dict[str, Any] | None = None
-    """More keys of the request body, as the host names them."""
+    """More keys of the request body, as the API names them."""
 
 
 class AnthropicProvider:
-    """`/v1/messages` of one host. Nothing is retried here: that is the chart's business."""
+    """Calls `/v1/messages` of one host. It never retries: the chart decides about retries."""
 
     name = NAME
 
@@ -51,74 +54,70 @@ class AnthropicProvider:
 
     @classmethod
     def from_config(
-        cls, config: LLMConfig, resolve: Callable[[str], str], hooks: Hooks | None = None
+        cls, config: LLMConfig, resolve: Callable[[str], str], hooks: HttpHooks | None = None
     ) -> AnthropicProvider:
-        """The provider of an `llms` entry; without an address `ANTHROPIC_BASE_URL`, else Anthropic's.
+        """The provider of an `llms` entry.
+
+        The address is the entry's `base_url`, else `ANTHROPIC_BASE_URL`, else Anthropic's own.
 
         Raises:
-            SpecError: no key anywhere, or a setting that there is not.
+            SpecError: there is no key, or the entry has an unknown key or a wrong value.
         """
         import httpx
 
-        settings = own_settings(AnthropicSettings, config)
-        given = resolve(config.api_key) if config.api_key else os.environ.get("ANTHROPIC_API_KEY")
-        if not given:
+        settings = read_adapter_settings(AnthropicSettings, config)
+        key = resolve(config.api_key) if config.api_key else os.environ.get("ANTHROPIC_API_KEY")
+        if not key:
             raise SpecError(
                 "there is no API key for Anthropic",
                 path="llms.*.api_key",
                 hint="export ANTHROPIC_API_KEY=..., or give `api_key: ${VARIABLE}` in the llms entry",
             )
-        ambient = os.environ.get("ANTHROPIC_BASE_URL") or ADDRESS
-        more = {name: resolve(value) for name, value in (settings.headers or {}).items()}
+        default_address = os.environ.get("ANTHROPIC_BASE_URL") or DEFAULT_ADDRESS
+        headers = {name: resolve(value) for name, value in (settings.headers or {}).items()}
         client = httpx.AsyncClient(
-            base_url=resolve(config.base_url) if config.base_url else ambient,
-            headers={"x-api-key": given, "anthropic-version": VERSION, **more},
+            base_url=resolve(config.base_url) if config.base_url else default_address,
+            headers={"x-api-key": key, "anthropic-version": API_VERSION, **headers},
             timeout=config.timeout_s,
             event_hooks=hooks,
         )
         return cls(client, settings)
 
     async def complete(self, request: Request) -> Reply:
-        """One whole reply."""
-        try:
-            response = await self._client.post("/v1/messages", json=self._body(request))
-            _check(response)
+        """The whole reply to a request.
+
+        Raises:
+            ProviderError: the call failed.
+        """
+        with convert_exceptions(ValueError):
+            response = await self._client.post("/v1/messages", json=self._build_body(request))
+            raise_for_status(response)
             data = response.json()
-        except ProviderError:
-            raise
-        except ValueError:
-            raise unreadable("the answer is not JSON") from None
-        except Exception as error:
-            raise from_exception(error) from error
-        return _told(request, from_wire(data))
+        return _add_request_warnings(request, decode_reply(data))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
-        """The reply as it grows, and last the whole of it.
+        """The deltas of the reply as they arrive, and last the whole reply.
 
         Raises:
             ProviderError: the call failed, or the stream was cut.
         """
-        growing = AnthropicStream()
-        body = self._body(request, stream=True)
-        try:
+        accumulator = AnthropicAccumulator()
+        body = self._build_body(request, stream=True)
+        with convert_exceptions():
             async with self._client.stream("POST", "/v1/messages", json=body) as response:
                 if response.is_error:
                     await response.aread()
-                _check(response)
-                async with aclosing(sse_values(response.aiter_bytes())) as events:
-                    async for event in events:
-                        for delta in growing.feed(event):
+                raise_for_status(response)
+                async with aclosing(iterate_event_data(response.aiter_bytes())) as frames:
+                    async for frame in frames:
+                        for delta in accumulator.add_frame(frame):
                             yield delta
-        except ProviderError:
-            raise
-        except Exception as error:
-            raise from_exception(error) from error
-        yield _told(request, growing.reply())
+        yield _add_request_warnings(request, accumulator.build_reply())
 
-    def _body(self, request: Request, *, stream: bool = False) -> dict[str, Any]:
+    def _build_body(self, request: Request, *, stream: bool = False) -> dict[str, Any]:
         thinking = {"thinking": self._settings.thinking} if self._settings.thinking else {}
         return {
-            **to_wire(request, stream=stream),
+            **encode_request(request, stream=stream),
             **thinking,
             **(self._settings.extra_body or {}),
         }
@@ -128,22 +127,14 @@ class AnthropicProvider:
         await self._client.aclose()
 
 
-def _check(response: httpx.Response) -> None:
-    if response.is_error:
-        try:
-            body = response.json()
-        except ValueError:
-            body = response.text
-        raise failure(response.status_code, body, response.headers)
-
-
-def _told(request: Request, reply: Reply) -> Reply:
-    """The reply, with what Anthropic was not told."""
-    found = foreign_data(request.messages, NAME)
-    found += unmet(choice_of(request.options.get("tool_choice")), reply, "Anthropic")
+def _add_request_warnings(request: Request, reply: Reply) -> Reply:
+    """The reply with a warning for each part of the request that Anthropic's API cannot express."""
+    choice = parse_tool_choice(request.options.get("tool_choice"))
+    warnings = find_foreign_data(request.messages, NAME)
+    warnings += find_unmet_tool_choice(choice, reply, "Anthropic")
     if request.options.get("seed") is not None:
-        found.append("seed: Anthropic takes none")
-    shape = request.options.get("response_format")
-    if isinstance(shape, Mapping) and shape.get("type") == "json_object":
-        found.append("response_format: Anthropic takes a JSON schema, and no JSON without one")
-    return with_warnings(reply, found)
+        warnings.append("seed: Anthropic has no such option")
+    response_format = request.options.get("response_format")
+    if isinstance(response_format, Mapping) and response_format.get("type") == "json_object":
+        warnings.append("response_format: Anthropic cannot be asked for JSON without a schema")
+    return add_warnings(reply, warnings)

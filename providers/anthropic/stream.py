@@ -1,4 +1,8 @@
-"""Anthropic's streamed messages, put together event by event to the body of one that was not streamed."""
+"""Build an Anthropic reply from the server-sent events of a streamed message.
+
+The events are accumulated into the body that an unstreamed answer would have had; `wire.decode_reply` then
+reads either kind.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +10,31 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from toolchart.providers.anthropic.wire import from_wire, told_failure
-from toolchart.providers.shared.failures import unreadable
-from toolchart.states.deltas import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
-from toolchart.states.messages import Reply
+from toolchart.providers.anthropic.wire import classify_error_body, decode_reply
+from toolchart.providers.shared.failures import build_bad_response_error
+from toolchart.states.messages import (
+    CallArguments,
+    CallStarted,
+    Delta,
+    ReasoningDelta,
+    Reply,
+    TextDelta,
+)
 
-_GROWING = {
+_DELTA_KEYS = {
     "text_delta": ("text", "text"),
     "thinking_delta": ("thinking", "thinking"),
     "signature_delta": ("signature", "signature"),
     "input_json_delta": ("partial_json", "input"),
 }
-"""Where a delta has its text, and the key of the block that grows by it."""
+"""By type of delta: the key that holds its text, and the key of the block that the text extends."""
 
 
-class AnthropicStream:
-    """One streamed answer of `/v1/messages`.
+class AnthropicAccumulator:
+    """Accumulates one streamed answer of `/v1/messages`.
 
-    Blocks grow by their index; a call's input comes as pieces of JSON text; `message_delta` brings the
-    stop reason and the tokens so far, `message_stop` is the end. Unknown events are passed by.
+    Deltas extend blocks by index. The input of a call arrives as pieces of JSON text. `message_delta` has
+    the stop reason and the tokens so far; `message_stop` ends the message. Unknown events are ignored.
 
     Source: platform.claude.com, `Streaming messages`.
     """
@@ -33,68 +43,73 @@ class AnthropicStream:
         self._message: dict[str, Any] = {}
         self._usage: dict[str, Any] = {}
         self._blocks: dict[int, dict[str, Any]] = {}
-        self._grown: dict[int, dict[str, list[str]]] = {}
-        self._calls: dict[int, int] = {}
-        self._stopped = False
+        self._pieces: dict[int, dict[str, list[str]]] = {}
+        self._call_indexes: dict[int, int] = {}
+        self._is_stopped = False
 
-    def feed(self, event: Any) -> list[Delta]:
-        """What an event adds.
+    def add_frame(self, event: Any) -> list[Delta]:
+        """The deltas of one event.
 
         Raises:
-            ProviderError: an error told inside the stream, or an event that is no object.
+            ProviderError: the event is an error, or no object.
         """
         if not isinstance(event, Mapping):
-            raise unreadable(f"the stream has a piece that is no object but {type(event).__name__}")
+            raise build_bad_response_error(
+                f"the stream has a piece that is not an object but {type(event).__name__}"
+            )
         if event.get("error") or event.get("type") == "error":
-            raise told_failure(event)
+            raise classify_error_body(event)
         match event.get("type"):
             case "message_start" if isinstance(event.get("message"), Mapping):
                 self._message = dict(event["message"])
-                self._count(self._message.get("usage"))
+                self._add_usage(self._message.get("usage"))
             case "content_block_start":
-                return self._start(_index(event), event.get("content_block"))
+                return self._start_block(_read_index(event), event.get("content_block"))
             case "content_block_delta":
-                return self._grow(_index(event), event.get("delta"))
+                return self._extend_block(_read_index(event), event.get("delta"))
             case "message_delta":
                 if isinstance(event.get("delta"), Mapping):
                     self._message |= event["delta"]
-                self._count(event.get("usage"))
+                self._add_usage(event.get("usage"))
             case "message_stop":
-                self._stopped = True
+                self._is_stopped = True
             case _:
                 pass
         return []
 
-    def _count(self, usage: Any) -> None:
+    def _add_usage(self, usage: Any) -> None:
         if isinstance(usage, Mapping):
             self._usage |= {key: value for key, value in usage.items() if value is not None}
 
-    def _start(self, index: int, block: Any) -> list[Delta]:
+    def _start_block(self, index: int, block: Any) -> list[Delta]:
         if not isinstance(block, Mapping) or index in self._blocks:
             return []
         self._blocks[index] = dict(block)
         if block.get("type") == "tool_use":
-            self._calls[index] = len(self._calls)
-            return [CallStarted(index=self._calls[index], name=str(block.get("name") or ""))]
+            self._call_indexes[index] = len(self._call_indexes)
+            name = str(block.get("name") or "")
+            return [CallStarted(index=self._call_indexes[index], name=name)]
         text = block.get(str(block.get("type")))
-        return self._shown(index, str(block.get("type")), text) if isinstance(text, str) else []
+        if not isinstance(text, str):
+            return []
+        return self._build_deltas(index, str(block.get("type")), text)
 
-    def _grow(self, index: int, delta: Any) -> list[Delta]:
+    def _extend_block(self, index: int, delta: Any) -> list[Delta]:
         if index not in self._blocks or not isinstance(delta, Mapping):
             return []
         kind = delta.get("type")
-        source, key = _GROWING.get(kind, ("", "")) if isinstance(kind, str) else ("", "")
+        source, key = _DELTA_KEYS.get(kind, ("", "")) if isinstance(kind, str) else ("", "")
         text = delta.get(source)
         if isinstance(text, str):
-            self._grown.setdefault(index, {}).setdefault(key, []).append(text)
-            return self._shown(index, key, text)
+            self._pieces.setdefault(index, {}).setdefault(key, []).append(text)
+            return self._build_deltas(index, key, text)
         if kind == "citations_delta" and isinstance(delta.get("citation"), Mapping):
-            listed = self._blocks[index].get("citations")
-            cited = list(listed) if isinstance(listed, list) else []
-            self._blocks[index]["citations"] = [*cited, delta["citation"]]
+            citations = self._blocks[index].get("citations")
+            citations = list(citations) if isinstance(citations, list) else []
+            self._blocks[index]["citations"] = [*citations, delta["citation"]]
         return []
 
-    def _shown(self, index: int, key: str, text: str) -> list[Delta]:
+    def _build_deltas(self, index: int, key: str, text: str) -> list[Delta]:
         kind = self._blocks[index].get("type")
         if not text:
             return []
@@ -102,48 +117,48 @@ class AnthropicStream:
             return [TextDelta(text=text)]
         if key == "thinking" and kind == "thinking":
             return [ReasoningDelta(text=text)]
-        if key == "input" and index in self._calls:
-            return [CallArguments(index=self._calls[index], text=text)]
+        if key == "input" and index in self._call_indexes:
+            return [CallArguments(index=self._call_indexes[index], text=text)]
         return []
 
-    def body(self) -> dict[str, Any]:
-        """The answer as it would have come in one piece.
+    def build_body(self) -> dict[str, Any]:
+        """The body that an unstreamed answer would have had.
 
         Raises:
             ProviderError: the stream was cut: no `message_stop`.
         """
-        if not self._stopped:
-            raise unreadable("the stream ends before the message does")
-        content = [self._whole(index) for index in sorted(self._blocks)]
+        if not self._is_stopped:
+            raise build_bad_response_error("the stream ends before the message does")
+        content = [self._build_block(index) for index in sorted(self._blocks)]
         return {**self._message, "content": content, "usage": self._usage or None}
 
-    def _whole(self, index: int) -> dict[str, Any]:
+    def _build_block(self, index: int) -> dict[str, Any]:
         block = dict(self._blocks[index])
-        for key, pieces in self._grown.get(index, {}).items():
+        for key, pieces in self._pieces.get(index, {}).items():
             text = "".join(pieces)
             if key == "input":
-                block[key] = _parsed(text) if text.strip() else block.get(key)
+                block[key] = _decode_input(text) if text.strip() else block.get(key)
             else:
-                begun = block.get(key)
-                block[key] = (begun if isinstance(begun, str) else "") + text
+                start = block.get(key)
+                block[key] = (start if isinstance(start, str) else "") + text
         return block
 
-    def reply(self) -> Reply:
+    def build_reply(self) -> Reply:
         """The whole reply.
 
         Raises:
             ProviderError: the stream was cut.
         """
-        return from_wire(self.body())
+        return decode_reply(self.build_body())
 
 
-def _index(event: Mapping[str, Any]) -> int:
+def _read_index(event: Mapping[str, Any]) -> int:
     index = event.get("index")
     return index if isinstance(index, int) else 0
 
 
-def _parsed(text: str) -> Any:
-    """The input, or its text where it is no object: then the map says what is wrong with it."""
+def _decode_input(text: str) -> Any:
+    """The input object of a call; text that is no JSON object stays text, and `decode_reply` describes it."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

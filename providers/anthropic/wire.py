@@ -1,6 +1,6 @@
-"""Anthropic's Messages: to the wire and from it, as pure maps over JSON data.
+"""Encode requests for Anthropic's Messages API and decode its replies, as pure functions over JSON data.
 
-Source: the interface's reference (platform.claude.com, `Create a Message`), version 2023-06-01.
+Source: the API reference (platform.claude.com, `Create a Message`), version 2023-06-01.
 """
 
 from __future__ import annotations
@@ -12,34 +12,40 @@ from typing import Any
 
 from toolchart.providers.shared import finish_reasons
 from toolchart.providers.shared.arguments import parse_arguments
-from toolchart.providers.shared.failures import failure, unreadable
+from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
 from toolchart.providers.shared.tool_choice import (
-    MAX_TOKENS,
-    NOTHING,
-    Choice,
-    choice_of,
-    offered_by,
+    ToolChoice,
+    parse_tool_choice,
+    select_offered_tools,
 )
-from toolchart.providers.shared.wire_values import count, text_or_none
+from toolchart.providers.shared.wire_values import read_string, read_token_count
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Message, Reply, Request, ToolCall, Usage
-from toolchart.states.schema_dialects import ANTHROPIC, parameters_for
+from toolchart.states.schema_dialects import ANTHROPIC, lower_parameters
 
 NAME = "anthropic"
 
+EMPTY_TEXT = "(nothing)"
+"""Sent for a message without text: the API refuses an empty or blank text block."""
+
+DEFAULT_MAX_TOKENS = 4096
+"""Sent if the request has no `max_tokens`: the API requires a number."""
+
 _OPTIONS = {"temperature": "temperature", "top_p": "top_p"}
+"""Our option names and the API's."""
 
-# -- to the wire ---------------------------------------------------------------------------------
+
+# -- encoding ------------------------------------------------------------------------------------
 
 
-def to_wire(request: Request, *, stream: bool = False) -> dict[str, Any]:
+def encode_request(request: Request, *, stream: bool = False) -> dict[str, Any]:
     """The body of `POST /v1/messages`."""
     options = request.options
     system = [m.content for m in request.messages if m.role == "system" and m.content]
     body: dict[str, Any] = {
         "model": request.model,
-        "max_tokens": options.get("max_tokens") or MAX_TOKENS,
-        "messages": messages_of(request.messages),
+        "max_tokens": options.get("max_tokens") or DEFAULT_MAX_TOKENS,
+        "messages": encode_messages(request.messages),
         **{wire: options[name] for name, wire in _OPTIONS.items() if options.get(name) is not None},
     }
     if stream:
@@ -49,108 +55,128 @@ def to_wire(request: Request, *, stream: bool = False) -> dict[str, Any]:
     stop = options.get("stop")
     if stop:
         body["stop_sequences"] = [stop] if isinstance(stop, str) else list(stop)
-    body.update(_tools(request), **_output(options.get("response_format")))
+    body.update(_encode_tools(request), **_encode_response_format(options.get("response_format")))
     return body
 
 
-def _tools(request: Request) -> dict[str, Any]:
-    """Tools and choice. One named tool can be demanded; of several, only those are offered."""
-    choice = choice_of(request.options.get("tool_choice"))
-    offered = offered_by(choice, request.tools, ANTHROPIC)
-    if not offered:
+def _encode_tools(request: Request) -> dict[str, Any]:
+    """The keys `tools` and `tool_choice`.
+
+    The API can require one named tool. A choice among several is expressed by offering only those.
+    """
+    choice = parse_tool_choice(request.options.get("tool_choice"))
+    offered_tools = select_offered_tools(choice, request.tools, ANTHROPIC)
+    if not offered_tools:
         return {}
     tools = [
-        {"name": t.name, "description": t.description, "input_schema": parameters_for(t, ANTHROPIC)}
-        for t in offered
+        {
+            "name": tool.name,
+            "description": tool.description,
+            "input_schema": lower_parameters(tool, ANTHROPIC),
+        }
+        for tool in offered_tools
     ]
-    chosen = _choice(choice)
+    wire_choice = _encode_tool_choice(choice)
     if request.options.get("parallel_tool_calls") is False and choice.mode != "none":
-        chosen["disable_parallel_tool_use"] = True
-    return {"tools": tools, **({"tool_choice": chosen} if chosen != {"type": "auto"} else {})}
+        wire_choice["disable_parallel_tool_use"] = True
+    is_default = wire_choice == {"type": "auto"}
+    return {"tools": tools} if is_default else {"tools": tools, "tool_choice": wire_choice}
 
 
-def _choice(choice: Choice) -> dict[str, Any]:
-    if choice.demanded:
-        return {"type": "tool", "name": choice.demanded}
+def _encode_tool_choice(choice: ToolChoice) -> dict[str, Any]:
+    if choice.required_name:
+        return {"type": "tool", "name": choice.required_name}
     return {"type": {"auto": "auto", "none": "none", "required": "any"}[choice.mode]}
 
 
-def _output(response_format: Any) -> dict[str, Any]:
-    """A schema for the answer; JSON without a schema cannot be asked for (see `warnings_of`)."""
+def _encode_response_format(response_format: Any) -> dict[str, Any]:
+    """The key `output_config`; the API has no JSON without a schema (the client warns of it)."""
     inner = response_format.get("json_schema") if isinstance(response_format, Mapping) else None
     if not isinstance(inner, Mapping) or "schema" not in inner:
         return {}
     return {"output_config": {"format": {"type": "json_schema", "schema": inner["schema"]}}}
 
 
-def messages_of(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """The conversation; results stand in one user message, before what the user says with them."""
-    made: list[dict[str, Any]] = []
+def encode_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """The conversation without system messages.
+
+    Adjacent messages of one role become one: tool results share a user message with the user's next text.
+    """
+    wire_messages: list[dict[str, Any]] = []
     for message in messages:
         if message.role == "system":
             continue
         role = "assistant" if message.role == "assistant" else "user"
-        blocks = _said(message) if role == "assistant" else [_heard(message)]
-        if made and made[-1]["role"] == role:
-            made[-1]["content"] += blocks
+        encode = _encode_assistant_message if role == "assistant" else _encode_user_message
+        blocks = encode(message)
+        if wire_messages and wire_messages[-1]["role"] == role:
+            wire_messages[-1]["content"] += blocks
         else:
-            made.append({"role": role, "content": blocks})
-    return made
+            wire_messages.append({"role": role, "content": blocks})
+    return wire_messages
 
 
-def _text(content: str | None) -> dict[str, Any]:
-    return {"type": "text", "text": content if content and content.strip() else NOTHING}
+def _encode_text(content: str | None) -> dict[str, Any]:
+    return {"type": "text", "text": content if content and content.strip() else EMPTY_TEXT}
 
 
-def _said(message: Message) -> list[dict[str, Any]]:
+def _encode_assistant_message(message: Message) -> list[dict[str, Any]]:
     data = message.provider_data or {}
     if data.get("provider") == NAME and isinstance(data.get("content"), list):
-        # Verbatim: thinking is refused where its signature does not fit, or where it is left out.
-        return [_sendable(block) for block in data["content"]]
-    blocks = [_text(message.content)] if message.content or not message.tool_calls else []
-    for call in message.tool_calls:
-        given = call.arguments if call.arguments is not None else {"unreadable": call.raw}
-        blocks.append({"type": "tool_use", "id": _id(call.id), "name": call.name, "input": given})
-    return blocks
+        # Verbatim: the API refuses thinking that is left out or does not fit its signature.
+        return [_encode_own_block(block) for block in data["content"]]
+    blocks = [_encode_text(message.content)] if message.content or not message.tool_calls else []
+    return [*blocks, *(_encode_tool_call(call) for call in message.tool_calls)]
 
 
-def _sendable(block: dict[str, Any]) -> dict[str, Any]:
-    """A block of ours as it may be sent: `input` is an object, whatever came."""
+def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
+    arguments = call.arguments if call.arguments is not None else {"unreadable": call.raw}
+    return {
+        "type": "tool_use",
+        "id": _encode_call_id(call.id),
+        "name": call.name,
+        "input": arguments,
+    }
+
+
+def _encode_own_block(block: dict[str, Any]) -> dict[str, Any]:
+    """A block of an earlier reply; `input` that is no object becomes one, as the API requires."""
     if block.get("type") == "tool_use" and not isinstance(block.get("input"), Mapping):
         return {**block, "input": {"unreadable": block.get("input")}}
     return block
 
 
-def _heard(message: Message) -> dict[str, Any]:
+def _encode_user_message(message: Message) -> list[dict[str, Any]]:
+    """The one block of a user message or of a tool result."""
     if message.role != "tool":
-        return _text(message.content)
-    result: dict[str, Any] = {
+        return [_encode_text(message.content)]
+    block: dict[str, Any] = {
         "type": "tool_result",
-        "tool_use_id": _id(message.tool_call_id or ""),
+        "tool_use_id": _encode_call_id(message.tool_call_id or ""),
         "content": message.content or "",
     }
-    if _failed(message.content):
-        result["is_error"] = True
-    return result
+    if _is_failed_result(message.content):
+        block["is_error"] = True
+    return [block]
 
 
-def _failed(content: str | None) -> bool:
+def _is_failed_result(content: str | None) -> bool:
     """Whether a tool's result says that the tool failed."""
     try:
-        told = json.loads(content or "")
+        result = json.loads(content or "")
     except (ValueError, RecursionError):
         return False
-    return isinstance(told, dict) and told.get("success") is False
+    return isinstance(result, dict) and result.get("success") is False
 
 
-def _id(call_id: str) -> str:
-    """The id in the alphabet that is taken; another provider's may have more."""
+def _encode_call_id(call_id: str) -> str:
+    """The id with only the characters that the API allows; another provider's id may have more."""
     return re.sub(r"[^a-zA-Z0-9_-]", "_", call_id) or "_"
 
 
-# -- from the wire -------------------------------------------------------------------------------
+# -- decoding ------------------------------------------------------------------------------------
 
-_STATUSES = {
+_ERROR_STATUSES = {
     "invalid_request_error": 400,
     "authentication_error": 401,
     "billing_error": 402,
@@ -162,88 +188,92 @@ _STATUSES = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""Errors told inside a stream, by the status that they would have had before it."""
+"""HTTP statuses of error types, for errors inside a stream, which have no status of their own."""
 
 
-def told_failure(body: Mapping[str, Any]) -> ProviderError:
-    """The failure of an error body that came with a success."""
+def classify_error_body(body: Mapping[str, Any]) -> ProviderError:
+    """The error for an error body that came with a success status."""
     error = body.get("error")
     kind = error.get("type") if isinstance(error, Mapping) else None
-    return failure(_STATUSES.get(kind, 200) if isinstance(kind, str) else 200, dict(body))
+    status = _ERROR_STATUSES.get(kind, 200) if isinstance(kind, str) else 200
+    return classify_http_error(status, dict(body))
 
 
-def from_wire(body: Any) -> Reply:
+def decode_reply(body: Any) -> Reply:
     """The reply of a response body.
 
     Raises:
-        ProviderError: an error told inside a success, or a body that is no message.
+        ProviderError: an error body inside a success, or a body that is no message.
     """
     if not isinstance(body, Mapping):
-        raise unreadable(f"the answer is no message but {type(body).__name__}")
+        raise build_bad_response_error(f"the answer is not a message but {type(body).__name__}")
     if body.get("error"):
-        raise told_failure(body)
+        raise classify_error_body(body)
     content = body.get("content")
     if not isinstance(content, list):
-        raise unreadable("the answer has no content")
+        raise build_bad_response_error("the answer has no content")
     blocks = [block for block in content if isinstance(block, Mapping)]
-    calls = tuple(_call(one) for one in blocks if one.get("type") == "tool_use")
-    word = text_or_none(body.get("stop_reason"))
+    calls = tuple(_decode_tool_call(block) for block in blocks if block.get("type") == "tool_use")
+    word = read_string(body.get("stop_reason"))
     return Reply(
-        content=_joined(blocks, "text"),
+        content=_join_texts(blocks, "text"),
         tool_calls=calls,
-        finish_reason=finish_reasons.finish_reason(
-            word, finish_reasons.ANTHROPIC, calls=len(calls)
+        finish_reason=finish_reasons.resolve_finish_reason(
+            word, finish_reasons.ANTHROPIC, call_count=len(calls)
         ),
         native_reason=word,
-        usage=_usage(body.get("usage")),
-        reasoning=_joined(blocks, "thinking"),
-        model=text_or_none(body.get("model")),
-        response_id=text_or_none(body.get("id")),
-        provider_data=_kept(blocks),
+        usage=_decode_usage(body.get("usage")),
+        reasoning=_join_texts(blocks, "thinking"),
+        model=read_string(body.get("model")),
+        response_id=read_string(body.get("id")),
+        provider_data=_build_provider_data(blocks),
     )
 
 
-def _joined(blocks: Sequence[Mapping[str, Any]], kind: str) -> str | None:
-    """The text of the blocks of a kind; the block's text has the kind's name."""
-    texts = [one.get(kind) for one in blocks if one.get("type") == kind]
+def _join_texts(blocks: Sequence[Mapping[str, Any]], kind: str) -> str | None:
+    """The text of all blocks of a kind; the key of the text is the kind's name."""
+    texts = [block.get(kind) for block in blocks if block.get("type") == kind]
     return "".join(text for text in texts if isinstance(text, str)) or None
 
 
-def _call(block: Mapping[str, Any]) -> ToolCall:
-    name, given = str(block.get("name") or ""), block.get("input")
-    call_id = text_or_none(block.get("id")) or ""
-    if isinstance(given, Mapping):
-        return ToolCall(id=call_id, name=name, arguments=dict(given))
-    if given is None:
+def _decode_tool_call(block: Mapping[str, Any]) -> ToolCall:
+    name, call_input = str(block.get("name") or ""), block.get("input")
+    call_id = read_string(block.get("id")) or ""
+    if isinstance(call_input, Mapping):
+        return ToolCall(id=call_id, name=name, arguments=dict(call_input))
+    if call_input is None:
         return ToolCall(id=call_id, name=name, arguments={})
-    arguments, problem = parse_arguments(str(given))
-    return ToolCall(id=call_id, name=name, arguments=arguments, raw=str(given), problem=problem)
+    raw = str(call_input)
+    arguments, problem = parse_arguments(raw)
+    return ToolCall(id=call_id, name=name, arguments=arguments, raw=raw, problem=problem)
 
 
-def _kept(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """The blocks themselves, where rebuilding them from text and calls would lose something."""
-    plain = all(
+def _build_provider_data(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The blocks themselves, if text and calls alone would not reproduce them."""
+    is_plain = all(
         set(block) == {"type", "text"} or block.get("type") == "tool_use" for block in blocks
     )
-    order = [block.get("type") for block in blocks]
-    if not blocks or (plain and order.count("text") <= 1 and "text" not in order[1:]):
+    kinds = [block.get("type") for block in blocks]
+    if not blocks or (is_plain and kinds.count("text") <= 1 and "text" not in kinds[1:]):
         return None
     return {"provider": NAME, "content": [dict(block) for block in blocks]}
 
 
-def _usage(wire: Any) -> Usage | None:
-    """`input_tokens` leaves cached ones out, so they are added; thinking is part of the output."""
+def _decode_usage(wire: Any) -> Usage | None:
+    """Token counts. `input_tokens` excludes cached ones, so they are added; output includes thinking."""
     if not isinstance(wire, Mapping):
         return None
-    plain, output = count(wire.get("input_tokens")), count(wire.get("output_tokens"))
-    cached = count(wire.get("cache_read_input_tokens"))
-    written = count(wire.get("cache_creation_input_tokens"))
+    uncached = read_token_count(wire.get("input_tokens"))
+    output = read_token_count(wire.get("output_tokens"))
+    cache_reads = read_token_count(wire.get("cache_read_input_tokens"))
+    cache_writes = read_token_count(wire.get("cache_creation_input_tokens"))
     details = wire.get("output_tokens_details")
-    given = None if plain is None else plain + (cached or 0) + (written or 0)
+    thinking = details.get("thinking_tokens") if isinstance(details, Mapping) else None
+    total_input = None if uncached is None else uncached + (cache_reads or 0) + (cache_writes or 0)
     return Usage(
-        input=given,
+        input=total_input,
         output=output,
-        reasoning=count(details.get("thinking_tokens")) if isinstance(details, Mapping) else None,
-        cached=cached,
-        total=None if given is None or output is None else given + output,
+        reasoning=read_token_count(thinking),
+        cached=cache_reads,
+        total=None if total_input is None or output is None else total_input + output,
     )

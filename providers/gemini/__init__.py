@@ -1,1 +1,1 @@
-"""Google's Gemini API."""
+"""The adapter for Google's Gemini API (`generateContent`)."""

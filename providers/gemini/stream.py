@@ -1,7 +1,7 @@
-"""Gemini's streamed answers, put together as they come.
+"""Build a Gemini reply from the chunks of a streamed answer.
 
-Every chunk is an answer of its own kind with some of the parts. What is read in the end is the body that
-`generateContent` would have sent, so that a streamed reply and a whole one agree.
+Each chunk has the form of a whole answer with some of its parts. The chunks are accumulated into the body
+that `generateContent` would have sent; `wire.decode_reply` then reads either kind.
 """
 
 from __future__ import annotations
@@ -10,94 +10,102 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolchart.providers.gemini.wire import from_wire
-from toolchart.providers.shared.failures import failure, unreadable
-from toolchart.states.deltas import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
-from toolchart.states.messages import Reply
+from toolchart.providers.gemini.wire import decode_reply
+from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
+from toolchart.states.messages import (
+    CallArguments,
+    CallStarted,
+    Delta,
+    ReasoningDelta,
+    Reply,
+    TextDelta,
+)
 
 
-class GeminiStream:
-    """One streamed answer of `streamGenerateContent`.
+class GeminiAccumulator:
+    """Accumulates one streamed answer of `streamGenerateContent`.
 
-    Parts stand in their order, unmerged, since a thought signature belongs to its part; usage may come
-    with any chunk, and the last one counts. Calls come whole, each in one part.
+    Parts keep their order and are not merged, because a thought signature belongs to its part. Any chunk may
+    have usage; the last one counts. Each call comes whole, in one part.
 
     Source: recorded traffic; google-genai 3.4.0, `types.py` (`partial_args` is for Vertex, on request).
     """
 
     def __init__(self) -> None:
-        self._whole: dict[str, Any] = {}
+        self._body: dict[str, Any] = {}
         self._candidate: dict[str, Any] = {}
         self._content: dict[str, Any] = {}
         self._parts: list[Any] = []
-        self._calls = 0
+        self._call_count = 0
 
-    def feed(self, chunk: Any) -> list[Delta]:
-        """What a chunk adds; without `alt=sse` the chunks come as one array.
+    def add_frame(self, chunk: Any) -> list[Delta]:
+        """The deltas of one chunk; without `alt=sse` all chunks come in one array.
 
         Raises:
-            ProviderError: an error told inside the stream, or a chunk that is no object.
+            ProviderError: the chunk is an error, or no object.
         """
         if isinstance(chunk, list):
-            return [delta for one in chunk for delta in self._feed(one)]
-        return self._feed(chunk)
+            return [delta for element in chunk for delta in self._add_chunk(element)]
+        return self._add_chunk(chunk)
 
-    def _feed(self, chunk: Any) -> list[Delta]:
+    def _add_chunk(self, chunk: Any) -> list[Delta]:
         if not isinstance(chunk, Mapping):
-            raise unreadable(f"the stream has a piece that is no object but {type(chunk).__name__}")
+            raise build_bad_response_error(
+                f"the stream has a piece that is not an object but {type(chunk).__name__}"
+            )
         if chunk.get("error"):
             error = chunk["error"]
             code = error.get("code") if isinstance(error, Mapping) else None
-            raise failure(code if isinstance(code, int) else 200, dict(chunk))
-        self._whole |= _said(chunk)
+            raise classify_http_error(code if isinstance(code, int) else 200, dict(chunk))
+        self._body |= _drop_nulls(chunk)
         candidates = chunk.get("candidates")
         candidate = candidates[0] if isinstance(candidates, list) and candidates else None
         if not isinstance(candidate, Mapping):
             return []
-        self._candidate |= _said(candidate)
+        self._candidate |= _drop_nulls(candidate)
         content = candidate.get("content")
         parts = content.get("parts") if isinstance(content, Mapping) else None
         if isinstance(content, Mapping):
-            self._content |= _said(content)
-        new = [p for p in parts if isinstance(p, Mapping)] if isinstance(parts, list) else []
-        self._parts += new
-        return [delta for part in new for delta in self._deltas(part)]
+            self._content |= _drop_nulls(content)
+        new_parts = [p for p in parts if isinstance(p, Mapping)] if isinstance(parts, list) else []
+        self._parts += new_parts
+        return [delta for part in new_parts for delta in self._iterate_deltas(part)]
 
-    def _deltas(self, part: Mapping[str, Any]) -> Iterator[Delta]:
+    def _iterate_deltas(self, part: Mapping[str, Any]) -> Iterator[Delta]:
         text, call = part.get("text"), part.get("functionCall")
         if isinstance(text, str) and text:
             yield ReasoningDelta(text=text) if part.get("thought") else TextDelta(text=text)
         if isinstance(call, Mapping):
-            index, self._calls = self._calls, self._calls + 1
+            index, self._call_count = self._call_count, self._call_count + 1
             yield CallStarted(index=index, name=str(call.get("name") or ""))
             if isinstance(call.get("args"), Mapping):
                 yield CallArguments(index=index, text=json.dumps(call["args"], ensure_ascii=False))
 
-    def body(self) -> dict[str, Any]:
-        """The answer as it would have come in one piece.
+    def build_body(self) -> dict[str, Any]:
+        """The body that an unstreamed answer would have had.
 
         Raises:
-            ProviderError: the stream was cut: neither a finish reason nor a reason for the blocking.
+            ProviderError: the stream was cut: there is neither a finish reason nor a block reason.
         """
-        feedback = self._whole.get("promptFeedback")
-        blocked = isinstance(feedback, Mapping) and feedback.get("blockReason")
-        if not self._candidate.get("finishReason") and not blocked:
-            raise unreadable("the stream ends without a finish reason")
-        whole = {key: value for key, value in self._whole.items() if key != "candidates"}
+        feedback = self._body.get("promptFeedback")
+        is_blocked = isinstance(feedback, Mapping) and feedback.get("blockReason")
+        if not self._candidate.get("finishReason") and not is_blocked:
+            raise build_bad_response_error("the stream ends without a finish reason")
+        body = {key: value for key, value in self._body.items() if key != "candidates"}
         if self._candidate:
             content = {**self._content, "parts": self._parts}
-            whole["candidates"] = [{**self._candidate, "content": content}]
-        return whole
+            body["candidates"] = [{**self._candidate, "content": content}]
+        return body
 
-    def reply(self) -> Reply:
+    def build_reply(self) -> Reply:
         """The whole reply.
 
         Raises:
             ProviderError: the stream was cut.
         """
-        return from_wire(self.body())
+        return decode_reply(self.build_body())
 
 
-def _said(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said and not left open; a later chunk does not unsay it."""
+def _drop_nulls(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """The mapping without null values, so that a later chunk does not erase an earlier value."""
     return {str(key): value for key, value in mapping.items() if value is not None}

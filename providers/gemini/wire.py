@@ -1,4 +1,7 @@
-"""Gemini `generateContent`: to the SDK's arguments and from the wire, as pure maps over plain data."""
+"""Encode requests for Gemini's `generateContent` and decode its replies, as pure functions over plain data.
+
+Requests are encoded as arguments of the SDK; replies are decoded from the JSON of the REST interface.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolchart.providers.shared import finish_reasons
-from toolchart.providers.shared.failures import failure, unreadable
-from toolchart.providers.shared.tool_choice import Choice, choice_of
-from toolchart.providers.shared.wire_values import count, text_or_none
-from toolchart.states.messages import Message, Reply, Request, ToolCall, Usage
-from toolchart.states.schema_dialects import GEMINI, parameters_for
+from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
+from toolchart.providers.shared.tool_choice import ToolChoice, parse_tool_choice
+from toolchart.providers.shared.wire_values import read_string, read_token_count
+from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
+from toolchart.states.schema_dialects import GEMINI, lower_parameters
 
 NAME = "gemini"
 
@@ -21,124 +24,122 @@ _OPTIONS = {
     "top_p": "top_p",
     "seed": "seed",
 }
+"""Our option names and the SDK's."""
 
 
-# -- to the wire ---------------------------------------------------------------------------------
+# -- encoding ------------------------------------------------------------------------------------
 
 
-def to_wire(request: Request) -> dict[str, Any]:
+def encode_request(request: Request) -> dict[str, Any]:
     """`{model, contents, config}` for the SDK's `generate_content`.
 
-    The SDK acts by itself unless told not to: it would run callables and join continued answers.
-    Source: google-genai 3.4.0, `models.py` (both switches were tried).
+    Automatic function calling is switched off, else the SDK would run callables by itself.
+    Source: google-genai 3.4.0, `models.py` (the switch was tried).
     """
+    options = request.options
     system = [m.content for m in request.messages if m.role == "system" and m.content]
     config: dict[str, Any] = {
         "automatic_function_calling": {"disable": True},
-        **{
-            wire: request.options[name]
-            for name, wire in _OPTIONS.items()
-            if name in request.options
-        },
+        **{wire: options[name] for name, wire in _OPTIONS.items() if name in options},
     }
     if system:
         config["system_instruction"] = "\n\n".join(system)
-    stop = request.options.get("stop")
+    stop = options.get("stop")
     if stop:
         config["stop_sequences"] = [stop] if isinstance(stop, str) else list(stop)
     if request.tools:
-        # One Tool with all declarations: on the raw interface only the first Tool counts.
-        config["tools"] = [
-            {
-                "function_declarations": [
-                    {
-                        "name": tool.name,
-                        "description": tool.description,
-                        "parameters_json_schema": parameters_for(tool, GEMINI),
-                    }
-                    for tool in request.tools
-                ]
-            }
-        ]
-        if request.options.get("tool_choice") is not None:
-            calling = _calling(choice_of(request.options["tool_choice"]))
-            config["tool_config"] = {"function_calling_config": calling}
-    config.update(_response_format(request.options.get("response_format")))
-    # No content at all is refused by the SDK; an empty text is taken where nothing follows the system's.
-    contents = contents_of(request.messages) or [{"role": "user", "parts": [{"text": ""}]}]
+        # One Tool with all declarations: the REST interface reads only the first Tool.
+        config["tools"] = [{"function_declarations": list(map(_encode_tool, request.tools))}]
+        if options.get("tool_choice") is not None:
+            choice = parse_tool_choice(options["tool_choice"])
+            config["tool_config"] = {"function_calling_config": _encode_tool_choice(choice)}
+    config.update(_encode_response_format(options.get("response_format")))
+    # The SDK refuses empty contents; it accepts an empty text if there are only system messages.
+    contents = encode_messages(request.messages) or [{"role": "user", "parts": [{"text": ""}]}]
     return {"model": request.model, "contents": contents, "config": config}
 
 
-def _calling(choice: Choice) -> dict[str, Any]:
-    """`AUTO` takes no names, so a choice among some that forces none is `VALIDATED`.
+def _encode_tool(tool: ToolDefinition) -> dict[str, Any]:
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters_json_schema": lower_parameters(tool, GEMINI),
+    }
+
+
+def _encode_tool_choice(choice: ToolChoice) -> dict[str, Any]:
+    """`AUTO` accepts no names, so an optional choice among some tools is `VALIDATED`.
 
     Source: google-genai 3.4.0, `types.py`, `FunctionCallingConfigMode`.
     """
     modes = {"auto": "VALIDATED" if choice.names else "AUTO", "none": "NONE", "required": "ANY"}
-    calling: dict[str, Any] = {"mode": modes[choice.mode]}
+    wire: dict[str, Any] = {"mode": modes[choice.mode]}
     if choice.names:
-        calling["allowed_function_names"] = list(choice.names)
-    return calling
+        wire["allowed_function_names"] = list(choice.names)
+    return wire
 
 
-def _response_format(response_format: Any) -> dict[str, Any]:
+def _encode_response_format(response_format: Any) -> dict[str, Any]:
     if not isinstance(response_format, Mapping) or response_format.get("type") == "text":
         return {}
-    shape: dict[str, Any] = {"response_mime_type": "application/json"}
+    wire: dict[str, Any] = {"response_mime_type": "application/json"}
     schema = response_format.get("json_schema")
     if isinstance(schema, Mapping) and "schema" in schema:
-        shape["response_json_schema"] = schema["schema"]
-    return shape
+        wire["response_json_schema"] = schema["schema"]
+    return wire
 
 
-def contents_of(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """The conversation as contents; all results of one reply stand in one user content, in order."""
+def encode_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """The conversation as contents; adjacent tool results share one user content, in order."""
     contents: list[dict[str, Any]] = []
-    native: dict[str, str | None] = {}
-    answering = False
+    native_ids: dict[str, str | None] = {}
+    is_after_result = False
     for message in messages:
         if message.role == "system":
             continue
         if message.role == "tool":
-            part = _response(message, native.get(message.tool_call_id or ""))
-            if answering:
+            part = _encode_tool_result(message, native_ids.get(message.tool_call_id or ""))
+            if is_after_result:
                 contents[-1]["parts"].append(part)
             else:
                 contents.append({"role": "user", "parts": [part]})
         elif message.role == "assistant":
-            native.update({call.id: call.native_id for call in message.tool_calls})
-            contents.append(_model(message))
+            native_ids.update({call.id: call.native_id for call in message.tool_calls})
+            contents.append(_encode_assistant_message(message))
         else:
-            # An empty part is refused, so an empty message becomes a blank one.
+            # The API refuses an empty part, so an empty message becomes a blank one.
             contents.append({"role": "user", "parts": [{"text": message.content or " "}]})
-        answering = message.role == "tool"
+        is_after_result = message.role == "tool"
     return contents
 
 
-def _model(message: Message) -> dict[str, Any]:
+def _encode_assistant_message(message: Message) -> dict[str, Any]:
     data = message.provider_data or {}
     if data.get("provider") == NAME and isinstance(data.get("content"), Mapping):
         # Verbatim: Gemini 3 refuses a call that comes back without its thought signature.
         return {"role": "model", **data["content"]}
     parts: list[dict[str, Any]] = [{"text": message.content}] if message.content else []
-    for call in message.tool_calls:
-        arguments = call.arguments if call.arguments is not None else {"unreadable": call.raw}
-        made: dict[str, Any] = {"name": call.name, "args": arguments}
-        if call.native_id:
-            made["id"] = call.native_id
-        parts.append({"function_call": made})
+    parts += map(_encode_tool_call, message.tool_calls)
     return {"role": "model", "parts": parts or [{"text": " "}]}
 
 
-def _response(message: Message, native_id: str | None) -> dict[str, Any]:
-    answer: dict[str, Any] = {"name": message.name, "response": _outcome(message.content)}
+def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
+    arguments = call.arguments if call.arguments is not None else {"unreadable": call.raw}
+    wire: dict[str, Any] = {"name": call.name, "args": arguments}
+    if call.native_id:
+        wire["id"] = call.native_id
+    return {"function_call": wire}
+
+
+def _encode_tool_result(message: Message, native_id: str | None) -> dict[str, Any]:
+    wire: dict[str, Any] = {"name": message.name, "response": _encode_outcome(message.content)}
     if native_id:
-        answer["id"] = native_id
-    return {"function_response": answer}
+        wire["id"] = native_id
+    return {"function_response": wire}
 
 
-def _outcome(content: str | None) -> dict[str, Any]:
-    """`{"output": ...}` or `{"error": ...}`, the two keys that Gemini gives a meaning to."""
+def _encode_outcome(content: str | None) -> dict[str, Any]:
+    """`{"output": ...}` or `{"error": ...}`, the two keys to which Gemini gives a meaning."""
     try:
         result = json.loads(content or "")
     except ValueError:
@@ -150,119 +151,128 @@ def _outcome(content: str | None) -> dict[str, Any]:
     return {"output": result}
 
 
-# -- from the wire -------------------------------------------------------------------------------
+# -- decoding ------------------------------------------------------------------------------------
 
 
-def from_wire(body: Any) -> Reply:
-    """The reply of a response body, as the REST interface spells it.
+def decode_reply(body: Any) -> Reply:
+    """The reply of a response body, in the spelling of the REST interface.
 
     Raises:
-        ProviderError: an error body, or neither a candidate nor a reason why there is none.
+        ProviderError: an error body, or neither a candidate nor a block reason.
     """
     if not isinstance(body, Mapping):
-        raise unreadable(f"the answer is no generateContent response but {type(body).__name__}")
+        raise build_bad_response_error(
+            f"the answer is not a generateContent response but {type(body).__name__}"
+        )
     if body.get("error"):
         error = body["error"]
         code = error.get("code") if isinstance(error, Mapping) else None
-        raise failure(code if isinstance(code, int) else 200, body)
+        raise classify_http_error(code if isinstance(code, int) else 200, body)
     candidates = body.get("candidates")
     if not isinstance(candidates, list) or not candidates:
-        return _blocked(body)
+        return _decode_blocked_reply(body)
     candidate = candidates[0] if isinstance(candidates[0], Mapping) else {}
     content = candidate.get("content")
     content = content if isinstance(content, Mapping) else {}
-    listed = content.get("parts")
-    parts = [p for p in listed if isinstance(p, Mapping)] if isinstance(listed, list) else []
+    parts = content.get("parts")
+    parts = [p for p in parts if isinstance(p, Mapping)] if isinstance(parts, list) else []
     calls = tuple(
-        _call(p["functionCall"]) for p in parts if isinstance(p.get("functionCall"), Mapping)
+        _decode_tool_call(part["functionCall"])
+        for part in parts
+        if isinstance(part.get("functionCall"), Mapping)
     )
-    word = _word(candidate.get("finishReason"))
+    word = _read_finish_word(candidate.get("finishReason"))
     return Reply(
-        content=_joined(parts, thought=False),
+        content=_join_texts(parts, is_thought=False),
         tool_calls=calls,
-        finish_reason=finish_reasons.finish_reason(
-            _NUMBERS.get(word or "", word), finish_reasons.GEMINI, calls=len(calls)
+        finish_reason=finish_reasons.resolve_finish_reason(
+            _VERTEX_NUMBERS.get(word or "", word), finish_reasons.GEMINI, call_count=len(calls)
         ),
         native_reason=word,
-        usage=_usage(body.get("usageMetadata")),
-        reasoning=_joined(parts, thought=True),
-        model=text_or_none(body.get("modelVersion")),
-        response_id=text_or_none(body.get("responseId")),
-        provider_data=_kept(content, parts),
+        usage=_decode_usage(body.get("usageMetadata")),
+        reasoning=_join_texts(parts, is_thought=True),
+        model=read_string(body.get("modelVersion")),
+        response_id=read_string(body.get("responseId")),
+        provider_data=_build_provider_data(content, parts),
         warnings=(str(candidate["finishMessage"]),) if candidate.get("finishMessage") else (),
     )
 
 
-_NUMBERS = {"1": "STOP", "2": "MAX_TOKENS", "3": "SAFETY", "4": "RECITATION", "5": "OTHER"}
-"""Vertex may say the number of a reason and not its name (recorded). Source: Vertex's `content.proto`."""
+_VERTEX_NUMBERS = {"1": "STOP", "2": "MAX_TOKENS", "3": "SAFETY", "4": "RECITATION", "5": "OTHER"}
+"""Finish words by number: Vertex may send the number instead of the name (recorded).
+Source: Vertex's `content.proto`."""
 
 
-def _word(given: Any) -> str | None:
-    number = isinstance(given, int) and not isinstance(given, bool)
-    return str(given) if number else text_or_none(given)
+def _read_finish_word(value: Any) -> str | None:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if is_number else read_string(value)
 
 
-def _blocked(body: Mapping[str, Any]) -> Reply:
-    """No candidate: the prompt was blocked, and the feedback says why."""
+def _decode_blocked_reply(body: Mapping[str, Any]) -> Reply:
+    """The reply of a body without candidates: the prompt was blocked, and the feedback has the reason."""
     feedback = body.get("promptFeedback")
     reason = feedback.get("blockReason") if isinstance(feedback, Mapping) else None
     if reason is None:
-        raise unreadable("the answer has no candidates")
+        raise build_bad_response_error("the answer has no candidates")
     return Reply(
         finish_reason="content_filter",
         native_reason=str(reason),
-        usage=_usage(body.get("usageMetadata")),
-        model=text_or_none(body.get("modelVersion")),
-        response_id=text_or_none(body.get("responseId")),
+        usage=_decode_usage(body.get("usageMetadata")),
+        model=read_string(body.get("modelVersion")),
+        response_id=read_string(body.get("responseId")),
     )
 
 
-def _joined(parts: Sequence[Mapping[str, Any]], *, thought: bool) -> str | None:
+def _join_texts(parts: Sequence[Mapping[str, Any]], *, is_thought: bool) -> str | None:
     texts = [
-        p["text"]
-        for p in parts
-        if isinstance(p.get("text"), str) and bool(p.get("thought")) is thought
+        part["text"]
+        for part in parts
+        if isinstance(part.get("text"), str) and bool(part.get("thought")) is is_thought
     ]
     return "".join(texts) or None
 
 
-def _call(wire: Mapping[str, Any]) -> ToolCall:
-    native = text_or_none(wire.get("id"))
-    given = wire.get("args")
+def _decode_tool_call(wire: Mapping[str, Any]) -> ToolCall:
+    native_id = read_string(wire.get("id"))
+    arguments = wire.get("args")
     if wire.get("willContinue") or "partialArgs" in wire:
-        # Vertex alone does so, and only on request; ours asks for whole calls, and a piece is never run.
+        # Only Vertex does so, and only on request. We request whole calls and never run a partial one.
         return ToolCall(
-            id=native or "",
+            id=native_id or "",
             name=str(wire.get("name") or ""),
             raw=json.dumps(dict(wire)),
-            native_id=native,
+            native_id=native_id,
             problem="the call came in pieces (partialArgs), which are not read",
         )
     return ToolCall(
-        id=native or "",
+        id=native_id or "",
         name=str(wire.get("name") or ""),
-        arguments=dict(given) if isinstance(given, Mapping) else {},
-        native_id=native,
+        arguments=dict(arguments) if isinstance(arguments, Mapping) else {},
+        native_id=native_id,
     )
 
 
-def _kept(content: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """The content itself, where rebuilding it from text and calls would lose something."""
-    plain = all(set(part) in ({"text"}, {"functionCall"}) for part in parts)
-    if plain or not parts:
+def _build_provider_data(
+    content: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]
+) -> dict[str, Any] | None:
+    """The content itself, if text and calls alone would not reproduce it."""
+    is_plain = all(set(part) in ({"text"}, {"functionCall"}) for part in parts)
+    if is_plain or not parts:
         return None
     return {"provider": NAME, "content": {"parts": list(content.get("parts") or ())}}
 
 
-def _usage(wire: Any) -> Usage | None:
-    """`candidatesTokenCount` leaves the thoughts out, so they are added to the output."""
+def _decode_usage(wire: Any) -> Usage | None:
+    """Token counts. `candidatesTokenCount` excludes the thoughts, so they are added to the output."""
     if not isinstance(wire, Mapping):
         return None
-    thoughts, made = count(wire.get("thoughtsTokenCount")), count(wire.get("candidatesTokenCount"))
+    thoughts = read_token_count(wire.get("thoughtsTokenCount"))
+    candidates = read_token_count(wire.get("candidatesTokenCount"))
+    has_output = candidates is not None or thoughts is not None
     return Usage(
-        input=count(wire.get("promptTokenCount")),
-        output=None if made is None and thoughts is None else (made or 0) + (thoughts or 0),
+        input=read_token_count(wire.get("promptTokenCount")),
+        output=(candidates or 0) + (thoughts or 0) if has_output else None,
         reasoning=thoughts,
-        cached=count(wire.get("cachedContentTokenCount")),
-        total=count(wire.get("totalTokenCount")),
+        cached=read_token_count(wire.get("cachedContentTokenCount")),
+        total=read_token_count(wire.get("totalTokenCount")),
     )

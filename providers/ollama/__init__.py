@@ -1,1 +1,1 @@
-"""Ollama's native chat API."""
+"""The adapter for Ollama's native chat API."""

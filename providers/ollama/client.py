@@ -1,4 +1,4 @@
-"""Ollama's native chat, through the official SDK's client as transport."""
+"""Call Ollama's native chat API through the HTTP client of the official SDK."""
 
 from __future__ import annotations
 
@@ -6,38 +6,36 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
 
-from toolchart.providers.ollama.stream import OllamaStream
-from toolchart.providers.ollama.wire import from_wire, to_wire, warnings_of
-from toolchart.providers.shared.failures import failure, from_exception, unreadable
-from toolchart.providers.shared.settings import AdapterSettings, Hooks, own_settings
-from toolchart.providers.shared.stream_values import json_lines
-from toolchart.providers.shared.warnings import with_warnings
+from toolchart.providers.ollama.stream import OllamaAccumulator
+from toolchart.providers.ollama.wire import collect_warnings, decode_reply, encode_request
+from toolchart.providers.shared.failures import convert_exceptions, raise_for_status
+from toolchart.providers.shared.settings import AdapterSettings, HttpHooks, read_adapter_settings
+from toolchart.providers.shared.stream_frames import iterate_json_lines
+from toolchart.providers.shared.warnings import add_warnings
 from toolchart.specs.models import LLMConfig
-from toolchart.states.deltas import Delta
-from toolchart.states.errors import ProviderError
-from toolchart.states.messages import Reply, Request
+from toolchart.states.messages import Delta, Reply, Request
 
 if TYPE_CHECKING:
-    import httpx
     from ollama import AsyncClient
 
 
 class OllamaSettings(AdapterSettings):
-    """Keys of an `ollama` entry beyond the common ones."""
+    """Keys that only an `ollama` entry has."""
 
     options: dict[str, Any] | None = None
     """The server's model options: `num_ctx`, `top_k`, `repeat_penalty`, ..."""
     think: bool | Literal["low", "medium", "high"] | None = None
     """Whether and how much the model thinks."""
     keep_alive: str | float | None = None
-    """How long the model stays loaded."""
+    """How long the model stays loaded: seconds, or a text such as `5m`."""
 
 
 class OllamaProvider:
-    """`/api/chat` of one server.
+    """Calls `/api/chat` of one server.
 
-    The SDK finds the server, authenticates and keeps the connections; its typed `chat()` is passed
-    by, since it drops call ids and most of a schema (measured at 0.6.3; a test watches for a change).
+    The SDK finds the server, authenticates and keeps the connections. Its typed `chat()` is not used, since
+    it drops call ids and most of a schema (measured at 0.6.3; a test watches for a change). Error statuses
+    are read here, since the SDK drops the headers (`retry-after`).
     """
 
     name = "ollama"
@@ -48,60 +46,61 @@ class OllamaProvider:
 
     @classmethod
     def from_config(
-        cls, config: LLMConfig, resolve: Callable[[str], str], hooks: Hooks | None = None
+        cls, config: LLMConfig, resolve: Callable[[str], str], hooks: HttpHooks | None = None
     ) -> OllamaProvider:
-        """The provider of an `llms` entry; without an address `OLLAMA_HOST`, else this machine."""
+        """The provider of an `llms` entry.
+
+        The address is the entry's `base_url`, else `OLLAMA_HOST`, else this machine.
+
+        Raises:
+            SpecError: the entry has an unknown key or a wrong value.
+        """
         from ollama import AsyncClient
 
-        settings = own_settings(OllamaSettings, config)
+        settings = read_adapter_settings(OllamaSettings, config)
         headers = {"authorization": f"Bearer {resolve(config.api_key)}"} if config.api_key else None
         host = resolve(config.base_url) if config.base_url else None
-        more = {"event_hooks": hooks} if hooks else {}
-        return cls(AsyncClient(host, headers=headers, timeout=config.timeout_s, **more), settings)
+        client_options = {"event_hooks": hooks} if hooks else {}
+        client = AsyncClient(host, headers=headers, timeout=config.timeout_s, **client_options)
+        return cls(client, settings)
 
     async def complete(self, request: Request) -> Reply:
-        """One whole reply."""
-        try:
+        """The whole reply to a request.
+
+        Raises:
+            ProviderError: the call failed.
+        """
+        with convert_exceptions(ValueError):
             http = self._client._client
-            response = await http.post("/api/chat", json=self._body(request, stream=False))
-            _check(response)
+            response = await http.post("/api/chat", json=self._build_body(request, stream=False))
+            raise_for_status(response)
             data = response.json()
-        except ProviderError:
-            raise
-        except ValueError:
-            raise unreadable("the answer is not JSON") from None
-        except Exception as error:
-            raise from_exception(error) from error
-        return self._told(request, from_wire(data))
+        return self._add_request_warnings(request, decode_reply(data))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
-        """The reply as it grows, and last the whole of it.
+        """The deltas of the reply as they arrive, and last the whole reply.
 
         Raises:
             ProviderError: the call failed, or the stream was cut.
         """
-        growing, http = OllamaStream(), self._client._client
-        body = self._body(request, stream=True)
-        try:
+        accumulator, http = OllamaAccumulator(), self._client._client
+        body = self._build_body(request, stream=True)
+        with convert_exceptions():
             async with http.stream("POST", "/api/chat", json=body) as response:
                 if response.is_error:
                     await response.aread()
-                _check(response)
-                async with aclosing(json_lines(response.aiter_bytes())) as lines:
-                    async for line in lines:
-                        for delta in growing.feed(line):
+                raise_for_status(response)
+                async with aclosing(iterate_json_lines(response.aiter_bytes())) as frames:
+                    async for frame in frames:
+                        for delta in accumulator.add_frame(frame):
                             yield delta
-        except ProviderError:
-            raise
-        except Exception as error:
-            raise from_exception(error) from error
-        yield self._told(request, growing.reply())
+        yield self._add_request_warnings(request, accumulator.build_reply())
 
-    def _told(self, request: Request, reply: Reply) -> Reply:
-        return with_warnings(reply, warnings_of(request, reply, self._settings.options))
+    def _add_request_warnings(self, request: Request, reply: Reply) -> Reply:
+        return add_warnings(reply, collect_warnings(request, reply, self._settings.options))
 
-    def _body(self, request: Request, *, stream: bool) -> dict[str, Any]:
-        body = to_wire(request, self._settings.options, stream=stream)
+    def _build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        body = encode_request(request, self._settings.options, stream=stream)
         for name in ("think", "keep_alive"):
             value = getattr(self._settings, name)
             if value is not None:
@@ -111,13 +110,3 @@ class OllamaProvider:
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client._client.aclose()
-
-
-def _check(response: httpx.Response) -> None:
-    """Refuse an error status; read here and not by the SDK, which drops the headers (`retry-after`)."""
-    if response.is_error:
-        try:
-            body = response.json()
-        except ValueError:
-            body = response.text
-        raise failure(response.status_code, body, response.headers)

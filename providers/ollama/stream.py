@@ -1,4 +1,8 @@
-"""Ollama's streamed answers, put together line by line to the body of one that was not streamed."""
+"""Build an Ollama reply from the JSON lines of a streamed answer.
+
+The lines are accumulated into the body that an unstreamed answer would have had; `wire.decode_reply` then
+reads either kind.
+"""
 
 from __future__ import annotations
 
@@ -6,79 +10,90 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolchart.providers.ollama.wire import from_wire
-from toolchart.providers.shared.failures import failure, unreadable
-from toolchart.states.deltas import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
-from toolchart.states.messages import Reply
+from toolchart.providers.ollama.wire import decode_reply
+from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
+from toolchart.states.messages import (
+    CallArguments,
+    CallStarted,
+    Delta,
+    ReasoningDelta,
+    Reply,
+    TextDelta,
+)
 
 
-class OllamaStream:
-    """One streamed answer of `/api/chat`.
+class OllamaAccumulator:
+    """Accumulates one streamed answer of `/api/chat`.
 
-    Texts grow, calls come whole, and the line with `done: true` ends it and brings the counts.
+    Texts come in pieces, each call comes whole, and the line with `done: true` ends the answer and has the
+    token counts.
 
     Source: the server's `server/routes.go` of August 2026; recorded traffic.
     """
 
     def __init__(self) -> None:
-        self._whole: dict[str, Any] = {}
+        self._body: dict[str, Any] = {}
         self._message: dict[str, Any] = {}
         self._texts: dict[str, list[str]] = {"content": [], "thinking": []}
         self._calls: list[Any] = []
 
-    def feed(self, chunk: Any) -> list[Delta]:
-        """What a line adds.
+    def add_frame(self, line: Any) -> list[Delta]:
+        """The deltas of one line.
 
         Raises:
-            ProviderError: an error told inside the stream, or a line that is no object.
+            ProviderError: the line is an error, or no object.
         """
-        if not isinstance(chunk, Mapping):
-            raise unreadable(f"the stream has a line that is no object but {type(chunk).__name__}")
-        if chunk.get("error"):
-            status = chunk.get("status") or chunk.get("status_code")
-            raise failure(status if isinstance(status, int) else 200, dict(chunk))
-        self._whole |= chunk
-        message = chunk.get("message")
-        return list(self._deltas(message)) if isinstance(message, Mapping) else []
+        if not isinstance(line, Mapping):
+            raise build_bad_response_error(
+                f"the stream has a line that is not an object but {type(line).__name__}"
+            )
+        if line.get("error"):
+            status = line.get("status") or line.get("status_code")
+            raise classify_http_error(status if isinstance(status, int) else 200, dict(line))
+        self._body |= line
+        message = line.get("message")
+        return list(self._iterate_deltas(message)) if isinstance(message, Mapping) else []
 
-    def _deltas(self, message: Mapping[str, Any]) -> Iterator[Delta]:
+    def _iterate_deltas(self, message: Mapping[str, Any]) -> Iterator[Delta]:
         self._message |= message
-        for key, kind in (("thinking", ReasoningDelta), ("content", TextDelta)):
+        for key, delta_type in (("thinking", ReasoningDelta), ("content", TextDelta)):
             text = message.get(key)
             if isinstance(text, str) and text:
                 self._texts[key].append(text)
-                yield kind(text=text)
+                yield delta_type(text=text)
         calls = message.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
             if isinstance(call, Mapping):
-                yield from self._call(call)
+                yield from self._add_call(call)
 
-    def _call(self, call: Mapping[str, Any]) -> Iterator[Delta]:
+    def _add_call(self, call: Mapping[str, Any]) -> Iterator[Delta]:
         index = len(self._calls)
         self._calls.append(call)
         function = call.get("function")
         if isinstance(function, Mapping):
-            given = function.get("arguments")
+            arguments = function.get("arguments")
             yield CallStarted(index=index, name=str(function.get("name") or ""))
-            if given is not None:
-                text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+            if arguments is not None:
+                is_text = isinstance(arguments, str)
+                text = arguments if is_text else json.dumps(arguments, ensure_ascii=False)
                 yield CallArguments(index=index, text=text)
 
-    def body(self) -> dict[str, Any]:
-        """The answer as it would have come in one piece.
+    def build_body(self) -> dict[str, Any]:
+        """The body that an unstreamed answer would have had.
 
         Raises:
-            ProviderError: the stream was cut: no line said that it is done.
+            ProviderError: the stream was cut: no line with `done: true`.
         """
-        if self._whole.get("done") is not True:
-            raise unreadable("the stream ends before it is done")
-        message = {**self._message, **{key: "".join(v) for key, v in self._texts.items()}}
-        return {**self._whole, "message": {**message, "tool_calls": self._calls}}
+        if self._body.get("done") is not True:
+            raise build_bad_response_error("the stream ends before it is done")
+        texts = {key: "".join(pieces) for key, pieces in self._texts.items()}
+        message = {**self._message, **texts, "tool_calls": self._calls}
+        return {**self._body, "message": message}
 
-    def reply(self) -> Reply:
+    def build_reply(self) -> Reply:
         """The whole reply.
 
         Raises:
             ProviderError: the stream was cut.
         """
-        return from_wire(self.body())
+        return decode_reply(self.build_body())

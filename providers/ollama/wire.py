@@ -1,4 +1,6 @@
-"""Ollama's native `/api/chat`: to the wire and from it, as pure maps over JSON data.
+"""Encode requests for Ollama's `/api/chat` and decode its replies, as pure functions over JSON data.
+
+It also finds out whether the server silently cut the prompt (`find_truncated_context`).
 
 Source: the server's `api/types.go` and `server/routes.go` of August 2026: calls carry an `id`, tool
 messages a `tool_call_id`, and a schema keeps `anyOf`, nested `properties` and `required`. The SDK's
@@ -12,12 +14,16 @@ from typing import Any
 
 from toolchart.providers.shared import finish_reasons
 from toolchart.providers.shared.arguments import parse_arguments
-from toolchart.providers.shared.failures import failure, unreadable
-from toolchart.providers.shared.tool_choice import choice_of, offered_by
-from toolchart.providers.shared.warnings import foreign_data, side_by_side, unmet
-from toolchart.providers.shared.wire_values import count, text_or_none
-from toolchart.states.messages import Message, Reply, Request, ToolCall, Usage
-from toolchart.states.schema_dialects import OLLAMA, parameters_for
+from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
+from toolchart.providers.shared.tool_choice import parse_tool_choice, select_offered_tools
+from toolchart.providers.shared.warnings import (
+    find_foreign_data,
+    find_parallel_calls,
+    find_unmet_tool_choice,
+)
+from toolchart.providers.shared.wire_values import read_string, read_token_count
+from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
+from toolchart.states.schema_dialects import OLLAMA, lower_parameters
 
 NAME = "ollama"
 
@@ -31,48 +37,57 @@ _OPTIONS = {
 """Our option names and the server's."""
 
 
-def to_wire(
+# -- encoding ------------------------------------------------------------------------------------
+
+
+def encode_request(
     request: Request, options: Mapping[str, Any] | None = None, *, stream: bool = False
 ) -> dict[str, Any]:
-    """The body of `POST /api/chat`; `options` are the host's own (`num_ctx`, ...).
+    """The body of `POST /api/chat`.
 
-    The server knows no tool choice. What was chosen is done by what is offered: no tools for `none`, the
-    chosen ones for names; that a call must be made cannot be said (`warnings_of` tells when it was not).
+    The server has no tool choice. The list of tools expresses it: no tools for `none`, the chosen tools for
+    names. A required call cannot be expressed; `collect_warnings` warns if the reply has none.
+
+    Args:
+        options: the server's own options (`num_ctx`, ...); the request's options override them.
     """
+    choice = parse_tool_choice(request.options.get("tool_choice"))
     body: dict[str, Any] = {
         "model": request.model,
-        "messages": [_message(message) for message in request.messages],
+        "messages": [_encode_message(message) for message in request.messages],
         "stream": stream,
     }
-    offered = offered_by(choice_of(request.options.get("tool_choice")), request.tools, OLLAMA)
-    if offered:
-        body["tools"] = [
-            {
-                "type": "function",
-                "function": {
-                    "name": tool.name,
-                    "description": tool.description,
-                    "parameters": parameters_for(tool, OLLAMA),
-                },
-            }
-            for tool in offered
-        ]
-    own = {
-        wire: request.options[name] for name, wire in _OPTIONS.items() if name in request.options
-    }
-    merged = {**(options or {}), **own}
-    if isinstance(merged.get("stop"), str):
-        merged["stop"] = [merged["stop"]]
-    if merged:
-        body["options"] = merged
-    shape = _format(request.options.get("response_format"))
-    if shape is not None:
-        body["format"] = shape
+    offered_tools = select_offered_tools(choice, request.tools, OLLAMA)
+    if offered_tools:
+        body["tools"] = [_encode_tool(tool) for tool in offered_tools]
+    wire_options = {**(options or {}), **_encode_options(request.options)}
+    if isinstance(wire_options.get("stop"), str):
+        wire_options["stop"] = [wire_options["stop"]]
+    if wire_options:
+        body["options"] = wire_options
+    response_format = _encode_response_format(request.options.get("response_format"))
+    if response_format is not None:
+        body["format"] = response_format
     return body
 
 
-def _format(response_format: Any) -> Any:
-    """Ollama takes `json` or the schema itself."""
+def _encode_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {wire: options[name] for name, wire in _OPTIONS.items() if name in options}
+
+
+def _encode_tool(tool: ToolDefinition) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "function": {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": lower_parameters(tool, OLLAMA),
+        },
+    }
+
+
+def _encode_response_format(response_format: Any) -> Any:
+    """`json` or the schema itself, as Ollama expects; None for plain text."""
     if not isinstance(response_format, Mapping) or response_format.get("type") == "text":
         return None
     schema = response_format.get("json_schema")
@@ -81,120 +96,142 @@ def _format(response_format: Any) -> Any:
     return "json"
 
 
-def _message(message: Message) -> dict[str, Any]:
+def _encode_message(message: Message) -> dict[str, Any]:
     wire: dict[str, Any] = {"role": message.role, "content": message.content or ""}
     if message.role == "tool":
         wire["tool_name"] = message.name
         wire["tool_call_id"] = message.tool_call_id
     if message.tool_calls:
-        wire["tool_calls"] = [_call(call) for call in message.tool_calls]
+        wire["tool_calls"] = [_encode_tool_call(call) for call in message.tool_calls]
     data = message.provider_data or {}
     if data.get("provider") == NAME and data.get("thinking"):
         wire["thinking"] = data["thinking"]
     return wire
 
 
-def _call(call: ToolCall) -> dict[str, Any]:
-    # The server takes objects only; unreadable text from another host is shown as what it was.
+def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
+    # The server accepts only objects, so arguments that could not be parsed are wrapped in one.
     arguments = call.arguments if call.arguments is not None else {"unreadable": call.raw}
     return {"id": call.id, "function": {"name": call.name, "arguments": arguments}}
 
 
-def from_wire(body: Any) -> Reply:
+# -- decoding ------------------------------------------------------------------------------------
+
+
+def decode_reply(body: Any) -> Reply:
     """The reply of a response body.
 
     Raises:
-        ProviderError: an error told inside a success, or a body that is no chat answer.
+        ProviderError: an error body inside a success, or a body that is no chat answer.
     """
     if not isinstance(body, Mapping):
-        raise unreadable(f"the answer is no chat answer but {type(body).__name__}: {body}")
+        raise build_bad_response_error(
+            f"the answer is not a chat answer but {type(body).__name__}: {body}"
+        )
     if body.get("error"):
-        raise failure(200, body)
+        raise classify_http_error(200, body)
     message = body.get("message")
     if not isinstance(message, Mapping):
-        raise unreadable("the answer has no message")
+        raise build_bad_response_error("the answer has no message")
     if body.get("done") is False:
-        raise unreadable("the answer ends before it is done")
-    listed = message.get("tool_calls")
-    listed = listed if isinstance(listed, list) else []
-    calls = tuple(_tool_call(one) for one in listed if isinstance(one, Mapping))
-    word = text_or_none(body.get("done_reason"))
-    thinking = text_or_none(message.get("thinking"))
+        raise build_bad_response_error("the answer ends before it is done")
+    calls = _decode_tool_calls(message)
+    word = read_string(body.get("done_reason"))
+    thinking = read_string(message.get("thinking"))
     return Reply(
-        content=text_or_none(message.get("content")),
+        content=read_string(message.get("content")),
         tool_calls=calls,
-        finish_reason=finish_reasons.finish_reason(word, finish_reasons.OLLAMA, calls=len(calls)),
+        finish_reason=finish_reasons.resolve_finish_reason(
+            word, finish_reasons.OLLAMA, call_count=len(calls)
+        ),
         native_reason=word,
-        usage=_usage(body),
+        usage=_decode_usage(body),
         reasoning=thinking,
-        model=text_or_none(body.get("model")),
-        # Models that think between calls want their thoughts back in the same turn.
+        model=read_string(body.get("model")),
+        # Models that think between calls need their thoughts back in the same turn.
         provider_data={"provider": NAME, "thinking": thinking} if thinking and calls else None,
     )
 
 
-def _tool_call(wire: Mapping[str, Any]) -> ToolCall:
+def _decode_tool_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
+    calls = message.get("tool_calls")
+    calls = calls if isinstance(calls, list) else []
+    return tuple(_decode_tool_call(call) for call in calls if isinstance(call, Mapping))
+
+
+def _decode_tool_call(wire: Mapping[str, Any]) -> ToolCall:
     function = wire.get("function")
     function = function if isinstance(function, Mapping) else {}
-    name, given = str(function.get("name") or ""), function.get("arguments")
+    name, wire_arguments = str(function.get("name") or ""), function.get("arguments")
     call_id = str(wire.get("id") or "")
-    if isinstance(given, Mapping):
-        return ToolCall(id=call_id, name=name, arguments=dict(given))
-    if given is None:
+    if isinstance(wire_arguments, Mapping):
+        return ToolCall(id=call_id, name=name, arguments=dict(wire_arguments))
+    if wire_arguments is None:
         return ToolCall(id=call_id, name=name, arguments={})
-    arguments, problem = parse_arguments(str(given))
-    return ToolCall(id=call_id, name=name, arguments=arguments, raw=str(given), problem=problem)
+    raw = str(wire_arguments)
+    arguments, problem = parse_arguments(raw)
+    return ToolCall(id=call_id, name=name, arguments=arguments, raw=raw, problem=problem)
 
 
-def _usage(body: Mapping[str, Any]) -> Usage | None:
-    """`prompt_eval_count` is absent where the whole prompt was cached."""
-    given, made = count(body.get("prompt_eval_count")), count(body.get("eval_count"))
-    if given is None and made is None:
+def _decode_usage(body: Mapping[str, Any]) -> Usage | None:
+    """Token counts. `prompt_eval_count` is absent if the whole prompt was cached."""
+    prompt_tokens = read_token_count(body.get("prompt_eval_count"))
+    reply_tokens = read_token_count(body.get("eval_count"))
+    if prompt_tokens is None and reply_tokens is None:
         return None
-    return Usage(input=given, output=made, total=(given or 0) + (made or 0))
+    total = (prompt_tokens or 0) + (reply_tokens or 0)
+    return Usage(input=prompt_tokens, output=reply_tokens, total=total)
 
 
-# -- what the server does not say ----------------------------------------------------------------
+# -- warnings ------------------------------------------------------------------------------------
 
-_SPARSEST = 8
-"""Bytes of text for one token, which ordinary text does not reach (English has about four)."""
-_SPARSE = 6
-"""Bytes for one token with which a prompt beyond the window is surely beyond it."""
-_LEAST_CUT = 512
-"""A cut prompt still fills about half a window, and none is so small; fewer tokens mean that the rest
-was cached, which older servers leave out of the count."""
+_MAX_BYTES_PER_TOKEN = 8
+"""Bytes of text per token that ordinary text does not reach (English has about four)."""
+_WINDOW_BYTES_PER_TOKEN = 6
+"""Bytes per token at which a prompt certainly does not fit into the context window."""
+_MIN_COUNTED_TOKENS = 512
+"""A cut prompt still fills about half of a context window, and no window is smaller than this. A lower count
+means that the rest was cached, which older servers do not count."""
 
 
-def warnings_of(request: Request, reply: Reply, options: Mapping[str, Any] | None) -> list[str]:
-    """What the reply does not show of what was asked."""
+def collect_warnings(
+    request: Request, reply: Reply, options: Mapping[str, Any] | None
+) -> list[str]:
+    """Warnings about parts of the request that the server could not follow."""
+    choice = parse_tool_choice(request.options.get("tool_choice"))
     return [
-        *foreign_data(request.messages, NAME),
-        *unmet(choice_of(request.options.get("tool_choice")), reply, "Ollama"),
-        *side_by_side(request, reply, "Ollama"),
-        *context_truncated(request, reply.usage, (options or {}).get("num_ctx")),
+        *find_foreign_data(request.messages, NAME),
+        *find_unmet_tool_choice(choice, reply, "Ollama"),
+        *find_parallel_calls(request, reply, "Ollama"),
+        *find_truncated_context(request, reply.usage, (options or {}).get("num_ctx")),
     ]
 
 
-def context_truncated(request: Request, usage: Usage | None, num_ctx: Any = None) -> list[str]:
-    """A warning where the server answered from a part of the conversation only.
+def find_truncated_context(request: Request, usage: Usage | None, num_ctx: Any = None) -> list[str]:
+    """A warning if the server read only a part of the conversation.
 
-    Ollama drops the oldest messages without a word once the prompt is beyond its window, and answers
-    200. Two signs tell: it counted fewer tokens than the texts can come to (one for each 8 bytes of
-    UTF-8, at least 512 counted), or the window is known (`num_ctx`) and the texts are beyond it by far
-    (6 bytes to a token). A prompt that is over by little passes unseen; what is warned of was cut.
+    Ollama silently drops the oldest messages if the prompt does not fit into its context window, and
+    answers 200. There are two signs. The server counted fewer tokens than the texts must have (at most 8
+    bytes of UTF-8 per token; only if it counted at least 512). Or the window is known (`num_ctx`) and the
+    texts exceed it by far (6 bytes per token). A prompt slightly over the window is not detected; a
+    warning is never wrong.
 
     Source: ollama/ollama issues 17427 and 17889; `server/prompt.go`.
     """
-    counted = usage.input if usage else None
-    if counted is None:
+    counted_tokens = usage.input if usage else None
+    if counted_tokens is None:
         return []
-    size = sum(len((one.content or "").encode("utf-8", "replace")) for one in request.messages)
+    size = sum(
+        len((message.content or "").encode("utf-8", "replace")) for message in request.messages
+    )
     window = num_ctx if isinstance(num_ctx, int) else None
-    sparse = _LEAST_CUT <= counted < size / _SPARSEST
-    beyond = window is not None and counted <= window < size / _SPARSE
-    if not sparse and not beyond:
+    has_too_few_tokens = _MIN_COUNTED_TOKENS <= counted_tokens < size / _MAX_BYTES_PER_TOKEN
+    exceeds_window = (
+        window is not None and counted_tokens <= window < size / _WINDOW_BYTES_PER_TOKEN
+    )
+    if not has_too_few_tokens and not exceeds_window:
         return []
     return [
-        f"context_truncated: about {size // 4} tokens were sent and Ollama read {counted}, so it dropped "
-        "the oldest messages; give the llms entry a larger `options: {num_ctx: ...}`"
+        f"context_truncated: about {size // 4} tokens were sent and Ollama read {counted_tokens}, so it "
+        "dropped the oldest messages; give the llms entry a larger `options: {num_ctx: ...}`"
     ]

@@ -1,1 +1,1 @@
-"""OpenAI and hosts that speak its APIs: chat completions, Responses and Azure."""
+"""The adapter for OpenAI and compatible hosts: chat completions, Responses and Azure."""

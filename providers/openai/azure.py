@@ -1,13 +1,13 @@
-"""OpenAI's models at Azure: the same wire, another address, key header and version."""
+"""Call OpenAI models on Azure: same wire format; own address, key header and API version."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from toolchart.providers.openai.client import OpenAIProvider, OpenAISettings
-from toolchart.providers.openai.compatible_hosts import profile_of
+from toolchart.providers.openai.compatible_hosts import find_profile
 from toolchart.providers.openai.responses_client import ResponsesProvider
-from toolchart.providers.shared.settings import Hooks, own_settings
+from toolchart.providers.shared.settings import HttpHooks, read_adapter_settings
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
 
@@ -16,29 +16,29 @@ API_VERSION = "2024-10-21"
 
 
 class AzureSettings(OpenAISettings):
-    """Keys of an `azure` entry beyond the common ones; `base_url` is the resource's endpoint."""
+    """Keys that only an `azure` entry has; `base_url` is the endpoint of the Azure resource."""
 
     api_version: str = API_VERSION
     """Version of the REST interface."""
     deployment: str | None = None
-    """Name of the deployment; without it the model's name is taken for one."""
+    """Name of the deployment; the default is the model's name."""
 
 
 class AzureProvider(OpenAIProvider):
-    """Chat completions of one Azure resource."""
+    """Calls chat completions of one Azure resource."""
 
     @classmethod
     def from_config(
-        cls, config: LLMConfig, resolve: Callable[[str], str], hooks: Hooks | None = None
+        cls, config: LLMConfig, resolve: Callable[[str], str], hooks: HttpHooks | None = None
     ) -> AzureProvider | ResponsesProvider:
         """The provider of an `llms` entry.
 
         Raises:
-            SpecError: no endpoint or key anywhere, or a setting that there is not.
+            SpecError: there is no endpoint or no key, or the entry has an unknown key or a wrong value.
         """
         from openai import AsyncAzureOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
-        settings = own_settings(AzureSettings, config, profile_of("openai.azure.com"))
+        settings = read_adapter_settings(AzureSettings, config, find_profile("openai.azure.com"))
         endpoint = resolve(config.base_url) if config.base_url else None
         key = resolve(config.api_key) if config.api_key else None
         try:

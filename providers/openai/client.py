@@ -1,4 +1,4 @@
-"""OpenAI and the hosts that speak like it, through the official SDK as transport."""
+"""Call chat completions of OpenAI and compatible hosts through the official SDK as transport."""
 
 from __future__ import annotations
 
@@ -9,51 +9,50 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from toolchart.providers.openai.compatible_hosts import profile_of
+from toolchart.providers.openai.compatible_hosts import find_profile
 from toolchart.providers.openai.responses_client import ResponsesProvider
-from toolchart.providers.openai.stream import ChatStream
-from toolchart.providers.openai.wire import NAME, EchoReasoning, from_wire, to_wire
-from toolchart.providers.shared.failures import from_exception, unreadable
-from toolchart.providers.shared.settings import AdapterSettings, Hooks, own_settings
-from toolchart.providers.shared.stream_frames import EventFrames
-from toolchart.providers.shared.stream_values import values_of
-from toolchart.providers.shared.warnings import foreign_data, with_warnings
+from toolchart.providers.openai.stream import ChatAccumulator
+from toolchart.providers.openai.wire import NAME, EchoReasoning, decode_reply, encode_request
+from toolchart.providers.shared.failures import convert_exceptions
+from toolchart.providers.shared.settings import AdapterSettings, HttpHooks, read_adapter_settings
+from toolchart.providers.shared.stream_frames import EventFrameReader, iterate_frames
+from toolchart.providers.shared.warnings import add_warnings, find_foreign_data
 from toolchart.specs.models import LLMConfig
-from toolchart.states.deltas import Delta
-from toolchart.states.errors import ProviderError, SpecError
-from toolchart.states.messages import FinishReason, Reply, Request
+from toolchart.states.errors import SpecError
+from toolchart.states.messages import Delta, FinishReason, Reply, Request
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-OFFICIAL = "api.openai.com"
+OPENAI_HOST = "api.openai.com"
 
 
 class OpenAISettings(AdapterSettings):
-    """Keys of an `openai` entry beyond the common ones."""
+    """Keys that only an `openai` entry has."""
 
     api: Literal["chat", "responses"] = "chat"
-    """Chat completions, or OpenAI's Responses."""
+    """Which API to call: chat completions, or OpenAI's Responses."""
     store: bool = True
-    """Responses: whether the host keeps them; without it reasoning travels encrypted, in our log."""
+    """Responses: whether the host stores them; if not, encrypted reasoning is kept in the log."""
     max_tokens_name: Literal["max_tokens", "max_completion_tokens"] | None = None
-    """How the host spells the limit; without it OpenAI's new word at OpenAI, the old one elsewhere."""
+    """How the host spells the token limit; by default the new name at OpenAI and the old one elsewhere."""
     echo_reasoning: EchoReasoning = "tool_turns"
     """Whether reasoning is sent back to the host that sent it."""
     finish_words: dict[str, FinishReason] | None = None
-    """The host's own finish reasons, and what they mean."""
+    """Finish words that only this host sends, and their meaning."""
     refuses: tuple[str, ...] = ()
     """Options that the host refuses; they are left out, with a warning."""
     stream_usage: bool = True
-    """Whether a stream is asked to tell tokens at its end; for hosts that refuse `stream_options`, false."""
+    """Whether to request token counts at the end of a stream; false for hosts that refuse
+    `stream_options`."""
     extra_body: dict[str, Any] | None = None
-    """Further keys of the request, as the host knows them."""
+    """More keys of the request body, as the host names them."""
     headers: dict[str, str] | None = None
-    """Further HTTP headers; values may be `${VARIABLE}`."""
+    """More HTTP headers; `${VARIABLE}` is replaced."""
 
 
 class OpenAIProvider:
-    """Chat completions of one host. The SDK's own retries are off: retrying is the chart's business."""
+    """Calls chat completions of one host. The SDK's retries are off: the chart decides about retries."""
 
     name = "openai"
 
@@ -63,24 +62,24 @@ class OpenAIProvider:
 
     @classmethod
     def from_config(
-        cls, config: LLMConfig, resolve: Callable[[str], str], hooks: Hooks | None = None
+        cls, config: LLMConfig, resolve: Callable[[str], str], hooks: HttpHooks | None = None
     ) -> OpenAIProvider | ResponsesProvider:
         """The provider of an `llms` entry.
 
         Raises:
-            SpecError: no key anywhere, or a setting that there is not.
+            SpecError: there is no key, or the entry has an unknown key or a wrong value.
         """
         from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
         base_url = resolve(config.base_url) if config.base_url else None
-        address = base_url or os.environ.get("OPENAI_BASE_URL") or f"https://{OFFICIAL}"
-        host = urlsplit(address).hostname
-        settings = own_settings(OpenAISettings, config, profile_of(host))
+        address = base_url or os.environ.get("OPENAI_BASE_URL") or f"https://{OPENAI_HOST}"
+        settings = read_adapter_settings(
+            OpenAISettings, config, find_profile(urlsplit(address).hostname)
+        )
         key = resolve(config.api_key) if config.api_key else None
-        if key is None and base_url and urlsplit(base_url).hostname != OFFICIAL:
-            key = (
-                _ambient_key() or "none"
-            )  # most compatible hosts on one's own machine ask for none
+        if key is None and base_url and urlsplit(base_url).hostname != OPENAI_HOST:
+            # The SDK requires a key, but most compatible hosts on this machine do not.
+            key = os.environ.get("OPENAI_API_KEY") or "none"
         try:
             client = AsyncOpenAI(
                 api_key=key,
@@ -101,72 +100,66 @@ class OpenAIProvider:
         return cls(client, settings)
 
     async def complete(self, request: Request) -> Reply:
-        """One whole reply."""
-        try:
-            raw = await self._client.chat.completions.with_raw_response.create(
-                **self._body(request), extra_body=self._settings.extra_body
+        """The whole reply to a request.
+
+        Raises:
+            ProviderError: the call failed.
+        """
+        with convert_exceptions(ValueError):
+            response = await self._client.chat.completions.with_raw_response.create(
+                **self._build_body(request), extra_body=self._settings.extra_body
             )
-            data = json.loads(raw.content)
-        except ProviderError:
-            raise
-        except ValueError:
-            raise unreadable("the answer is not JSON") from None
-        except Exception as error:
-            raise from_exception(error) from error
-        return self._told(request, from_wire(data, self._settings.finish_words))
+            data = json.loads(response.content)
+        reply = decode_reply(data, self._settings.finish_words)
+        return self._add_request_warnings(request, reply)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
-        """The reply as it grows, and last the whole one.
+        """The deltas of the reply as they arrive, and last the whole reply.
 
-        The bytes are read past the SDK's own stream: that ends silently where a stream was cut, and raises
-        bare errors at a piece that is not JSON (measured at 3.52.0).
+        The raw bytes are read instead of the SDK's stream, which ends silently if the connection is cut and
+        raises a plain exception for a piece that is not JSON (measured at 3.52.0).
+
+        Raises:
+            ProviderError: the call failed, or the stream was cut.
         """
-        frames, growing = EventFrames(), ChatStream()
-        body = self._body(request)
+        reader, accumulator = EventFrameReader(), ChatAccumulator()
+        body = self._build_body(request)
         if self._settings.stream_usage:
             body["stream_options"] = {"include_usage": True}
         create = self._client.chat.completions.with_streaming_response.create
-        try:
+        with convert_exceptions():
             async with (
                 create(**body, stream=True, extra_body=self._settings.extra_body) as response,
-                aclosing(values_of(response.iter_bytes(), frames)) as chunks,
+                aclosing(iterate_frames(response.iter_bytes(), reader)) as frames,
             ):
-                async for chunk in chunks:
-                    for delta in growing.feed(chunk):
+                async for frame in frames:
+                    for delta in accumulator.add_frame(frame):
                         yield delta
-        except ProviderError:
-            raise
-        except Exception as error:
-            raise from_exception(error) from error
-        whole = growing.body(frames.done)
-        yield self._told(request, from_wire(whole, self._settings.finish_words))
+        reply = decode_reply(accumulator.build_body(reader.is_done), self._settings.finish_words)
+        yield self._add_request_warnings(request, reply)
 
-    def _told(self, request: Request, reply: Reply) -> Reply:
-        left_out = [
+    def _add_request_warnings(self, request: Request, reply: Reply) -> Reply:
+        refused_options = [
             f"{name}: this host refuses it, so it was left out"
             for name in self._settings.refuses
             if name in request.options
         ]
-        return with_warnings(reply, [*left_out, *foreign_data(request.messages, NAME)])
+        return add_warnings(reply, [*refused_options, *find_foreign_data(request.messages, NAME)])
 
-    def _body(self, request: Request) -> dict[str, Any]:
-        body = to_wire(
+    def _build_body(self, request: Request) -> dict[str, Any]:
+        body = encode_request(
             request,
-            max_tokens_name=self._max_tokens_name(),
+            max_tokens_name=self._choose_max_tokens_name(),
             echo_reasoning=self._settings.echo_reasoning,
         )
         return {key: value for key, value in body.items() if key not in self._settings.refuses}
 
-    def _max_tokens_name(self) -> str:
+    def _choose_max_tokens_name(self) -> str:
         if self._settings.max_tokens_name:
             return self._settings.max_tokens_name
-        official = self._client.base_url.host == OFFICIAL
-        return "max_completion_tokens" if official else "max_tokens"
+        is_openai = self._client.base_url.host == OPENAI_HOST
+        return "max_completion_tokens" if is_openai else "max_tokens"
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client.close()
-
-
-def _ambient_key() -> str | None:
-    return os.environ.get("OPENAI_API_KEY")

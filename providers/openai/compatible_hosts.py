@@ -1,4 +1,4 @@
-"""What compatible hosts do their own way, as data: `compatible_hosts.yaml` beside this file."""
+"""Load the default settings of hosts with an OpenAI-compatible API from `compatible_hosts.yaml`."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ from typing import Any
 
 import yaml
 
-_NOT_SETTINGS = ("host", "source")
+_METADATA_KEYS = ("host", "source")
+"""Keys of a row in the file that are no settings."""
 
 
-def profile_of(host: str | None) -> Mapping[str, Any]:
-    """The settings of a host, by the end of its name; empty for one that is not known.
+def find_profile(host: str | None) -> Mapping[str, Any]:
+    """The default settings of a host, by the end of its name; empty for an unknown host.
 
-    >>> profile_of("myorg.snowflakecomputing.com")
+    >>> find_profile("myorg.snowflakecomputing.com")
     mappingproxy({'finish_words': {'': 'stop'}})
     """
     name = (host or "").lower().rstrip(".")
-    for known, settings in _profiles().items():
-        if name == known or name.endswith(f".{known}"):
+    for suffix, settings in _load_profiles().items():
+        if name == suffix or name.endswith(f".{suffix}"):
             return settings
     return MappingProxyType({})
 
 
 @cache
-def _profiles() -> Mapping[str, Mapping[str, Any]]:
+def _load_profiles() -> Mapping[str, Mapping[str, Any]]:
     """Settings by the end of a host's name."""
     text = files(__package__).joinpath("compatible_hosts.yaml").read_text("utf-8")
     return {
-        row["host"]: MappingProxyType({k: v for k, v in row.items() if k not in _NOT_SETTINGS})
+        row["host"]: MappingProxyType({k: v for k, v in row.items() if k not in _METADATA_KEYS})
         for row in yaml.safe_load(text)["profiles"]
     }

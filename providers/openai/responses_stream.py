@@ -1,7 +1,7 @@
-"""Streamed Responses. The last event tells the whole response, so nothing has to be joined.
+"""Build the body of a streamed response of OpenAI's Responses API from its events.
 
-Where `output` of the last event is empty, the items that were told whole, one by one, are the response: each
-`response.output_item.done` brings one.
+The last event holds the whole response, so nothing has to be joined. Some hosts leave its `output` empty;
+then the items of the `response.output_item.done` events are the output.
 """
 
 from __future__ import annotations
@@ -9,49 +9,51 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolchart.providers.openai.wire import told_failure
-from toolchart.providers.shared.failures import unreadable
-from toolchart.states.deltas import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
+from toolchart.providers.openai.wire import classify_error_body
+from toolchart.providers.shared.failures import build_bad_response_error
+from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
 
-_TERMINAL = ("response.completed", "response.incomplete", "response.failed")
+_TERMINAL_EVENTS = ("response.completed", "response.incomplete", "response.failed")
 
 
-class ResponseStream:
-    """One streamed response.
+class ResponsesAccumulator:
+    """Accumulates one streamed response.
 
     Source: openai 3.52.0, `types/responses/response_stream_event.py`.
     """
 
     def __init__(self) -> None:
         self._response: Any = None
-        self._calls: dict[int, int] = {}
+        self._call_indexes: dict[int, int] = {}
         self._items: dict[int, Any] = {}
 
-    def feed(self, chunk: Any) -> list[Delta]:
-        """What an event adds: text, reasoning and the arguments of calls.
+    def add_frame(self, event: Any) -> list[Delta]:
+        """The deltas of one event: text, reasoning and the arguments of calls.
 
         Raises:
-            ProviderError: an error told inside the stream, or an event that is no object.
+            ProviderError: the event is an error, or no object.
         """
-        if not isinstance(chunk, Mapping):
-            raise unreadable(f"the stream has a piece that is no object but {type(chunk).__name__}")
-        if chunk.get("type") == "error" or chunk.get("error"):
-            raise told_failure(chunk)
-        return list(self._deltas(chunk))
+        if not isinstance(event, Mapping):
+            raise build_bad_response_error(
+                f"the stream has a piece that is not an object but {type(event).__name__}"
+            )
+        if event.get("type") == "error" or event.get("error"):
+            raise classify_error_body(event)
+        return list(self._iterate_deltas(event))
 
-    def _deltas(self, event: Mapping[str, Any]) -> Iterator[Delta]:
+    def _iterate_deltas(self, event: Mapping[str, Any]) -> Iterator[Delta]:
         kind, text = event.get("type"), event.get("delta")
-        if kind in _TERMINAL:
+        if kind in _TERMINAL_EVENTS:
             self._response = event.get("response") or {}
-        told = event.get("item")
-        item = told if isinstance(told, Mapping) else {}
-        index = event.get("output_index")
-        at = index if isinstance(index, int) else len(self._items)
+        item = event.get("item")
+        item = item if isinstance(item, Mapping) else {}
+        position = event.get("output_index")
+        position = position if isinstance(position, int) else len(self._items)
         if kind == "response.output_item.done" and item:
-            self._items[at] = item
+            self._items[position] = item
         if kind == "response.output_item.added" and item.get("type") == "function_call":
-            place = self._calls[at] = len(self._calls)
-            yield CallStarted(index=place, name=str(item.get("name") or ""))
+            index = self._call_indexes[position] = len(self._call_indexes)
+            yield CallStarted(index=index, name=str(item.get("name") or ""))
         if not isinstance(text, str) or not text:
             return
         if kind == "response.output_text.delta":
@@ -59,17 +61,18 @@ class ResponseStream:
         elif kind in ("response.reasoning_text.delta", "response.reasoning_summary_text.delta"):
             yield ReasoningDelta(text=text)
         elif kind == "response.function_call_arguments.delta":
-            yield CallArguments(index=self._calls.get(at, 0), text=text)
+            yield CallArguments(index=self._call_indexes.get(position, 0), text=text)
 
-    def body(self) -> Any:
+    def build_body(self) -> Any:
         """The response of the terminal event.
 
         Raises:
             ProviderError: the stream was cut.
         """
         if self._response is None:
-            raise unreadable("the stream ended before the response did")
-        whole = self._response
-        if self._items and isinstance(whole, Mapping) and not whole.get("output"):
-            return {**whole, "output": [self._items[at] for at in sorted(self._items)]}
-        return whole
+            raise build_bad_response_error("the stream ended before the response did")
+        response = self._response
+        if self._items and isinstance(response, Mapping) and not response.get("output"):
+            output = [self._items[position] for position in sorted(self._items)]
+            return {**response, "output": output}
+        return response

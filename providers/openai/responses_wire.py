@@ -1,8 +1,8 @@
-"""OpenAI's Responses: to the wire and from it, as pure maps over JSON data.
+"""Encode requests for OpenAI's Responses API and decode its replies, as pure functions over JSON data.
 
-A response is a list of items: reasoning, messages, calls, and what the host did itself. Calls and text
-become the reply; the items themselves travel along verbatim, since the host wants its reasoning back,
-encrypted or not, before the results of the calls that it led to.
+A response is a list of items: reasoning, messages, calls, and what the host did itself. Calls and text become
+the reply. The items are also kept verbatim with the message: the host needs its reasoning back, encrypted or
+not, before the results of the calls that followed from it.
 
 Source: openai 3.52.0, `types/responses/`, and recorded traffic.
 """
@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolchart.providers.openai.wire import count_of, told_failure
+from toolchart.providers.openai.wire import classify_error_body, decode_token_count
 from toolchart.providers.shared import finish_reasons
 from toolchart.providers.shared.arguments import parse_arguments
-from toolchart.providers.shared.failures import unreadable
-from toolchart.providers.shared.tool_choice import Choice, choice_of
+from toolchart.providers.shared.failures import build_bad_response_error
+from toolchart.providers.shared.tool_choice import ToolChoice, parse_tool_choice
 from toolchart.states.messages import (
     Message,
     Reply,
@@ -24,184 +24,198 @@ from toolchart.states.messages import (
     ToolCall,
     ToolDefinition,
     Usage,
-    arguments_text,
+    encode_arguments,
 )
-from toolchart.states.schema_dialects import OPENAI, parameters_for
+from toolchart.states.schema_dialects import OPENAI, lower_parameters
 
 NAME = "openai"
 
 Item = Mapping[str, Any]
 
-WORDS: finish_reasons.Table = {
+FINISH_WORDS: finish_reasons.FinishWords = {
     "completed": "stop",
     "max_output_tokens": "length",
     "content_filter": "content_filter",
     "cancelled": "error",
     **dict.fromkeys(("queued", "in_progress", "max_messages", "steered"), "paused"),
 }
-"""Statuses, and of an incomplete response its reason."""
+"""Statuses of a response; for an incomplete response, its reason."""
 
 
 _OPTIONS = ("temperature", "top_p")
 
-_CALLS = ("function_call", "custom_tool_call")
-"""Calls that are ours to answer; a host's own (search, code) bring their results themselves."""
+_OWN_CALL_TYPES = ("function_call", "custom_tool_call")
+"""Types of calls that we answer. The host's own calls (search, code) already have their results."""
 
-# -- to the wire ---------------------------------------------------------------------------------
+# -- encoding ------------------------------------------------------------------------------------
 
 
-def to_wire(request: Request) -> dict[str, Any]:
-    """The body of `POST /responses`. `seed` and `stop` have no place in it."""
-    custom: set[str] = set()
-    system = [one.content or "" for one in request.messages if one.role == "system"]
-    body: dict[str, Any] = {
-        "model": request.model,
-        "input": [
-            item
-            for message in request.messages
-            if message.role != "system"
-            for item in _items(message, custom)
-        ],
-    }
+def encode_request(request: Request) -> dict[str, Any]:
+    """The body of `POST /responses`. The API has no `seed` and no `stop`."""
+    options = request.options
+    system = [message.content or "" for message in request.messages if message.role == "system"]
+    body: dict[str, Any] = {"model": request.model, "input": _encode_messages(request)}
     if system:
         body["instructions"] = "\n\n".join(system)
     if request.tools:
-        body["tools"] = [_tool(tool) for tool in request.tools]
-        if "tool_choice" in request.options:
-            body["tool_choice"] = _choice(choice_of(request.options["tool_choice"]))
-        if "parallel_tool_calls" in request.options:
-            body["parallel_tool_calls"] = request.options["parallel_tool_calls"]
-    if "max_tokens" in request.options:
-        body["max_output_tokens"] = request.options["max_tokens"]
-    body |= {name: request.options[name] for name in _OPTIONS if name in request.options}
-    if "response_format" in request.options:
-        body["text"] = {"format": _format(request.options["response_format"])}
+        body["tools"] = [_encode_tool(tool) for tool in request.tools]
+        if "tool_choice" in options:
+            body["tool_choice"] = _encode_tool_choice(parse_tool_choice(options["tool_choice"]))
+        if "parallel_tool_calls" in options:
+            body["parallel_tool_calls"] = options["parallel_tool_calls"]
+    if "max_tokens" in options:
+        body["max_output_tokens"] = options["max_tokens"]
+    body |= {name: options[name] for name in _OPTIONS if name in options}
+    if "response_format" in options:
+        body["text"] = {"format": _encode_response_format(options["response_format"])}
     return body
 
 
-def unsaid(request: Request) -> list[str]:
-    """Options of a request that Responses have no place for."""
+def find_unsupported_options(request: Request) -> list[str]:
+    """A warning for each option of a request that the Responses API does not have."""
     return [
-        f"{name}: Responses know no such option"
+        f"{name}: the Responses API has no such option"
         for name in ("seed", "stop")
         if name in request.options
     ]
 
 
-def _tool(tool: ToolDefinition) -> dict[str, Any]:
+def _encode_tool(tool: ToolDefinition) -> dict[str, Any]:
     return {
         "type": "function",
         "name": tool.name,
         "description": tool.description,
-        "parameters": parameters_for(tool, OPENAI),
+        "parameters": lower_parameters(tool, OPENAI),
         # The host's default is strict, which refuses every schema with an optional parameter.
         "strict": False,
     }
 
 
-def _choice(choice: Choice) -> Any:
+def _encode_tool_choice(choice: ToolChoice) -> Any:
     if not choice.names:
         return choice.mode
-    named = [{"type": "function", "name": name} for name in choice.names]
-    if choice.mode == "required" and len(named) == 1:
-        return named[0]
-    return {"type": "allowed_tools", "mode": choice.mode, "tools": named}
+    tools = [{"type": "function", "name": name} for name in choice.names]
+    if choice.mode == "required" and len(tools) == 1:
+        return tools[0]
+    return {"type": "allowed_tools", "mode": choice.mode, "tools": tools}
 
 
-def _format(given: Any) -> Any:
-    """The schema of a reply, flat where chat completions nest it."""
-    inner = given.get("json_schema") if isinstance(given, Mapping) else None
-    return {"type": "json_schema", **inner} if isinstance(inner, Mapping) else given
+def _encode_response_format(response_format: Any) -> Any:
+    """The format with its schema on the top level, where chat completions nest it."""
+    is_mapping = isinstance(response_format, Mapping)
+    inner = response_format.get("json_schema") if is_mapping else None
+    return {"type": "json_schema", **inner} if isinstance(inner, Mapping) else response_format
 
 
-def _items(message: Message, custom: set[str]) -> list[dict[str, Any]]:
-    """The items of a message; calls with free text are remembered for their results."""
+def _encode_messages(request: Request) -> list[dict[str, Any]]:
+    """The input items of the messages without the system's."""
+    custom_call_ids: set[str] = set()
+    return [
+        item
+        for message in request.messages
+        if message.role != "system"
+        for item in _encode_message(message, custom_call_ids)
+    ]
+
+
+def _encode_message(message: Message, custom_call_ids: set[str]) -> list[dict[str, Any]]:
+    """The items of a message.
+
+    Args:
+        custom_call_ids: ids of the calls with free text so far, which is extended here: their results have
+            an item type of their own.
+    """
     if message.role == "tool":
         call_id = message.tool_call_id or ""
-        kind = "custom_tool_call_output" if call_id in custom else "function_call_output"
+        is_custom = call_id in custom_call_ids
+        kind = "custom_tool_call_output" if is_custom else "function_call_output"
         return [{"type": kind, "call_id": call_id, "output": message.content or ""}]
     if message.role != "assistant":
         return [{"role": message.role, "content": message.content or ""}]
-    own = _own(message)
-    custom.update(str(one.get("call_id")) for one in own if one.get("type") == "custom_tool_call")
-    return own or _made(message)
+    own_items = _restore_own_items(message)
+    custom_call_ids.update(
+        str(item.get("call_id")) for item in own_items if item.get("type") == "custom_tool_call"
+    )
+    return own_items or _encode_assistant_message(message)
 
 
-def _own(message: Message) -> list[dict[str, Any]]:
-    """The host's own items, where they still say what the message says."""
+def _restore_own_items(message: Message) -> list[dict[str, Any]]:
+    """The host's own items of an earlier reply; empty if they do not match the message's calls."""
     data = message.provider_data or {}
-    items = _listed(data.get("output")) if data.get("provider") == NAME else []
-    calls = {
+    items = _read_list(data.get("output")) if data.get("provider") == NAME else []
+    call_ids = {
         str(item.get("call_id"))
         for item in items
-        if isinstance(item, Mapping) and item.get("type") in _CALLS
+        if isinstance(item, Mapping) and item.get("type") in _OWN_CALL_TYPES
     }
-    return (
-        [dict(item) for item in items] if calls == {call.id for call in message.tool_calls} else []
-    )
+    has_same_calls = call_ids == {call.id for call in message.tool_calls}
+    return [dict(item) for item in items] if has_same_calls else []
 
 
-def _made(message: Message) -> list[dict[str, Any]]:
-    said = [{"role": "assistant", "content": message.content}] if message.content else []
-    calls = [
-        {
-            "type": "function_call",
-            "call_id": call.id,
-            "name": call.name,
-            "arguments": arguments_text(call),
-        }
-        for call in message.tool_calls
-    ]
-    return [*said, *calls]
+def _encode_assistant_message(message: Message) -> list[dict[str, Any]]:
+    texts = [{"role": "assistant", "content": message.content}] if message.content else []
+    return [*texts, *(_encode_tool_call(call) for call in message.tool_calls)]
 
 
-# -- from the wire -------------------------------------------------------------------------------
+def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
+    return {
+        "type": "function_call",
+        "call_id": call.id,
+        "name": call.name,
+        "arguments": encode_arguments(call),
+    }
 
 
-def from_wire(body: Any) -> Reply:
+# -- decoding ------------------------------------------------------------------------------------
+
+
+def decode_reply(body: Any) -> Reply:
     """The reply of a response body, or of the response in a stream's last event.
 
     Raises:
         ProviderError: a failed response, an error body, or a body that is no response.
     """
     if not isinstance(body, Mapping):
-        raise unreadable(f"the answer is no response but {type(body).__name__}: {body}")
+        raise build_bad_response_error(
+            f"the answer is not a response but {type(body).__name__}: {body}"
+        )
     if body.get("error"):
-        raise told_failure(body)
+        raise classify_error_body(body)
     output = body.get("output")
     if not isinstance(output, list):
-        raise unreadable("the answer has no output")
+        raise build_bad_response_error("the answer has no output")
     items = [item for item in output if isinstance(item, Mapping)]
-    calls = tuple(_calls(items))
-    refusal = "".join(_texts(items, "message", "refusal", "refusal")) or None
-    word = _word(body)
+    calls = tuple(_decode_tool_calls(items))
+    refusal = "".join(_list_texts(items, "message", "refusal", "refusal")) or None
+    word = _read_finish_word(body)
     return Reply(
-        content="".join(_texts(items, "message", "output_text", "text")) or None,
+        content="".join(_list_texts(items, "message", "output_text", "text")) or None,
         tool_calls=calls,
-        finish_reason=finish_reasons.finish_reason(
-            word, WORDS, calls=len(calls), refused=bool(refusal)
+        finish_reason=finish_reasons.resolve_finish_reason(
+            word, FINISH_WORDS, call_count=len(calls), is_refusal=bool(refusal)
         ),
         native_reason=word,
-        usage=_usage(body.get("usage")),
-        reasoning=_reasoning(items),
+        usage=_decode_usage(body.get("usage")),
+        reasoning=_decode_reasoning(items),
         refusal=refusal,
-        model=_string(body.get("model")),
-        response_id=_string(body.get("id")),
-        provider_data=_kept(items),
+        model=_read_string(body.get("model")),
+        response_id=_read_string(body.get("id")),
+        provider_data=_build_provider_data(items),
     )
 
 
-def _word(body: Item) -> str | None:
+def _read_finish_word(body: Item) -> str | None:
     details = body.get("incomplete_details")
     reason = details.get("reason") if isinstance(details, Mapping) else None
-    return _string(reason or body.get("status"))
+    return _read_string(reason or body.get("status"))
 
 
-def _string(value: Any) -> str | None:
+def _read_string(value: Any) -> str | None:
+    """The value if it is text, which may be empty; else None."""
     return value if isinstance(value, str) else None
 
 
-def _calls(items: list[Item]) -> Iterator[ToolCall]:
+def _decode_tool_calls(items: list[Item]) -> Iterator[ToolCall]:
     for item in items:
         name, call_id = str(item.get("name") or ""), str(item.get("call_id") or "")
         if item.get("type") == "function_call":
@@ -213,46 +227,49 @@ def _calls(items: list[Item]) -> Iterator[ToolCall]:
             yield ToolCall(id=call_id, name=name, arguments={"input": item.get("input")})
 
 
-def _texts(
-    items: list[Item], kind: str, part_kind: str, key: str, of: str = "content"
+def _list_texts(
+    items: list[Item], kind: str, part_kind: str, key: str, parts_key: str = "content"
 ) -> list[str]:
     """The texts of the parts of one kind in the items of one kind."""
     return [
         part[key]
         for item in items
         if item.get("type") == kind
-        for part in _listed(item.get(of))
+        for part in _read_list(item.get(parts_key))
         if isinstance(part, Mapping) and part.get("type") == part_kind
         if isinstance(part.get(key), str)
     ]
 
 
-def _listed(value: Any) -> list[Any]:
+def _read_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _reasoning(items: list[Item]) -> str | None:
-    """The reasoning itself where the host tells it, else its summaries."""
-    told = _texts(items, "reasoning", "reasoning_text", "text")
-    summed = _texts(items, "reasoning", "summary_text", "text", of="summary")
-    return "".join(told) or "\n\n".join(summed) or None
+def _decode_reasoning(items: list[Item]) -> str | None:
+    """The reasoning itself if the host sends it, else its summaries."""
+    texts = _list_texts(items, "reasoning", "reasoning_text", "text")
+    summaries = _list_texts(items, "reasoning", "summary_text", "text", parts_key="summary")
+    return "".join(texts) or "\n\n".join(summaries) or None
 
 
-def _kept(items: list[Item]) -> dict[str, Any] | None:
-    """The items, where text and calls alone would not bring them back."""
-    plain = all(item.get("type") in ("message", "function_call") for item in items)
-    return None if plain else {"provider": NAME, "output": [dict(item) for item in items]}
+def _build_provider_data(items: list[Item]) -> dict[str, Any] | None:
+    """The items themselves, if text and calls alone would not reproduce them."""
+    is_plain = all(item.get("type") in ("message", "function_call") for item in items)
+    return None if is_plain else {"provider": NAME, "output": [dict(item) for item in items]}
 
 
-def _usage(wire: Any) -> Usage | None:
-    """Output tokens include the reasoning."""
+def _decode_usage(wire: Any) -> Usage | None:
+    """Token counts. Output tokens include the reasoning."""
     if not isinstance(wire, Mapping):
         return None
-    made, given = wire.get("output_tokens_details"), wire.get("input_tokens_details")
+    output_details = wire.get("output_tokens_details")
+    input_details = wire.get("input_tokens_details")
+    output_details = output_details if isinstance(output_details, Mapping) else {}
+    input_details = input_details if isinstance(input_details, Mapping) else {}
     return Usage(
-        input=count_of(wire.get("input_tokens")),
-        output=count_of(wire.get("output_tokens")),
-        reasoning=count_of(made.get("reasoning_tokens")) if isinstance(made, Mapping) else None,
-        cached=count_of(given.get("cached_tokens")) if isinstance(given, Mapping) else None,
-        total=count_of(wire.get("total_tokens")),
+        input=decode_token_count(wire.get("input_tokens")),
+        output=decode_token_count(wire.get("output_tokens")),
+        reasoning=decode_token_count(output_details.get("reasoning_tokens")),
+        cached=decode_token_count(input_details.get("cached_tokens")),
+        total=decode_token_count(wire.get("total_tokens")),
     )

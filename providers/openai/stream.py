@@ -1,6 +1,7 @@
-"""Streamed chat completions, put together as they come.
+"""Build the body of a streamed chat completion from its chunks.
 
-What is read in the end is the body that an unstreamed answer would have had, so that one map reads both.
+The chunks are accumulated into the body that an unstreamed answer would have had; `wire.decode_reply` then
+reads either kind.
 """
 
 from __future__ import annotations
@@ -9,191 +10,208 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolchart.providers.openai.wire import told_failure
-from toolchart.providers.shared.failures import unreadable
-from toolchart.states.canonical_json import canonical_text
-from toolchart.states.deltas import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
+from toolchart.providers.openai.wire import classify_error_body
+from toolchart.providers.shared.failures import build_bad_response_error
+from toolchart.states.canonical_json import encode_canonical_text
+from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _read_mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _list(value: Any) -> list[Any]:
+def _read_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-class _Grown:
-    """An object whose texts and lists go on, while anything else stands as it came last.
+class _MessageBuilder:
+    """Builds a message: texts and lists are extended, and any other value is replaced by the newest one.
 
-    Texts are joined once, at the end: joined at every piece, a long answer would cost its square.
+    Texts are joined once, at the end. Joining them at every piece would take quadratic time.
     """
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
 
-    def add(self, key: str, value: Any) -> None:
-        """One more piece of a key."""
-        before = self._values.get(key)
+    def add_value(self, key: str, value: Any) -> None:
+        """Add the next piece of a key."""
+        previous = self._values.get(key)
         if isinstance(value, str) and key != "role":
-            if isinstance(before, _Text):
-                before.pieces.append(value)
+            if isinstance(previous, _TextPieces):
+                previous.pieces.append(value)
             else:
-                self._values[key] = _Text([value])
-        elif isinstance(value, list) and isinstance(before, list):
-            before.extend(value)
+                self._values[key] = _TextPieces([value])
+        elif isinstance(value, list) and isinstance(previous, list):
+            previous.extend(value)
         else:
             self._values[key] = list(value) if isinstance(value, list) else value
 
-    def whole(self) -> dict[str, Any]:
-        """The object."""
+    def build_message(self) -> dict[str, Any]:
+        """The message of all pieces so far."""
         return {
-            key: "".join(value.pieces) if isinstance(value, _Text) else value
+            key: "".join(value.pieces) if isinstance(value, _TextPieces) else value
             for key, value in self._values.items()
         }
 
 
 @dataclass(slots=True)
-class _Text:
+class _TextPieces:
     pieces: list[str]
 
 
 @dataclass(slots=True)
-class _Call:
+class _CallBuilder:
+    """Builds one tool call."""
+
     id: str = ""
     type: str = "function"
     name: str = ""
-    arguments: list[str] = field(default_factory=list)
-    given: Any = None
-    """Arguments that came as a value instead of text."""
+    argument_pieces: list[str] = field(default_factory=list)
+    argument_value: Any = None
+    """Arguments that came as a JSON value instead of text."""
 
-    def whole(self) -> dict[str, Any]:
-        text = "".join(self.arguments)
-        given = self.given if self.given is not None and not text else text
+    def add_function(self, index: int, function: Mapping[str, Any]) -> Iterator[Delta]:
+        """Add a piece of the call's name and arguments; yields its deltas.
+
+        Args:
+            index: number of the call in the reply.
+        """
+        name = function.get("name")
+        if name and not self.name:
+            self.name = str(name)
+            yield CallStarted(index=index, name=self.name)
+        arguments = function.get("arguments", function.get("input"))
+        if isinstance(arguments, str):
+            self.argument_pieces.append(arguments)
+            if arguments:
+                yield CallArguments(index=index, text=arguments)
+        elif arguments is not None:
+            self.argument_value = arguments
+            yield CallArguments(index=index, text=encode_canonical_text(arguments))
+
+    def build_call(self) -> dict[str, Any]:
+        """The call as an unstreamed answer has it."""
+        text = "".join(self.argument_pieces)
+        has_value = self.argument_value is not None and not text
+        arguments = self.argument_value if has_value else text
         if self.type == "custom":  # free text
-            return {"id": self.id, "type": "custom", "custom": {"name": self.name, "input": given}}
-        function = {"name": self.name, "arguments": given}
+            custom = {"name": self.name, "input": arguments}
+            return {"id": self.id, "type": "custom", "custom": custom}
+        function = {"name": self.name, "arguments": arguments}
         return {"id": self.id, "type": self.type, "function": function}
 
 
-class ChatStream:
-    """Chat completions. Source: openai 3.52.0 `chat_completion_chunk.py`, and recorded streams of hosts
-    that leave out indexes, number every call 0, or send a call whole."""
+class ChatAccumulator:
+    """Accumulates one streamed chat completion.
+
+    Source: openai 3.52.0 `chat_completion_chunk.py`, and recorded streams of hosts that leave out indexes,
+    number every call 0, or send a call whole.
+    """
 
     def __init__(self) -> None:
-        self._whole: dict[str, Any] = {}
-        self._message = _Grown()
-        self._calls: list[_Call] = []
-        self._places: dict[int, int] = {}
-        self._old: _Call | None = None
-        self._word: Any = None
+        self._body: dict[str, Any] = {}
+        self._message = _MessageBuilder()
+        self._calls: list[_CallBuilder] = []
+        self._positions: dict[int, int] = {}
+        self._function_call: _CallBuilder | None = None
+        self._finish_word: Any = None
 
-    def feed(self, chunk: Any) -> list[Delta]:
-        """What a chunk adds: text, reasoning and calls.
+    def add_frame(self, chunk: Any) -> list[Delta]:
+        """The deltas of one chunk: text, reasoning and calls.
 
         Raises:
-            ProviderError: an error told inside the stream, or a chunk that is no object.
+            ProviderError: the chunk is an error, or no object.
         """
         if not isinstance(chunk, Mapping):
-            raise unreadable(f"the stream has a piece that is no object but {type(chunk).__name__}")
+            raise build_bad_response_error(
+                f"the stream has a piece that is not an object but {type(chunk).__name__}"
+            )
         if chunk.get("error"):
-            raise told_failure(chunk)
-        return list(self._deltas(chunk))
+            raise classify_error_body(chunk)
+        return list(self._iterate_deltas(chunk))
 
-    def _deltas(self, event: Mapping[str, Any]) -> Iterator[Delta]:
-        self._whole |= {key: event[key] for key in ("id", "model", "usage") if event.get(key)}
-        choice = _mapping(next(iter(_list(event.get("choices"))), None))
-        delta = _mapping(choice.get("delta") or choice.get("message"))
-        self._word = choice.get("finish_reason") or self._word
+    def _iterate_deltas(self, chunk: Mapping[str, Any]) -> Iterator[Delta]:
+        self._body |= {key: chunk[key] for key in ("id", "model", "usage") if chunk.get(key)}
+        choice = _read_mapping(next(iter(_read_list(chunk.get("choices"))), None))
+        delta = _read_mapping(choice.get("delta") or choice.get("message"))
+        self._finish_word = choice.get("finish_reason") or self._finish_word
         for key, value in delta.items():
             if key == "tool_calls":
-                yield from self._grow_calls(_list(value))
+                yield from self._add_call_pieces(_read_list(value))
             elif key == "function_call" and isinstance(value, Mapping):
-                self._old = self._old or _Call()
-                yield from _grow_call(self._old, 0, value)
+                self._function_call = self._function_call or _CallBuilder()
+                yield from self._function_call.add_function(0, value)
             elif value is not None:
-                self._message.add(key, value)
-                yield from _said(key, value)
+                self._message.add_value(key, value)
+                yield from _build_text_deltas(key, value)
 
-    def body(self, done: bool) -> Any:
-        """The answer as it would have come in one piece.
+    def build_body(self, is_done: bool) -> Any:
+        """The body that an unstreamed answer would have had.
 
         Args:
-            done: whether the stream said `[DONE]`. A host may leave the finish reason out (recorded from
-                Novita); then this is the end.
+            is_done: whether the stream ended with `[DONE]`. Then the finish reason may be missing (recorded
+                from Novita).
 
         Raises:
             ProviderError: the stream was cut.
         """
-        if self._word is None and not done:
-            raise unreadable("the stream ended without a finish reason")
-        message = self._message.whole()
+        if self._finish_word is None and not is_done:
+            raise build_bad_response_error("the stream ended without a finish reason")
+        message = self._message.build_message()
         if self._calls:
-            message["tool_calls"] = [call.whole() for call in self._calls]
-        if self._old:
-            message["function_call"] = self._old.whole()["function"]
-        return {**self._whole, "choices": [{"message": message, "finish_reason": self._word}]}
+            message["tool_calls"] = [call.build_call() for call in self._calls]
+        if self._function_call:
+            message["function_call"] = self._function_call.build_call()["function"]
+        return {**self._body, "choices": [{"message": message, "finish_reason": self._finish_word}]}
 
-    def _grow_calls(self, listed: Iterable[Any]) -> Iterator[Delta]:
-        pieces = [piece for piece in listed if isinstance(piece, Mapping)]
-        for beside, piece in enumerate(pieces):
-            place = self._place(piece, beside if len(pieces) > 1 else len(self._calls) - 1)
-            call, told = self._calls[place], piece.get("function") or piece.get("custom")
-            call.id = call.id or _id(piece)
-            yield from _grow_call(call, place, _mapping(told))
+    def _add_call_pieces(self, values: Iterable[Any]) -> Iterator[Delta]:
+        pieces = [piece for piece in values if isinstance(piece, Mapping)]
+        for number, piece in enumerate(pieces):
+            default_position = number if len(pieces) > 1 else len(self._calls) - 1
+            position = self._find_call_position(piece, default_position)
+            call, function = self._calls[position], piece.get("function") or piece.get("custom")
+            call.id = call.id or _read_call_id(piece)
+            yield from call.add_function(position, _read_mapping(function))
 
-    def _place(self, piece: Mapping[str, Any], otherwise: int) -> int:
-        """A piece belongs to the call of its index, unless it brings another id.
+    def _find_call_position(self, piece: Mapping[str, Any], default_position: int) -> int:
+        """The position in `_calls` of the call that a piece belongs to; a new call is appended first.
+
+        A piece belongs to the call with its index, unless it has another id.
 
         Args:
-            otherwise: the place of a piece without an index: beside others in its chunk its place there,
-                alone that of the last call.
+            default_position: used for a piece without an index: its number among several pieces of its chunk;
+                the last call for a single piece.
         """
-        index, new_id = piece.get("index"), _id(piece)
-        place = self._places.get(index, -1) if isinstance(index, int) else otherwise
-        known = self._calls[place] if 0 <= place < len(self._calls) else None
-        if known is None or (new_id and known.id and new_id != known.id):
-            place = len(self._calls)
-            self._calls.append(_Call(type=str(piece.get("type") or "function")))
+        index, new_id = piece.get("index"), _read_call_id(piece)
+        position = self._positions.get(index, -1) if isinstance(index, int) else default_position
+        call = self._calls[position] if 0 <= position < len(self._calls) else None
+        if call is None or (new_id and call.id and new_id != call.id):
+            position = len(self._calls)
+            self._calls.append(_CallBuilder(type=str(piece.get("type") or "function")))
         if isinstance(index, int):
-            self._places[index] = place
-        return place
+            self._positions[index] = position
+        return position
 
 
-def _id(piece: Mapping[str, Any]) -> str:
-    """The id of a piece; one that is no text is none, as in a whole answer."""
-    told = piece.get("id")
-    return told if isinstance(told, str) else ""
+def _read_call_id(piece: Mapping[str, Any]) -> str:
+    """The id of a piece; empty if it has none, or one that is no text (as in an unstreamed answer)."""
+    call_id = piece.get("id")
+    return call_id if isinstance(call_id, str) else ""
 
 
-def _grow_call(call: _Call, place: int, told: Mapping[str, Any]) -> Iterator[Delta]:
-    name = told.get("name")
-    if name and not call.name:
-        call.name = str(name)
-        yield CallStarted(index=place, name=call.name)
-    given = told.get("arguments", told.get("input"))
-    if isinstance(given, str):
-        call.arguments.append(given)
-        if given:
-            yield CallArguments(index=place, text=given)
-    elif given is not None:
-        call.given = given
-        yield CallArguments(index=place, text=canonical_text(given))
-
-
-def _said(key: str, value: Any) -> Iterator[Delta]:
-    """What a key of a message says to somebody who looks on."""
+def _build_text_deltas(key: str, value: Any) -> Iterator[Delta]:
+    """The deltas of a message key that holds text or reasoning."""
     if isinstance(value, str) and value:
         if key == "content":
             yield TextDelta(text=value)
         elif key in ("reasoning_content", "reasoning", "thinking"):
             yield ReasoningDelta(text=value)
     elif key == "content":  # Mistral: a list of parts, of which some are thinking
-        for part in map(_mapping, _list(value)):
+        for part in map(_read_mapping, _read_list(value)):
             if isinstance(part.get("text"), str):
                 yield TextDelta(text=part["text"])
             yield from (
-                ReasoningDelta(text=inner["text"])
-                for inner in map(_mapping, _list(part.get("thinking")))
-                if isinstance(inner.get("text"), str)
+                ReasoningDelta(text=thought["text"])
+                for thought in map(_read_mapping, _read_list(part.get("thinking")))
+                if isinstance(thought.get("text"), str)
             )

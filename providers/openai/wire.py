@@ -1,4 +1,7 @@
-"""OpenAI chat completions: to the wire and from it, as pure maps over JSON data."""
+"""Encode requests for OpenAI's chat completions and decode its replies, as pure functions over JSON data.
+
+Compatible hosts (DeepSeek, Mistral, OpenRouter, ...) are decoded here too, with their deviations.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ from typing import Any, Literal
 
 from toolchart.providers.shared import finish_reasons
 from toolchart.providers.shared.arguments import parse_arguments
-from toolchart.providers.shared.failures import failure, unreadable
-from toolchart.providers.shared.tool_choice import choice_of
+from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
+from toolchart.providers.shared.tool_choice import parse_tool_choice
+from toolchart.providers.shared.wire_values import read_string
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import (
     Message,
@@ -19,17 +23,18 @@ from toolchart.states.messages import (
     ToolCall,
     ToolDefinition,
     Usage,
-    arguments_text,
+    encode_arguments,
 )
-from toolchart.states.schema_dialects import OPENAI, parameters_for
+from toolchart.states.schema_dialects import OPENAI, lower_parameters
 
 NAME = "openai"
 
 EchoReasoning = Literal["always", "tool_turns", "never"]
+"""When reasoning is sent back: with every message, only with messages that have calls, or never."""
 
-_REASONING = ("reasoning_content", "reasoning", "reasoning_details")
-"""Where hosts put reasoning. Source: DeepSeek, vLLM and xAI say `reasoning_content`; OpenRouter, Groq and
-Ollama's /v1 say `reasoning`, OpenRouter with `reasoning_details` beside it (recorded traffic)."""
+_REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_details")
+"""Message keys that hold reasoning. Source: DeepSeek, vLLM and xAI use `reasoning_content`; OpenRouter, Groq
+and Ollama's /v1 use `reasoning`, OpenRouter with `reasoning_details` beside it (recorded traffic)."""
 
 _OPTIONS = (
     "temperature",
@@ -41,15 +46,15 @@ _OPTIONS = (
 )
 
 
-_STATUSES = {"rate_limit_exceeded": 429, "insufficient_quota": 429, "server_error": 500}
-"""Codes of errors told inside a success, by the status that they would have had.
+_ERROR_STATUSES = {"rate_limit_exceeded": 429, "insufficient_quota": 429, "server_error": 500}
+"""HTTP statuses of error codes, for errors inside a success, which have no status of their own.
 Source: openai 3.52.0, `types/responses/response_error.py`; `insufficient_quota` comes with status 429."""
 
 
-# -- to the wire ---------------------------------------------------------------------------------
+# -- encoding ------------------------------------------------------------------------------------
 
 
-def to_wire(
+def encode_request(
     request: Request,
     *,
     max_tokens_name: str = "max_completion_tokens",
@@ -58,12 +63,12 @@ def to_wire(
     """The body of `POST /chat/completions`."""
     body: dict[str, Any] = {
         "model": request.model,
-        "messages": [_message(message, echo_reasoning) for message in request.messages],
+        "messages": [_encode_message(message, echo_reasoning) for message in request.messages],
     }
     if request.tools:
-        body["tools"] = [_tool(tool) for tool in request.tools]
+        body["tools"] = [_encode_tool(tool) for tool in request.tools]
         if request.options.get("tool_choice") is not None:
-            body["tool_choice"] = _choice(request.options["tool_choice"])
+            body["tool_choice"] = _encode_tool_choice(request.options["tool_choice"])
     if "max_tokens" in request.options:
         body[max_tokens_name] = request.options["max_tokens"]
     for name in _OPTIONS:
@@ -72,34 +77,34 @@ def to_wire(
     return body
 
 
-def _tool(tool: ToolDefinition) -> dict[str, Any]:
+def _encode_tool(tool: ToolDefinition) -> dict[str, Any]:
     return {
         "type": "function",
         "function": {
             "name": tool.name,
             "description": tool.description,
-            "parameters": parameters_for(tool, OPENAI),
+            "parameters": lower_parameters(tool, OPENAI),
         },
     }
 
 
-def _choice(given: Any) -> Any:
-    """Words as they are; a name, or a set of names, in OpenAI's mappings.
+def _encode_tool_choice(option: Any) -> Any:
+    """Modes stay words; one name or several become OpenAI's mappings.
 
     Source: openai 3.52.0, `chat_completion_tool_choice_option_param.py`.
     """
-    if isinstance(given, Mapping) and "allowed" not in given:
-        return given  # the host's own spelling
-    choice = choice_of(given)
-    named = [{"type": "function", "function": {"name": name}} for name in choice.names]
-    if not named:
+    if isinstance(option, Mapping) and "allowed" not in option:
+        return option  # already in the host's own spelling
+    choice = parse_tool_choice(option)
+    tools = [{"type": "function", "function": {"name": name}} for name in choice.names]
+    if not tools:
         return choice.mode
-    if isinstance(given, str):
-        return named[0]
-    return {"type": "allowed_tools", "allowed_tools": {"mode": choice.mode, "tools": named}}
+    if isinstance(option, str):
+        return tools[0]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": choice.mode, "tools": tools}}
 
 
-def _message(message: Message, echo: EchoReasoning) -> dict[str, Any]:
+def _encode_message(message: Message, echo: EchoReasoning) -> dict[str, Any]:
     if message.role == "tool":
         return {
             "role": "tool",
@@ -110,94 +115,99 @@ def _message(message: Message, echo: EchoReasoning) -> dict[str, Any]:
         return {"role": message.role, "content": message.content or ""}
     wire: dict[str, Any] = {"role": "assistant", "content": message.content}
     if message.tool_calls:
-        wire["tool_calls"] = [_call(call) for call in message.tool_calls]
+        wire["tool_calls"] = [_encode_tool_call(call) for call in message.tool_calls]
     elif not message.content:
-        wire["content"] = ""  # without calls a host refuses an assistant message that has no text
+        wire["content"] = ""  # hosts refuse an assistant message with neither calls nor text
     if echo == "always" or (echo == "tool_turns" and message.tool_calls):
-        wire.update(_own(message))
+        wire.update(_restore_own_keys(message))
     return wire
 
 
-def _own(message: Message) -> dict[str, Any]:
+def _restore_own_keys(message: Message) -> dict[str, Any]:
+    """The reasoning keys of an earlier reply of this host."""
     data = message.provider_data or {}
-    kept = data.get("message") if data.get("provider") == NAME else None
-    return dict(kept) if isinstance(kept, Mapping) else {}
+    own_keys = data.get("message") if data.get("provider") == NAME else None
+    return dict(own_keys) if isinstance(own_keys, Mapping) else {}
 
 
-def _call(call: ToolCall) -> dict[str, Any]:
+def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
     return {
         "id": call.id,
         "type": "function",
-        "function": {"name": call.name, "arguments": arguments_text(call)},
+        "function": {"name": call.name, "arguments": encode_arguments(call)},
     }
 
 
-# -- from the wire -------------------------------------------------------------------------------
+# -- decoding ------------------------------------------------------------------------------------
 
 
-def from_wire(body: Any, finish_words: finish_reasons.Table | None = None) -> Reply:
-    """The reply of a response body; `finish_words` are a host's own, beside OpenAI's.
+def decode_reply(body: Any, finish_words: finish_reasons.FinishWords | None = None) -> Reply:
+    """The reply of a response body. The SDK does not check what it receives, so everything is checked here.
+
+    Args:
+        finish_words: the host's own finish words, in addition to OpenAI's.
 
     Raises:
-        ProviderError: an error told inside a success, or a body that is no completion. The SDK does
-            not check what it receives, so everything is checked here.
+        ProviderError: an error body inside a success, or a body that is no completion.
     """
     if not isinstance(body, Mapping):
-        raise unreadable(f"the answer is no chat completion but {type(body).__name__}: {body}")
+        raise build_bad_response_error(
+            f"the answer is not a chat completion but {type(body).__name__}: {body}"
+        )
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
         if body.get("error"):
-            raise told_failure(body)
-        raise unreadable("the answer has no choices")
-    return _reply(body, choices[0], {**finish_reasons.OPENAI, **(finish_words or {})})
+            raise classify_error_body(body)
+        raise build_bad_response_error("the answer has no choices")
+    return _decode_choice(body, choices[0], {**finish_reasons.OPENAI, **(finish_words or {})})
 
 
-def told_failure(body: Mapping[str, Any]) -> ProviderError:
-    """The failure of an error told inside a success; its code is a status, or a word."""
+def classify_error_body(body: Mapping[str, Any]) -> ProviderError:
+    """The error for an error body that came with a success status; its code is an HTTP status or a word."""
     error = body.get("error")
-    told = error if isinstance(error, Mapping) else body
-    code = told.get("code")
+    code = error.get("code") if isinstance(error, Mapping) else body.get("code")
     if isinstance(code, int) and not isinstance(code, bool):
-        return failure(code, body)
-    return failure(_STATUSES.get(str(code), 200), body)
+        return classify_http_error(code, body)
+    return classify_http_error(_ERROR_STATUSES.get(str(code), 200), body)
 
 
-def _reply(
-    body: Mapping[str, Any], choice: Mapping[str, Any], words: finish_reasons.Table
+def _decode_choice(
+    body: Mapping[str, Any], choice: Mapping[str, Any], finish_words: finish_reasons.FinishWords
 ) -> Reply:
     message = choice.get("message")
     message = message if isinstance(message, Mapping) else {}
-    calls, word = _calls(message), choice.get("finish_reason")
+    calls, word = _decode_tool_calls(message), choice.get("finish_reason")
     word = word if isinstance(word, str) else None
-    refusal = _string(message.get("refusal"))
-    kept = {key: message[key] for key in _REASONING if message.get(key)}
+    refusal = read_string(message.get("refusal"))
+    own_keys = {key: message[key] for key in _REASONING_KEYS if message.get(key)}
     return Reply(
-        content=_text(message.get("content")),
+        content=_read_content_text(message.get("content")),
         tool_calls=calls,
-        finish_reason=finish_reasons.finish_reason(
-            word, words, calls=len(calls), refused=bool(refusal)
+        finish_reason=finish_reasons.resolve_finish_reason(
+            word, finish_words, call_count=len(calls), is_refusal=bool(refusal)
         ),
         native_reason=word,
-        usage=usage_of(body.get("usage")),
-        reasoning=_reasoning(message),
+        usage=decode_usage(body.get("usage")),
+        reasoning=_decode_reasoning(message),
         refusal=refusal,
-        model=_string(body.get("model")),
-        response_id=_string(body.get("id")),
-        provider_data={"provider": NAME, "message": kept} if kept else None,
-        warnings=_warnings(word, calls, words),
+        model=read_string(body.get("model")),
+        response_id=read_string(body.get("id")),
+        provider_data={"provider": NAME, "message": own_keys} if own_keys else None,
+        warnings=_find_word_conflict(word, calls, finish_words),
     )
 
 
-def _warnings(
-    word: Any, calls: tuple[ToolCall, ...], words: finish_reasons.Table
+def _find_word_conflict(
+    word: Any, calls: tuple[ToolCall, ...], finish_words: finish_reasons.FinishWords
 ) -> tuple[str, ...]:
-    if calls and words.get(str(word)) == "stop":
+    """A warning if the reply has calls and its finish word means `stop`."""
+    if calls and finish_words.get(str(word)) == "stop":
         return (f"the reply carries tool calls beside the finish reason {word!r}",)
     return ()
 
 
-def _text(content: Any) -> str | None:
-    """Text of a message; Mistral answers with a list of parts when it thinks (recorded traffic)."""
+def _read_content_text(content: Any) -> str | None:
+    """The text of a message; Mistral sends a list of parts when it thinks (recorded traffic)."""
     if isinstance(content, list):
         parts = [
             p.get("text") for p in content if isinstance(p, Mapping) and p.get("type") == "text"
@@ -206,88 +216,97 @@ def _text(content: Any) -> str | None:
     return content if isinstance(content, str) else None
 
 
-def _reasoning(message: Mapping[str, Any]) -> str | None:
+def _decode_reasoning(message: Mapping[str, Any]) -> str | None:
     for key in ("reasoning_content", "reasoning"):
         if isinstance(message.get(key), str) and message[key]:
             return str(message[key])
     details = message.get("reasoning_details")
     if isinstance(details, list):
-        texts = [one.get("text") for one in details if isinstance(one, Mapping)]
+        texts = [detail.get("text") for detail in details if isinstance(detail, Mapping)]
         return "".join(text for text in texts if isinstance(text, str)) or None
-    return _thoughts(message.get("content"))
+    return _read_content_thinking(message.get("content"))
 
 
-def _thoughts(parts: Any) -> str | None:
-    """Thinking among the parts of a content (Mistral)."""
-    if not isinstance(parts, list):
+def _read_content_thinking(content: Any) -> str | None:
+    """The thinking among the parts of a content (Mistral)."""
+    if not isinstance(content, list):
         return None
     thoughts = [
         part.get("thinking")
-        for part in parts
+        for part in content
         if isinstance(part, Mapping) and part.get("type") == "thinking"
     ]
-    return "".join(_text(thought) or "" for thought in thoughts) or None
+    return "".join(_read_content_text(thought) or "" for thought in thoughts) or None
 
 
-def _calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
-    listed = message.get("tool_calls")
-    listed = listed if isinstance(listed, list) else []
-    calls = [_tool_call(one) for one in listed if isinstance(one, Mapping)]
-    # Some hosts put an empty call beside a plain answer (recorded from Snowflake); it asks for nothing.
+def _decode_tool_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
+    wire_calls = message.get("tool_calls")
+    wire_calls = wire_calls if isinstance(wire_calls, list) else []
+    calls = [_decode_tool_call(wire) for wire in wire_calls if isinstance(wire, Mapping)]
+    # Some hosts send an empty call beside a plain answer (recorded from Snowflake); it is dropped.
     calls = [call for call in calls if call.name or call.id or call.raw]
-    old = message.get("function_call")
-    if not calls and isinstance(old, Mapping) and old.get("name"):
-        calls.append(_function("", old))
+    function_call = message.get("function_call")
+    if not calls and isinstance(function_call, Mapping) and function_call.get("name"):
+        calls.append(_decode_function_call("", function_call))
     return tuple(calls)
 
 
-def _tool_call(wire: Mapping[str, Any]) -> ToolCall:
-    call_id = _string(wire.get("id")) or ""
+def _decode_tool_call(wire: Mapping[str, Any]) -> ToolCall:
+    call_id = read_string(wire.get("id")) or ""
     custom = wire.get("custom")
     if isinstance(custom, Mapping) and wire.get("type") == "custom":  # free-text input
         return ToolCall(
             id=call_id, name=str(custom.get("name")), arguments={"input": custom.get("input")}
         )
     function = wire.get("function")
-    return _function(call_id, function if isinstance(function, Mapping) else {})
+    return _decode_function_call(call_id, function if isinstance(function, Mapping) else {})
 
 
-def _function(call_id: str, function: Mapping[str, Any]) -> ToolCall:
-    name, given = str(function.get("name") or ""), function.get("arguments")
-    if isinstance(given, Mapping):  # compatible hosts send an object now and then
-        return ToolCall(id=call_id, name=name, arguments=dict(given))
-    raw = given if isinstance(given, str) else "" if given is None else json.dumps(given)
+def _decode_function_call(call_id: str, function: Mapping[str, Any]) -> ToolCall:
+    name, wire_arguments = str(function.get("name") or ""), function.get("arguments")
+    if isinstance(wire_arguments, Mapping):  # some compatible hosts send an object
+        return ToolCall(id=call_id, name=name, arguments=dict(wire_arguments))
+    if isinstance(wire_arguments, str):
+        raw = wire_arguments
+    else:
+        raw = "" if wire_arguments is None else json.dumps(wire_arguments)
     arguments, problem = parse_arguments(raw)
     return ToolCall(id=call_id, name=name, arguments=arguments, raw=raw, problem=problem)
 
 
-def usage_of(wire: Any) -> Usage | None:
-    """Tokens of a completion; completion tokens include the reasoning."""
+def decode_usage(wire: Any) -> Usage | None:
+    """Token counts and cost of a completion. Completion tokens include the reasoning."""
     if not isinstance(wire, Mapping):
         return None
     return Usage(
-        input=count_of(wire.get("prompt_tokens")),
-        output=count_of(wire.get("completion_tokens")),
-        reasoning=count_of(_inner(wire, "completion_tokens_details", "reasoning_tokens")),
-        cached=count_of(_inner(wire, "prompt_tokens_details", "cached_tokens")),
-        total=count_of(wire.get("total_tokens")),
-        cost=_amount(wire.get("cost")),
+        input=decode_token_count(wire.get("prompt_tokens")),
+        output=decode_token_count(wire.get("completion_tokens")),
+        reasoning=decode_token_count(
+            _read_detail(wire, "completion_tokens_details", "reasoning_tokens")
+        ),
+        cached=decode_token_count(_read_detail(wire, "prompt_tokens_details", "cached_tokens")),
+        total=decode_token_count(wire.get("total_tokens")),
+        cost=_read_amount(wire.get("cost")),
     )
 
 
-def _inner(wire: Mapping[str, Any], key: str, name: str) -> Any:
-    inner = wire.get(key)
-    return inner.get(name) if isinstance(inner, Mapping) else None
+def _read_detail(wire: Mapping[str, Any], key: str, name: str) -> Any:
+    details = wire.get(key)
+    return details.get(name) if isinstance(details, Mapping) else None
 
 
-def count_of(value: Any) -> int | None:
-    """A count of tokens; None for what is no number, and for NaN and Infinity, which JSON readers accept."""
+def decode_token_count(value: Any) -> int | None:
+    """The value as a number of tokens; None if it is no finite number.
+
+    JSON readers accept NaN and Infinity, so a host may send them.
+    """
     if isinstance(value, float):
         return int(value) if math.isfinite(value) else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _amount(value: Any) -> float | None:
+def _read_amount(value: Any) -> float | None:
+    """The value as an amount of money; None if it is no finite number."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return None
     try:
@@ -295,7 +314,3 @@ def _amount(value: Any) -> float | None:
     except OverflowError:
         return None
     return amount if math.isfinite(amount) else None
-
-
-def _string(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None

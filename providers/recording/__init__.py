@@ -1,1 +1,1 @@
-"""Recorded traffic: cassettes, the recorder that writes them, the player that answers from them."""
+"""Recorded traffic: cassettes, the recorder that writes them, and the provider that answers from them."""

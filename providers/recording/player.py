@@ -1,14 +1,14 @@
-"""The recorded provider: a model host that answers from what was recorded, with no network.
+"""The recorded provider: a model host that answers from a recording, without a network.
 
-It holds takes, each a request and what came of it, from a cassette or from a log, and gives each of
-them once. Which one answers is said by `match`:
+It has recorded calls, each a request and the reply to it, from a cassette or from a log. It gives each reply
+once. `match` says how the recorded call for a request is chosen:
 
-- `strict`: the first that asked the same, up to the harmless differences listed in `asked.py`;
-- `tail`: the first where the messages since the model's last one are the same, whatever model, prompt,
-  tools and options were;
-- `order`: the next, whatever was asked.
+- `strict`: the first one with the same canonical request (`canonical_requests.py` lists what may differ);
+- `tail`: the first one with the same messages since the model's last message; model, prompt, tools and
+  options may differ;
+- `order`: the next one, whatever the request is.
 
-A miss is a failed model call that says how the nearest recorded request differs.
+If no recorded call matches, the model call fails with the differences to the nearest recorded request.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from toolchart.providers.recording.canonical_requests import (
-    Asked,
-    Difference,
-    asked_of,
-    differences,
-    distance,
+from toolchart.providers.recording.canonical_requests import CanonicalRequest
+from toolchart.providers.recording.own_requests import canonicalize_request
+from toolchart.providers.recording.recorded_calls import RecordedCall, read_cassette_calls
+from toolchart.providers.recording.request_differences import (
+    RequestDifference,
+    find_differences,
+    measure_distance,
 )
-from toolchart.providers.recording.recorded_calls import Take, cassette_takes
-from toolchart.providers.shared.reply_deltas import in_pieces
-from toolchart.providers.shared.settings import AdapterSettings, own_settings
+from toolchart.providers.shared.reply_deltas import stream_reply
+from toolchart.providers.shared.settings import AdapterSettings, read_adapter_settings
 from toolchart.specs.models import LLMConfig
-from toolchart.states.deltas import Delta
 from toolchart.states.errors import ProviderError, SpecError
-from toolchart.states.messages import FinishReason, Reply, Request
-from toolchart.states.schema_dialects import Dialect
+from toolchart.states.messages import Delta, FinishReason, Reply, Request
+from toolchart.states.schema_dialects import SchemaDialect
 
-Match = Literal["strict", "order", "tail"]
+MatchMode = Literal["strict", "order", "tail"]
+"""How the recorded call for a request is chosen."""
 
-_MOST_TOLD = 6
-"""Differences told of a miss."""
+_MAX_DIFFERENCES = 6
+"""Differences to the nearest request that an error message lists."""
 
 
 class RecordedSettings(AdapterSettings):
@@ -48,35 +48,43 @@ class RecordedSettings(AdapterSettings):
     """Log to answer from, instead of a cassette; relative to the spec."""
     conversation: str | None = None
     """Conversation of the log; without it the only one."""
-    match: Match = "strict"
+    match: MatchMode = "strict"
     """How a request finds its recorded answer."""
     finish_words: dict[str, FinishReason] | None = None
     """The recorded host's own finish reasons, and what they mean."""
 
 
-class _Sent:
-    """A request in the shape of each dialect that recordings ask for, made once."""
+class _SentRequest:
+    """The request that is to be answered, in canonical form for each dialect, made once per dialect."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
-        self._made: dict[Dialect | None, Asked] = {}
+        self._canonical: dict[SchemaDialect | None, CanonicalRequest] = {}
 
-    def to(self, dialect: Dialect | None) -> Asked:
-        """The request as a host of this dialect would be asked."""
-        if dialect not in self._made:
-            self._made[dialect] = asked_of(self._request, dialect)
-        return self._made[dialect]
+    def canonicalize_for(self, dialect: SchemaDialect | None) -> CanonicalRequest:
+        """The request as a host of this dialect would get it."""
+        if dialect not in self._canonical:
+            self._canonical[dialect] = canonicalize_request(self._request, dialect)
+        return self._canonical[dialect]
 
 
 class RecordedProvider:
-    """Answers from takes, each once, in their order."""
+    """Answers from recorded calls, each once, in their order.
+
+    Args:
+        recorded_calls: the calls to answer from.
+        match: how the recorded call for a request is chosen.
+    """
 
     name = "recorded"
 
-    def __init__(self, takes: Sequence[Take], *, match: Match = "strict") -> None:
-        self._takes = takes
-        self._match: Match = match
-        self._left = list(range(len(takes)))
+    def __init__(
+        self, recorded_calls: Sequence[RecordedCall], *, match: MatchMode = "strict"
+    ) -> None:
+        self._calls = recorded_calls
+        self._match: MatchMode = match
+        self._unused = list(range(len(recorded_calls)))
+        """Indices of the calls that were not given yet."""
 
     @classmethod
     def from_config(cls, config: LLMConfig, resolve: Callable[[str], str]) -> RecordedProvider:
@@ -85,86 +93,90 @@ class RecordedProvider:
         Raises:
             SpecError: no cassette, or one that cannot be read.
         """
-        settings = recorded_settings(config)
+        settings = read_recorded_settings(config)
         if settings.cassette is None:
             raise SpecError(
                 "a recorded provider that answers from a log needs an engine, which reads the log",
                 path="llms.*.log",
                 hint="run it with toolchart.engine, or name a `cassette`",
             )
-        takes = cassette_takes(Path(settings.cassette), settings.finish_words)
-        return cls(takes, match=settings.match)
+        calls = read_cassette_calls(Path(settings.cassette), settings.finish_words)
+        return cls(calls, match=settings.match)
 
     async def complete(self, request: Request) -> Reply:
         """The recorded reply, or the recorded failure.
 
         Raises:
-            ProviderError: the recorded failure; or `bad_request` where nothing recorded matches, with
-                the differences to the nearest recorded request as JSON pointers.
+            ProviderError: the recorded failure; or `bad_request` where no recorded request matches, with
+                the differences to the nearest one as JSON pointers.
         """
-        return self._take(request).answer()
+        return self._take_call(request).get_reply()
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
         """The same reply, word by word."""
-        async for piece in in_pieces(await self.complete(request)):
+        async for piece in stream_reply(await self.complete(request)):
             yield piece
 
     async def aclose(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is no connection to close."""
 
     @property
-    def left(self) -> int:
-        """Takes that were not given yet."""
-        return len(self._left)
+    def unused_count(self) -> int:
+        """Number of recorded calls that were not given yet."""
+        return len(self._unused)
 
-    # -- finding ---------------------------------------------------------------------------------
+    # -- matching --------------------------------------------------------------------------------
 
-    def _take(self, request: Request) -> Take:
-        if not self._left:
-            raise _miss(f"the recording has {len(self._takes)} model calls and no more")
-        sent = _Sent(request)
-        for place in self._left:
-            if self._match == "order" or not self._compared(place, sent):
-                self._left.remove(place)
-                return self._takes[place]
-        raise self._told(sent)
+    def _take_call(self, request: Request) -> RecordedCall:
+        """The recorded call for a request; it is not given again."""
+        if not self._unused:
+            raise _mismatch_error(f"the recording has {len(self._calls)} model calls and no more")
+        sent_request = _SentRequest(request)
+        for index in self._unused:
+            if self._match == "order" or not self._compare_with(index, sent_request):
+                self._unused.remove(index)
+                return self._calls[index]
+        raise self._describe_mismatch(sent_request)
 
-    def _compared(self, place: int, sent: _Sent) -> list[Difference]:
-        take = self._takes[place]
+    def _compare_with(self, index: int, sent_request: _SentRequest) -> list[RequestDifference]:
+        """The differences to one recorded call that matter in this match mode."""
+        call = self._calls[index]
         if self._match == "tail":
-            return differences(_tail(take.asked), _tail(sent.to(None)))
-        found = differences(take.asked, sent.to(None))
-        if not found or take.dialect is None:
-            return found
-        # Recorded from our own adapter, the tools stand there in the host's part of JSON Schema.
-        return min(found, differences(take.asked, sent.to(take.dialect)), key=distance)
+            tail = _select_tail(sent_request.canonicalize_for(None))
+            return find_differences(_select_tail(call.request), tail)
+        differences = find_differences(call.request, sent_request.canonicalize_for(None))
+        if not differences or call.dialect is None:
+            return differences
+        # If our own adapter made the recording, it has the tools in the host's dialect of JSON Schema.
+        in_dialect = find_differences(call.request, sent_request.canonicalize_for(call.dialect))
+        return min(differences, in_dialect, key=measure_distance)
 
-    def _told(self, sent: _Sent) -> ProviderError:
-        """A miss, with how the nearest take differs."""
-        found = [(self._compared(place, sent), self._takes[place]) for place in self._left]
-        nearest, take = min(found, key=lambda one: distance(one[0]))
-        lines = [f"  {difference}" for difference in nearest[:_MOST_TOLD]]
-        if len(nearest) > _MOST_TOLD:
-            lines.append(f"  and {len(nearest) - _MOST_TOLD} more differences")
-        looser = "tail" if self._match == "strict" else "order"
-        return _miss(
+    def _describe_mismatch(self, sent_request: _SentRequest) -> ProviderError:
+        """An error that lists the differences to the nearest recorded call."""
+        candidates = [(self._compare_with(n, sent_request), self._calls[n]) for n in self._unused]
+        differences, call = min(candidates, key=lambda candidate: measure_distance(candidate[0]))
+        lines = [f"  {difference}" for difference in differences[:_MAX_DIFFERENCES]]
+        if len(differences) > _MAX_DIFFERENCES:
+            lines.append(f"  and {len(differences) - _MAX_DIFFERENCES} more differences")
+        looser_mode = "tail" if self._match == "strict" else "order"
+        return _mismatch_error(
             "\n".join(
                 [
-                    f"no recorded request matches ({self._match}); the nearest is {take.place}:",
+                    f"no recorded request matches ({self._match}); the nearest is {call.location}:",
                     *lines,
-                    f"record anew (`record: FILE`), or loosen it (`match: {looser}`)",
+                    f"record anew (`record: FILE`), or loosen it (`match: {looser_mode}`)",
                 ]
             )
         )
 
 
-def recorded_settings(config: LLMConfig) -> RecordedSettings:
+def read_recorded_settings(config: LLMConfig) -> RecordedSettings:
     """The settings of a `recorded` entry.
 
     Raises:
-        SpecError: neither or both of `cassette` and `log`, or a key that there is not.
+        SpecError: neither or both of `cassette` and `log`, or an unknown key.
     """
-    settings = own_settings(RecordedSettings, config)
+    settings = read_adapter_settings(RecordedSettings, config)
     if (settings.cassette is None) == (settings.log is None):
         raise SpecError(
             "a recorded provider answers from a `cassette` or from a `log`",
@@ -174,12 +186,13 @@ def recorded_settings(config: LLMConfig) -> RecordedSettings:
     return settings
 
 
-def _miss(message: str) -> ProviderError:
+def _mismatch_error(message: str) -> ProviderError:
     return ProviderError(kind="bad_request", message=message)
 
 
-def _tail(asked: Asked) -> dict[str, Any]:
-    """The messages since the model's last one; which call a result answers depends on earlier ones."""
-    messages = asked["messages"]
-    last = max((n for n, one in enumerate(messages) if one["role"] == "assistant"), default=-1)
-    return {"messages": [{**one, "call": None} for one in messages[last + 1 :]]}
+def _select_tail(request: CanonicalRequest) -> dict[str, Any]:
+    """The messages since the model's last one, without call numbers: these depend on earlier messages."""
+    messages = request["messages"]
+    indices = (n for n, message in enumerate(messages) if message["role"] == "assistant")
+    last = max(indices, default=-1)
+    return {"messages": [{**message, "call": None} for message in messages[last + 1 :]]}

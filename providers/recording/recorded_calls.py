@@ -1,111 +1,148 @@
-"""Recorded model calls: what was asked, and what came of it, whatever it was recorded as."""
+"""Recorded model calls: a request and the reply to it, from a cassette or from a log."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from toolchart.providers.anthropic import wire as wire_anthropic
+from toolchart.providers.anthropic.recorded_requests import read_messages_request
 from toolchart.providers.gemini import wire as wire_gemini
+from toolchart.providers.gemini.recorded_requests import read_gemini_request
 from toolchart.providers.ollama import wire as wire_ollama
+from toolchart.providers.ollama.recorded_requests import read_ollama_request
 from toolchart.providers.openai import responses_wire as wire_responses
 from toolchart.providers.openai import wire as wire_openai
-from toolchart.providers.recording import request_readers
-from toolchart.providers.recording.canonical_requests import Asked
+from toolchart.providers.openai.recorded_requests import read_chat_request, read_responses_request
+from toolchart.providers.recording.canonical_requests import CanonicalRequest, RequestReader
 from toolchart.providers.recording.cassettes import Exchange, read_cassette
-from toolchart.providers.recording.stream_bodies import whole_body
+from toolchart.providers.recording.stream_bodies import join_stream_body
 from toolchart.providers.shared import finish_reasons
-from toolchart.providers.shared.failures import failure, unreadable
+from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Reply
-from toolchart.states.schema_dialects import ANTHROPIC, GEMINI, OLLAMA, OPENAI, Dialect
+from toolchart.states.schema_dialects import ANTHROPIC, GEMINI, OLLAMA, OPENAI, SchemaDialect
+
+REQUEST_READERS: Mapping[str, RequestReader] = {
+    "chat": read_chat_request,
+    "responses": read_responses_request,
+    "ollama": read_ollama_request,
+    "gemini": read_gemini_request,
+    "messages": read_messages_request,
+}
+"""The readers of recorded request bodies, by endpoint."""
+
+_DIALECTS = {"chat": OPENAI, "gemini": GEMINI, "ollama": OLLAMA, "messages": ANTHROPIC}
+"""The JSON Schema dialects of the endpoints that our adapters speak to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Take:
+class RecordedCall:
     """One recorded model call."""
 
-    place: str
-    """Where it stands, for people: `exchange 3 of calls.yaml`."""
-    asked: Asked
-    answer: Callable[[], Reply]
-    """The recorded reply; raises the recorded failure (`ProviderError`)."""
-    dialect: Dialect | None = None
-    """The part of JSON Schema in which our adapter tells that host of tools."""
+    location: str
+    """Where it was recorded, for error messages: `exchange 3 of calls.yaml`."""
+    request: CanonicalRequest
+    get_reply: Callable[[], Reply]
+    """Gives the recorded reply, or raises the recorded failure (`ProviderError`)."""
+    dialect: SchemaDialect | None = None
+    """The JSON Schema dialect in which our adapter sends tools to that host; None: unknown."""
 
 
-_DIALECTS = {"chat": OPENAI, "gemini": GEMINI, "ollama": OLLAMA, "messages": ANTHROPIC}
-"""Of each endpoint that our adapters speak to."""
+def read_cassette_calls(
+    path: Path, finish_words: finish_reasons.FinishWords | None = None
+) -> list[RecordedCall]:
+    """The model calls of a cassette, in order. Other traffic in it is skipped.
 
-
-def cassette_takes(path: Path, finish_words: finish_reasons.Table | None = None) -> list[Take]:
-    """The model calls of a cassette, in order; other traffic in it is passed by.
+    Args:
+        finish_words: the recorded host's own finish reasons, and what they mean.
 
     Raises:
-        SpecError: no cassette, or no model call in it that this Toolchart reads.
+        SpecError: the file is not a cassette, or has no model call that can be read.
     """
-    takes = list(_takes(path, finish_words))
-    if not takes:
+    calls = list(_iterate_recorded_calls(path, finish_words))
+    if not calls:
         raise SpecError(
             "the cassette holds no model call",
             file=str(path),
-            hint="read are the endpoints " + ", ".join(sorted(request_readers.READERS)),
+            hint="these endpoints can be read: " + ", ".join(sorted(REQUEST_READERS)),
         )
-    return takes
+    return calls
 
 
-def _takes(path: Path, finish_words: finish_reasons.Table | None) -> Iterator[Take]:
+def _iterate_recorded_calls(
+    path: Path, finish_words: finish_reasons.FinishWords | None
+) -> Iterator[RecordedCall]:
     for number, exchange in enumerate(read_cassette(path), 1):
-        reader = request_readers.READERS.get(exchange.endpoint)
-        if reader is not None and isinstance(exchange.asked, dict):
-            yield Take(
-                place=f"exchange {number} of {path.name}",
-                asked=reader(exchange.asked, exchange.uri),
-                answer=_answer(exchange, finish_words),
+        reader = REQUEST_READERS.get(exchange.endpoint)
+        if reader is not None and isinstance(exchange.request_body, dict):
+            yield RecordedCall(
+                location=f"exchange {number} of {path.name}",
+                request=reader(exchange.request_body, exchange.uri),
+                get_reply=_defer_reply(exchange, finish_words),
                 dialect=_DIALECTS.get(exchange.endpoint),
             )
 
 
-def _answer(exchange: Exchange, finish_words: finish_reasons.Table | None) -> Callable[[], Reply]:
-    return lambda: reply_of(exchange, finish_words)
+def _defer_reply(
+    exchange: Exchange, finish_words: finish_reasons.FinishWords | None
+) -> Callable[[], Reply]:
+    """A function that reads the reply when it is needed."""
+    return lambda: read_recorded_reply(exchange, finish_words)
 
 
-def reply_of(exchange: Exchange, finish_words: finish_reasons.Table | None = None) -> Reply:
+def read_recorded_reply(
+    exchange: Exchange, finish_words: finish_reasons.FinishWords | None = None
+) -> Reply:
     """The reply of an exchange, read as its adapter reads it.
 
+    Args:
+        finish_words: the recorded host's own finish reasons, and what they mean (chat completions only).
+
     Raises:
-        ProviderError: the exchange is a failure, or its answer is none.
+        ProviderError: the exchange is a recorded failure, or its body is not a reply.
     """
     if exchange.status >= 400:
-        raise failure(exchange.status, _body(exchange), exchange.headers)
-    data = whole_body(exchange.endpoint, exchange.body) if exchange.streamed else _parsed(exchange)
+        raise classify_http_error(exchange.status, _read_error_body(exchange), exchange.headers)
+    if exchange.is_streamed:
+        data = join_stream_body(exchange.endpoint, exchange.response_body)
+    else:
+        data = _read_json_body(exchange)
     match exchange.endpoint:
         case "chat":
-            return wire_openai.from_wire(data, finish_words)
+            return wire_openai.decode_reply(data, finish_words)
         case "gemini":
-            return wire_gemini.from_wire(data)
+            return wire_gemini.decode_reply(data)
         case "ollama":
-            return wire_ollama.from_wire(data)
+            return wire_ollama.decode_reply(data)
         case "messages":
-            return wire_anthropic.from_wire(data)
+            return wire_anthropic.decode_reply(data)
         case "responses":
-            return wire_responses.from_wire(data)
+            return wire_responses.decode_reply(data)
         case other:
-            raise unreadable(f"answers of {other!r} are not read")
+            raise build_bad_response_error(
+                f"recorded replies of the endpoint {other!r} cannot be read"
+            )
 
 
-def _parsed(exchange: Exchange) -> Any:
+def _read_json_body(exchange: Exchange) -> Any:
+    """The response body as JSON.
+
+    Raises:
+        ProviderError: it is not JSON.
+    """
     try:
-        return json.loads(exchange.body)
+        return json.loads(exchange.response_body)
     except ValueError:
-        raise unreadable("the recorded answer is not JSON") from None
+        raise build_bad_response_error("the recorded answer is not JSON") from None
 
 
-def _body(exchange: Exchange) -> Any:
+def _read_error_body(exchange: Exchange) -> Any:
+    """The response body as JSON, else as text."""
     try:
-        return json.loads(exchange.body)
+        return json.loads(exchange.response_body)
     except ValueError:
-        return exchange.body.decode("utf-8", "replace")
+        return exchange.response_body.decode("utf-8", "replace")

@@ -1,11 +1,11 @@
-"""Recording: every exchange of a provider with its host, appended to a cassette, without secrets.
+"""The recorder: appends every exchange of a provider with its host to a cassette, without secrets.
 
-A recorder listens where the SDK's HTTP client gives a response over: it passes each part of the body on
-as it comes and writes the exchange when the body has ended, so that streaming is not held up. What is
-written is vcrpy's own spelling, in YAML; `provider: recorded` answers from it.
+A recorder hooks into the SDK's HTTP client. It passes each part of a response body on as it comes, and writes
+the exchange when the body has ended, so that streaming is not delayed. The file has vcrpy's YAML format;
+`provider: recorded` answers from it.
 
-No header is written but those listed here. Values of variables, keys that stand in the entry itself, and
-what looks like a key are replaced wherever they appear.
+Only the headers in `RECORDED_HEADERS` are written. Three kinds of secrets are replaced wherever they appear:
+values of variables, keys that stand in the `llms` entry itself, and everything that looks like a key.
 """
 
 from __future__ import annotations
@@ -26,31 +26,32 @@ from urllib.parse import quote, urlsplit
 
 import yaml
 
-from toolchart.providers.recording.cassettes import decompressed
-from toolchart.providers.shared.settings import Hooks
+from toolchart.providers.recording.cassettes import decompress_body
+from toolchart.providers.shared.settings import HttpHooks
 from toolchart.specs.models import LLMConfig
-from toolchart.specs.secrets import HIDDEN, literal_secrets, references
+from toolchart.specs.secrets import SECRET_PLACEHOLDER, find_literal_secrets, find_references
 from toolchart.states.errors import SpecError
 
 log = logging.getLogger("toolchart.providers")
 
-HEAD = "# Recorded by Toolchart, without secrets.\nversion: 1\ninteractions:\n"
+CASSETTE_HEAD = "# Recorded by Toolchart, without secrets.\nversion: 1\ninteractions:\n"
+"""The first lines of every cassette that the recorder writes."""
 
-_WIDTH = 1_000_000
+_LINE_WIDTH = 1_000_000
 """Columns of the YAML: one body, one line. libyaml counts them in a C int."""
 
-KEPT_HEADERS = ("content-type", "retry-after", "retry-after-ms", "x-should-retry")
-"""Headers that a reader of the answer needs."""
+RECORDED_HEADERS = ("content-type", "retry-after", "retry-after-ms", "x-should-retry")
+"""The headers that are recorded: those that reading the response needs."""
 
-_CODINGS = "gzip, deflate"
-"""What the host may compress with: what this reader can undo."""
+_ACCEPTED_ENCODINGS = "gzip, deflate"
+"""Compressions that the host may use: those that the recorder can undo."""
 
-_KEYS = re.compile(
+_KEY_PATTERN = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai)-[\w-]{16,}|\bAIza[\w-]{20,}|(?<=Bearer )[\w.~+/-]{16,}=*"
 )
-"""What is a key by its looks. Source: the forms of OpenAI, OpenRouter, Groq, xAI and Google keys."""
+"""What looks like a key. Source: the forms of OpenAI, OpenRouter, Groq, xAI and Google keys."""
 
-_AMBIENT = (
+_KEY_VARIABLES = (
     "OPENAI_API_KEY",
     "AZURE_OPENAI_API_KEY",
     "ANTHROPIC_API_KEY",
@@ -58,18 +59,19 @@ _AMBIENT = (
     "GOOGLE_API_KEY",
     "OLLAMA_API_KEY",
 )
+"""Variables from which the SDKs read keys themselves."""
 
-_LEAST, _LEAST_LITERAL = 4, 8
-"""Characters from which on a value is replaced: shorter ones stand in ordinary words, and `api_key: ollama`
-is a common way to say nothing."""
+_MIN_SECRET_LENGTH, _MIN_LITERAL_LENGTH = 4, 8
+"""Shorter values of variables, or of keys in the entry, are not replaced: they stand in ordinary words, and
+`api_key: ollama` is a common placeholder for no key."""
 
 
 class Recorder:
     """Writes the exchanges of one provider to a cassette.
 
     Args:
-        path: the cassette; one that this wrote before is gone on with.
-        config: the entry, for the secrets that stand in it.
+        path: the cassette; if a recorder wrote it before, new exchanges are appended.
+        config: the entry, for the secrets in it.
 
     Raises:
         SpecError: the file is something else, or cannot be written.
@@ -77,172 +79,185 @@ class Recorder:
 
     def __init__(self, path: Path, config: LLMConfig) -> None:
         self._path = path
-        self._secrets = {
-            value: HIDDEN
-            for value in literal_secrets(config.model_dump())
-            if len(value) >= _LEAST_LITERAL
+        self._replacements = {
+            value: SECRET_PLACEHOLDER
+            for value in find_literal_secrets(config.model_dump())
+            if len(value) >= _MIN_LITERAL_LENGTH
         }
-        for name in _AMBIENT:
-            self._hide(os.environ.get(name, ""), f"${{{name}}}")
-        _begin(path)
+        """What is written instead of each secret."""
+        for name in _KEY_VARIABLES:
+            self._hide_secret(os.environ.get(name, ""), f"${{{name}}}")
+        _create_cassette(path)
 
-    def watching(self, resolve: Callable[[str], str]) -> Callable[[str], str]:
-        """The same resolving, with an eye on what is secret in it."""
+    def track_secrets(self, resolve: Callable[[str], str]) -> Callable[[str], str]:
+        """Wrap the function that fills in variables, so that their values are replaced in the cassette."""
 
-        def resolved(text: str) -> str:
-            for name, reference in references(text):
-                self._hide(resolve(reference), f"${{{name}}}")
+        def resolve_and_hide(text: str) -> str:
+            for name, reference in find_references(text):
+                self._hide_secret(resolve(reference), f"${{{name}}}")
             return resolve(text)
 
-        return resolved
+        return resolve_and_hide
 
-    def hooks(self) -> Hooks:
-        """What the SDK's HTTP client has to call."""
-        return {"request": [_plain], "response": [self._watch]}
+    def build_hooks(self) -> HttpHooks:
+        """The event hooks for the SDK's HTTP client."""
+        return {"request": [_limit_encodings], "response": [self._observe_response]}
 
     # -- one exchange ----------------------------------------------------------------------------
 
-    async def _watch(self, response: Any) -> None:
-        response.stream = _seen_kind(type(response).__module__.partition(".")[0])(
-            response.stream, lambda parts: self._keep(response, b"".join(parts))
+    async def _observe_response(self, response: Any) -> None:
+        """Replace the stream of a response by one that records its body."""
+        stream_class = _make_stream_class(type(response).__module__.partition(".")[0])
+        response.stream = stream_class(
+            response.stream, lambda parts: self._record_exchange(response, b"".join(parts))
         )
 
-    def _keep(self, response: Any, body: bytes) -> None:
+    def _record_exchange(self, response: Any, body: bytes) -> None:
         try:
-            _append(self._path, self._interaction(response, body))
+            _append_interaction(self._path, self._encode_interaction(response, body))
         except Exception as error:
-            # The conversation must not end because its recording did.
+            # A failed recording must not end the conversation.
             log.warning("an exchange was not recorded in %s: %s", self._path, error)
 
-    def _interaction(self, response: Any, body: bytes) -> dict[str, Any]:
+    def _encode_interaction(self, response: Any, body: bytes) -> dict[str, Any]:
+        """An exchange in vcrpy's format, without secrets."""
         request = response.request
-        plain = decompressed(body, response.headers.get("content-encoding", ""))
+        plain_body = decompress_body(body, response.headers.get("content-encoding", ""))
         return {
             "request": {
                 "method": request.method,
-                "uri": self._clean(_without_query(str(request.url))),
-                "headers": _kept(request.headers),
-                "body": self._text(request.content),
+                "uri": self._hide_secrets(_strip_credentials(str(request.url))),
+                "headers": _select_headers(request.headers),
+                "body": self._encode_body(request.content),
             },
             "response": {
                 "status": {"code": response.status_code, "message": response.reason_phrase},
-                "headers": _kept(response.headers),
-                "body": {"string": self._text(plain)},
+                "headers": _select_headers(response.headers),
+                "body": {"string": self._encode_body(plain_body)},
             },
         }
 
     # -- secrets ---------------------------------------------------------------------------------
 
-    def _hide(self, value: str, shown: str) -> None:
-        if len(value) >= _LEAST:
-            self._secrets[value] = shown
+    def _hide_secret(self, value: str, replacement: str) -> None:
+        """Have a value replaced in everything that is written from now on."""
+        if len(value) >= _MIN_SECRET_LENGTH:
+            self._replacements[value] = replacement
 
-    def _text(self, body: bytes) -> str | bytes:
+    def _encode_body(self, body: bytes) -> str | bytes:
+        """A body without secrets: as text, or as bytes where it is not UTF-8."""
         try:
-            return self._clean(body.decode("utf-8"))
+            return self._hide_secrets(body.decode("utf-8"))
         except UnicodeDecodeError:
-            return self._clean(body.decode("latin-1")).encode("latin-1")
+            return self._hide_secrets(body.decode("latin-1")).encode("latin-1")
 
-    def _clean(self, text: str) -> str:
-        for value in sorted(self._secrets, key=len, reverse=True):
-            # As it is, inside JSON, inside a URL, and in bytes that are no text.
-            bare = value.encode().decode("latin-1")
-            for spelt in {value, json.dumps(value)[1:-1], quote(value, safe=""), bare}:
-                text = text.replace(spelt, self._secrets[value])
-        return _KEYS.sub(HIDDEN, text)
-
-
-async def _plain(request: Any) -> None:
-    request.headers["accept-encoding"] = _CODINGS
+    def _hide_secrets(self, text: str) -> str:
+        """The text with every secret replaced."""
+        for value in sorted(self._replacements, key=len, reverse=True):
+            # As it is, inside JSON, inside a URL, and in bytes that are not text.
+            as_bytes = value.encode().decode("latin-1")
+            for spelling in {value, json.dumps(value)[1:-1], quote(value, safe=""), as_bytes}:
+                text = text.replace(spelling, self._replacements[value])
+        return _KEY_PATTERN.sub(SECRET_PLACEHOLDER, text)
 
 
-def _kept(headers: Mapping[str, str]) -> dict[str, list[str]]:
-    return {name: [headers[name]] for name in KEPT_HEADERS if name in headers}
+async def _limit_encodings(request: Any) -> None:
+    """Ask the host for a compression that the recorder can undo."""
+    request.headers["accept-encoding"] = _ACCEPTED_ENCODINGS
 
 
-def _without_query(uri: str) -> str:
-    """Without user, password and query; of the query `alt`, which says that an answer is streamed."""
+def _select_headers(headers: Mapping[str, str]) -> dict[str, list[str]]:
+    """The headers that are recorded."""
+    return {name: [headers[name]] for name in RECORDED_HEADERS if name in headers}
+
+
+def _strip_credentials(uri: str) -> str:
+    """The URI without user, password and query. `alt=sse` stays: it marks a streamed response."""
     parts = urlsplit(uri)
     host = parts.netloc.rpartition("@")[2]
-    kept = "alt=sse" if "alt=sse" in parts.query.split("&") else ""
-    return parts._replace(netloc=host, query=kept, fragment="").geturl()
+    query = "alt=sse" if "alt=sse" in parts.query.split("&") else ""
+    return parts._replace(netloc=host, query=query, fragment="").geturl()
 
 
-# -- listening -----------------------------------------------------------------------------------
+# -- observing a body ----------------------------------------------------------------------------
 
 
-class _Seen:
-    """A body on its way, seen part by part; told whole once, when it has ended or is closed."""
+class _ObservedStream:
+    """A response body that calls back once with all its parts, when it has ended or is closed."""
 
-    def __init__(self, inner: Any, told: Callable[[Iterable[bytes]], None]) -> None:
+    def __init__(self, inner: Any, on_end: Callable[[Iterable[bytes]], None]) -> None:
         self._inner = inner
-        self._told: Callable[[Iterable[bytes]], None] | None = told
+        self._on_end: Callable[[Iterable[bytes]], None] | None = on_end
         self._parts: list[bytes] = []
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for part in self._inner:
             self._parts.append(part)
             yield part
-        self._end()
+        self._call_back()
 
     async def aclose(self) -> None:
-        """Close the connection; a body that was cut is recorded as it was seen."""
+        """Close the connection. Of a body that was cut the parts so far are recorded."""
         try:
             await self._inner.aclose()
         finally:
-            self._end()
+            self._call_back()
 
-    def _end(self) -> None:
-        told, self._told = self._told, None
-        if told is not None:
-            told(self._parts)
+    def _call_back(self) -> None:
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            on_end(self._parts)
 
 
 @lru_cache(maxsize=8)
-def _seen_kind(library: str) -> Any:
-    """`_Seen` as a stream of that HTTP library: the SDKs use two, and each demands its own base class."""
-    return type("Seen", (_Seen, sys.modules[library].AsyncByteStream), {})
+def _make_stream_class(library: str) -> Any:
+    """`_ObservedStream` as a stream class of that HTTP library.
+
+    The SDKs use two libraries, and each demands its own base class.
+    """
+    return type("ObservedStream", (_ObservedStream, sys.modules[library].AsyncByteStream), {})
 
 
 # -- the file ------------------------------------------------------------------------------------
 
 
-def _begin(path: Path) -> None:
+def _create_cassette(path: Path) -> None:
+    """Create an empty cassette, or check that the file is a cassette of ours."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(path):
+        with _lock_folder(path):
             if not path.exists():
-                _replace(path, HEAD.encode())
-        ours = path.read_bytes().startswith(HEAD.encode())
+                _replace_file(path, CASSETTE_HEAD.encode())
+        is_ours = path.read_bytes().startswith(CASSETTE_HEAD.encode())
     except OSError as error:
         raise SpecError(
             f"the cassette cannot be written: {error.strerror}",
             file=str(path),
             path="llms.*.record",
         ) from None
-    if not ours:
+    if not is_ours:
         raise SpecError(
-            "the file is there and is no cassette of Toolchart's",
+            "the file exists and is not a cassette of Toolchart",
             file=str(path),
             path="llms.*.record",
             hint="record to another file: nothing is overwritten",
         )
 
 
-def _append(path: Path, interaction: dict[str, Any]) -> None:
-    """One more exchange: all of it or nothing, whatever happens; processes take turns."""
+def _append_interaction(path: Path, interaction: dict[str, Any]) -> None:
+    """Append one exchange completely or not at all. Processes take turns."""
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     text = yaml.dump(
-        [interaction], Dumper=dumper, sort_keys=False, allow_unicode=True, width=_WIDTH
+        [interaction], Dumper=dumper, sort_keys=False, allow_unicode=True, width=_LINE_WIDTH
     )
-    with _alone(path):
-        before = path.read_bytes() if path.exists() else HEAD.encode()
-        _replace(path, before + text.encode())
+    with _lock_folder(path):
+        before = path.read_bytes() if path.exists() else CASSETTE_HEAD.encode()
+        _replace_file(path, before + text.encode())
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Only one writer at a time; the lock is on the folder, since the file is replaced."""
+def _lock_folder(path: Path) -> Iterator[None]:
+    """Let one writer in at a time. The lock is on the folder, since the file itself is replaced."""
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
@@ -251,7 +266,8 @@ def _alone(path: Path) -> Iterator[None]:
         os.close(folder)
 
 
-def _replace(path: Path, data: bytes) -> None:
+def _replace_file(path: Path, data: bytes) -> None:
+    """Replace a file in one step: readers see the old content or the new one."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as out:

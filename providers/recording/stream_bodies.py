@@ -1,8 +1,8 @@
-"""A recorded stream put together: the whole answer that its pieces tell, as the host would have sent it.
+"""Joins a recorded stream into the body that the host would have sent without streaming.
 
-A recording is whole, so nothing has to be shown as it grows; the pieces become the body of an answer that
-was not streamed, and are read by the same map as that. What has no terminal marker was cut and is a
-failure, and so is an error told inside the stream.
+A recording is complete, so nothing has to be shown as it arrives. The joined body is read by the same code
+as a body that was not streamed. A stream without its terminal marker was cut and is a failure; so is a stream
+that contains an error.
 """
 
 from __future__ import annotations
@@ -11,48 +11,55 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from toolchart.providers.anthropic.stream import AnthropicStream
-from toolchart.providers.gemini.stream import GeminiStream
-from toolchart.providers.ollama.stream import OllamaStream
-from toolchart.providers.openai.responses_stream import ResponseStream
-from toolchart.providers.openai.stream import ChatStream
-from toolchart.providers.shared.failures import unreadable
-from toolchart.providers.shared.stream_frames import EventFrames, Frames, LineFrames
+from toolchart.providers.anthropic.stream import AnthropicAccumulator
+from toolchart.providers.gemini.stream import GeminiAccumulator
+from toolchart.providers.ollama.stream import OllamaAccumulator
+from toolchart.providers.openai.responses_stream import ResponsesAccumulator
+from toolchart.providers.openai.stream import ChatAccumulator
+from toolchart.providers.shared.failures import build_bad_response_error
+from toolchart.providers.shared.stream_frames import EventFrameReader, FrameReader, LineFrameReader
 
-_STREAMS: dict[str, Callable[[], Any]] = {
-    "chat": ChatStream,
-    "gemini": GeminiStream,
-    "messages": AnthropicStream,
-    "ollama": OllamaStream,
-    "responses": ResponseStream,
+_ACCUMULATORS: dict[str, Callable[[], Any]] = {
+    "chat": ChatAccumulator,
+    "gemini": GeminiAccumulator,
+    "messages": AnthropicAccumulator,
+    "ollama": OllamaAccumulator,
+    "responses": ResponsesAccumulator,
 }
+"""The classes that join the frames of a stream, by endpoint."""
 
 
-def whole_body(endpoint: str, body: bytes) -> Any:
-    """The whole answer of a streamed body.
+def join_stream_body(endpoint: str, body: bytes) -> Any:
+    """The complete answer of a streamed body.
 
     Raises:
-        ProviderError: an error told inside the stream, a stream that was cut, or one that is not JSON.
+        ProviderError: the stream contains an error, was cut, or is not JSON.
     """
-    if endpoint not in _STREAMS:
-        raise unreadable(f"recorded streams of {endpoint!r} are not read")
-    stream = _STREAMS[endpoint]()
-    values, done = _values(body.strip())
+    if endpoint not in _ACCUMULATORS:
+        raise build_bad_response_error(
+            f"recorded streams of the endpoint {endpoint!r} cannot be read"
+        )
+    accumulator = _ACCUMULATORS[endpoint]()
+    values, is_done = _read_stream_values(body.strip())
     for value in values:
         if isinstance(value, Mapping):
-            stream.feed(value)
-    return stream.body(done) if isinstance(stream, ChatStream) else stream.body()
+            accumulator.add_frame(value)
+    return (
+        accumulator.build_body(is_done)
+        if isinstance(accumulator, ChatAccumulator)
+        else accumulator.build_body()
+    )
 
 
-def _values(body: bytes) -> tuple[list[Any], bool]:
-    """The values of events, JSON lines or an array of chunks; and whether it says that it is over."""
+def _read_stream_values(body: bytes) -> tuple[list[Any], bool]:
+    """The values of events, JSON lines or an array of chunks; and whether the stream has its end marker."""
     if body.startswith(b"["):
         try:
             return list(json.loads(body)), False  # keeps integers beyond 64 bits
         except (ValueError, RecursionError):
-            raise unreadable("the recorded stream is not JSON") from None
-    frames: Frames = LineFrames() if body.startswith(b"{") else EventFrames()
+            raise build_bad_response_error("the recorded stream is not JSON") from None
+    frames: FrameReader = LineFrameReader() if body.startswith(b"{") else EventFrameReader()
     # A recorder may have kept lone carriage returns, which end a line too.
-    told = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    values = [*frames.feed(told), *frames.end()]
-    return values, frames.done
+    lines = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    values = [*frames.add_bytes(lines), *frames.finish()]
+    return values, frames.is_done

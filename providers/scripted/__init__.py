@@ -1,1 +1,1 @@
-"""A provider that follows a script: for rehearsals and tests, offline and deterministic."""
+"""A provider that answers from a script: deterministic and offline, for tests and demonstrations."""

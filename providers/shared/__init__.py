@@ -1,1 +1,1 @@
-"""What adapters share: failures, finish reasons, stream framing, settings and addresses."""
+"""Code that all adapters share: errors, finish reasons, stream framing, settings and addresses."""

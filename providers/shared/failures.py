@@ -1,7 +1,7 @@
-"""Failed model calls, classified once for all providers, from statuses, bodies and exceptions.
+"""Classify failed model calls as `ProviderError`, the same way for every provider.
 
-What leaks past the SDKs is met here too: raw transport errors of two HTTP libraries, bodies that are
-no JSON, objects that their own models refuse. No secret reaches the message.
+The input is an HTTP status with its body, an error body inside a 200, or an exception: from an SDK, or from
+one of two HTTP libraries whose transport errors pass through the SDKs. Messages never contain secrets.
 
 Source: the SDKs' exception classes at openai 3.52.0, ollama 0.6.3 and google-genai 3.4.0.
 """
@@ -9,20 +9,25 @@ Source: the SDKs' exception classes at openai 3.52.0, ollama 0.6.3 and google-ge
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolchart.states.errors import ProviderError
 
-_MOST_CHARACTERS = 500
+if TYPE_CHECKING:
+    import httpx
+
+_MAX_CHARACTERS = 500
 
 _SECRETS = re.compile(
     r"(?i)\b(?:sk|pk|rk|gsk|xai|key|api[_-]?key|token)[-_=: ]+['\"]?[A-Za-z0-9_\-*.]{6,}|AIza[\w-]{10,}"
     r"|Bearer\s+\S+"
 )
 
-_KINDS: dict[int, tuple[str, bool]] = {
+_STATUS_KINDS: dict[int, tuple[str, bool]] = {
     400: ("bad_request", False),
     401: ("auth", False),
     402: ("quota", False),
@@ -37,9 +42,9 @@ _KINDS: dict[int, tuple[str, bool]] = {
     504: ("timeout", True),
     529: ("overloaded", True),
 }
-"""Kind and whether the same request may pass later, by HTTP status; other 5xx are `server`."""
+"""Failure kind by HTTP status, and whether the same request may succeed later. Other 5xx are `server`."""
 
-_WORDS: tuple[tuple[re.Pattern[str], str], ...] = (
+_TEXT_KINDS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(
             r"(?i)context_length_exceeded|maximum context length|context window|"
@@ -59,67 +64,111 @@ _WORDS: tuple[tuple[re.Pattern[str], str], ...] = (
         "content_filter",
     ),
 )
-"""What the text of a refused request says more exactly than its status."""
+"""Failure kind by the text of the error, where the text is more exact than the status."""
 
 _QUOTA = re.compile(r"(?i)insufficient_quota|exceeded your current quota|billing|credit")
 
 
-def failure(
+# -- classification ------------------------------------------------------------------------------
+
+
+def classify_http_error(
     status: int, body: Any = None, headers: Mapping[str, str] | None = None
 ) -> ProviderError:
-    """The failure of an HTTP answer with an error status, or of an error body inside a 200."""
-    told = _message(body)
-    text = f"{told} {body if isinstance(body, str) else _codes(body)}"
-    kind, retryable = _KINDS.get(
+    """The error for an HTTP response with an error status, or (status 200) for an error body in a success.
+
+    Args:
+        body: decoded JSON or text.
+    """
+    message = _read_error_message(body)
+    text = f"{message} {body if isinstance(body, str) else _join_error_codes(body)}"
+    kind, is_retryable = _STATUS_KINDS.get(
         status, ("server", True) if status >= 500 else ("bad_request", False)
     )
     if kind in ("bad_request", "not_found", "server") or status < 400:
-        for pattern, meant in _WORDS:
+        for pattern, text_kind in _TEXT_KINDS:
             if pattern.search(text):
-                kind, retryable = meant, False
+                kind, is_retryable = text_kind, False
                 break
-    if kind == "rate_limited" and _QUOTA.search(text) and _retry_delay(body) is None:
-        kind, retryable = "quota", False
+    if kind == "rate_limited" and _QUOTA.search(text) and _find_retry_delay(body) is None:
+        kind, is_retryable = "quota", False
     return ProviderError(
         kind=kind,
-        message=told or f"HTTP status {status}",
+        message=message or f"HTTP status {status}",
         status=status if status >= 400 else None,
-        retryable=retryable,
-        retry_after_s=retry_after_s(headers or {}, body) if retryable else None,
+        retryable=is_retryable,
+        retry_after_s=read_retry_after_s(headers or {}, body) if is_retryable else None,
     )
 
 
-def unreadable(what: str) -> ProviderError:
-    """A success that is none: no JSON, no choices, a stream without an end."""
-    return ProviderError(kind="bad_response", message=_clean(what), retryable=True)
+def build_bad_response_error(problem: str) -> ProviderError:
+    """The retryable error for a success that cannot be read: no JSON, no choices, a cut stream."""
+    return ProviderError(kind="bad_response", message=_clean_message(problem), retryable=True)
 
 
-def from_exception(error: Exception) -> ProviderError:
-    """The failure of whatever an SDK raised."""
+def classify_exception(error: Exception) -> ProviderError:
+    """The error for an exception of an SDK or of its HTTP library."""
     if isinstance(error, ProviderError):
         return error
     status = getattr(error, "status_code", None) or getattr(error, "code", None)
     if isinstance(status, int) and status >= 400:
         response = getattr(error, "response", None) or getattr(error.__context__, "response", None)
-        return failure(status, _body_of(error), getattr(response, "headers", None))
-    names = {kind.__name__ for kind in type(error).__mro__}
+        return classify_http_error(
+            status, _find_error_body(error), getattr(response, "headers", None)
+        )
+    names = {base.__name__ for base in type(error).__mro__}
     if names & {"TimeoutException", "APITimeoutError", "TimeoutError"}:
         return ProviderError(
             kind="timeout", message="the model host did not answer in time", retryable=True
         )
     if names & {"APIConnectionError", "TransportError", "ConnectionError", "OSError"}:
-        reason = _clean(str(error.__cause__ or error)) or type(error).__name__
+        reason = _clean_message(str(error.__cause__ or error)) or type(error).__name__
         return ProviderError(
             kind="connection",
             message=f"the model host could not be reached: {reason}",
             retryable=True,
         )
-    if names & {"APIError", "ResponseError"}:  # an error told inside a success
-        return failure(200, _body_of(error))
-    return unreadable(f"{type(error).__name__}: {error}")
+    if names & {"APIError", "ResponseError"}:  # an SDK's error for an error body inside a success
+        return classify_http_error(200, _find_error_body(error))
+    return build_bad_response_error(f"{type(error).__name__}: {error}")
 
 
-def _body_of(error: Exception) -> Any:
+@contextmanager
+def convert_exceptions(*json_errors: type[Exception]) -> Iterator[None]:
+    """Turn every exception inside the block into a `ProviderError`; the adapters' calls run in it.
+
+    Args:
+        json_errors: exceptions of the block that mean that the answer is not JSON.
+
+    Raises:
+        ProviderError: the block raised an exception.
+    """
+    try:
+        yield
+    except ProviderError:
+        raise
+    except json_errors:
+        raise build_bad_response_error("the answer is not JSON") from None
+    except Exception as error:
+        raise classify_exception(error) from error
+
+
+def raise_for_status(response: httpx.Response) -> None:
+    """Raise for a response with an error status; its body must have been read.
+
+    Raises:
+        ProviderError: the status is 400 or above.
+    """
+    if response.is_error:
+        try:
+            body = response.json()
+        except ValueError:
+            body = response.text
+        raise classify_http_error(response.status_code, body, response.headers)
+
+
+def _find_error_body(error: Exception) -> Any:
+    """The host's error body, from the attribute in which an SDK keeps it."""
     for name in ("body", "details", "error", "message"):
         body = getattr(error, name, None)
         if body:
@@ -127,48 +176,50 @@ def _body_of(error: Exception) -> Any:
     return str(error)
 
 
-# -- texts ---------------------------------------------------------------------------------------
+# -- error texts ---------------------------------------------------------------------------------
 
 
-def _message(body: Any) -> str:
-    """The provider's own words, wherever the body keeps them."""
+def _read_error_message(body: Any) -> str:
+    """The host's error message without secrets; empty if the body has none."""
     if isinstance(body, list) and body:
-        return _message(body[0])
+        return _read_error_message(body[0])
     if isinstance(body, Mapping):
         for key in ("error", "message", "detail", "msg"):
             if body.get(key):
-                return _message(body[key])
+                return _read_error_message(body[key])
         return ""
-    return _clean(str(body)) if body else ""
+    return _clean_message(str(body)) if body else ""
 
 
-def _codes(body: Any) -> str:
+def _join_error_codes(body: Any) -> str:
     inner = body.get("error", body) if isinstance(body, Mapping) else None
     if not isinstance(inner, Mapping):
         return ""
     return " ".join(str(inner[key]) for key in ("code", "type", "status") if inner.get(key))
 
 
-def _clean(text: str) -> str:
+def _clean_message(text: str) -> str:
+    """The text on one line, without secrets, cut at `_MAX_CHARACTERS`."""
     text = _SECRETS.sub("(secret)", " ".join(text.split()))
-    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 3] + "..."
+    return text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 3] + "..."
 
 
 # -- retry-after ---------------------------------------------------------------------------------
 
 
-def retry_after_s(headers: Mapping[str, str], body: Any = None) -> float | None:
-    """Seconds that the provider asked to wait: headers first, then Gemini's `RetryInfo`."""
+def read_retry_after_s(headers: Mapping[str, str], body: Any = None) -> float | None:
+    """Seconds that the host asks to wait: from its headers, else from Gemini's `RetryInfo` in the body."""
     lower = {str(key).lower(): value for key, value in headers.items()}
     if "retry-after-ms" in lower:
-        return _seconds(lower["retry-after-ms"], 1000)
+        return _parse_seconds(lower["retry-after-ms"], 1000)
     if "retry-after" in lower:
-        return _seconds(lower["retry-after"]) or _until(lower["retry-after"])
-    delay = _retry_delay(body)
-    return _seconds(delay.removesuffix("s")) if delay else None
+        return _parse_seconds(lower["retry-after"]) or _compute_seconds_until(lower["retry-after"])
+    delay = _find_retry_delay(body)
+    return _parse_seconds(delay.removesuffix("s")) if delay else None
 
 
-def _seconds(text: str, divisor: float = 1.0) -> float | None:
+def _parse_seconds(text: str, divisor: float = 1.0) -> float | None:
+    """The number in seconds; None unless it lies between zero and a day."""
     try:
         value = float(text) / divisor
     except ValueError:
@@ -176,17 +227,15 @@ def _seconds(text: str, divisor: float = 1.0) -> float | None:
     return value if 0 <= value < 86_400 else None
 
 
-def _until(text: str) -> float | None:
-    """Seconds until an HTTP date."""
-    from datetime import UTC, datetime
-
+def _compute_seconds_until(date: str) -> float | None:
+    """Seconds from now until an HTTP date."""
     try:
-        return max(0.0, (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds())
+        return max(0.0, (parsedate_to_datetime(date) - datetime.now(UTC)).total_seconds())
     except (ValueError, TypeError):
         return None
 
 
-def _retry_delay(body: Any) -> str | None:
+def _find_retry_delay(body: Any) -> str | None:
     """`retryDelay` of a Gemini error body. Source: google.rpc.RetryInfo."""
     inner = body.get("error", body) if isinstance(body, Mapping) else None
     details = inner.get("details") if isinstance(inner, Mapping) else None

@@ -1,7 +1,8 @@
-"""Why a reply ended: each provider's words, and one precedence over all of them.
+"""Map each provider's finish words (`stop`, `MAX_TOKENS`, `tool_use`, ...) to our finish reasons.
 
-The content decides first: a reply that carries calls asks for tools whatever word came with it, and a
-reply that was cut is never taken for one that asks for them. The provider's word is kept beside.
+There is one table per provider. Words alone do not decide: a reply with tool calls has the reason
+`tool_calls` whatever its word is, unless it was cut or filtered. The reply keeps the word itself as
+`native_reason`.
 
 Source: the SDKs' own type lists at openai 3.52.0 (`chat_completion.py`), google-genai 3.4.0
 (`types.FinishReason`) and the Ollama server's `llm/server.go` of August 2026.
@@ -14,9 +15,10 @@ from types import MappingProxyType
 
 from toolchart.states.messages import FinishReason
 
-Table = Mapping[str, FinishReason]
+FinishWords = Mapping[str, FinishReason]
+"""A provider's finish words and their meaning."""
 
-OPENAI: Table = MappingProxyType(
+OPENAI: FinishWords = MappingProxyType(
     {
         "stop": "stop",
         "end_turn": "stop",
@@ -30,13 +32,13 @@ OPENAI: Table = MappingProxyType(
         "error": "error",
     }
 )
-"""OpenAI chat completions and hosts that speak like it (some say `end_turn`, `eos` or `tool_use`)."""
+"""OpenAI chat completions and compatible hosts (some send `end_turn`, `eos` or `tool_use`)."""
 
-OLLAMA: Table = MappingProxyType(
+OLLAMA: FinishWords = MappingProxyType(
     {"stop": "stop", "length": "length", "load": "paused", "unload": "paused"}
 )
 
-GEMINI: Table = MappingProxyType(
+GEMINI: FinishWords = MappingProxyType(
     {
         "STOP": "stop",
         "MAX_TOKENS": "length",
@@ -73,7 +75,7 @@ GEMINI: Table = MappingProxyType(
     }
 )
 
-ANTHROPIC: Table = MappingProxyType(
+ANTHROPIC: FinishWords = MappingProxyType(
     {
         "end_turn": "stop",
         "stop_sequence": "stop",
@@ -86,23 +88,34 @@ ANTHROPIC: Table = MappingProxyType(
 )
 """Source: the Messages interface, `stop_reason` (anthropic 2.11.0, `types/stop_reason.py`)."""
 
-_FIRM: tuple[FinishReason, ...] = ("error", "malformed_call", "length", "content_filter")
-"""Reasons that stand even beside calls: what such a reply asks for is not to be trusted."""
+_OVERRIDING_REASONS: tuple[FinishReason, ...] = (
+    "error",
+    "malformed_call",
+    "length",
+    "content_filter",
+)
+"""Reasons that hold even for a reply with calls: its calls may be incomplete and must not run."""
 
 
-def finish_reason(
-    word: str | None, table: Table, *, calls: int, refused: bool = False
+def resolve_finish_reason(
+    word: str | None, finish_words: FinishWords, *, call_count: int, is_refusal: bool = False
 ) -> FinishReason:
-    """The normalised reason.
+    """Our finish reason for a provider's finish word.
 
-    Precedence: error, malformed_call, length, content_filter, calls present, then the word itself.
-    A word that promises calls where there are none says nothing: `unknown`.
+    Precedence: error, malformed_call, length, content_filter, calls present, then the word itself. A word
+    that means `tool_calls` in a reply without calls gives `unknown`.
+
+    Args:
+        word: the provider's word; None if it sent none.
+        finish_words: the provider's table.
+        call_count: number of tool calls in the reply.
+        is_refusal: whether the model refused to answer.
     """
-    reason: FinishReason = table.get(word, "unknown") if word is not None else "unknown"
-    if reason in _FIRM:
+    reason: FinishReason = finish_words.get(word, "unknown") if word is not None else "unknown"
+    if reason in _OVERRIDING_REASONS:
         return reason
-    if refused:
+    if is_refusal:
         return "content_filter"
-    if calls:
+    if call_count:
         return "tool_calls"
     return "unknown" if reason == "tool_calls" else reason

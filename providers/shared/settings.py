@@ -1,4 +1,4 @@
-"""What an adapter takes beyond the common keys of an `llms` entry, checked with clear errors."""
+"""Read an adapter's own keys of an `llms` entry, and report unknown keys and wrong values."""
 
 from __future__ import annotations
 
@@ -8,41 +8,48 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from toolchart.specs.models import LLMConfig
-from toolchart.states.errors import SpecError
-from toolchart.states.suggestions import nearest
+from toolchart.states.errors import SpecError, suggest_name
 
-Hooks = dict[str, list[Callable[[Any], Awaitable[None]]]]
-"""What an HTTP client calls with each `request` and each `response`; httpx and httpx2 alike."""
+HttpHooks = dict[str, list[Callable[[Any], Awaitable[None]]]]
+"""Event hooks of an HTTP client: functions that it calls with each `request` and each `response`.
+httpx and httpx2 use the same form."""
 
 
 class AdapterSettings(BaseModel):
-    """Base of an adapter's own keys."""
+    """Base class for the keys that only one adapter has."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
-Own = TypeVar("Own", bound=AdapterSettings)
+SettingsType = TypeVar("SettingsType", bound=AdapterSettings)
 
 
-def own_settings(kind: type[Own], config: LLMConfig, below: Mapping[str, Any] | None = None) -> Own:
+def read_adapter_settings(
+    settings_type: type[SettingsType],
+    config: LLMConfig,
+    defaults: Mapping[str, Any] | None = None,
+) -> SettingsType:
     """The adapter's own keys of an entry.
 
     Args:
-        below: what holds where the entry says nothing.
+        defaults: values for keys that the entry does not have.
 
     Raises:
-        SpecError: a key that this adapter does not have, with the nearest one, or a wrong value.
+        SpecError: a key that this adapter does not have (with a suggestion), or a wrong value.
     """
     try:
-        return kind.model_validate({**(below or {}), **config.extras()})
+        return settings_type.model_validate({**(defaults or {}), **config.extra_options()})
     except ValidationError as error:
         detail = error.errors(include_url=False)[0]
         key = ".".join(map(str, detail["loc"]))
         if detail["type"] == "extra_forbidden":
-            known = [*kind.model_fields, *(set(LLMConfig.model_fields) - {"comment"})]
+            allowed_keys = [
+                *settings_type.model_fields,
+                *(set(LLMConfig.model_fields) - {"comment"}),
+            ]
             raise SpecError(
                 f"provider {config.provider!r} has no setting {key!r}",
                 path=f"llms.*.{key}",
-                hint=nearest(key, known),
+                hint=suggest_name(key, allowed_keys),
             ) from None
         raise SpecError(f"provider {config.provider!r}: {key}: {detail['msg']}") from None

@@ -1,120 +1,159 @@
-"""Streams cut into JSON values, however their bytes arrive."""
+"""Cut a byte stream into frames: the JSON values of server-sent events or of JSON lines.
+
+A frame is complete however the network split its bytes. The accumulators in each adapter's `stream.py`
+build a reply from the frames.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, Iterator
 from typing import Any, Protocol
 
-from toolchart.providers.shared.failures import unreadable
+from toolchart.providers.shared.failures import build_bad_response_error
 
 
-class Frames(Protocol):
-    """Takes bytes as they come and gives the values that are whole."""
+class FrameReader(Protocol):
+    """Takes bytes as they arrive and yields every frame that they complete."""
 
-    done: bool
-    """Whether the stream has said itself that it is over."""
+    is_done: bool
+    """Whether the stream itself has marked its end (`[DONE]`)."""
 
-    def feed(self, data: bytes) -> Iterator[Any]:
-        """The values that these bytes complete.
+    def add_bytes(self, data: bytes) -> Iterator[Any]:
+        """The frames that these bytes complete.
 
         Raises:
-            ProviderError: a piece that is not JSON.
+            ProviderError: a frame is not JSON.
         """
         ...
 
-    def end(self) -> Iterator[Any]:
-        """The value that the stream ends with, where nothing closed it."""
+    def finish(self) -> Iterator[Any]:
+        """The last frame, if the stream ended without closing it.
+
+        Raises:
+            ProviderError: the frame is not JSON, as in a stream that was cut.
+        """
         ...
 
 
-class _Lines:
-    """Bytes into lines. What is no whole line is kept, and looked at once only."""
+class _LineBuffer:
+    """Cuts bytes into lines, and keeps an incomplete line until its end arrives."""
 
     def __init__(self) -> None:
-        self._kept = bytearray()
+        self._rest = bytearray()
 
-    def cut(self, data: bytes) -> list[bytes]:
-        """The lines that these bytes complete, without their ends."""
-        self._kept += data
+    def add_bytes(self, data: bytes) -> list[bytes]:
+        """The lines that these bytes complete, without their line ends."""
+        self._rest += data
+        # Without a new line end the rest is not searched again.
         if b"\n" not in data:
             return []
-        *lines, rest = bytes(self._kept).split(b"\n")
-        self._kept = bytearray(rest)
+        *lines, rest = bytes(self._rest).split(b"\n")
+        self._rest = bytearray(rest)
         return [line.removesuffix(b"\r") for line in lines]
 
-    def rest(self) -> bytes:
-        """What no line end closed."""
-        rest, self._kept = bytes(self._kept), bytearray()
+    def take_rest(self) -> bytes:
+        """The bytes after the last line end; the buffer is empty afterwards."""
+        rest, self._rest = bytes(self._rest), bytearray()
         return rest
 
 
-class EventFrames:
-    """Server-sent events: the data of each, up to `[DONE]`.
+class EventFrameReader:
+    """Reads server-sent events: the JSON `data` of each event, up to `[DONE]`.
 
-    What stands outside of the events is taken for JSON of its own: Gemini tells an error mid-stream so.
+    Lines outside of events are read as one JSON value at the end: Gemini sends an error mid-stream in this
+    form.
 
-    Source: HTML standard, 9.2.6, without ids and retries; google-genai 3.4.0, `_api_client.py`, for what
-    stands outside. Lines end with LF or CRLF only: a JSON text may hold U+2028 and its like.
+    Source: HTML standard, 9.2.6, without ids and retries; google-genai 3.4.0, `_api_client.py`, for lines
+    outside of events. Lines end with LF or CRLF only: JSON text may contain U+2028 and similar.
     """
 
     def __init__(self) -> None:
-        self.done = False
-        self._lines = _Lines()
-        self._held: list[bytes] = []
-        self._outside: list[bytes] = []
+        self.is_done = False
+        self._lines = _LineBuffer()
+        self._data_lines: list[bytes] = []
+        self._lines_outside: list[bytes] = []
 
-    def feed(self, data: bytes) -> Iterator[Any]:
-        """The events that these bytes complete."""
-        for line in self._lines.cut(data):
-            yield from self._line(line)
+    def add_bytes(self, data: bytes) -> Iterator[Any]:
+        """The data of the events that these bytes complete."""
+        for line in self._lines.add_bytes(data):
+            yield from self._read_line(line)
 
-    def end(self) -> Iterator[Any]:
-        """An event that no empty line closed, and what stood outside of events."""
-        yield from self._line(self._lines.rest())
-        yield from self._line(b"")
-        if self._outside and not self.done:
-            yield _value(b"\n".join(self._outside))
+    def finish(self) -> Iterator[Any]:
+        """The data of an event that no empty line closed, then the lines outside of events."""
+        yield from self._read_line(self._lines.take_rest())
+        yield from self._read_line(b"")
+        if self._lines_outside and not self.is_done:
+            yield _decode_frame(b"\n".join(self._lines_outside))
 
-    def _line(self, line: bytes) -> Iterator[Any]:
-        if self.done:
+    def _read_line(self, line: bytes) -> Iterator[Any]:
+        if self.is_done:
             return
         if line.startswith(b"data:"):
-            self._held.append(line[5:].removeprefix(b" "))
-        elif not line and self._held:
-            data, self._held = b"\n".join(self._held), []
+            self._data_lines.append(line[5:].removeprefix(b" "))
+        elif not line and self._data_lines:
+            data, self._data_lines = b"\n".join(self._data_lines), []
             if data.startswith(b"[DONE]"):
-                self.done = True
+                self.is_done = True
             else:
-                yield _value(data)
+                yield _decode_frame(data)
         elif line and not line.startswith((b":", b"event:", b"id:", b"retry:")):
-            self._outside.append(line)
+            self._lines_outside.append(line)
 
 
-class LineFrames:
-    """One JSON value a line."""
+class LineFrameReader:
+    """Reads newline-delimited JSON: one value per line."""
 
     def __init__(self) -> None:
-        self.done = False
-        self._lines = _Lines()
+        self.is_done = False
+        self._lines = _LineBuffer()
 
-    def feed(self, data: bytes) -> Iterator[Any]:
-        """The values that these bytes complete."""
-        for line in self._lines.cut(data):
+    def add_bytes(self, data: bytes) -> Iterator[Any]:
+        """The values of the lines that these bytes complete."""
+        for line in self._lines.add_bytes(data):
             if line.strip():
-                yield _value(line)
+                yield _decode_frame(line)
 
-    def end(self) -> Iterator[Any]:
-        """A last value without a line end."""
-        rest = self._lines.rest()
+    def finish(self) -> Iterator[Any]:
+        """The value of a last line without a line end."""
+        rest = self._lines.take_rest()
         if rest.strip():
-            yield _value(rest)
+            yield _decode_frame(rest)
 
 
-def _value(data: bytes) -> Any:
+def _decode_frame(data: bytes) -> Any:
     try:
         return json.loads(data)
     except ValueError:
-        raise unreadable("the stream has a piece that is not JSON, or was cut in one") from None
+        raise build_bad_response_error(
+            "the stream has a piece that is not JSON, or was cut in one"
+        ) from None
     except RecursionError:
-        raise unreadable("the stream has a piece that is nested too deeply") from None
+        raise build_bad_response_error("the stream has a piece that is nested too deeply") from None
+
+
+async def iterate_frames(
+    chunks: AsyncIterable[bytes], reader: FrameReader
+) -> AsyncGenerator[Any, None]:
+    """The frames of a byte stream, until the stream marks its end or the bytes end.
+
+    Raises:
+        ProviderError: a frame is not JSON, as the last one of a cut stream is.
+    """
+    async for data in chunks:
+        for frame in reader.add_bytes(data):
+            yield frame
+        if reader.is_done:
+            return
+    for frame in reader.finish():
+        yield frame
+
+
+def iterate_json_lines(chunks: AsyncIterable[bytes]) -> AsyncGenerator[Any, None]:
+    """The values of newline-delimited JSON. Raises ProviderError as `iterate_frames` does."""
+    return iterate_frames(chunks, LineFrameReader())
+
+
+def iterate_event_data(chunks: AsyncIterable[bytes]) -> AsyncGenerator[Any, None]:
+    """The JSON data of server-sent events. Raises ProviderError as `iterate_frames` does."""
+    return iterate_frames(chunks, EventFrameReader())

@@ -1,4 +1,7 @@
-"""Which tools a reply may, must or must not call: `tool_choice` in one form, whoever wrote it."""
+"""Parse the `tool_choice` option of a request: which tools the model may, must or must not call.
+
+Every spelling is parsed into one `ToolChoice`; each adapter's `wire.py` encodes it for its host.
+"""
 
 from __future__ import annotations
 
@@ -8,97 +11,94 @@ from typing import Any, Literal, cast
 
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import ToolDefinition
-from toolchart.states.schema_dialects import ANTHROPIC, OLLAMA, Dialect
+from toolchart.states.schema_dialects import ANTHROPIC, OLLAMA, SchemaDialect
 
-NOTHING = "(nothing)"
-"""What Anthropic is told for a message without text: an empty text block, or a blank one, is refused."""
+ToolChoiceMode = Literal["auto", "none", "required"]
 
-MAX_TOKENS = 4096
-"""What Anthropic is told where a request says nothing: the interface demands a number."""
-
-Mode = Literal["auto", "none", "required"]
-
-_MODES: tuple[Mode, ...] = ("auto", "none", "required")
+_MODES: tuple[ToolChoiceMode, ...] = ("auto", "none", "required")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """What a reply does with the offered tools."""
+class ToolChoice:
+    """Which of the offered tools the reply may or must call."""
 
-    mode: Mode = "auto"
+    mode: ToolChoiceMode = "auto"
     names: tuple[str, ...] = ()
-    """The tools that may be called; empty means all that are offered."""
+    """The tools that may be called; empty means every offered tool."""
 
     @property
-    def demanded(self) -> str | None:
-        """The one tool that must be called, where it is one."""
+    def required_name(self) -> str | None:
+        """The tool that must be called, if the choice leaves only one."""
         return self.names[0] if self.mode == "required" and len(self.names) == 1 else None
 
 
-def offered_by(
-    choice: Choice, tools: Sequence[ToolDefinition], dialect: Dialect | None
+def select_offered_tools(
+    choice: ToolChoice, tools: Sequence[ToolDefinition], dialect: SchemaDialect | None
 ) -> tuple[ToolDefinition, ...]:
-    """The tools that are shown to a host of that dialect.
+    """The tools that a request to a host of that dialect contains.
 
-    Ollama can be told of a choice in no other way, and Anthropic of none among several; its tools stay
-    with `none`, since a history with calls needs their definitions.
+    Ollama has no tool choice, and Anthropic none among several tools: for them the list of tools expresses
+    the choice. Anthropic keeps all tools with `none`, because a history with calls needs their definitions.
     """
     if dialect not in (OLLAMA, ANTHROPIC):
         return tuple(tools)
     if choice.mode == "none":
         return () if dialect is OLLAMA else tuple(tools)
-    return tuple(one for one in tools if not choice.names or one.name in choice.names)
+    return tuple(tool for tool in tools if not choice.names or tool.name in choice.names)
 
 
-def choice_of(given: Any) -> Choice:
-    """The choice: `auto`, `none`, `required`, a tool's name, or `{"allowed": [...], "mode": ...}`.
+def parse_tool_choice(option: Any) -> ToolChoice:
+    """The choice of an option value.
 
-    OpenAI's spellings (`{"type": "function", ...}`, `{"type": "allowed_tools", ...}`) are read as well.
+    Accepts `auto`, `none`, `required`, a tool's name, `{"allowed": [...], "mode": ...}`, and OpenAI's
+    spellings (`{"type": "function", ...}`, `{"type": "allowed_tools", ...}`). None means `auto`.
 
-    >>> choice_of("required"), choice_of({"allowed": ["a", "b"]}).names
-    (Choice(mode='required', names=()), ('a', 'b'))
+    >>> parse_tool_choice("required"), parse_tool_choice({"allowed": ["a", "b"]}).names
+    (ToolChoice(mode='required', names=()), ('a', 'b'))
 
     Raises:
-        ProviderError: `bad_request`; it is none of these.
+        ProviderError: `bad_request`; the value is none of these.
     """
-    if given is None:
-        return Choice()
-    if isinstance(given, str) and given:
-        mode = next((word for word in _MODES if word == given), None)
-        return Choice(mode=mode) if mode else Choice(mode="required", names=(given,))
-    found = _chosen(given) if isinstance(given, Mapping) else None
-    if found is None:
+    if option is None:
+        return ToolChoice()
+    if isinstance(option, str) and option:
+        mode = next((mode for mode in _MODES if mode == option), None)
+        return ToolChoice(mode=mode) if mode else ToolChoice(mode="required", names=(option,))
+    choice = _parse_choice_mapping(option) if isinstance(option, Mapping) else None
+    if choice is None:
         raise ProviderError(
             kind="bad_request",
-            message=f"tool_choice {given!r} is none of: auto, none, required, a tool's name, "
+            message=f"tool_choice {option!r} is none of: auto, none, required, a tool's name, "
             '{"allowed": [names], "mode": "auto" or "required"}',
         )
-    return found
+    return choice
 
 
-def _chosen(given: Mapping[str, Any]) -> Choice | None:
-    """Of a mapping; None where it is no choice."""
-    inner = given.get("allowed_tools", given)
+def _parse_choice_mapping(option: Mapping[str, Any]) -> ToolChoice | None:
+    """The choice of a mapping; None if it has no valid form."""
+    inner = option.get("allowed_tools", option)
     if not isinstance(inner, Mapping):
         return None
-    listed = inner.get("allowed", inner.get("tools"))
-    if isinstance(listed, list):
-        names = tuple(map(_name, listed))
-        return Choice(mode=_mode(inner), names=names) if names and all(names) else None
-    name = _name(given)
-    return Choice(mode="required", names=(name,)) if name else None
+    tools = inner.get("allowed", inner.get("tools"))
+    if isinstance(tools, list):
+        names = tuple(map(_read_tool_name, tools))
+        is_valid = names and all(names)
+        return ToolChoice(mode=_read_choice_mode(inner), names=names) if is_valid else None
+    name = _read_tool_name(option)
+    return ToolChoice(mode="required", names=(name,)) if name else None
 
 
-def _mode(given: Mapping[str, Any]) -> Mode:
-    mode = given.get("mode", "auto")
+def _read_choice_mode(option: Mapping[str, Any]) -> ToolChoiceMode:
+    mode = option.get("mode", "auto")
     if mode not in ("auto", "required"):
         raise ProviderError(
             kind="bad_request", message=f"tool_choice: mode {mode!r} is none of: auto, required"
         )
-    return cast(Mode, mode)
+    return cast(ToolChoiceMode, mode)
 
 
-def _name(given: Any) -> str:
-    function = given.get("function", given) if isinstance(given, Mapping) else given
+def _read_tool_name(option: Any) -> str:
+    """The name, from a name itself or from OpenAI's function mapping; empty if there is none."""
+    function = option.get("function", option) if isinstance(option, Mapping) else option
     name = function.get("name") if isinstance(function, Mapping) else function
     return name if isinstance(name, str) else ""

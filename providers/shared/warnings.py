@@ -1,63 +1,73 @@
-"""What a request asks and a host cannot be told: said as a warning with the reply, never kept silent."""
+"""Warnings that a reply carries when its host could not be asked for everything in the request.
+
+Every `find_*` function returns the texts of its warnings; an empty list means that nothing was lost.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from toolchart.providers.shared.tool_choice import Choice
+from toolchart.providers.shared.tool_choice import ToolChoice
 from toolchart.states.messages import Message, Reply, Request
 
-IMPORTED = "imported"
-"""What an import marks its own keeping with; it is no host's, so nothing of a host's is lost."""
+IMPORTED_PROVIDER = "imported"
+"""Name of the provider in data that an import attached to a message. It belongs to no host, so leaving it
+out of a request loses nothing."""
 
 
-def with_warnings(reply: Reply, found: Iterable[str]) -> Reply:
-    """The reply with more warnings."""
-    more = tuple(found)
-    return replace(reply, warnings=(*reply.warnings, *more)) if more else reply
+def add_warnings(reply: Reply, warnings: Iterable[str]) -> Reply:
+    """The reply with these warnings after its own."""
+    new_warnings = tuple(warnings)
+    return replace(reply, warnings=(*reply.warnings, *new_warnings)) if new_warnings else reply
 
 
-def foreign_data(messages: Sequence[Message], *names: str) -> list[str]:
-    """A warning where the model's last message holds what only another provider can take back.
+def find_foreign_data(messages: Sequence[Message], *names: str) -> list[str]:
+    """A warning if the last assistant message holds data that only another provider can use.
 
-    It is left out of the request: reasoning, signatures and the like mean nothing elsewhere. Judged by
-    the last message of the model, so the first reply after a change of provider says it, and no other.
+    Reasoning, signatures and the like of one host mean nothing to another, so the request omits them. Only
+    the last assistant message counts: the first reply after a change of provider warns, later ones do not.
+
+    Args:
+        names: the adapter's own provider names.
     """
-    said = next((one for one in reversed(messages) if one.role == "assistant"), None)
-    other = ((said.provider_data or {}) if said else {}).get("provider")
-    if other is None or other in names or other == IMPORTED:
+    last = next((message for message in reversed(messages) if message.role == "assistant"), None)
+    provider = ((last.provider_data or {}) if last else {}).get("provider")
+    if provider is None or provider in names or provider == IMPORTED_PROVIDER:
         return []
     return [
-        f"what {other} wanted back with its messages (reasoning, signatures) was left out for "
-        f"{names[0]}"
+        f"data that {provider} attached to its messages (reasoning, signatures) was left out of "
+        f"the request to {names[0]}"
     ]
 
 
-def unmet(choice: Choice, reply: Reply, host: str) -> list[str]:
-    """A warning where a host that knows no `tool_choice` did not do what was chosen."""
-    if choice.mode == "none" or not reply_counts(reply):
+def find_unmet_tool_choice(choice: ToolChoice, reply: Reply, host: str) -> list[str]:
+    """A warning if a host that cannot enforce `tool_choice` replied against it."""
+    if choice.mode == "none" or not is_complete_reply(reply):
         return []
-    found = []
+    warnings = []
     if choice.mode == "required" and not reply.tool_calls:
-        wanted = " or ".join(choice.names) or "a tool"
-        found.append(f"tool_choice: {host} cannot be made to call {wanted}, and did not")
-    strangers = {one.name for one in reply.tool_calls} - set(choice.names)
-    if choice.names and strangers:
-        found.append(
-            f"tool_choice: {', '.join(sorted(strangers))} was called and not among the chosen"
+        required = " or ".join(choice.names) or "a tool"
+        warnings.append(
+            f"tool_choice: {host} cannot be forced to call {required}, and the reply does not"
         )
-    return found
+    disallowed_names = {call.name for call in reply.tool_calls} - set(choice.names)
+    if choice.names and disallowed_names:
+        warnings.append(
+            f"tool_choice: the reply calls {', '.join(sorted(disallowed_names))}, "
+            "which is not among the allowed tools"
+        )
+    return warnings
 
 
-def reply_counts(reply: Reply) -> bool:
-    """Whether the reply ended by itself; one that was cut or filtered says nothing of a choice."""
+def is_complete_reply(reply: Reply) -> bool:
+    """Whether the reply ended by itself, and was neither cut nor filtered."""
     return reply.finish_reason in ("stop", "tool_calls", "unknown")
 
 
-def side_by_side(request: Request, reply: Reply, host: str) -> list[str]:
-    """A warning where several calls came though one at a time was asked, of a host that knows no such."""
+def find_parallel_calls(request: Request, reply: Reply, host: str) -> list[str]:
+    """A warning if a host that cannot be limited to one call made several against the request."""
     if request.options.get("parallel_tool_calls") is not False or len(reply.tool_calls) < 2:
         return []
     count = len(reply.tool_calls)
-    return [f"parallel_tool_calls: {host} cannot be held to one call, and made {count}"]
+    return [f"parallel_tool_calls: {host} cannot be limited to one call, and made {count}"]

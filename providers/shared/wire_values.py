@@ -1,23 +1,23 @@
-"""Values of a wire as what they should be, or as nothing: a host may say anything."""
+"""Read single values from a host's JSON, and return None for a value of the wrong type."""
 
 from __future__ import annotations
 
 from typing import Any
 
 
-def text_or_none(value: Any) -> str | None:
-    """The text; None where there is none, an empty one, or something else.
+def read_string(value: Any) -> str | None:
+    """The value if it is non-empty text, else None.
 
-    >>> text_or_none("a"), text_or_none(""), text_or_none(["a"])
+    >>> read_string("a"), read_string(""), read_string(["a"])
     ('a', None, None)
     """
     return value if isinstance(value, str) and value else None
 
 
-def count(value: Any) -> int | None:
-    """The number of tokens; None where there is none.
+def read_token_count(value: Any) -> int | None:
+    """The value as an integer number of tokens; None if it is no finite number below 2**53.
 
-    >>> count(3), count("3"), count(True), count(2.0)
+    >>> read_token_count(3), read_token_count("3"), read_token_count(True), read_token_count(2.0)
     (3, None, None, 2)
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -1,1 +1,1 @@
-"""Tool calls written as text, for models and hosts without calls of their own."""
+"""Tool calls written as text, for models and hosts without native tool calls."""

@@ -1,5 +1,4 @@
-"""How models write calls as text: one row per format, with where a call begins, where it ends, how its body
-is read and how it is written.
+"""The text formats in which models write tool calls: one row per format, with its markers, reader and writer.
 
 Source: the models' own chat templates, as vLLM, SGLang and llama.cpp read them (see docs/text-calls.md).
 """
@@ -14,73 +13,76 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolchart.providers.shared.arguments import parse_arguments
-from toolchart.states.canonical_json import canonical_text
+from toolchart.states.canonical_json import encode_canonical_text
 
-Written = tuple[str, dict[str, Any]]
+TextCall = tuple[str, dict[str, Any]]
 """Name and arguments of one call."""
 
 Schemas = Mapping[str, Mapping[str, Any]]
 """JSON Schema of the arguments of each offered tool, by name."""
 
-Read = Callable[[str, Schemas], list[Written] | None]
-"""The calls of a body; None where it is no call."""
+BodyReader = Callable[[str, Schemas], list[TextCall] | None]
+"""Reads the calls in a body; None where the body is not a call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Format:
-    """One way to write calls."""
+class TextFormat:
+    """One way to write calls as text."""
 
     name: str
     opener: str
-    """What a call begins with; empty for calls that are a whole message."""
+    """The marker that begins a call; empty for calls that are a whole message."""
     closer: str = ""
-    """What it ends with; empty where it goes on to the end of the message."""
-    read: Read
-    write: Callable[[str, str], str]
-    """The text of a call from its name and its arguments as JSON."""
+    """The marker that ends a call; empty where the call goes on to the end of the message."""
+    read_body: BodyReader
+    """Reads the calls between the markers."""
+    write_call: Callable[[str, str], str]
+    """Writes a call from its name and its arguments as JSON."""
 
 
 # -- bodies ------------------------------------------------------------------------------------------
 
 
-def read_json(body: str, schemas: Schemas) -> list[Written] | None:
+def read_json_calls(body: str, schemas: Schemas) -> list[TextCall] | None:
     """`{"name": ..., "arguments" or "parameters": {...}}`, or a list of these."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    found = [_named(one) for one in (value if isinstance(value, list) else [value])]
-    return [one for one in found if one is not None] if found and None not in found else None
+    calls = [_read_call_object(item) for item in (value if isinstance(value, list) else [value])]
+    return [call for call in calls if call is not None] if calls and None not in calls else None
 
 
-def _named(value: Any) -> Written | None:
+def _read_call_object(value: Any) -> TextCall | None:
     if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:
         return None
-    given = value.get("arguments", value.get("parameters", {}))
-    if isinstance(given, str):
-        given, _ = parse_arguments(given)
-    return (value["name"], given) if isinstance(given, dict) else None
+    arguments = value.get("arguments", value.get("parameters", {}))
+    if isinstance(arguments, str):
+        arguments, _ = parse_arguments(arguments)
+    return (value["name"], arguments) if isinstance(arguments, dict) else None
 
 
 _FUNCTION = re.compile(r"\s*<function=([^>\s]+)>(.*?)</function>\s*", re.DOTALL)
 _PARAMETER = re.compile(r"<parameter=([^>\s]+)>(.*?)</parameter>", re.DOTALL)
 
 
-def read_function_tags(body: str, schemas: Schemas) -> list[Written] | None:
-    """`<function=name><parameter=key>value</parameter></function>` (Qwen3-Coder); a text stays a text where
-    the tool's schema says so, anything else is read as JSON where it is."""
-    found = _FUNCTION.fullmatch(body)
-    if not found:
+def read_function_tags(body: str, schemas: Schemas) -> list[TextCall] | None:
+    """`<function=name><parameter=key>value</parameter></function>` (Qwen3-Coder).
+
+    A value whose schema has the type `string` stays text. Any other value is read as JSON where it is JSON.
+    """
+    match = _FUNCTION.fullmatch(body)
+    if not match:
         return None
-    properties = schemas.get(found[1], {}).get("properties") or {}
-    given = {
-        key: _value(text.removeprefix("\n").removesuffix("\n"), properties.get(key))
-        for key, text in _PARAMETER.findall(found[2])
+    properties = schemas.get(match[1], {}).get("properties") or {}
+    arguments = {
+        key: _read_parameter(text.removeprefix("\n").removesuffix("\n"), properties.get(key))
+        for key, text in _PARAMETER.findall(match[2])
     }
-    return [(found[1], given)]
+    return [(match[1], arguments)]
 
 
-def _value(text: str, schema: Any) -> Any:
+def _read_parameter(text: str, schema: Any) -> Any:
     if isinstance(schema, Mapping) and schema.get("type") == "string":
         return text
     try:
@@ -89,37 +91,37 @@ def _value(text: str, schema: Any) -> Any:
         return text
 
 
-def read_hermes(body: str, schemas: Schemas) -> list[Written] | None:
-    """Either of the two bodies that `<tool_call>` is seen with."""
-    return read_json(body, schemas) or read_function_tags(body, schemas)
+def read_hermes_calls(body: str, schemas: Schemas) -> list[TextCall] | None:
+    """Either of the two bodies that models write between `<tool_call>` tags."""
+    return read_json_calls(body, schemas) or read_function_tags(body, schemas)
 
 
 _MISTRAL = re.compile(r"\s*([\w.-]+)\s*(?:\[ARGS\]|\[CALL_ID\]\w+\[ARGS\])?\s*(?=\{)")
 
 
-def read_mistral(body: str, schemas: Schemas) -> list[Written] | None:
-    """A list of calls (to v10), or `name{...}` or `name[ARGS]{...}`, several behind further markers (v11)."""
-    found: list[Written] = []
+def read_mistral_calls(body: str, schemas: Schemas) -> list[TextCall] | None:
+    """A list of calls (up to v10), or `name{...}` or `name[ARGS]{...}`, each after its own marker (v11)."""
+    calls: list[TextCall] = []
     for part in body.split("[TOOL_CALLS]"):
         head = _MISTRAL.match(part)
         if head:
-            given, _ = parse_arguments(part[head.end() :])
-            calls = [(head[1], given)] if given is not None else None
+            arguments, _ = parse_arguments(part[head.end() :])
+            part_calls = [(head[1], arguments)] if arguments is not None else None
         else:
-            calls = read_json(part, schemas)
-        if not calls:
+            part_calls = read_json_calls(part, schemas)
+        if not part_calls:
             return None
-        found += calls
-    return found
+        calls += part_calls
+    return calls
 
 
-def read_llama(body: str, schemas: Schemas) -> list[Written] | None:
-    """One or several JSON objects, `;` between them."""
-    whole = read_json(body, schemas)
+def read_llama_calls(body: str, schemas: Schemas) -> list[TextCall] | None:
+    """One or several JSON objects, with `;` between them."""
+    whole = read_json_calls(body, schemas)
     if whole is not None:
         return whole
-    found = [read_json(part, schemas) for part in re.split(r";\s*(?=\{)", body)]
-    return [one for calls in found if calls for one in calls] if all(found) else None
+    parts = [read_json_calls(part, schemas) for part in re.split(r";\s*(?=\{)", body)]
+    return [call for calls in parts if calls for call in calls] if all(parts) else None
 
 
 _DEEPSEEK = re.compile(
@@ -129,125 +131,142 @@ _DEEPSEEK = re.compile(
 )
 
 
-def read_deepseek(body: str, schemas: Schemas) -> list[Written] | None:
+def read_deepseek_calls(body: str, schemas: Schemas) -> list[TextCall] | None:
     """`name<sep>{...}` (V3.1) or `function<sep>name` with a fenced object (V3), several in one block."""
-    found, place = [], 0
-    while place < len(body):
-        call = _DEEPSEEK.match(body, place)
-        given = parse_arguments(call[2])[0] if call else None
-        if call is None or given is None:
+    calls, position = [], 0
+    while position < len(body):
+        match = _DEEPSEEK.match(body, position)
+        arguments = parse_arguments(match[2])[0] if match else None
+        if match is None or arguments is None:
             return None
-        found.append((call[1], given))
-        place = call.end()
-    return found or None
+        calls.append((match[1], arguments))
+        position = match.end()
+    return calls or None
 
 
-def read_pythonic(body: str, schemas: Schemas) -> list[Written] | None:
-    """`[f(a=1), g(b="x")]`: literals only, by keyword only."""
+def read_pythonic_calls(body: str, schemas: Schemas) -> list[TextCall] | None:
+    """`[f(a=1), g(b="x")]`: keyword arguments only, and literals only."""
     try:
         tree = ast.parse(body.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     if not isinstance(tree, ast.List) or not tree.elts:
         return None
-    found = [_called(one) for one in tree.elts]
-    return [one for one in found if one is not None] if None not in found else None
+    calls = [_read_call_node(node) for node in tree.elts]
+    return [call for call in calls if call is not None] if None not in calls else None
 
 
-def _called(node: ast.expr) -> Written | None:
+def _read_call_node(node: ast.expr) -> TextCall | None:
     if not isinstance(node, ast.Call) or node.args:
         return None
     try:
-        given = {str(word.arg): ast.literal_eval(word.value) for word in node.keywords if word.arg}
+        arguments = {
+            str(keyword.arg): ast.literal_eval(keyword.value)
+            for keyword in node.keywords
+            if keyword.arg
+        }
         name = ast.unparse(node.func)
-        json.dumps(given)
+        json.dumps(arguments)
     except (ValueError, TypeError, RecursionError):
         return None
-    plain = re.fullmatch(r"[A-Za-z_][\w.]*", name) and len(given) == len(node.keywords)
-    return (name, given) if plain else None
+    is_plain = re.fullmatch(r"[A-Za-z_][\w.]*", name) and len(arguments) == len(node.keywords)
+    return (name, arguments) if is_plain else None
 
 
-def _json_call(name: str, arguments: str) -> str:
+def _write_json_call(name: str, arguments: str) -> str:
     return f'{{"name": {json.dumps(name)}, "arguments": {arguments}}}'
 
 
-def _tagged(name: str, arguments: str) -> str:
-    given = parse_arguments(arguments)[0] or {}
-    inner = "".join(
-        f"<parameter={key}>\n{value if isinstance(value, str) else canonical_text(value)}\n</parameter>\n"
-        for key, value in given.items()
+def _write_function_tags(name: str, arguments: str) -> str:
+    values = parse_arguments(arguments)[0] or {}
+    texts = {
+        key: value if isinstance(value, str) else encode_canonical_text(value)
+        for key, value in values.items()
+    }
+    parameters = "".join(
+        f"<parameter={key}>\n{text}\n</parameter>\n" for key, text in texts.items()
     )
-    return f"<tool_call>\n<function={name}>\n{inner}</function>\n</tool_call>"
+    return f"<tool_call>\n<function={name}>\n{parameters}</function>\n</tool_call>"
 
 
-def _python(name: str, arguments: str) -> str:
-    given = parse_arguments(arguments)[0] or {}
-    return f"[{name}({', '.join(f'{key}={value!r}' for key, value in given.items())})]"
+def _write_pythonic_call(name: str, arguments: str) -> str:
+    values = parse_arguments(arguments)[0] or {}
+    return f"[{name}({', '.join(f'{key}={value!r}' for key, value in values.items())})]"
 
 
 # -- the table ---------------------------------------------------------------------------------------
 
-FORMATS: dict[str, Format] = {
-    one.name: one
-    for one in (
-        Format(
+FORMATS: dict[str, TextFormat] = {
+    row.name: row
+    for row in (
+        TextFormat(
             name="hermes",
             opener="<tool_call>",
             closer="</tool_call>",
-            read=read_hermes,
-            write=lambda name, given: f"<tool_call>\n{_json_call(name, given)}\n</tool_call>",
+            read_body=read_hermes_calls,
+            write_call=lambda name, arguments: (
+                f"<tool_call>\n{_write_json_call(name, arguments)}\n</tool_call>"
+            ),
         ),
-        Format(
+        TextFormat(
             name="qwen3_coder",
             opener="<tool_call>",
             closer="</tool_call>",
-            read=read_hermes,
-            write=_tagged,
+            read_body=read_hermes_calls,
+            write_call=_write_function_tags,
         ),
-        Format(
+        TextFormat(
             name="mistral",
             opener="[TOOL_CALLS]",
-            read=read_mistral,
-            write=lambda name, given: f"[TOOL_CALLS]{name}[ARGS]{given}",
+            read_body=read_mistral_calls,
+            write_call=lambda name, arguments: f"[TOOL_CALLS]{name}[ARGS]{arguments}",
         ),
-        Format(
+        TextFormat(
             name="llama3",
             opener="<|python_tag|>",
-            read=read_llama,
-            write=lambda name, given: _json_call(name, given).replace(
+            read_body=read_llama_calls,
+            write_call=lambda name, arguments: _write_json_call(name, arguments).replace(
                 '"arguments"', '"parameters"', 1
             ),
         ),
-        Format(
+        TextFormat(
             name="deepseek",
             opener="<｜tool▁calls▁begin｜>",
             closer="<｜tool▁calls▁end｜>",
-            read=read_deepseek,
-            write=lambda name, given: (
+            read_body=read_deepseek_calls,
+            write_call=lambda name, arguments: (
                 "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>"
-                f"{name}<｜tool▁sep｜>{given}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
+                f"{name}<｜tool▁sep｜>{arguments}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
             ),
         ),
-        Format(name="pythonic", opener="", read=read_pythonic, write=_python),
+        TextFormat(
+            name="pythonic",
+            opener="",
+            read_body=read_pythonic_calls,
+            write_call=_write_pythonic_call,
+        ),
     )
 }
-"""Every format but `bracket`, whose markers are drawn for each conversation."""
+"""Every format but `bracket`, which has a marker of its own in each process."""
 
-NAMES = ("native", "auto", "bracket", *FORMATS)
-"""What a spec's `tool_format` may be."""
+WHOLE_MESSAGE_READERS: dict[str, BodyReader] = {
+    "llama3": read_llama_calls,
+    "pythonic": read_pythonic_calls,
+}
+"""Formats in which a message without markers may be a call, if it names only offered tools."""
 
-WHOLE: dict[str, Read] = {"llama3": read_llama, "pythonic": read_pythonic}
-"""Formats in which a bare body may be the whole message, if it names offered tools only."""
 
+def make_bracket_format(boundary: str) -> TextFormat:
+    """`[TOOL_CALL:boundary]{...}[/TOOL_CALL:boundary]`.
 
-def bracket(boundary: str) -> Format:
-    """`[TOOL_CALL:id]{...}[/TOOL_CALL:id]`. A marker with another id is plain text: what a tool or a user
-    wrote cannot become a call, since nobody knows the id."""
+    A marker with another boundary is plain text. A tool or a user cannot write a call, since only the model
+    knows the boundary.
+    """
     opener, closer = f"[TOOL_CALL:{boundary}]", f"[/TOOL_CALL:{boundary}]"
-    return Format(
+    return TextFormat(
         name="bracket",
         opener=opener,
         closer=closer,
-        read=read_json,
-        write=lambda name, given: f"{opener}{_json_call(name, given)}{closer}",
+        read_body=read_json_calls,
+        write_call=lambda name, arguments: f"{opener}{_write_json_call(name, arguments)}{closer}",
     )

@@ -1,4 +1,4 @@
-"""A provider whose calls are text: it tells the model how to write them, and reads them out of its answer."""
+"""A provider wrapper that describes tools in the prompt and reads tool calls from the text of a reply."""
 
 from __future__ import annotations
 
@@ -7,18 +7,39 @@ import secrets
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
 
-from toolchart.providers.shared.reply_deltas import in_pieces
-from toolchart.providers.text_calls.formats import FORMATS, Format, Schemas, bracket
-from toolchart.providers.text_calls.scanner import Called, Piece, Scanner, Text, Thought
-from toolchart.states.canonical_json import canonical_text
-from toolchart.states.deltas import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
+from toolchart.providers.shared.reply_deltas import stream_reply
+from toolchart.providers.text_calls.formats import (
+    FORMATS,
+    Schemas,
+    TextFormat,
+    make_bracket_format,
+)
+from toolchart.providers.text_calls.scanner import (
+    CallsPiece,
+    Piece,
+    ReasoningPiece,
+    TextCallScanner,
+    TextPiece,
+)
+from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import ProviderError
-from toolchart.states.messages import Message, Reply, Request, ToolCall, arguments_text
-from toolchart.states.ports import Provider, Streams
+from toolchart.states.messages import (
+    CallArguments,
+    CallStarted,
+    Delta,
+    Message,
+    ReasoningDelta,
+    Reply,
+    Request,
+    TextDelta,
+    ToolCall,
+    encode_arguments,
+)
+from toolchart.states.ports import Provider, StreamingProvider
 
-_HOW = """You can use tools. To use one, write exactly this, with nothing after it, and wait for its result:
+_INSTRUCTIONS = """\
+You can use tools. To use one, write exactly this, with nothing after it, and wait for its result:
 
 {example}
 
@@ -27,73 +48,76 @@ their arguments:
 
 {tools}"""
 
-_CUT = ("length", "content_filter", "error", "malformed_call")
-"""Reasons beside which a call is not run."""
+_INCOMPLETE_REASONS = ("length", "content_filter", "error", "malformed_call")
+"""Finish reasons with which the calls in a reply are not run."""
 
 
-class TextCalls:
-    """Wraps a provider whose model has no calls of its own.
+class TextCallProvider:
+    """Wraps a provider whose model has no native tool calls.
 
     Args:
-        written: a name of `FORMATS`, `bracket`, or `auto`: native calls first; an answer without any is read
-            in every known format, and a host that takes no tools is asked again with `bracket`.
+        tool_format: a name in `FORMATS`, `bracket`, or `auto`. With `auto` native calls are tried first: a
+            reply without any is read in every known format, and a host that refuses tools is asked again with
+            `bracket`.
     """
 
-    def __init__(self, inner: Provider, written: str) -> None:
+    def __init__(self, inner: Provider, tool_format: str) -> None:
         self.name = inner.name
         self._inner = inner
-        self._auto = written == "auto"
-        # Drawn once for this process: the model is told of it in every request, and nobody else is.
-        own = bracket(secrets.token_hex(4))
-        self._format = FORMATS.get(written, own)
-        self._native = self._auto
+        # The boundary is random for this process: each request names it, so only the model knows it.
+        bracket_format = make_bracket_format(secrets.token_hex(4))
+        self._text_format = FORMATS.get(tool_format, bracket_format)
+        self._uses_native_calls = tool_format == "auto"
 
     async def complete(self, request: Request) -> Reply:
         """One whole reply."""
         try:
-            reply = await self._inner.complete(self._told(request))
+            reply = await self._inner.complete(self._rewrite_request(request))
         except ProviderError as error:
-            if not (self._native and request.tools and error.kind == "tools_unsupported"):
+            can_retry = self._uses_native_calls and request.tools
+            if not (can_retry and error.kind == "tools_unsupported"):
                 raise
-            self._native = False
-            reply = await self._inner.complete(self._told(request))
-        return self._read(reply, request)
+            self._uses_native_calls = False
+            reply = await self._inner.complete(self._rewrite_request(request))
+        return self._read_reply(reply, request)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
-        """The reply as it grows; a call is shown when it is whole."""
-        if not isinstance(self._inner, Streams):
-            async for piece in in_pieces(await self.complete(request)):
-                yield piece
+        """The reply as it grows. A call is passed on when it is complete."""
+        if not isinstance(self._inner, StreamingProvider):
+            async for item in stream_reply(await self.complete(request)):
+                yield item
             return
-        scanner, calls = self._scanner(request), 0
-        async with aclosing(self._inner.stream(self._told(request))) as pieces:
-            async for piece in pieces:
-                if isinstance(piece, TextDelta):
-                    for found in scanner.feed(piece.text):
-                        for delta in _deltas(found, calls):
-                            yield delta
-                        calls += len(found.calls) if isinstance(found, Called) else 0
-                elif isinstance(piece, Reply):
-                    for found in scanner.end():
-                        for delta in _deltas(found, calls):
-                            yield delta
-                    yield self._read(piece, request)
-                else:
-                    yield piece
+        scanner, call_count = self._make_scanner(request), 0
+        async with aclosing(self._inner.stream(self._rewrite_request(request))) as items:
+            async for item in items:
+                if not isinstance(item, (TextDelta, Reply)):
+                    yield item
+                    continue
+                pieces = (
+                    scanner.add_text(item.text)
+                    if isinstance(item, TextDelta)
+                    else scanner.finish_text()
+                )
+                for piece in pieces:
+                    for delta in _make_deltas(piece, call_count):
+                        yield delta
+                    call_count += len(piece.calls) if isinstance(piece, CallsPiece) else 0
+                if isinstance(item, Reply):
+                    yield self._read_reply(item, request)
 
     async def aclose(self) -> None:
-        """Give back connections."""
+        """Close the connections of the wrapped provider."""
         await self._inner.aclose()
 
-    # -- to the model ------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------
 
-    def _told(self, request: Request) -> Request:
-        """The request as a model without calls of its own understands it."""
-        if self._native:
+    def _rewrite_request(self, request: Request) -> Request:
+        """The request for a model without native calls: tools, calls and results as text."""
+        if self._uses_native_calls:
             return request
-        messages = [self._plain(message) for message in request.messages]
+        messages = [self._rewrite_message(message) for message in request.messages]
         if request.tools:
-            messages = _instructed(messages, self._instructions(request))
+            messages = _extend_system_prompt(messages, self._write_instructions(request))
         options = {
             key: value
             for key, value in request.options.items()
@@ -101,88 +125,93 @@ class TextCalls:
         }
         return replace(request, messages=messages, tools=(), options=options)
 
-    def _instructions(self, request: Request) -> str:
-        tools = [
-            {"name": one.name, "description": one.description, "parameters": one.parameters}
-            for one in request.tools
+    def _write_instructions(self, request: Request) -> str:
+        """The text that describes the tools and the format of a call to the model."""
+        definitions = [
+            {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+            for tool in request.tools
         ]
-        first = request.tools[0]
-        names = list(first.parameters.get("properties") or {})[:1]
-        example = self._format.write(first.name, json.dumps(dict.fromkeys(names, "...")))
-        listed = "\n".join(canonical_text(tool) for tool in tools)
-        return _HOW.format(example=example, tools=listed)
+        first_tool = request.tools[0]
+        names = list(first_tool.parameters.get("properties") or {})[:1]
+        arguments = json.dumps(dict.fromkeys(names, "..."))
+        example = self._text_format.write_call(first_tool.name, arguments)
+        tools = "\n".join(encode_canonical_text(definition) for definition in definitions)
+        return _INSTRUCTIONS.format(example=example, tools=tools)
 
-    def _plain(self, message: Message) -> Message:
-        """Calls and results as text, under the markers of now."""
+    def _rewrite_message(self, message: Message) -> Message:
+        """The message with its calls, or its result, as text with the current markers."""
         if message.role == "tool":
-            said = f"The result of {message.name}:\n{message.content or ''}"
-            return Message(role="user", content=said)
+            content = f"The result of {message.name}:\n{message.content or ''}"
+            return Message(role="user", content=content)
         if message.role == "assistant" and message.tool_calls:
             calls = [
-                self._format.write(call.name, arguments_text(call)) for call in message.tool_calls
+                self._text_format.write_call(call.name, encode_arguments(call))
+                for call in message.tool_calls
             ]
-            said = "\n".join([*([message.content] if message.content else []), *calls])
-            return Message(role="assistant", content=said)
+            content = "\n".join([*([message.content] if message.content else []), *calls])
+            return Message(role="assistant", content=content)
         return message
 
-    # -- from the model ----------------------------------------------------------------------------
+    # -- replies -----------------------------------------------------------------------------------
 
-    def _scanner(self, request: Request) -> Scanner:
+    def _make_scanner(self, request: Request) -> TextCallScanner:
         schemas: Schemas = {tool.name: tool.parameters for tool in request.tools}
-        formats: Sequence[Format] = (self._format,)
-        if self._native:
-            formats = [one for one in FORMATS.values() if one.name != "qwen3_coder"]
-        return Scanner(formats if request.tools else (), schemas)
+        formats: Sequence[TextFormat] = (self._text_format,)
+        if self._uses_native_calls:
+            # qwen3_coder has the markers of hermes, whose reader takes both bodies.
+            formats = [row for row in FORMATS.values() if row.name != "qwen3_coder"]
+        return TextCallScanner(formats if request.tools else (), schemas)
 
-    def _read(self, reply: Reply, request: Request) -> Reply:
-        """The reply with the calls that its text holds. Native calls stand; their text is not read too."""
+    def _read_reply(self, reply: Reply, request: Request) -> Reply:
+        """The reply with the calls in its text. If it has native calls, its text is not searched."""
         if reply.tool_calls or not reply.content:
             return reply
-        scanner = self._scanner(request)
-        pieces = [*scanner.feed(reply.content), *scanner.end()]
-        thought = "".join(one.text for one in pieces if isinstance(one, Thought))
-        reasoning = (reply.reasoning or "") + thought or None
-        blocks = [one for one in pieces if isinstance(one, Called)]
-        if not blocks or reply.finish_reason in _CUT:
-            said = "".join(
-                one.raw if isinstance(one, Called) else one.text
-                for one in pieces
-                if not isinstance(one, Thought)
+        scanner = self._make_scanner(request)
+        pieces = [*scanner.add_text(reply.content), *scanner.finish_text()]
+        reasoning = "".join(piece.text for piece in pieces if isinstance(piece, ReasoningPiece))
+        reasoning_or_none = (reply.reasoning or "") + reasoning or None
+        blocks = [piece for piece in pieces if isinstance(piece, CallsPiece)]
+        if not blocks or reply.finish_reason in _INCOMPLETE_REASONS:
+            content = "".join(
+                piece.raw if isinstance(piece, CallsPiece) else piece.text
+                for piece in pieces
+                if not isinstance(piece, ReasoningPiece)
             )
-            return replace(reply, content=said or None, reasoning=reasoning)
-        text = "".join(one.text for one in pieces if isinstance(one, Text)).strip()
+            return replace(reply, content=content or None, reasoning=reasoning_or_none)
+        text = "".join(piece.text for piece in pieces if isinstance(piece, TextPiece)).strip()
         return replace(
             reply,
             content=text or None,
-            reasoning=reasoning,
-            tool_calls=tuple(_call(*one) for block in blocks for one in block.calls),
+            reasoning=reasoning_or_none,
+            tool_calls=tuple(
+                ToolCall(name=name, arguments=arguments)
+                for block in blocks
+                for name, arguments in block.calls
+            ),
             finish_reason="tool_calls",
         )
 
 
-def _call(name: str, arguments: dict[str, Any]) -> ToolCall:
-    return ToolCall(name=name, arguments=arguments)
-
-
-def _deltas(piece: Piece, calls: int) -> list[Delta]:
+def _make_deltas(piece: Piece, call_count: int) -> list[Delta]:
+    """The deltas of a piece; `call_count` calls came before it."""
     match piece:
-        case Text():
+        case TextPiece():
             return [TextDelta(text=piece.text)]
-        case Thought():
+        case ReasoningPiece():
             return [ReasoningDelta(text=piece.text)]
-        case Called():
-            found: list[Delta] = []
-            for place, (name, given) in enumerate(piece.calls, calls):
-                found += [
-                    CallStarted(index=place, name=name),
-                    CallArguments(index=place, text=canonical_text(given)),
+        case CallsPiece():
+            deltas: list[Delta] = []
+            for index, (name, arguments) in enumerate(piece.calls, call_count):
+                deltas += [
+                    CallStarted(index=index, name=name),
+                    CallArguments(index=index, text=encode_canonical_text(arguments)),
                 ]
-            return found
+            return deltas
 
 
-def _instructed(messages: Sequence[Message], words: str) -> list[Message]:
-    """The messages with more words in the system prompt."""
+def _extend_system_prompt(messages: Sequence[Message], instructions: str) -> list[Message]:
+    """The messages with the instructions at the end of the system prompt."""
     if messages and messages[0].role == "system":
         first = messages[0]
-        return [replace(first, content=f"{first.content}\n\n{words}"), *messages[1:]]
-    return [Message(role="system", content=words), *messages]
+        return [replace(first, content=f"{first.content}\n\n{instructions}"), *messages[1:]]
+    return [Message(role="system", content=instructions), *messages]

@@ -1,7 +1,7 @@
-"""Reads calls out of text as it comes, and loses no character of it.
+"""Scans streamed text for tool calls, and loses no character of it.
 
-Text before a call flows on at once. What may become a call is held back, and only that: a marker that has
-begun, or a body whose end has not come. What turns out to be none is given back as text, whole.
+Text before a call is passed on at once. Only what may become a call is held back: the beginning of a marker,
+or a body whose end has not come. If it turns out not to be a call, it is passed on as text, complete.
 """
 
 from __future__ import annotations
@@ -10,199 +10,234 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from toolchart.providers.text_calls.formats import WHOLE, Format, Read, Schemas
+from toolchart.providers.text_calls.formats import (
+    WHOLE_MESSAGE_READERS,
+    BodyReader,
+    Schemas,
+    TextFormat,
+)
 
-THINKING = (("<think>", "</think>"), ("<thinking>", "</thinking>"), ("[THINK]", "[/THINK]"))
-"""Markers of thoughts: Qwen, DeepSeek and many others; then Claude's and Mistral's way."""
+REASONING_MARKERS = (
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("[THINK]", "[/THINK]"),
+)
+"""Opener and closer of reasoning: of Qwen, DeepSeek and many others; then of Claude and of Mistral."""
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextPiece:
     """Text of the answer."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Thought:
-    """Reasoning, without its markers. A call rehearsed in it is none."""
+class ReasoningPiece:
+    """Reasoning, without its markers. A call inside it is not a call."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class CallsPiece:
     """One block of calls."""
 
     calls: tuple[tuple[str, dict[str, Any]], ...]
+    """Name and arguments of each call."""
     raw: str
-    """The text that it was."""
+    """The text that the model wrote."""
 
 
-Piece = Text | Thought | Called
+Piece = TextPiece | ReasoningPiece | CallsPiece
 
 
-class Scanner:
+class TextCallScanner:
     """Scans one reply.
 
     Args:
-        formats: those that are looked for.
-        schemas: of the offered tools; a bare body counts only where it names these alone.
+        formats: the formats to look for.
+        schemas: of the offered tools. A message without markers is a call only if it names these alone.
     """
 
-    def __init__(self, formats: Sequence[Format], schemas: Schemas) -> None:
-        self._formats = [one for one in formats if one.opener]
-        self._whole: list[Read] = [WHOLE[one.name] for one in formats if one.name in WHOLE]
+    def __init__(self, formats: Sequence[TextFormat], schemas: Schemas) -> None:
+        self._formats = [text_format for text_format in formats if text_format.opener]
+        self._whole_readers: list[BodyReader] = [
+            WHOLE_MESSAGE_READERS[text_format.name]
+            for text_format in formats
+            if text_format.name in WHOLE_MESSAGE_READERS
+        ]
         self._schemas = schemas
-        self._openers = [*(one.opener for one in self._formats), *(pair[0] for pair in THINKING)]
-        self._held = ""
-        self._arrived: list[str] = []
+        self._openers = [
+            *(text_format.opener for text_format in self._formats),
+            *(opener for opener, _ in REASONING_MARKERS),
+        ]
+        self._buffer = ""
+        """Text that is held back."""
+        self._unread_parts: list[str] = []
+        """Text that came and is not in the buffer yet."""
         self._may_be_whole = False
-        self._inside: Format | str | None = None
-        """The format whose call has begun, or the closer of a thought."""
-        self._looked = 0
-        """Where to look on for the end of what has begun."""
-        self._begun = False
-        """Whether anything but blanks has come."""
+        """Whether the message so far may be a call without markers."""
+        self._inside: TextFormat | str | None = None
+        """The format whose call has begun, or the closer of the reasoning that has begun."""
+        self._search_start = 0
+        """Where in the buffer to look on for the closer."""
+        self._has_content = False
+        """Whether anything but blanks was passed on."""
 
-    def feed(self, text: str) -> list[Piece]:
+    def add_text(self, text: str) -> list[Piece]:
         """The pieces that this text completes."""
-        self._arrived.append(text)
+        self._unread_parts.append(text)
         if self._must_wait(text):
             return []
-        self._gather()
-        return list(self._scan(last=False))
+        self._fill_buffer()
+        return list(self._scan_pieces(is_last=False))
 
-    def end(self) -> list[Piece]:
-        """What is left when no more text comes."""
-        self._gather()
-        return list(self._scan(last=True))
+    def finish_text(self) -> list[Piece]:
+        """The pieces that remain when no more text comes."""
+        self._fill_buffer()
+        return list(self._scan_pieces(is_last=True))
 
     def _must_wait(self, text: str) -> bool:
-        """Whether this text cannot end what is held back: then it is not even looked at, so that a long body
-        costs its length and not its square."""
-        if isinstance(self._inside, Format):
+        """Whether this text cannot end what is held back.
+
+        Then the buffer is not scanned again, so that a long body takes linear and not quadratic time.
+        """
+        if isinstance(self._inside, TextFormat):
             return not self._inside.closer or self._inside.closer[-1] not in text
-        return self._may_be_whole and bool(self._held)
+        return self._may_be_whole and bool(self._buffer)
 
-    def _gather(self) -> None:
-        self._held += "".join(self._arrived)
-        self._arrived.clear()
+    def _fill_buffer(self) -> None:
+        self._buffer += "".join(self._unread_parts)
+        self._unread_parts.clear()
 
-    def _scan(self, *, last: bool) -> Iterator[Piece]:
+    def _scan_pieces(self, *, is_last: bool) -> Iterator[Piece]:
+        """Scan until nothing more can be passed on."""
         before: tuple[int, object] = (-1, None)
-        while self._held and (len(self._held), self._inside) != before:
-            before = (len(self._held), self._inside)
+        while self._buffer and (len(self._buffer), self._inside) != before:
+            before = (len(self._buffer), self._inside)
             if self._inside is None:
-                yield from self._text(last=last)
+                yield from self._scan_text(is_last=is_last)
             elif isinstance(self._inside, str):
-                yield from self._thought(self._inside, last=last)
+                yield from self._scan_reasoning(self._inside, is_last=is_last)
             else:
-                yield from self._call(self._inside, last=last)
+                yield from self._scan_call(self._inside, is_last=is_last)
 
     # -- text --------------------------------------------------------------------------------------
 
-    def _text(self, *, last: bool) -> Iterator[Piece]:
-        if not self._begun and self._whole and self._held.lstrip()[:1] in ("{", "[", ""):
-            if not last:
-                self._may_be_whole = bool(self._held.strip())
-                return  # it may be a call as a whole
-            self._may_be_whole = False
-            found = self._bare()
-            if found is not None:
-                yield found
-                self._held = ""
+    def _scan_text(self, *, is_last: bool) -> Iterator[Piece]:
+        may_begin_whole = self._buffer.lstrip()[:1] in ("{", "[", "")
+        if not self._has_content and self._whole_readers and may_begin_whole:
+            if not is_last:
+                self._may_be_whole = bool(self._buffer.strip())
                 return
-        place, opener = self._first_opener()
-        flowing = place if opener else len(self._held) - (0 if last else self._may_open())
-        if flowing:
-            yield Text(self._held[:flowing])
-            self._begun = self._begun or bool(self._held[:flowing].strip())
-            self._held = self._held[flowing:]
+            self._may_be_whole = False
+            calls = self._read_whole_message()
+            if calls is not None:
+                yield calls
+                self._buffer = ""
+                return
+        position, opener = self._find_first_opener()
+        partial_length = 0 if is_last else self._measure_partial_opener()
+        end = position if opener else len(self._buffer) - partial_length
+        if end:
+            yield TextPiece(self._buffer[:end])
+            self._has_content = self._has_content or bool(self._buffer[:end].strip())
+            self._buffer = self._buffer[end:]
         if opener:
-            self._enter(opener)
+            self._enter_block(opener)
 
-    def _first_opener(self) -> tuple[int, str]:
-        found = [(at, one) for one in self._openers if (at := self._held.find(one)) >= 0]
-        return min(found, key=lambda pair: (pair[0], -len(pair[1]))) if found else (0, "")
+    def _find_first_opener(self) -> tuple[int, str]:
+        """Position and text of the first opener, the longest where several begin there; (0, "") for none."""
+        matches = [
+            (position, opener)
+            for opener in self._openers
+            if (position := self._buffer.find(opener)) >= 0
+        ]
+        return min(matches, key=lambda match: (match[0], -len(match[1]))) if matches else (0, "")
 
-    def _may_open(self) -> int:
-        """Length of the longest end of the text that an opener begins with."""
-        return max(_overlap(self._held, opener) for opener in self._openers)
+    def _measure_partial_opener(self) -> int:
+        """Length of the longest end of the buffer with which an opener begins."""
+        return max(_measure_overlap(self._buffer, opener) for opener in self._openers)
 
-    def _enter(self, opener: str) -> None:
-        closers = dict(THINKING)
-        self._begun = True
-        self._looked = len(opener)
+    def _enter_block(self, opener: str) -> None:
+        """Go on inside the call or the reasoning that this opener begins."""
+        closers = dict(REASONING_MARKERS)
+        self._has_content = True
+        self._search_start = len(opener)
         if opener in closers:
             self._inside = closers[opener]
-            self._held = self._held[len(opener) :]
+            self._buffer = self._buffer[len(opener) :]
         else:
-            self._inside = next(one for one in self._formats if one.opener == opener)
+            self._inside = next(item for item in self._formats if item.opener == opener)
 
-    def _bare(self) -> Called | None:
-        """The whole text as calls of offered tools."""
-        for read in self._whole:
-            calls = read(self._held, self._schemas)
+    def _read_whole_message(self) -> CallsPiece | None:
+        """The whole message as calls of offered tools."""
+        for read_calls in self._whole_readers:
+            calls = read_calls(self._buffer, self._schemas)
             if calls and all(name in self._schemas for name, _ in calls):
-                return Called(tuple(calls), self._held)
+                return CallsPiece(tuple(calls), self._buffer)
         return None
 
-    # -- what has begun ----------------------------------------------------------------------------
+    # -- inside a block ----------------------------------------------------------------------------
 
-    def _thought(self, closer: str, *, last: bool) -> Iterator[Piece]:
-        at = self._held.find(closer)
-        kept = 0 if last else _overlap(self._held, closer)
-        flowing = at if at >= 0 else len(self._held) - kept
-        if flowing:
-            yield Thought(self._held[:flowing])
-        self._held = self._held[flowing:]
-        if at >= 0:
-            self._held, self._inside = self._held[len(closer) :], None
+    def _scan_reasoning(self, closer: str, *, is_last: bool) -> Iterator[Piece]:
+        position = self._buffer.find(closer)
+        partial_length = 0 if is_last else _measure_overlap(self._buffer, closer)
+        end = position if position >= 0 else len(self._buffer) - partial_length
+        if end:
+            yield ReasoningPiece(self._buffer[:end])
+        self._buffer = self._buffer[end:]
+        if position >= 0:
+            self._buffer, self._inside = self._buffer[len(closer) :], None
 
-    def _call(self, inside: Format, *, last: bool) -> Iterator[Piece]:
-        """A body up to its closer; a closer in the middle of a JSON text is not the end."""
-        start = len(inside.opener)
-        while inside.closer:
-            at = self._held.find(inside.closer, max(start, self._looked))
-            if at < 0:
-                self._looked = max(start, len(self._held) - len(inside.closer) + 1)
+    def _scan_call(self, text_format: TextFormat, *, is_last: bool) -> Iterator[Piece]:
+        """Scan a body up to its closer. A closer inside a JSON string is not the end."""
+        start, closer = len(text_format.opener), text_format.closer
+        while closer:
+            position = self._buffer.find(closer, max(start, self._search_start))
+            if position < 0:
+                self._search_start = max(start, len(self._buffer) - len(closer) + 1)
                 break
-            self._looked = at + len(inside.closer)
-            calls = inside.read(self._held[start:at], self._schemas)
+            self._search_start = position + len(closer)
+            body, block = self._buffer[start:position], self._buffer[: self._search_start]
+            calls = text_format.read_body(body, self._schemas)
             if calls:
-                yield from self._leave(Called(tuple(calls), self._held[: self._looked]))
+                yield from self._leave_block(CallsPiece(tuple(calls), block))
                 return
-            if not _in_json_text(self._held[start:at]):
-                yield from self._leave(Text(self._held[: self._looked]))
+            if not _ends_in_json_string(body):
+                yield from self._leave_block(TextPiece(block))
                 return
-        if last:
-            calls = None if inside.closer else inside.read(self._held[start:], self._schemas)
-            whole = Called(tuple(calls), self._held) if calls else Text(self._held)
-            self._looked = len(self._held)
-            yield from self._leave(whole)
+        if is_last:
+            rest = self._buffer
+            calls = None if closer else text_format.read_body(rest[start:], self._schemas)
+            self._search_start = len(rest)
+            piece = CallsPiece(tuple(calls), rest) if calls else TextPiece(rest)
+            yield from self._leave_block(piece)
 
-    def _leave(self, piece: Piece) -> Iterator[Piece]:
+    def _leave_block(self, piece: Piece) -> Iterator[Piece]:
+        """Pass on the block that was scanned, and go on after it."""
         yield piece
-        self._held, self._inside, self._looked = self._held[self._looked :], None, 0
+        self._buffer, self._inside = self._buffer[self._search_start :], None
+        self._search_start = 0
 
 
-def _overlap(text: str, marker: str) -> int:
-    """Length of the longest end of `text` that `marker` begins with, the whole marker left out."""
+def _measure_overlap(text: str, marker: str) -> int:
+    """Length of the longest end of `text` with which `marker` begins, the whole marker excluded."""
     for length in range(min(len(text), len(marker) - 1), 0, -1):
         if text.endswith(marker[:length]):
             return length
     return 0
 
 
-def _in_json_text(body: str) -> bool:
-    """Whether a JSON body ends inside of a string."""
-    inside = escaped = False
+def _ends_in_json_string(body: str) -> bool:
+    """Whether a JSON body ends inside a string."""
+    is_inside = is_escaped = False
     for character in body:
-        if escaped:
-            escaped = False
+        if is_escaped:
+            is_escaped = False
         elif character == "\\":
-            escaped = inside
+            is_escaped = is_inside
         elif character == '"':
-            inside = not inside
-    return inside
+            is_inside = not is_inside
+    return is_inside

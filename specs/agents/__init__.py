@@ -1,1 +1,1 @@
-"""Example agents, each one also a test."""
+"""The example agents that ship with Toolchart: YAML files, each tested."""

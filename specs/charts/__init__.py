@@ -1,4 +1,4 @@
-"""The shipped charts, in the native YAML of python-statemachine, and how a chart is found."""
+"""Loads charts, written in python-statemachine's YAML: the shipped ones in this folder, files, mappings."""
 
 from __future__ import annotations
 
@@ -9,51 +9,58 @@ from pathlib import Path
 from typing import Any
 
 from toolchart.states.chart.loading import Chart, make_chart, parse_chart
-from toolchart.states.errors import SpecError
-from toolchart.states.suggestions import nearest
+from toolchart.states.errors import SpecError, suggest_name
 
-DEFAULT = "tool_loop"
-"""The chart of an agent spec that names none."""
+DEFAULT_CHART = "tool_loop"
+"""The chart of an agent spec without a `chart` key."""
 
 
 @cache
-def shipped() -> tuple[str, ...]:
-    """Names of the charts that come with Toolchart."""
-    names = (entry.name for entry in files(__package__).iterdir())
-    return tuple(sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml")))
+def list_shipped_charts() -> tuple[str, ...]:
+    """Return the names of the charts that come with Toolchart."""
+    file_names = (entry.name for entry in files(__package__).iterdir())
+    return tuple(
+        sorted(name.removesuffix(".yaml") for name in file_names if name.endswith(".yaml"))
+    )
 
 
-def load_chart(reference: str | Mapping[str, Any] | None, *, beside: Path | None = None) -> Chart:
-    """The chart of a name, a path or an inline mapping; None means `tool_loop`.
+def load_chart(
+    reference: str | Mapping[str, Any] | None, *, base_folder: Path | None = None
+) -> Chart:
+    """Load a chart by name, by path or from an inline mapping; None means `tool_loop`.
 
-    A relative path is looked up beside the agent spec first (`beside`), then in the working folder.
+    A relative path is searched in `base_folder` (that of the agent spec), then in the working folder.
 
     Raises:
         SpecError: no such chart, or one that breaks a rule.
     """
 
     def resolve(name: str) -> str:
-        return _text(name, beside)[0]
+        return _read_chart_text(name, base_folder)[0]
 
     if isinstance(reference, Mapping):
         return make_chart(reference, source="(inline chart)", resolve=resolve)
-    if (reference or DEFAULT) in shipped():
-        return _shipped(reference or DEFAULT)
-    text, source = _text(str(reference), beside)
+    if (reference or DEFAULT_CHART) in list_shipped_charts():
+        return _load_shipped_chart(reference or DEFAULT_CHART)
+    text, source = _read_chart_text(str(reference), base_folder)
     return parse_chart(text, source=source, resolve=resolve)
 
 
 @cache
-def _shipped(name: str) -> Chart:
-    """A shipped chart, read once a process: reading and checking take tens of milliseconds."""
-    return parse_chart(_text(name, None)[0], source=name, resolve=lambda base: _text(base, None)[0])
+def _load_shipped_chart(name: str) -> Chart:
+    """Load a shipped chart once for the process: reading and checking take tens of milliseconds."""
+    return parse_chart(
+        _read_chart_text(name, None)[0],
+        source=name,
+        resolve=lambda base: _read_chart_text(base, None)[0],
+    )
 
 
-def _text(reference: str, beside: Path | None) -> tuple[str, str]:
-    """Text and source of a chart."""
-    if reference in shipped():
+def _read_chart_text(reference: str, base_folder: Path | None) -> tuple[str, str]:
+    """Return the text of a chart, and its name or path as the source."""
+    if reference in list_shipped_charts():
         return files(__package__).joinpath(f"{reference}.yaml").read_text("utf-8"), reference
-    for folder in (beside, Path()):
+    for folder in (base_folder, Path()):
         if folder is not None and (folder / reference).is_file():
             path = folder / reference
             try:
@@ -62,5 +69,5 @@ def _text(reference: str, beside: Path | None) -> tuple[str, str]:
                 raise SpecError(f"the chart cannot be read: {error}", file=str(path)) from None
     raise SpecError(
         f"no chart {reference!r}: neither a file nor a shipped chart",
-        hint=nearest(reference, shipped()),
+        hint=suggest_name(reference, list_shipped_charts()),
     )

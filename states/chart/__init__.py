@@ -1,1 +1,1 @@
-"""Charts as data: loading, extending, checking, and where each part stands in its file."""
+"""Charts as data: loading, extending, rules, guards and source positions."""

@@ -1,13 +1,16 @@
-"""What a guard may be made of, and what is wrong with one that is not."""
+"""The language of guards: what an expression may contain, and what is wrong with one that breaks it.
+
+A guard is a small Python expression over facts. It is parsed here and never evaluated here.
+"""
 
 from __future__ import annotations
 
 import ast
 
+from toolchart.states.errors import suggest_name
 from toolchart.states.facts import FACTS
-from toolchart.states.suggestions import nearest
 
-_GUARD_NODES = (
+_ALLOWED_NODES = (
     ast.Expression,
     ast.BoolOp,
     ast.And,
@@ -35,25 +38,27 @@ _GUARD_NODES = (
     ast.Constant,
     ast.Call,
 )
-"""Everything that a guard may be made of; calls are further limited to `In('state')`."""
+"""Syntax that a guard may use. Calls are limited further: only `In('state')` is allowed."""
 
 
-def guard_names(expression: str) -> frozenset[str]:
+def find_guard_names(expression: str) -> frozenset[str]:
     """The facts that a guard names."""
     tree = ast.parse(expression, mode="eval")
-    called = {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    called_functions = {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
     return frozenset(
-        node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node not in called
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and node not in called_functions
     )
 
 
-def asks_configuration(expression: str) -> bool:
-    """Whether a guard asks where the machine stands, by `In('state')`."""
+def reads_configuration(expression: str) -> bool:
+    """Whether a guard reads the configuration, by `In('state')`, instead of facts."""
     return any(isinstance(node, ast.Call) for node in ast.walk(ast.parse(expression, mode="eval")))
 
 
-def guard_problem(expression: str, states: frozenset[str]) -> tuple[str | None, str | None]:
-    """What is wrong with a guard and what to do about it; (None, None) when nothing is."""
+def find_guard_problem(expression: str, states: frozenset[str]) -> tuple[str | None, str | None]:
+    """What is wrong with a guard, and a hint; (None, None) for a correct guard."""
     from statemachine.io.evaluators import normalize_cond
 
     try:
@@ -66,23 +71,25 @@ def guard_problem(expression: str, states: frozenset[str]) -> tuple[str | None, 
             "write Python: `and`, `or`, `not`, `True`, `False`, and no &-escapes",
         )
     for node in ast.walk(tree):
-        if not isinstance(node, _GUARD_NODES):
-            kind = type(node).__name__
+        if not isinstance(node, _ALLOWED_NODES):
+            node_type = type(node).__name__
             return (
-                f"the guard {expression!r} uses {kind}, which guards do not have",
+                f"the guard {expression!r} uses {node_type}, which guards do not have",
                 "allowed: and, or, not, == != < <= > >=, + - * / // %, facts, numbers, 'text', "
                 "In('state')",
             )
-    return _name_problem(expression, tree, states)
+    return _find_fact_problem(expression, tree, states)
 
 
-def _name_problem(
+def _find_fact_problem(
     expression: str, tree: ast.Expression, states: frozenset[str]
 ) -> tuple[str | None, str | None]:
-    facts = guard_names(expression)
+    facts = find_guard_names(expression)
     for name in sorted(facts):
         if name not in FACTS:
-            return f"the guard {expression!r} names the unknown fact {name!r}", nearest(name, FACTS)
+            return f"the guard {expression!r} names the unknown fact {name!r}", suggest_name(
+                name, FACTS
+            )
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     if calls and facts:
         return (
@@ -90,29 +97,30 @@ def _name_problem(
             "write two guards in a list: both must hold",
         )
     for call in calls:
-        problem = _in_problem(expression, call, states)
+        problem = _find_in_call_problem(expression, call, states)
         if problem[0]:
             return problem
-    return _word_problem(expression, tree)
+    return _find_constant_problem(expression, tree)
 
 
-def _in_problem(
+def _find_in_call_problem(
     expression: str, call: ast.Call, states: frozenset[str]
 ) -> tuple[str | None, str | None]:
-    plain = isinstance(call.func, ast.Name) and call.func.id == "In" and not call.keywords
-    if not plain or not call.args:
+    is_in_call = isinstance(call.func, ast.Name) and call.func.id == "In" and not call.keywords
+    if not is_in_call or not call.args:
         return f"the guard {expression!r} calls something other than In('state')", None
     for argument in call.args:
         if not isinstance(argument, ast.Constant) or argument.value not in states:
-            shown = ast.unparse(argument)
-            return f"the guard {expression!r} asks for the unknown state {shown}", nearest(
-                shown.strip("'"), states
+            argument_text = ast.unparse(argument)
+            return (
+                f"the guard {expression!r} asks for the unknown state {argument_text}",
+                suggest_name(argument_text.strip("'"), states),
             )
     return None, None
 
 
-def _word_problem(expression: str, tree: ast.Expression) -> tuple[str | None, str | None]:
-    """A text fact compared with a word that it can never be, or a number with a word."""
+def _find_constant_problem(expression: str, tree: ast.Expression) -> tuple[str | None, str | None]:
+    """A text fact compared with a value that it never has, or a number compared with a text."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Compare):
             continue
@@ -125,7 +133,7 @@ def _word_problem(expression: str, tree: ast.Expression) -> tuple[str | None, st
                 if fact.type == "text" and side.value not in fact.words:
                     return (
                         f"the guard {expression!r}: {fact.name} is never {side.value!r}",
-                        nearest(str(side.value), fact.words),
+                        suggest_name(str(side.value), fact.words),
                     )
                 if fact.type != "text" and isinstance(side.value, str):
                     return f"the guard {expression!r}: {fact.name} is not a text", None

@@ -1,8 +1,8 @@
-"""A chart as data: read from YAML, extended, checked, and plain native YAML again.
+"""Load a chart: read its YAML, resolve `extends`, and check its rules.
 
-The format is python-statemachine's own, so that its loader, its JSON Schema and its diagrams work on
-a chart unchanged. One key is ours: `extends: NAME`, which takes another chart and adds or replaces
-states and rows; it is resolved here, and what is logged, checked and drawn is the resolved chart.
+The format is python-statemachine's own, so its loader, its JSON Schema and its diagrams work on a
+resolved chart unchanged. Toolchart adds one key, `extends: NAME`: it takes another chart and adds or
+replaces states and rows. The key is resolved here. Logs, proofs and diagrams see the resolved chart.
 """
 
 from __future__ import annotations
@@ -16,24 +16,31 @@ import yaml
 
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.chart.rules import check_rules
-from toolchart.states.chart.source_positions import Place, dotted, lines_of, not_yaml
+from toolchart.states.chart.source_positions import (
+    SourcePosition,
+    convert_yaml_error,
+    format_key_path,
+    map_source_lines,
+)
 from toolchart.states.errors import SpecError
 
-__all__ = ["Chart", "Place", "dotted", "make_chart", "parse_chart", "walk_states"]
+__all__ = ["Chart", "SourcePosition", "format_key_path", "make_chart", "parse_chart", "walk_states"]
 
-Resolve = Callable[[str], str]
-"""Gives the text of the chart that `extends` names; raises SpecError for an unknown name."""
+ChartResolver = Callable[[str], str]
+"""Returns the YAML text of the chart that `extends` names; raises SpecError for an unknown name."""
 
-_DEEPEST_EXTENSION = 8
+_MAX_EXTENSION_DEPTH = 8
 
 
-def parse_chart(text: str, *, source: str | None = None, resolve: Resolve | None = None) -> Chart:
+def parse_chart(
+    text: str, *, source: str | None = None, resolve: ChartResolver | None = None
+) -> Chart:
     """The chart of a YAML text.
 
     Raises:
-        SpecError: not YAML, not a chart, or a chart that breaks a rule; with file and line.
+        SpecError: the text is not YAML, not a chart, or breaks a rule; with file and line.
     """
-    document, lines = _read(text, source)
+    document, lines = _read_document(text, source)
     return make_chart(document, source=source, lines=lines, resolve=resolve)
 
 
@@ -41,19 +48,23 @@ def make_chart(
     document: Mapping[str, Any],
     *,
     source: str | None = None,
-    lines: Mapping[Place, int] | None = None,
-    resolve: Resolve | None = None,
+    lines: Mapping[SourcePosition, int] | None = None,
+    resolve: ChartResolver | None = None,
 ) -> Chart:
-    """The chart of a document that is data already (inline in a spec, or from a log)."""
-    resolved = _extended(dict(document), source, dict(lines or {}), resolve, 0)
-    lines = _moved_lines(document, resolved, lines or {})
+    """The chart of a parsed document, for instance one that stands inline in a spec.
+
+    Raises:
+        SpecError: the document breaks a rule.
+    """
+    resolved_document = _resolve_extends(dict(document), source, dict(lines or {}), resolve, 0)
+    lines = _map_resolved_lines(document, resolved_document, lines or {})
     chart = Chart(
-        name=str(resolved.get("name") or source or "chart"),
-        document=resolved,
+        name=str(resolved_document.get("name") or source or "chart"),
+        document=resolved_document,
         source=source,
         lines=lines,
-        # Not canonical JSON: the order of states is a part of what a chart means.
-        digest=hashlib.sha256(orjson.dumps(resolved)).hexdigest(),
+        # Not canonical JSON, because the order of states has a meaning.
+        digest=hashlib.sha256(orjson.dumps(resolved_document)).hexdigest(),
     )
     check_rules(chart)
     return chart
@@ -62,9 +73,11 @@ def make_chart(
 # -- reading -------------------------------------------------------------------------------------
 
 
-def _read(text: str, source: str | None) -> tuple[dict[str, Any], dict[Place, int]]:
-    # The library's own loader keeps `on`, `off`, `yes` and `no` as text; plain safe_load would turn
-    # the key `on:` into True.
+def _read_document(
+    text: str, source: str | None
+) -> tuple[dict[str, Any], dict[SourcePosition, int]]:
+    # The library's own loader keeps `on`, `off`, `yes` and `no` as text. Plain safe_load would turn the
+    # key `on:` into True.
     from statemachine.io.yaml.reader import _make_loader
 
     try:
@@ -72,7 +85,7 @@ def _read(text: str, source: str | None) -> tuple[dict[str, Any], dict[Place, in
         node = loader.get_single_node()
         document = None if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
-        raise not_yaml(error, source) from None
+        raise convert_yaml_error(error, source) from None
     if node is None or not isinstance(document, dict):
         raise SpecError(
             "a chart is a mapping with the key `states`",
@@ -80,20 +93,20 @@ def _read(text: str, source: str | None) -> tuple[dict[str, Any], dict[Place, in
             line=1,
             hint="start from a shipped chart: toolchart draw tool_loop --format yaml",
         )
-    return document, lines_of(node, source)
+    return document, map_source_lines(node, source)
 
 
 # -- extending -----------------------------------------------------------------------------------
 
 
-def _extended(
+def _resolve_extends(
     document: dict[str, Any],
     source: str | None,
-    lines: dict[Place, int],
-    resolve: Resolve | None,
+    lines: dict[SourcePosition, int],
+    resolve: ChartResolver | None,
     depth: int,
 ) -> dict[str, Any]:
-    """The document merged over the chart that it extends, and so on to the root."""
+    """The document merged into the chart that it extends, recursively."""
     if "extends" not in document:
         return document
     base_name = document["extends"]
@@ -102,90 +115,106 @@ def _extended(
         raise SpecError(
             "`extends` takes the name or path of one chart", file=source, line=line, path="extends"
         )
-    if depth >= _DEEPEST_EXTENSION:
+    if depth >= _MAX_EXTENSION_DEPTH:
         raise SpecError(
             "charts extend each other in a circle or too deeply",
             file=source,
             line=line,
             path="extends",
         )
-    base, base_lines = _read(resolve(base_name), base_name)
-    base = _extended(base, base_name, base_lines, resolve, depth + 1)
-    return _merged(base, {key: item for key, item in document.items() if key != "extends"})
+    base, base_lines = _read_document(resolve(base_name), base_name)
+    base = _resolve_extends(base, base_name, base_lines, resolve, depth + 1)
+    return _merge_mappings(base, {key: item for key, item in document.items() if key != "extends"})
 
 
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Mappings merge key by key; rows merge by `_merged_rows`; anything else is replaced.
+def _merge_mappings(base: Mapping[str, Any], extension: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge an extension into its base: mappings key by key, rows by `_merge_rows`.
 
-    A state that is set to null is taken out.
+    Anything else is replaced, and a key that is set to null is removed.
     """
     result = dict(base)
-    for key, item in over.items():
-        before = result.get(key)
+    for key, item in extension.items():
+        base_item = result.get(key)
         if item is None and key in result:
             del result[key]
-        elif key == "transitions" and isinstance(before, list) and isinstance(item, list):
-            result[key] = _merged_rows(before, item)
-        elif isinstance(before, Mapping) and isinstance(item, Mapping):
-            result[key] = _merged(before, item)
+        elif key == "transitions" and isinstance(base_item, list) and isinstance(item, list):
+            result[key] = _merge_rows(base_item, item)
+        elif isinstance(base_item, Mapping) and isinstance(item, Mapping):
+            result[key] = _merge_mappings(base_item, item)
         else:
             result[key] = item
     return result
 
 
-def _merged_rows(base: list[Any], over: list[Any]) -> list[Any]:
-    """New rows stand before the old rows of the same event, so that they are asked first.
+def _merge_rows(base: list[Any], extension: list[Any]) -> list[Any]:
+    """Merge the rows of a state.
 
-    A new row with the event and the guards of an old one replaces it in place.
+    A row with the event and the guards of a base row replaces it in place. Any other row is put before
+    the base rows of its event, so that its guard is evaluated first.
     """
     result = list(base)
-    for row in over:
-        same = next((i for i, old in enumerate(result) if _trigger(old) == _trigger(row)), None)
-        if same is not None:
-            result[same] = row
+    for row in extension:
+        replaced_index = next(
+            (i for i, old in enumerate(result) if _get_trigger(old) == _get_trigger(row)), None
+        )
+        if replaced_index is not None:
+            result[replaced_index] = row
             continue
         event = row.get("event") if isinstance(row, Mapping) else None
-        fresh = [i for i, old in enumerate(result) if _event(old) == event and old in base]
-        result.insert(fresh[0] if fresh else len(result), row)
+        same_event_indexes = [
+            i for i, old in enumerate(result) if _get_event(old) == event and old in base
+        ]
+        result.insert(same_event_indexes[0] if same_event_indexes else len(result), row)
     return result
 
 
-def _event(row: Any) -> Any:
+def _get_event(row: Any) -> Any:
     return row.get("event") if isinstance(row, Mapping) else None
 
 
-def _trigger(row: Any) -> Any:
+def _get_trigger(row: Any) -> Any:
     if not isinstance(row, Mapping):
         return row
     return row.get("event"), str(row.get("cond")), str(row.get("unless"))
 
 
-def _moved_lines(
-    document: Mapping[str, Any], resolved: Mapping[str, Any], lines: Mapping[Place, int]
-) -> dict[Place, int]:
-    """The lines of a chart's own rows under the numbers that they have in the resolved chart."""
-    found = ((_moved(place, document, resolved), line) for place, line in lines.items())
-    return {place: line for place, line in found if place is not None}
+def _map_resolved_lines(
+    document: Mapping[str, Any],
+    resolved_document: Mapping[str, Any],
+    lines: Mapping[SourcePosition, int],
+) -> dict[SourcePosition, int]:
+    """The lines of a chart's own entries, by their positions in the resolved chart."""
+    resolved_lines = (
+        (_find_resolved_position(position, document, resolved_document), line)
+        for position, line in lines.items()
+    )
+    return {position: line for position, line in resolved_lines if position is not None}
 
 
-def _moved(place: Place, before: Any, after: Any) -> Place | None:
-    """A place of the document in the resolved chart: merging moves rows and keeps everything else."""
-    moved: list[str | int] = []
-    for part in place:
-        if isinstance(part, int) and isinstance(before, list) and isinstance(after, list):
-            row = before[part]
-            number = next((i for i, other in enumerate(after) if other is row), None)
+def _find_resolved_position(
+    position: SourcePosition, base_item: Any, resolved_node: Any
+) -> SourcePosition | None:
+    """Where an entry of the document stands in the resolved chart: merging moves rows and nothing else."""
+    resolved_position: list[str | int] = []
+    for part in position:
+        if (
+            isinstance(part, int)
+            and isinstance(base_item, list)
+            and isinstance(resolved_node, list)
+        ):
+            row = base_item[part]
+            number = next((i for i, other in enumerate(resolved_node) if other is row), None)
             if number is None:
                 return None
-            moved.append(number)
-            before, after = row, after[number]
+            resolved_position.append(number)
+            base_item, resolved_node = row, resolved_node[number]
             continue
-        moved.append(part)
-        before, after = _below(before, part), _below(after, part)
-    return tuple(moved)
+        resolved_position.append(part)
+        base_item, resolved_node = _get_child(base_item, part), _get_child(resolved_node, part)
+    return tuple(resolved_position)
 
 
-def _below(node: Any, part: str | int) -> Any:
+def _get_child(node: Any, part: str | int) -> Any:
     if isinstance(node, list) and isinstance(part, int) and part < len(node):
         return node[part]
     return node.get(part) if isinstance(node, Mapping) else None

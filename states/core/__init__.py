@@ -1,1 +1,1 @@
-"""The pure core: an event and a snapshot in, the next snapshot and its effects out."""
+"""The pure core: a snapshot and an event in, the next snapshot and its effects out."""

@@ -1,4 +1,13 @@
-"""From the names of effects to their values: what the core asks the driver to do."""
+"""Requests: from the names of effects to values that hold everything the driver needs.
+
+A chart only names its effects (`enter: call_model`). This module is the second half of the core: it
+turns each name into a value built from the context alone. `CallModel` carries the complete model
+request, `RunTools` carries the calls, `Wait` carries its seconds. The driver adds nothing and decides
+nothing, so replay can build the same effects again from the log.
+
+Building an effect can change the context too. A model call first closes the calls that are still open,
+and an answer appends the final assistant message. So each builder returns the next snapshot as well.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +15,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from toolchart.states.core.reduce import say, settle
+from toolchart.states.core.reduce import append_message, close_open_calls
 from toolchart.states.effects import (
     Answer,
     CallModel,
@@ -15,9 +24,7 @@ from toolchart.states.effects import (
     RunTools,
     Wait,
 )
-from toolchart.states.events import Limits
-from toolchart.states.facts import limits_of, spent_budget
-from toolchart.states.machine import Move
+from toolchart.states.facts import find_spent_budget, get_turn_limits
 from toolchart.states.messages import Message, Request
 from toolchart.states.snapshot import Snapshot
 
@@ -26,87 +33,127 @@ AT_BUDGET = "I reached the limit of this turn ({budget}) before I had a final an
 ISSUE = "I encountered an issue while answering"
 
 
-def ask(context: Snapshot, move: Move) -> tuple[Snapshot, tuple[Effect, ...]]:
-    """The snapshot in its new configuration, and the effects in the order of their names."""
-    return ask_for(context.evolve(configuration=move.configuration), move.effects)
-
-
-def ask_for(snapshot: Snapshot, names: tuple[str, ...]) -> tuple[Snapshot, tuple[Effect, ...]]:
-    """The effects of these names, in this order, and the snapshot that knows of them."""
+def build_effects(
+    snapshot: Snapshot, names: tuple[str, ...]
+) -> tuple[Snapshot, tuple[Effect, ...]]:
+    """The effects of these names, in this order, and the snapshot after building them."""
     effects: tuple[Effect, ...] = ()
     for name in names:
-        snapshot, effect = _effect(snapshot, name)
+        snapshot, effect = _build_effect(snapshot, name)
         effects += (effect,)
     return snapshot, effects
 
 
-def _effect(snapshot: Snapshot, name: str) -> tuple[Snapshot, Effect]:
+def _build_effect(snapshot: Snapshot, name: str) -> tuple[Snapshot, Effect]:
     match name:
         case "call_model":
-            return _call_model(snapshot, name, with_tools=True)
+            return _build_model_call(snapshot, name, with_tools=True)
         case "call_model_without_tools":
-            return _call_model(snapshot, name, with_tools=False)
+            return _build_model_call(snapshot, name, with_tools=False)
         case "review_calls":
-            calls = tuple(opened.call for opened in snapshot.calls)
-            return snapshot, ReviewCalls(name=name, calls=calls, allowed=_allowed(snapshot))
+            calls = tuple(open_call.call for open_call in snapshot.calls)
+            return snapshot, ReviewCalls(
+                name=name, calls=calls, allowed=_get_allowed_tools(snapshot)
+            )
         case "run_tools":
-            return snapshot, _run_tools(snapshot, name)
+            return snapshot, _build_tool_run(snapshot, name)
         case "wait":
-            return snapshot, Wait(name=name, seconds=_wait_s(snapshot))
+            return snapshot, Wait(name=name, seconds=_compute_wait_s(snapshot))
         case "answer":
-            return _answer(snapshot, name, _said(snapshot) or "")
+            return _build_answer(snapshot, name, _find_answer_text(snapshot) or "")
         case "answer_at_limit":
-            limit = _limit(snapshot)
-            text = _limit_text(snapshot, limit)
-            return _answer(snapshot.evolve(limit_reached=limit), name, text)
+            limit = _find_reached_limit(snapshot)
+            content = _format_limit_answer(snapshot, limit)
+            return _build_answer(snapshot.evolve(limit_reached=limit), name, content)
         case "answer_with_error":
-            return _answer(snapshot, name, _error_text(snapshot))
+            return _build_answer(snapshot, name, _format_error_answer(snapshot))
     raise AssertionError(f"effect {name!r} is in the vocabulary and has no value")
 
 
-def _call_model(snapshot: Snapshot, name: str, *, with_tools: bool) -> tuple[Snapshot, Effect]:
-    snapshot = settle(snapshot, "the reply was not carried out")
+# -- model calls ---------------------------------------------------------------------------------
+
+
+def _build_model_call(
+    snapshot: Snapshot, name: str, *, with_tools: bool
+) -> tuple[Snapshot, Effect]:
+    snapshot = close_open_calls(snapshot, "the reply was not carried out")
     settings = snapshot.settings
     assert settings is not None, "a turn has settings"
-    tools = snapshot.offered if with_tools else ()
+    tools = snapshot.offered_tools if with_tools else ()
     system = snapshot.system
-    seen = f"{snapshot.setup_digest}:{len(tools)}:{snapshot.digest}"
+    # Both digests are kept up to date by `reduce`, so a fingerprint costs the same at any length.
+    fingerprint_input = f"{snapshot.setup_digest}:{len(tools)}:{snapshot.digest}"
     request = Request(
         model=settings.model,
-        messages=_Prefixed(system, snapshot.messages) if system else snapshot.messages,
+        messages=_SystemPrefixed(system, snapshot.messages) if system else snapshot.messages,
         tools=tools,
         options=settings.options,
         turn=snapshot.turn,
         iteration=snapshot.iteration,
-        fingerprint=hashlib.sha256(seen.encode()).hexdigest()[:32],
+        fingerprint=hashlib.sha256(fingerprint_input.encode()).hexdigest()[:32],
     )
     if snapshot.tools_sent != bool(tools):
         snapshot = snapshot.evolve(tools_sent=bool(tools))
     return snapshot, CallModel(name=name, request=request)
 
 
-def _allowed(snapshot: Snapshot) -> tuple[str, ...]:
+class _SystemPrefixed(Sequence[Message]):
+    """The system message in front of the conversation, without copying the conversation."""
+
+    __slots__ = ("_messages", "_system_message")
+
+    def __init__(self, system: str, messages: Sequence[Message]) -> None:
+        self._system_message = Message(role="system", content=system)
+        self._messages = messages
+
+    def __len__(self) -> int:
+        return len(self._messages) + 1
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[position] for position in range(*index.indices(len(self)))]
+        if index < 0:
+            index += len(self)
+        return self._system_message if index == 0 else self._messages[index - 1]
+
+    def __iter__(self) -> Iterator[Message]:
+        yield self._system_message
+        yield from self._messages
+
+
+# -- tools and waits -----------------------------------------------------------------------------
+
+
+def _get_allowed_tools(snapshot: Snapshot) -> tuple[str, ...]:
     return snapshot.settings.tools if snapshot.settings else ()
 
 
-def _run_tools(snapshot: Snapshot, name: str) -> RunTools:
+def _build_tool_run(snapshot: Snapshot, name: str) -> RunTools:
+    """Calls that may run, and calls that may not: the executor gives an outcome to both kinds."""
     runnable, refused = [], []
-    for opened in snapshot.calls:
-        if opened.outcome is not None:
+    for open_call in snapshot.calls:
+        if open_call.outcome is not None:
             continue
-        if opened.ruling == "run":
-            runnable.append(opened.call)
+        if open_call.ruling == "run":
+            runnable.append(open_call.call)
         else:
-            outcome = "denied" if opened.ruling == "denied" else "failed"
-            refused.append((opened.call, outcome, opened.reason or "not reviewed"))
+            outcome = "denied" if open_call.ruling == "denied" else "failed"
+            refused.append((open_call.call, outcome, open_call.reason or "not reviewed"))
     return RunTools(
-        name=name, calls=tuple(runnable), refused=tuple(refused), allowed=_allowed(snapshot)
+        name=name,
+        calls=tuple(runnable),
+        refused=tuple(refused),
+        allowed=_get_allowed_tools(snapshot),
     )
 
 
-def _wait_s(snapshot: Snapshot) -> float:
-    """What the host asks for, else a back-off that doubles with every failure; never above the limit."""
-    failure, limits = snapshot.failure, limits_of(snapshot)
+def _compute_wait_s(snapshot: Snapshot) -> float:
+    """Seconds to wait before the next attempt: what the host asks for, else exponential back-off.
+
+    The back-off is `first_wait_s * 2 ** (attempt - 1)`, less up to a quarter of jitter. The jitter
+    comes with the event `failed`, because the core draws no random numbers. Neither exceeds `max_wait_s`.
+    """
+    failure, limits = snapshot.failure, get_turn_limits(snapshot)
     if failure is not None and failure.retry_after_s is not None:
         return min(failure.retry_after_s, limits.max_wait_s)
     jitter = failure.jitter if failure is not None else 0.0
@@ -117,26 +164,28 @@ def _wait_s(snapshot: Snapshot) -> float:
 # -- answers -------------------------------------------------------------------------------------
 
 
-def _answer(snapshot: Snapshot, name: str, content: str) -> tuple[Snapshot, Effect]:
-    """End the turn: no call stays open, and the conversation ends with what the user was told."""
-    said = _said(snapshot)
-    snapshot = settle(snapshot, "the turn ended")
-    if snapshot.messages[-1].role != "assistant" or (said or "") != content:
-        snapshot = say(snapshot, Message(role="assistant", content=content))
+def _build_answer(snapshot: Snapshot, name: str, content: str) -> tuple[Snapshot, Effect]:
+    """End the turn: no call stays open, and the last message is the text that the user receives."""
+    # Read the text first: closing the calls appends tool messages behind the model's last words.
+    answer_text = _find_answer_text(snapshot)
+    snapshot = close_open_calls(snapshot, "the turn ended")
+    if snapshot.messages[-1].role != "assistant" or (answer_text or "") != content:
+        snapshot = append_message(snapshot, Message(role="assistant", content=content))
     return snapshot.evolve(answer=content, ended_by=name), Answer(name=name, content=content)
 
 
-def _said(snapshot: Snapshot) -> str | None:
-    """What the model has said in text since it last heard something: its content, else its refusal.
+def _find_answer_text(snapshot: Snapshot) -> str | None:
+    """The model's text since the latest message that is not its own; without text, its refusal.
 
-    Several replies in a row, as when a chart lets a cut answer go on, are one text.
+    Several replies in a row are one text. This happens where a chart lets a reply that was cut off
+    (`finish_reason == 'length'`) continue.
     """
     reply = snapshot.reply
     if reply is None:
         return None
     parts: list[str] = []
-    for place in range(len(snapshot.messages) - 1, -1, -1):
-        message = snapshot.messages[place]
+    for index in range(len(snapshot.messages) - 1, -1, -1):
+        message = snapshot.messages[index]
         if message.role != "assistant":
             break
         parts.append(message.content or "")
@@ -144,56 +193,31 @@ def _said(snapshot: Snapshot) -> str | None:
     return text if text.strip() else reply.refusal
 
 
-def _limit(snapshot: Snapshot) -> str:
-    limits = snapshot.settings.limits if snapshot.settings else Limits()
-    budget = spent_budget(snapshot)
-    if budget is None or snapshot.iteration >= limits.max_iterations:
+def _find_reached_limit(snapshot: Snapshot) -> str:
+    budget = find_spent_budget(snapshot)
+    if budget is None or snapshot.iteration >= get_turn_limits(snapshot).max_iterations:
         return "max_iterations"
     return budget
 
 
-def _limit_text(snapshot: Snapshot, limit: str) -> str:
-    limits = snapshot.settings.limits if snapshot.settings else Limits()
+def _format_limit_answer(snapshot: Snapshot, limit: str) -> str:
+    """Name the limit, and keep whatever the model has written so far."""
     if limit == "max_iterations":
-        text = AT_LIMIT.format(limit=limits.max_iterations)
+        text = AT_LIMIT.format(limit=get_turn_limits(snapshot).max_iterations)
     else:
         text = AT_BUDGET.format(budget=limit)
-    said = _said(snapshot)
-    return f"{text}\n\n{said}" if said else text
+    answer_text = _find_answer_text(snapshot)
+    return f"{text}\n\n{answer_text}" if answer_text else text
 
 
-def _error_text(snapshot: Snapshot) -> str:
+def _format_error_answer(snapshot: Snapshot) -> str:
     if snapshot.cancelled:
         return f"{ISSUE}: the turn was cancelled."
     failure = snapshot.failure
     if failure is not None:
         return f"{ISSUE}: the model call failed ({failure.kind})."
-    said = _said(snapshot)
-    if said:
-        return said
+    answer_text = _find_answer_text(snapshot)
+    if answer_text:
+        return answer_text
     reason = snapshot.reply.finish_reason if snapshot.reply else "unknown"
     return f"{ISSUE}: the model stopped with {reason!r}."
-
-
-class _Prefixed(Sequence[Message]):
-    """The system message in front of the conversation, without copying the conversation."""
-
-    __slots__ = ("_first", "_rest")
-
-    def __init__(self, system: str, rest: Sequence[Message]) -> None:
-        self._first = Message(role="system", content=system)
-        self._rest = rest
-
-    def __len__(self) -> int:
-        return len(self._rest) + 1
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
-        if index < 0:
-            index += len(self)
-        return self._first if index == 0 else self._rest[index - 1]
-
-    def __iter__(self) -> Iterator[Message]:
-        yield self._first
-        yield from self._rest

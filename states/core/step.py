@@ -1,12 +1,26 @@
-"""The pure core: the only place where a conversation moves.
+"""The pure core: `step`, the only function that moves a conversation.
 
-    step(machine, snapshot, event) -> snapshot', effects, and why
+    step(machine, snapshot, event) -> snapshot', effects, and the reason
 
-An event comes in and is absorbed into the context (a reply is noted, a call gets its outcome). The
-machine is asked what that event means in the present state under the facts of the new context. It
-answers with a next state and the names of effects; each name becomes a value that carries all that a
-driver needs. No clock, no ids, no I/O, no randomness: the same three arguments give the same answer
-on every machine and in every year, which is what makes a log enough to run a conversation again.
+Toolchart is a state machine whose work happens outside. `step` is its transition function. It takes
+where the conversation stands (the snapshot) and what has happened (the event); it returns where the
+conversation stands now and what has to be done next (the effects). It does none of it.
+
+One step has three parts:
+
+    1. reduce    `reduce_event` adds the event to the context: messages, calls, counters  (reduce.py)
+    2. decide    the machine evaluates guards over the facts of the new context and answers with the
+                 next configuration and the names of effects                              (machine.py)
+    3. request   `build_effects` turns each name into a value with all that its performer needs
+                                                                                        (requests.py)
+
+The core is pure: no clock, no random numbers, no I/O. Times and jitter come in with events. So the
+same three arguments give the same answer on every machine and in every year, and the recorded events
+are enough to derive a whole conversation again. Replay does exactly that.
+
+Three events act on the conversation as a whole and not on the chart: `configured` sets the tools,
+`forked` continues from another conversation, `turn_started` enters the chart's initial state. Charts
+cannot name them. A chart receives every other event (`MachineEvent`).
 
 A whole turn, driven by hand:
 
@@ -20,25 +34,25 @@ A whole turn, driven by hand:
     >>> add = ToolDefinition(name="add", description="Add two numbers.")
     >>> snapshot = begin(Configured(format=1, conversation="c1", chart="", spec={}, tools=(add,)))
     >>> settings = Settings(service="s", provider="scripted", model="m", tools=("add",))
-    >>> one = step(machine, snapshot, TurnStarted(message="1 + 2?", settings=settings))
-    >>> one.target, one.effects[0].name
+    >>> first = step(machine, snapshot, TurnStarted(message="1 + 2?", settings=settings))
+    >>> first.target, first.effects[0].name
     ('prompting', 'call_model')
     >>> call = ToolCall(id="c", name="add", arguments={"a": 1, "b": 2})
-    >>> two = step(machine, one.snapshot,
+    >>> second = step(machine, first.snapshot,
     ...            Replied(reply=Reply(finish_reason="tool_calls", tool_calls=(call,))))
-    >>> two.target, two.guards
+    >>> second.target, second.guards
     ('awaiting_tools', {"finish_reason == 'tool_calls'": True})
-    >>> three = step(machine, two.snapshot,
+    >>> third = step(machine, second.snapshot,
     ...              Reviewed(verdicts=(Verdict(call_id="c", ruling="run"),)))
-    >>> three.target, three.effects[0].calls[0].name
+    >>> third.target, third.effects[0].calls[0].name
     ('executing', 'add')
-    >>> four = step(machine, three.snapshot, ToolFinished(
+    >>> fourth = step(machine, third.snapshot, ToolFinished(
     ...     call_id="c", outcome="succeeded",
     ...     result={"success": True, "result": 3, "tool_name": "add", "execution_time_ms": 0.1}))
-    >>> four.target, [message.role for message in four.effects[0].request.messages]
+    >>> fourth.target, [message.role for message in fourth.effects[0].request.messages]
     ('prompting', ['user', 'assistant', 'tool'])
-    >>> five = step(machine, four.snapshot, Replied(reply=Reply(content="3", finish_reason="stop")))
-    >>> five.target, five.effects[0].content, five.snapshot.over
+    >>> fifth = step(machine, fourth.snapshot, Replied(reply=Reply(content="3", finish_reason="stop")))
+    >>> fifth.target, fifth.effects[0].content, fifth.snapshot.is_over
     ('finished', '3', True)
 """
 
@@ -46,16 +60,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from toolchart.states.compiler import Taken
-from toolchart.states.core.reduce import absorb, configure, fork, open_turn
-from toolchart.states.core.requests import ask, ask_for
+from toolchart.states.compiler import FiredTransition
+from toolchart.states.core.reduce import (
+    apply_fork,
+    configure_conversation,
+    open_turn,
+    reduce_event,
+)
+from toolchart.states.core.requests import build_effects
 from toolchart.states.effects import Effect
 from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import AnyEvent, Configured, Forked, TurnStarted
 from toolchart.states.facts import FactView
 from toolchart.states.machine import Machine, Move
 from toolchart.states.quick import quick
-from toolchart.states.snapshot import Draft, Snapshot
+from toolchart.states.snapshot import Snapshot, SnapshotBuilder
 
 
 @quick
@@ -65,60 +84,69 @@ class Step:
 
     snapshot: Snapshot
     effects: tuple[Effect, ...]
-    """What the driver has to do now, in order."""
+    """What the driver has to perform now, in order."""
     source: str
+    """Label of the state before the event."""
     target: str
+    """Label of the state after it."""
     guards: dict[str, bool]
-    """Every guard that was asked, with its truth: the reason for the step."""
-    taken: tuple[Taken, ...] = ()
+    """Every guard that was evaluated, with its truth: the reason for the step."""
+    fired: tuple[FiredTransition, ...] = ()
     """The transitions that fired."""
 
 
 def begin(configured: Configured) -> Snapshot:
-    """The snapshot of a conversation that has just been configured."""
-    return configure(Snapshot(), configured)
+    """The first snapshot of a conversation, made from its first event."""
+    return configure_conversation(Snapshot(), configured)
 
 
 def step(machine: Machine, snapshot: Snapshot, event: AnyEvent) -> Step:
-    """The next snapshot, the effects in order, and what happened.
+    """The next snapshot, the effects in order, and the reason.
 
     Raises:
-        IllegalEvent: nothing takes this event here; the snapshot is as it was.
+        IllegalEvent: the present state has no transition for this event; `snapshot` is unchanged.
     """
     if isinstance(event, (Configured, Forked, TurnStarted)):
-        return _between(machine, snapshot, event)
+        return _step_conversation(machine, snapshot, event)
     if snapshot.configuration is None:
         raise IllegalEvent(event.TYPE, "(no turn yet)", legal=(TurnStarted.TYPE,))
-    context = absorb(snapshot.draft(event.at), event)
+    # A step changes the context several times. The builder is one copy that is changed in place, and
+    # nobody else sees it; if the machine refuses the event, it is dropped.
+    context = reduce_event(snapshot.draft(event.at), event)
+    # Guards read the context after the event: "the iteration that has just ended" is counted.
     move = machine.advance(snapshot.configuration, event.TYPE, FactView(context))
-    return _arrive(snapshot, context, move)
+    return _complete_step(snapshot, context, move)
 
 
-def _between(
+def _step_conversation(
     machine: Machine, snapshot: Snapshot, event: Configured | Forked | TurnStarted
 ) -> Step:
-    """What happens to a conversation as a whole: it is configured, forked, given a turn."""
+    """The events that act on the conversation as a whole."""
     label = snapshot.state
     if isinstance(event, Forked):
-        snapshot, effects = ask_for(fork(snapshot, event), event.asks)
+        # A fork may begin in the middle of a turn. Effects that were open there are requested again.
+        snapshot, effects = build_effects(apply_fork(snapshot, event), event.asks)
         return Step(snapshot=snapshot, effects=effects, source=label, target=label, guards={})
-    _demand_rest(snapshot, event.TYPE)
+    _require_turn_end(snapshot, event.TYPE)
     if isinstance(event, Configured):
-        snapshot = configure(snapshot, event)
+        snapshot = configure_conversation(snapshot, event)
         return Step(snapshot=snapshot, effects=(), source=label, target=label, guards={})
     context = open_turn(snapshot, event)
-    return _arrive(snapshot, context, machine.start(FactView(context)))
+    return _complete_step(snapshot, context, machine.start(FactView(context)))
 
 
-def _demand_rest(snapshot: Snapshot, event: str) -> None:
+def _require_turn_end(snapshot: Snapshot, event: str) -> None:
     """A turn begins, and a chart changes, only between turns."""
-    if not snapshot.over:
+    if not snapshot.is_over:
         raise IllegalEvent(event, snapshot.state, legal=("the events of the open turn",))
 
 
-def _arrive(before: Snapshot, context: Snapshot, move: Move) -> Step:
-    snapshot, effects = ask(context, move)
-    if type(snapshot) is Draft:
+def _complete_step(before: Snapshot, context: Snapshot, move: Move) -> Step:
+    """Enter the move's configuration and build its effects."""
+    snapshot, effects = build_effects(
+        context.evolve(configuration=move.configuration), move.effects
+    )
+    if type(snapshot) is SnapshotBuilder:
         snapshot = snapshot.done()
     return Step(
         snapshot=snapshot,
@@ -126,5 +154,5 @@ def _arrive(before: Snapshot, context: Snapshot, move: Move) -> Step:
         source=before.state,
         target=move.configuration.label,
         guards=move.guards,
-        taken=move.taken,
+        fired=move.fired,
     )

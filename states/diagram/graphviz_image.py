@@ -1,4 +1,4 @@
-"""Pictures, made by Graphviz where it is installed."""
+"""SVG and PNG images of a chart, made by the `dot` program of Graphviz."""
 
 from __future__ import annotations
 
@@ -7,30 +7,33 @@ import subprocess
 
 from toolchart.states.errors import SpecError
 
-_SECONDS = 60
+_TIMEOUT_S = 60
 
 
-def render(source: str, form: str) -> bytes:
-    """The picture of a DOT text.
+def render_image(source: str, image_format: str) -> bytes:
+    """The image of a DOT text.
 
     Raises:
-        SpecError: Graphviz is not installed, or it failed; says what to do instead.
+        SpecError: Graphviz is not installed, or it failed; the hint names an alternative.
     """
-    program = shutil.which("dot")
-    if program is None:
+    dot_path = shutil.which("dot")
+    if dot_path is None:
         raise SpecError(
-            f"{form} needs Graphviz, whose `dot` is not on the path",
+            f"{image_format} needs Graphviz, whose `dot` is not on the path",
             hint="install it (Debian: apt-get install graphviz; macOS: brew install graphviz), "
             "or draw --format mermaid",
         )
     try:
-        done = subprocess.run(
-            [program, f"-T{form}"], input=source.encode(), capture_output=True, timeout=_SECONDS
+        process = subprocess.run(
+            [dot_path, f"-T{image_format}"],
+            input=source.encode(),
+            capture_output=True,
+            timeout=_TIMEOUT_S,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SpecError(f"Graphviz could not draw it: {error}") from None
-    if done.returncode:
+    if process.returncode:
         raise SpecError(
-            f"Graphviz could not draw it: {done.stderr.decode(errors='replace').strip()}"
+            f"Graphviz could not draw it: {process.stderr.decode(errors='replace').strip()}"
         )
-    return done.stdout
+    return process.stdout

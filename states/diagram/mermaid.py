@@ -1,4 +1,4 @@
-"""Mermaid, as GitHub and most wikis show it."""
+"""Mermaid renderer, for GitHub and wikis."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from toolchart.states.diagram.model import Diagram, Edge, Node
 
-_CLASSES = """\
+_STYLE_CLASSES = """\
     classDef visited fill:#d7ecd9,stroke:#2e7d32,color:#1b2a1c
     classDef current fill:#ffe0a3,stroke:#e65100,color:#2a1a05"""
 
-_KEPT = frozenset(
+_RESERVED_WORDS = frozenset(
     (
         "accdescr",
         "acctitle",
@@ -28,73 +28,77 @@ _KEPT = frozenset(
         "style",
     )
 )
-"""Words of Mermaid's state diagrams, which it does not take as ids.
+"""Words with a meaning in Mermaid's state diagrams, which cannot be ids.
 
 Source: Mermaid 11, the grammar of `stateDiagram`.
 """
 
 
 def render(diagram: Diagram) -> str:
-    """A `stateDiagram-v2`; visited states are coloured, edges counted."""
-    lines = ["stateDiagram-v2", *_states(diagram, diagram.nodes, "    ")]
-    lines += [line for edge in diagram.edges for line in _edge(diagram, edge)]
+    """A `stateDiagram-v2`; with an overlay, visited states are coloured and edges have counts."""
+    lines = ["stateDiagram-v2", *_render_states(diagram, diagram.nodes, "    ")]
+    lines += [line for edge in diagram.edges for line in _render_edge(diagram, edge)]
     if diagram.overlay is not None:
-        lines.append(_CLASSES)
-        for name in filter(diagram.visited, diagram.overlay.states):
-            here = name in diagram.overlay.current
-            lines.append(f"    class {_id(name)} {'current' if here else 'visited'}")
+        lines.append(_STYLE_CLASSES)
+        for name in filter(diagram.is_visited, diagram.overlay.states):
+            mermaid_id = name in diagram.overlay.current
+            lines.append(
+                f"    class {_get_mermaid_id(name)} {'current' if mermaid_id else 'visited'}"
+            )
     return "\n".join(lines) + "\n"
 
 
-def _id(name: str) -> str:
-    """The name of a state where Mermaid needs an id: its own, unless Mermaid keeps that for itself."""
-    return f"{name}__" if name.lower() in _KEPT else name
+def _get_mermaid_id(name: str) -> str:
+    """The id of a state: its name, with a suffix where Mermaid reserves the name."""
+    return f"{name}__" if name.lower() in _RESERVED_WORDS else name
 
 
-def _states(diagram: Diagram, nodes: tuple[Node, ...], pad: str) -> Iterator[str]:
+def _render_states(diagram: Diagram, nodes: tuple[Node, ...], indent: str) -> Iterator[str]:
     for node in nodes:
-        here = _id(node.id)
+        mermaid_id = _get_mermaid_id(node.id)
         if node.history:
-            yield f'{pad}state "{"H*" if node.history == "deep" else "H"}" as {here}'
+            yield f'{indent}state "{"H*" if node.history == "deep" else "H"}" as {mermaid_id}'
         elif node.children:
-            yield f"{pad}state {_framed(node)} {{"
-            for place, child in enumerate(node.children):
-                if node.parallel and place:
-                    yield f"{pad}    --"
-                yield from _states(diagram, (child,), pad + "    ")
-            yield f"{pad}}}"
+            yield f"{indent}state {_format_compound_head(node)} {{"
+            for index, child in enumerate(node.children):
+                if node.parallel and index:
+                    yield f"{indent}    --"
+                yield from _render_states(diagram, (child,), indent + "    ")
+            yield f"{indent}}}"
         else:
-            yield f"{pad}{here}{_text(diagram, node)}"
+            yield f"{indent}{mermaid_id}{_format_description(diagram, node)}"
         if node.initial:
-            yield f"{pad}[*] --> {here}"
+            yield f"{indent}[*] --> {mermaid_id}"
         if node.final:
-            yield f"{pad}{here} --> [*]"
+            yield f"{indent}{mermaid_id} --> [*]"
 
 
-def _framed(node: Node) -> str:
-    """The head of a compound state: its id, behind a title where it says more."""
-    told = ", ".join(_effects(node))
-    if not told and _id(node.id) == node.id:
+def _format_compound_head(node: Node) -> str:
+    """The head of a compound state: its id, after a title where there are effects to show."""
+    details = ", ".join(_list_effects(node))
+    if not details and _get_mermaid_id(node.id) == node.id:
         return node.id
-    return f'"{node.id}{f"<br/>{told}" if told else ""}" as {_id(node.id)}'
+    title = f"{node.id}<br/>{details}" if details else node.id
+    return f'"{title}" as {_get_mermaid_id(node.id)}'
 
 
-def _text(diagram: Diagram, node: Node) -> str:
-    told = list(_effects(node))
+def _format_description(diagram: Diagram, node: Node) -> str:
+    details = list(_list_effects(node))
     if diagram.overlay and node.id in diagram.overlay.seconds:
-        told.append(f"{diagram.overlay.seconds[node.id]:.3g} s")
-    if not told and _id(node.id) == node.id:
+        details.append(f"{diagram.overlay.seconds[node.id]:.3g} s")
+    if not details and _get_mermaid_id(node.id) == node.id:
         return ""
-    return f": {'<br/>'.join([node.id, ', '.join(told)] if told else [node.id])}"
+    return f": {'<br/>'.join([node.id, ', '.join(details)] if details else [node.id])}"
 
 
-def _effects(node: Node) -> Iterator[str]:
+def _list_effects(node: Node) -> Iterator[str]:
     yield from node.enter
     yield from (f"exit {name}" for name in node.exit)
 
 
-def _edge(diagram: Diagram, edge: Edge) -> Iterator[str]:
-    # A colon or a semicolon would end the label early.
-    label = (edge.label + diagram.count(edge)).replace(":", "&colon;").replace(";", ",")
+def _render_edge(diagram: Diagram, edge: Edge) -> Iterator[str]:
+    # A colon or a semicolon would end the label.
+    label = (edge.label + diagram.format_count(edge)).replace(":", "&colon;").replace(";", ",")
     for target in edge.targets or (edge.source,):
-        yield f"    {_id(edge.source)} --> {_id(target)}{f': {label}' if label else ''}"
+        suffix = f": {label}" if label else ""
+        yield f"    {_get_mermaid_id(edge.source)} --> {_get_mermaid_id(target)}{suffix}"

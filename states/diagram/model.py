@@ -1,4 +1,4 @@
-"""The neutral model that every renderer draws from: nodes, edges, and what a conversation visited."""
+"""The neutral model that every renderer draws: nodes, edges, and the path of a conversation."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Edge:
 
     source: str
     targets: tuple[str, ...]
-    """Empty for a transition that stays."""
+    """Empty for a transition without a target."""
     event: str | None
     guard: str | None
     effects: tuple[str, ...] = ()
     row: int
-    """Its place among the transitions of its source."""
+    """Index among the transitions of its source."""
 
     @property
     def label(self) -> str:
@@ -47,115 +47,121 @@ class Edge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlay:
-    """What a conversation, or many, made of a chart."""
+    """The path of one conversation, or of many, through a chart."""
 
     states: Mapping[str, int] = field(default_factory=dict)
     """Visits per state."""
     edges: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    """Times that a transition was taken, by source and row."""
+    """Times that a transition fired, by source and row."""
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """Time spent per state."""
+    """Seconds spent in each state."""
     current: tuple[str, ...] = ()
-    """Where it stands now."""
+    """The active states."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagram:
-    """What renderers draw."""
+    """A chart as nodes and edges, with an optional overlay: the input of every renderer."""
 
     chart: Chart
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
     overlay: Overlay | None = None
 
-    def count(self, edge: Edge) -> str:
-        """How often an edge was taken, for a label; empty without an overlay."""
-        taken = self.overlay.edges.get((edge.source, edge.row), 0) if self.overlay else 0
-        return f" ({taken}x)" if taken else ""
+    def format_count(self, edge: Edge) -> str:
+        """How often an edge fired, as a suffix of its label; empty for never and without an overlay."""
+        count = self.overlay.edges.get((edge.source, edge.row), 0) if self.overlay else 0
+        return f" ({count}x)" if count else ""
 
-    def visited(self, state: str) -> bool:
-        """Whether the conversation was there."""
+    def is_visited(self, state: str) -> bool:
+        """Whether the conversation entered the state."""
         return self.overlay is not None and self.overlay.states.get(state, 0) > 0
 
 
-def diagram_of(chart: Chart, overlay: Overlay | None = None) -> Diagram:
-    """The model of a chart."""
+def build_diagram(chart: Chart, overlay: Overlay | None = None) -> Diagram:
+    """The model of a chart, with an optional overlay."""
     edges: list[Edge] = []
-    nodes = _nodes(chart.document["states"], edges)
+    nodes = _build_nodes(chart.document["states"], edges)
     return Diagram(chart=chart, nodes=nodes, edges=tuple(edges), overlay=overlay)
 
 
-def _nodes(
+def _build_nodes(
     states: Mapping[str, Any], edges: list[Edge], *, parallel: bool = False
 ) -> tuple[Node, ...]:
-    # Where none is marked the first is entered; the regions of a parallel state are all entered.
-    marked = parallel or any((body or {}).get("initial") for body in states.values())
+    # Without a marked initial state the first one is entered. A parallel state enters all its regions.
+    has_initial = parallel or any((body or {}).get("initial") for body in states.values())
     return tuple(
-        _node(name, body or {}, edges, first=place == 0 and not marked)
-        for place, (name, body) in enumerate(states.items())
+        _build_node(name, body or {}, edges, first=index == 0 and not has_initial)
+        for index, (name, body) in enumerate(states.items())
     )
 
 
-def _node(name: str, body: Mapping[str, Any], edges: list[Edge], *, first: bool = False) -> Node:
-    edges.extend(_edge(name, row, place) for place, row in enumerate(body.get("transitions") or ()))
-    histories = body.get("history") or {}
-    for history, inside in histories.items():
-        rows = (inside or {}).get("transitions") or ()
-        edges.extend(_edge(history, row, place) for place, row in enumerate(rows))
-    remembered = tuple(
-        Node(id=history, history=(inside or {}).get("type", "shallow"))
-        for history, inside in histories.items()
+def _build_node(
+    name: str, body: Mapping[str, Any], edges: list[Edge], *, first: bool = False
+) -> Node:
+    edges.extend(
+        _build_edge(name, row, index) for index, row in enumerate(body.get("transitions") or ())
+    )
+    history_states = body.get("history") or {}
+    for history, history_body in history_states.items():
+        rows = (history_body or {}).get("transitions") or ()
+        edges.extend(_build_edge(history, row, index) for index, row in enumerate(rows))
+    history_nodes = tuple(
+        Node(id=history, history=(history_body or {}).get("type", "shallow"))
+        for history, history_body in history_states.items()
     )
     return Node(
         id=name,
         initial=bool(body.get("initial")) or first,
         final=bool(body.get("final")),
         parallel=bool(body.get("parallel")),
-        enter=_effects(body.get("enter")),
-        exit=_effects(body.get("exit")),
-        children=_nodes(body.get("states") or {}, edges, parallel=bool(body.get("parallel")))
-        + remembered,
+        enter=_format_actions(body.get("enter")),
+        exit=_format_actions(body.get("exit")),
+        children=_build_nodes(body.get("states") or {}, edges, parallel=bool(body.get("parallel")))
+        + history_nodes,
     )
 
 
-def _edge(source: str, row: Mapping[str, Any], place: int) -> Edge:
-    effects = [e for slot in ("before", "on", "after") for e in _effects(row.get(slot))]
+def _build_edge(source: str, row: Mapping[str, Any], index: int) -> Edge:
+    effects = [e for slot in ("before", "on", "after") for e in _format_actions(row.get(slot))]
     return Edge(
         source=source,
         targets=tuple(str(row.get("target") or "").split()),
         event=row.get("event"),
-        guard=_guard(row),
+        guard=_read_guard(row),
         effects=tuple(effects),
-        row=place,
+        row=index,
     )
 
 
-def _guard(row: Mapping[str, Any]) -> str | None:
-    """All conditions of a row as one text, white space collapsed."""
-    return guard_text(_listed(row.get("cond")), _listed(row.get("unless")))
+def _read_guard(row: Mapping[str, Any]) -> str | None:
+    """All conditions of a row as one text, with white space collapsed."""
+    return format_guard(_to_list(row.get("cond")), _to_list(row.get("unless")))
 
 
-def guard_text(wanted: Sequence[str], unwanted: Sequence[str]) -> str | None:
-    """Conditions that all hold and conditions of which none does, as one; None where there is none."""
-    texts = [" ".join(text.split()) for text in wanted]
-    if len(texts) + len(unwanted) > 1:
+def format_guard(conditions: Sequence[str], negated_conditions: Sequence[str]) -> str | None:
+    """`cond` and `unless` of a row as one expression; None where both are empty."""
+    texts = [" ".join(text.split()) for text in conditions]
+    if len(texts) + len(negated_conditions) > 1:
         texts = [f"({text})" if " or " in text else text for text in texts]
-    texts += [f"not ({' '.join(text.split())})" for text in unwanted]
+    texts += [f"not ({' '.join(text.split())})" for text in negated_conditions]
     return " and ".join(texts) or None
 
 
-def _listed(value: Any) -> list[str]:
+def _to_list(value: Any) -> list[str]:
     return [] if not value else [value] if isinstance(value, str) else list(value)
 
 
-def _effects(value: Any) -> tuple[str, ...]:
-    """Effects by name; structured actions (`raise`, `if`) as what they are."""
+def _format_actions(value: Any) -> tuple[str, ...]:
+    """Actions as text: effects by name, `raise` and `if` with their argument."""
     entries = value if isinstance(value, list) else [value] if value else []
-    return tuple(entry if isinstance(entry, str) else _action(entry) for entry in entries)
+    return tuple(entry if isinstance(entry, str) else _format_action(entry) for entry in entries)
 
 
-def _action(action: Mapping[str, Any]) -> str:
+def _format_action(action: Mapping[str, Any]) -> str:
     if "raise" in action:
-        raised = action["raise"]
-        return f"raise {raised if isinstance(raised, str) else raised.get('event')}"
+        raised_event = action["raise"]
+        return (
+            f"raise {raised_event if isinstance(raised_event, str) else raised_event.get('event')}"
+        )
     return f"if {action['if'].get('cond')}" if "if" in action else str(next(iter(action)))

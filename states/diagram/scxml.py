@@ -1,7 +1,7 @@
-"""SCXML, the W3C's form of statecharts; the library reads it and writes none, so this writes it.
+"""SCXML writer: the W3C's format for statecharts, which python-statemachine reads but does not write.
 
-Effects appear as `<send event="effect.NAME"/>`: SCXML has no callbacks, and a send is what asks the
-outside for something there. Guards keep their text, which both sides read alike.
+An effect becomes `<send event="effect.NAME"/>`, because SCXML has no callbacks and `send` is its request to
+the outside. Guards keep their text.
 
 Source: W3C State Chart XML, 1 September 2015; python-statemachine 3.2.2, `io/scxml/reader.py`.
 """
@@ -24,44 +24,46 @@ def render(diagram: Diagram) -> str:
             "xmlns": "http://www.w3.org/2005/07/scxml",
             "version": "1.0",
             "name": diagram.chart.name,
-            "initial": _initial(states),
+            "initial": _find_initial_state(states),
         },
     )
     for name, body in states.items():
-        _state(root, name, body or {})
+        _add_state(root, name, body or {})
     indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + tostring(root, encoding="unicode") + "\n"
 
 
-def _initial(states: Mapping[str, Any]) -> str:
-    marked = [name for name, body in states.items() if (body or {}).get("initial")]
-    return str(marked[0] if marked else next(iter(states)))
+def _find_initial_state(states: Mapping[str, Any]) -> str:
+    initial_states = [name for name, body in states.items() if (body or {}).get("initial")]
+    return str(initial_states[0] if initial_states else next(iter(states)))
 
 
-def _state(parent: Element, name: str, body: Mapping[str, Any]) -> None:
+def _add_state(parent: Element, name: str, body: Mapping[str, Any]) -> None:
     kind = "final" if body.get("final") else "parallel" if body.get("parallel") else "state"
     children = body.get("states") or {}
     element = SubElement(parent, kind, {"id": str(name)})
     if children and kind == "state":
-        element.set("initial", _initial(children))
+        element.set("initial", _find_initial_state(children))
     for slot, tag in (("enter", "onentry"), ("exit", "onexit")):
         if body.get(slot):
-            _actions(SubElement(element, tag), body[slot])
+            _add_actions(SubElement(element, tag), body[slot])
     for row in body.get("transitions") or ():
-        _transition(element, row)
-    for history, inside in (body.get("history") or {}).items():
-        remembered = SubElement(
-            element, "history", {"id": str(history), "type": (inside or {}).get("type", "shallow")}
+        _add_transition(element, row)
+    for history, history_body in (body.get("history") or {}).items():
+        history_element = SubElement(
+            element,
+            "history",
+            {"id": str(history), "type": (history_body or {}).get("type", "shallow")},
         )
-        for row in (inside or {}).get("transitions") or ():
-            _transition(remembered, row)
-    for child, inner in children.items():
-        _state(element, child, inner or {})
+        for row in (history_body or {}).get("transitions") or ():
+            _add_transition(history_element, row)
+    for child, child_body in children.items():
+        _add_state(element, child, child_body or {})
 
 
-def _transition(parent: Element, row: Mapping[str, Any]) -> None:
+def _add_transition(parent: Element, row: Mapping[str, Any]) -> None:
     attributes = {key: str(row[key]) for key in ("event", "target") if row.get(key)}
-    condition = _condition(row)
+    condition = _format_condition(row)
     if condition:
         attributes["cond"] = condition
     if row.get("internal"):
@@ -69,44 +71,44 @@ def _transition(parent: Element, row: Mapping[str, Any]) -> None:
     element = SubElement(parent, "transition", attributes)
     for slot in ("before", "on", "after"):
         if row.get(slot):
-            _actions(element, row[slot])
+            _add_actions(element, row[slot])
 
 
-def _condition(row: Mapping[str, Any]) -> str:
+def _format_condition(row: Mapping[str, Any]) -> str:
     """`cond` and `unless` as one expression: SCXML has no `unless` and no lists."""
-    wanted = [f"({text})" for text in _listed(row.get("cond"))]
-    unwanted = [f"not ({text})" for text in _listed(row.get("unless"))]
-    if len(wanted) == 1 and not unwanted:
-        return wanted[0][1:-1]
-    return " and ".join(wanted + unwanted)
+    conditions = [f"({text})" for text in _to_list(row.get("cond"))]
+    negated_conditions = [f"not ({text})" for text in _to_list(row.get("unless"))]
+    if len(conditions) == 1 and not negated_conditions:
+        return conditions[0][1:-1]
+    return " and ".join(conditions + negated_conditions)
 
 
-def _listed(value: Any) -> list[str]:
+def _to_list(value: Any) -> list[str]:
     return [] if not value else [value] if isinstance(value, str) else list(value)
 
 
-def _actions(parent: Element, value: Any) -> None:
+def _add_actions(parent: Element, value: Any) -> None:
     for action in value if isinstance(value, list) else [value]:
         if isinstance(action, str):
             SubElement(parent, "send", {"event": f"effect.{action}"})
         elif "raise" in action:
-            raised = action["raise"]
-            event = raised if isinstance(raised, str) else raised["event"]
+            raised_event = action["raise"]
+            event = raised_event if isinstance(raised_event, str) else raised_event["event"]
             SubElement(parent, "raise", {"event": event})
         elif "if" in action:
-            _branches(SubElement(parent, "if", {"cond": action["if"]["cond"]}), action["if"])
+            _add_branches(SubElement(parent, "if", {"cond": action["if"]["cond"]}), action["if"])
 
 
-def _branches(element: Element, body: Mapping[str, Any]) -> None:
-    _nested(element, body.get("then"))
+def _add_branches(element: Element, body: Mapping[str, Any]) -> None:
+    _add_nested_actions(element, body.get("then"))
     for branch in body.get("elif") or ():
         SubElement(element, "elseif", {"cond": branch["cond"]})
-        _nested(element, branch.get("then"))
+        _add_nested_actions(element, branch.get("then"))
     if "else" in body:
         SubElement(element, "else")
-        _nested(element, body["else"])
+        _add_nested_actions(element, body["else"])
 
 
-def _nested(element: Element, value: Iterable[Any] | None) -> None:
+def _add_nested_actions(element: Element, value: Iterable[Any] | None) -> None:
     if value:
-        _actions(element, value)
+        _add_actions(element, value)

@@ -1,4 +1,4 @@
-"""A drawing for the terminal: each state in a box, its transitions below it in their order."""
+"""Terminal renderer: each state in a box, with its transitions in document order."""
 
 from __future__ import annotations
 
@@ -9,89 +9,99 @@ from toolchart.states.diagram.model import Diagram, Node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pen:
+class BoxCharacters:
     """The characters of a drawing."""
 
-    single: str
-    """Corners, bar and side of a state: left and right above, left and right below, bar, side."""
-    double: str
-    """The same for a final state."""
+    state_frame: str
+    """Frame of a state: top left, top right, bottom left, bottom right, horizontal and vertical line."""
+    final_frame: str
+    """Frame of a final state."""
     arrow: str
-    here: str
+    current_mark: str
     """Mark of a current state."""
-    been: str
+    visited_mark: str
     """Mark of a visited state."""
 
 
-BOXES = Pen(single="┌┐└┘─│", double="╔╗╚╝═║", arrow="→", here="●", been="✓")
-PLAIN = Pen(single="++++-|", double="++++=|", arrow="->", here="*", been="+")
-"""For terminals, mails and files that know ASCII alone."""
+BOXES = BoxCharacters(
+    state_frame="┌┐└┘─│", final_frame="╔╗╚╝═║", arrow="→", current_mark="●", visited_mark="✓"
+)
+ASCII_BOXES = BoxCharacters(
+    state_frame="++++-|", final_frame="++++=|", arrow="->", current_mark="*", visited_mark="+"
+)
+"""For terminals and files that support only ASCII."""
 
 
-def render(diagram: Diagram, pen: Pen = BOXES) -> str:
-    """One box per state, nested as the chart is; visited states are marked."""
+def render(diagram: Diagram, characters: BoxCharacters = BOXES) -> str:
+    """One box per state, nested like the chart; visited states are marked."""
     lines = [f"{diagram.chart.name}", ""]
     for node in diagram.nodes:
-        lines += [*_node(diagram, node, pen), ""]
+        lines += [*_render_node(diagram, node, characters), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def render_ascii(diagram: Diagram) -> str:
-    """The same, drawn with ASCII characters alone."""
-    return render(diagram, PLAIN)
+    """The same with ASCII characters only."""
+    return render(diagram, ASCII_BOXES)
 
 
-def _node(diagram: Diagram, node: Node, pen: Pen) -> Iterator[str]:
-    head = " ".join(part for part in (node.id, _kind(node), _seen(diagram, node, pen)) if part)
-    inside = [*_enters(node)]
+def _render_node(diagram: Diagram, node: Node, characters: BoxCharacters) -> Iterator[str]:
+    head = " ".join(
+        part
+        for part in (node.id, _format_kinds(node), _format_visits(diagram, node, characters))
+        if part
+    )
+    content_lines = [*_format_effects(node)]
     for child in node.children:
-        inside += _node(diagram, child, pen)
-    inside += _rows(diagram, node, pen)
-    width = max([len(head) + 2, *(len(line) for line in inside)])
-    left, right, low_left, low_right, bar, side = tuple(pen.double if node.final else pen.single)
+        content_lines += _render_node(diagram, child, characters)
+    content_lines += _render_rows(diagram, node, characters)
+    width = max([len(head) + 2, *(len(line) for line in content_lines)])
+    left, right, low_left, low_right, bar, side = tuple(
+        characters.final_frame if node.final else characters.state_frame
+    )
     yield f"{left}{bar} {head} {bar * (width - len(head) - 1)}{right}"
-    for line in inside:
+    for line in content_lines:
         yield f"{side} {line.ljust(width)} {side}"
     yield f"{low_left}{bar * (width + 2)}{low_right}"
 
 
-def _rows(diagram: Diagram, node: Node, pen: Pen) -> Iterator[str]:
+def _render_rows(diagram: Diagram, node: Node, characters: BoxCharacters) -> Iterator[str]:
     for edge in diagram.edges:
         if edge.source == node.id:
-            goal = ", ".join(edge.targets) or "(stays)"
-            then = f" / {', '.join(edge.effects)}" if edge.effects else ""
-            count = diagram.count(edge)
-            yield f"{edge.event or '(at once)'} {pen.arrow} {goal}{then}{count}"
+            target = ", ".join(edge.targets) or "(stays)"
+            effects_text = f" / {', '.join(edge.effects)}" if edge.effects else ""
+            count = diagram.format_count(edge)
+            yield f"{edge.event or '(at once)'} {characters.arrow} {target}{effects_text}{count}"
             if edge.guard:
                 yield f"    if {edge.guard}"
 
 
-def _kind(node: Node) -> str:
+def _format_kinds(node: Node) -> str:
     kinds = [
         word
-        for word, true in (
+        for word, applies in (
             ("initial", node.initial),
             ("final", node.final),
             ("parallel", node.parallel),
         )
-        if true
+        if applies
     ]
     if node.history:
         kinds.append(f"{node.history} history")
     return f"({', '.join(kinds)})" if kinds else ""
 
 
-def _seen(diagram: Diagram, node: Node, pen: Pen) -> str:
+def _format_visits(diagram: Diagram, node: Node, characters: BoxCharacters) -> str:
     overlay = diagram.overlay
     if overlay is None or not overlay.states.get(node.id):
         return ""
     text = f"{overlay.states[node.id]}x"
     if node.id in overlay.seconds:
         text += f" {overlay.seconds[node.id]:.3g}s"
-    return f"{pen.here if node.id in overlay.current else pen.been} {text}"
+    return f"{characters.current_mark if node.id in overlay.current else characters.visited_mark} {text}"
 
 
-def _enters(node: Node) -> Iterator[str]:
+def _format_effects(node: Node) -> Iterator[str]:
     if node.enter:
         yield f"enter: {', '.join(node.enter)}"
     if node.exit:

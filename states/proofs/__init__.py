@@ -1,1 +1,1 @@
-"""What can be proved of a chart before it runs: exploration, solver, bounds and findings."""
+"""Proofs about a chart before it runs: exploration, solver, bounds and findings."""

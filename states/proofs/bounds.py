@@ -1,141 +1,165 @@
-"""That a turn ends: every cycle uses up a counter that a guard bounds, and how much it can cost at most.
+"""Bounds: prove that every turn ends, and compute what a turn can cost at most.
 
-The proof is the classical one by rankings. A strongly connected part of the graph is bounded when some
-counter grows on an arc only while a guard keeps it below a bound, and nothing in that part resets it;
-such arcs are taken out and what remains is looked at again. What is left with a cycle in it is unbounded.
+**That a turn ends** is proved by ranking functions, as in termination analysis. Look at one strongly
+connected component of the exploration graph. An edge in it cannot be taken for ever if it moves a counter
+that its guards keep near a limit, and if nothing in the component resets that counter. Remove such edges,
+split what remains into components again, and repeat. A component from which no edge can be removed holds
+an unbounded cycle.
+
+**The worst case** is the longest path through the graph with the counters as numbers.
+
+**The formula** (`max_attempts * (max_iterations + 1)`) is fitted to the worst case at four pairs of limits.
+It is reported only if further pairs agree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 
 from toolchart.states.events import Limits
 from toolchart.states.facts import FACTS, Fact
-from toolchart.states.proofs.exploration import LAST_OUTCOME, Arc, Graph, Place
-from toolchart.states.proofs.solver import compile_guard, names_of, satisfiable, split
+from toolchart.states.proofs.exploration import (
+    LAST_OUTCOME,
+    ExplorationGraph,
+    ExploredEdge,
+    ExploredState,
+)
+from toolchart.states.proofs.solver import (
+    compile_guard,
+    find_facts,
+    is_satisfiable,
+    split_conjunction,
+)
 
 COUNTERS = tuple(fact for fact in FACTS.values() if fact.moved_by)
 
 _LIMITS = " + ".join(sorted({fact.limit for fact in COUNTERS if fact.limit}))
-_FAR = 1000
-"""A counter that a guard lets grow this many times beyond every limit is not bounded by it."""
+_FAR_BEYOND_LIMITS = 1000
+"""A guard bounds a counter only if it cannot be this many times beyond every limit."""
 
 
-def unbounded_cycle(graph: Graph) -> list[Arc]:
-    """The arcs of one cycle that nothing bounds; empty where every cycle is bounded."""
-    # A turn is cancelled at most once, so no cycle goes through a cancellation for ever.
-    arcs = [arc for arc in graph.arcs() if arc.event != "cancelled"]
+def find_unbounded_cycle(graph: ExplorationGraph) -> list[ExploredEdge]:
+    """The edges of a component with an unbounded cycle; empty where every cycle is bounded."""
+    # A turn is cancelled at most once, so a cycle through a cancellation ends.
+    edges = [edge for edge in graph.iterate_edges() if edge.event != "cancelled"]
     while True:
-        parts = _cyclic_parts(graph.places, arcs)
+        parts = _find_cyclic_parts(graph.states, edges)
         if not parts:
             return []
-        used = {id(arc) for part in parts for arc in part if _is_used_up(arc, part)}
-        if not used:
+        ranked_edges = {
+            id(edge) for part in parts for edge in part if _decreases_ranking(edge, part)
+        }
+        if not ranked_edges:
             return parts[0]
-        arcs = [arc for part in parts for arc in part if id(arc) not in used]
+        edges = [edge for part in parts for edge in part if id(edge) not in ranked_edges]
 
 
-def _is_used_up(arc: Arc, part: list[Arc]) -> bool:
-    """Whether the arc moves a counter that is bounded here and that nothing in this part resets."""
+def _decreases_ranking(edge: ExploredEdge, part: list[ExploredEdge]) -> bool:
+    """Whether the edge moves a counter that its guards bound and that nothing in this part resets."""
     return any(
-        _moves(arc, counter)
+        _moves_counter(edge, counter)
         and not any(other.event in counter.reset_by for other in part)
-        and (counter.limit is None or _held(arc, counter))
+        and (counter.limit is None or _is_bounded_by_guards(edge, counter))
         for counter in COUNTERS
     )
 
 
-def _moves(arc: Arc, counter: Fact) -> bool:
-    if counter.name == "iteration":  # only the last outcome ends an iteration
-        return arc.event in counter.moved_by and LAST_OUTCOME in arc.guards
-    return arc.event in counter.moved_by
+def _moves_counter(edge: ExploredEdge, counter: Fact) -> bool:
+    if counter.name == "iteration":  # only the last outcome of a reply ends an iteration
+        return edge.event in counter.moved_by and LAST_OUTCOME in edge.guards
+    return edge.event in counter.moved_by
 
 
-def _held(arc: Arc, counter: Fact) -> bool:
-    """Whether the guards of the arc keep the counter below a number, or near the limits."""
-    far = f"{counter.name} >= ({_LIMITS}) * {_FAR} + {_FAR}"
-    return not satisfiable({**dict(arc.guards), far: True}, arc.event)
+def _is_bounded_by_guards(edge: ExploredEdge, counter: Fact) -> bool:
+    """Whether the guards of the edge keep the counter below a number, or near the limits."""
+    far = f"{counter.name} >= ({_LIMITS}) * {_FAR_BEYOND_LIMITS} + {_FAR_BEYOND_LIMITS}"
+    return not is_satisfiable({**dict(edge.guards), far: True}, edge.event)
 
 
-def _cyclic_parts(places: Iterable[Place], arcs: list[Arc]) -> list[list[Arc]]:
-    """Arcs within strongly connected parts (Tarjan, without recursion)."""
-    out: dict[Place, list[Place]] = {place: [] for place in places}
-    for arc in arcs:
-        out.setdefault(arc.source, []).append(arc.target)
-    component = _components(out)
-    grouped: dict[int, list[Arc]] = {}
-    for arc in arcs:
-        if component[arc.source] == component.get(arc.target, -1):
-            grouped.setdefault(component[arc.source], []).append(arc)
-    return list(grouped.values())
+def _find_cyclic_parts(
+    states: Iterable[ExploredState], edges: list[ExploredEdge]
+) -> list[list[ExploredEdge]]:
+    """The edges inside each strongly connected component that has a cycle."""
+    successors: dict[ExploredState, list[ExploredState]] = {state: [] for state in states}
+    for edge in edges:
+        successors.setdefault(edge.source, []).append(edge.target)
+    component_of = _find_components(successors)
+    edges_by_component: dict[int, list[ExploredEdge]] = {}
+    for edge in edges:
+        if component_of[edge.source] == component_of.get(edge.target, -1):
+            edges_by_component.setdefault(component_of[edge.source], []).append(edge)
+    return list(edges_by_component.values())
 
 
-def _components(out: dict[Place, list[Place]]) -> dict[Place, int]:
-    index: dict[Place, int] = {}
-    low: dict[Place, int] = {}
-    stack: list[Place] = []
-    component: dict[Place, int] = {}
-    for root in out:
-        if root in index:
+def _find_components(
+    successors: dict[ExploredState, list[ExploredState]],
+) -> dict[ExploredState, int]:
+    """The component of each state, by Tarjan's algorithm without recursion."""
+    indexes: dict[ExploredState, int] = {}
+    low_links: dict[ExploredState, int] = {}
+    stack: list[ExploredState] = []
+    component_of: dict[ExploredState, int] = {}
+    for root in successors:
+        if root in indexes:
             continue
-        work = [(root, iter(out[root]))]
-        index[root] = low[root] = len(index)
+        path = [(root, iter(successors[root]))]
+        indexes[root] = low_links[root] = len(indexes)
         stack.append(root)
-        while work:
-            place, following = work[-1]
-            step = next((p for p in following if p not in component), None)
-            if step is not None and step not in index:
-                index[step] = low[step] = len(index)
-                stack.append(step)
-                work.append((step, iter(out.get(step, ()))))
-            elif step is not None:
-                low[place] = min(low[place], index[step])
+        while path:
+            state, next_states = path[-1]
+            next_state = next((p for p in next_states if p not in component_of), None)
+            if next_state is not None and next_state not in indexes:
+                indexes[next_state] = low_links[next_state] = len(indexes)
+                stack.append(next_state)
+                path.append((next_state, iter(successors.get(next_state, ()))))
+            elif next_state is not None:
+                low_links[state] = min(low_links[state], indexes[next_state])
             else:
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[place])
-                if low[place] == index[place]:
-                    number = len(component)
+                path.pop()
+                if path:
+                    low_links[path[-1][0]] = min(low_links[path[-1][0]], low_links[state])
+                if low_links[state] == indexes[state]:
+                    number = len(component_of)
                     while True:
                         member = stack.pop()
-                        component[member] = number
-                        if member == place:
+                        component_of[member] = number
+                        if member == state:
                             break
-    return component
+    return component_of
 
 
 # -- the worst case ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Worst:
-    """What one turn can cost at most, each number by itself."""
+class WorstCase:
+    """What one turn can cost at most. Each number is a maximum on its own."""
 
     model_calls: int
     tool_rounds: int
     """Replies whose calls are run."""
     waits: int
     waiting_s: float
-    """Seconds of all waits together."""
+    """Seconds of all waits together, at `max_wait_s` each."""
 
 
-_MOST_NODES = 5000
-"""Numbered places that the longest path is looked for in; beyond that no number is told."""
+_MAX_NODES = 5000
+"""Nodes (state and counters) at most in the search for the longest path; beyond that there is no number."""
 
 
-def worst_case(graph: Graph, limits: Limits) -> Worst | None:
-    """The most that a bounded chart can ask for in one turn, under these limits.
+def compute_worst_case(graph: ExplorationGraph, limits: Limits) -> WorstCase | None:
+    """The most that a bounded chart can request in one turn, under these limits.
 
-    Counters are followed as numbers along every path, other facts are free; outcomes of the calls of one
-    reply are one round. None where the numbers alone do not bound a path (the calls of a reply do).
+    Counters are followed as numbers along every path; other facts are free. The outcomes of the calls of
+    one reply count as one round. None where the counters alone do not bound a path.
     """
-    kinds = (("call_model", "call_model_without_tools"), ("run_tools",), ("wait",))
-    found = [_most(graph, limits, names) for names in kinds]
-    if None in found:
+    effect_groups = (("call_model", "call_model_without_tools"), ("run_tools",), ("wait",))
+    numbers = [_find_longest_path(graph, limits, names) for names in effect_groups]
+    if None in numbers:
         return None
-    model_calls, tool_rounds, waits = (number or 0 for number in found)
-    return Worst(
+    model_calls, tool_rounds, waits = (number or 0 for number in numbers)
+    return WorstCase(
         model_calls=model_calls,
         tool_rounds=tool_rounds,
         waits=waits,
@@ -143,73 +167,150 @@ def worst_case(graph: Graph, limits: Limits) -> Worst | None:
     )
 
 
-_Numbers = tuple[tuple[str, int], ...]
+_CounterValues = tuple[tuple[str, int], ...]
 
 
-def _most(graph: Graph, limits: Limits, names: tuple[str, ...]) -> int | None:
-    """The longest path, counted in effects of these names; None where there is no end to it."""
-    fixed = {
+def _find_longest_path(
+    graph: ExplorationGraph, limits: Limits, effect_names: tuple[str, ...]
+) -> int | None:
+    """The longest path, measured in effects of these names; None where it has no end."""
+    limit_values = {
         "max_iterations": limits.max_iterations,
         "max_attempts": limits.max_attempts,
         "max_repeats": limits.max_repeats,
         "max_tool_only_streak": limits.max_tool_only_streak,
     }
-    best: dict[tuple[Place, _Numbers], int] = {}
-    numbers: _Numbers = (("attempt", 0), ("cancelled", 0), ("iteration", 0), ("replies", 0))
-    start = (graph.first, numbers)
-    work, open_nodes = [start], {start}
-    while work:
-        if len(best) + len(work) > _MOST_NODES:
+    longest_from: dict[tuple[ExploredState, _CounterValues], int] = {}
+    counters: _CounterValues = (("attempt", 0), ("cancelled", 0), ("iteration", 0), ("replies", 0))
+    start = (graph.first_state, counters)
+    path, open_nodes = [start], {start}
+    while path:
+        if len(longest_from) + len(path) > _MAX_NODES:
             return None
-        node = work[-1]
-        # A way back to an open node moves no number: another outcome of a round that is counted.
-        follow = [one for one in _follow(graph, node, fixed) if one[1] not in open_nodes]
-        missing = next((step for _, step in follow if step not in best), None)
-        if missing is not None:
-            work.append(missing)
-            open_nodes.add(missing)
+        node = path[-1]
+        # An edge back to an open node moves no counter: it is a further outcome of a counted round.
+        next_nodes = [
+            successor
+            for successor in _list_next_nodes(graph, node, limit_values)
+            if successor[1] not in open_nodes
+        ]
+        next_unvisited = next(
+            (next_node for _, next_node in next_nodes if next_node not in longest_from), None
+        )
+        if next_unvisited is not None:
+            path.append(next_unvisited)
+            open_nodes.add(next_unvisited)
             continue
-        best[node] = max(
-            (sum(e in names for e in arc.move.effects) + best[step] for arc, step in follow),
+        longest_from[node] = max(
+            (
+                sum(e in effect_names for e in edge.move.effects) + longest_from[next_node]
+                for edge, next_node in next_nodes
+            ),
             default=0,
         )
-        open_nodes.discard(work.pop())
-    return best[start] + sum(name in names for name in graph.first.waiting)
-
-
-def _follow(
-    graph: Graph, node: tuple[Place, _Numbers], fixed: dict[str, int]
-) -> list[tuple[Arc, tuple[Place, _Numbers]]]:
-    place, numbers = node
-    found = []
-    for arc in graph.places.get(place, ()):
-        if arc.target == place and not arc.move.effects:
-            continue  # another outcome of the same round, or a decision of the same review
-        if arc.event == "cancelled" and dict(numbers)["cancelled"]:
-            continue  # a turn is cancelled at most once
-        moved = _moved(dict(numbers), arc)
-        if _possible(arc, {**fixed, **moved}):
-            found.append((arc, (arc.target, tuple(sorted(moved.items())))))
-    return found
-
-
-def _moved(numbers: dict[str, int], arc: Arc) -> dict[str, int]:
-    if arc.event == "replied":
-        numbers["replies"] += 1
-        numbers["attempt"] = 0
-    elif arc.event == "failed":
-        numbers["attempt"] += 1
-    elif arc.event == "tool_finished" and LAST_OUTCOME in arc.guards:
-        numbers["iteration"] += 1
-    elif arc.event == "cancelled":
-        numbers["cancelled"] += 1
-    return numbers
-
-
-def _possible(arc: Arc, known: dict[str, int]) -> bool:
-    """Whether the guards that these numbers decide have the truths of the arc; others may have them."""
-    return all(
-        not names_of(text) <= known.keys() or bool(compile_guard(text)(known)) is truth
-        for guard in arc.guards
-        for text, truth in split(*guard)
+        open_nodes.discard(path.pop())
+    return longest_from[start] + sum(
+        name in effect_names for name in graph.first_state.open_effects
     )
+
+
+def _list_next_nodes(
+    graph: ExplorationGraph,
+    node: tuple[ExploredState, _CounterValues],
+    limit_values: dict[str, int],
+) -> list[tuple[ExploredEdge, tuple[ExploredState, _CounterValues]]]:
+    state, counters = node
+    next_nodes = []
+    for edge in graph.states.get(state, ()):
+        if edge.target == state and not edge.move.effects:
+            continue  # a further outcome of the same round, or a decision of the same review
+        if edge.event == "cancelled" and dict(counters)["cancelled"]:
+            continue  # a turn is cancelled at most once
+        next_counters = _count_event(dict(counters), edge)
+        if _is_possible(edge, {**limit_values, **next_counters}):
+            next_nodes.append((edge, (edge.target, tuple(sorted(next_counters.items())))))
+    return next_nodes
+
+
+def _count_event(counters: dict[str, int], edge: ExploredEdge) -> dict[str, int]:
+    if edge.event == "replied":
+        counters["replies"] += 1
+        counters["attempt"] = 0
+    elif edge.event == "failed":
+        counters["attempt"] += 1
+    elif edge.event == "tool_finished" and LAST_OUTCOME in edge.guards:
+        counters["iteration"] += 1
+    elif edge.event == "cancelled":
+        counters["cancelled"] += 1
+    return counters
+
+
+def _is_possible(edge: ExploredEdge, fact_values: dict[str, int]) -> bool:
+    """Whether the guards that these values decide have the truths of the edge. Other guards may be either."""
+    return all(
+        not find_facts(text) <= fact_values.keys()
+        or bool(compile_guard(text)(fact_values)) is truth
+        for guard in edge.guards
+        for text, truth in split_conjunction(*guard)
+    )
+
+
+# -- the worst case as a formula -----------------------------------------------------------------
+
+_BASE_PAIRS = ((2, 2), (3, 2), (2, 3), (3, 3))
+_CHECK_PAIRS = ((1, 1), (1, 4), (4, 1), (5, 3))
+"""Pairs of `max_iterations` and `max_attempts`: four to fit the coefficients, and four to check them."""
+
+
+def fit_formulas(graph: ExplorationGraph) -> dict[str, str]:
+    """Each number of the worst case as a formula over the limits; a number without a formula is left out."""
+    table: dict[tuple[int, int], Mapping[str, int]] = {}
+    for pair in (*_BASE_PAIRS, *_CHECK_PAIRS):
+        worst_case = compute_worst_case(graph, Limits(max_iterations=pair[0], max_attempts=pair[1]))
+        if worst_case is None:
+            return {}
+        table[pair] = {name: n for name, n in asdict(worst_case).items() if name != "waiting_s"}
+    formulas = {}
+    for name in table[_BASE_PAIRS[0]]:
+        terms = _fit_terms({pair: numbers[name] for pair, numbers in table.items()})
+        if terms is not None:
+            formulas[name] = _format_terms(terms)
+    return formulas
+
+
+_Terms = tuple[int, int, int, int]
+"""Coefficients of the product of both limits, of each limit, and the constant."""
+
+
+def _fit_terms(numbers: Mapping[tuple[int, int], int]) -> _Terms | None:
+    """The coefficients that give these numbers at every pair of limits; None where there are none."""
+    (i, a), (next_i, _), (_, next_a), both = _BASE_PAIRS
+    base, by_i, by_a = numbers[i, a], numbers[next_i, a], numbers[i, next_a]
+    product = numbers[both] - by_i - by_a + base
+    factor_i, factor_a = by_i - base - product * a, by_a - base - product * i
+    terms = (product, factor_i, factor_a, base - product * i * a - factor_i * i - factor_a * a)
+    is_exact = all(_evaluate_terms(terms, *pair) == number for pair, number in numbers.items())
+    return terms if is_exact else None
+
+
+def _evaluate_terms(terms: _Terms, i: int, a: int) -> int:
+    product, factor_i, factor_a, constant = terms
+    return product * i * a + factor_i * i + factor_a * a + constant
+
+
+def _format_terms(terms: _Terms) -> str:
+    factor_names = ("max_iterations * max_attempts", "max_iterations", "max_attempts", "")
+    text = ""
+    for factor, name in zip(terms, factor_names, strict=True):
+        if factor == 0:
+            continue
+        term = (
+            str(abs(factor))
+            if not name
+            else name
+            if abs(factor) == 1
+            else f"{abs(factor)} * {name}"
+        )
+        sign = "-" if factor < 0 else "+"
+        text = f"{text} {sign} {term}" if text else f"-{term}" if factor < 0 else term
+    return text or "0"

@@ -1,4 +1,4 @@
-"""What a check says about a chart: one value, for what is wrong and for what is good to know."""
+"""`Finding`: one result of a check, used for faults and for notes."""
 
 from __future__ import annotations
 
@@ -11,29 +11,28 @@ from toolchart.states.chart.document import Chart, walk_states
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is wrong with a chart, or one that is good to know."""
+    """One fault of a chart, or one note about it."""
 
     kind: str
-    """Wrong: `unreachable`, `dead end`, `gap`, `unhandled`, `spin`, `stuck`, `dead row`, `unapproved`,
-    `unreviewed`, `lost answer`, `unbounded`, `too large`. Good to know: `order`, `idle`, `not
-    cancelled`."""
+    """Faults: `unreachable`, `dead end`, `gap`, `unhandled`, `spin`, `stuck`, `dead row`, `unapproved`,
+    `unreviewed`, `lost answer`, `unbounded`, `too large`. Notes: `order`, `idle`, `not cancelled`."""
     message: str
     state: str
     event: str | None = None
     line: int | None = None
-    """One-based line in the chart's own file, where it stands there."""
+    """One-based line in the chart's own file; None where it comes from a chart that is extended."""
     counterexample: dict[str, Any] | None = None
     """Facts under which it happens."""
 
 
-def line_of(chart: Chart, state: str, row: int | None = None) -> int | None:
-    """The line of a state, or of one of its transitions."""
+def find_finding_line(chart: Chart, state: str, row: int | None = None) -> int | None:
+    """The line of a state, or of one of its transitions, in the chart's file."""
     for name, _, place in walk_states(chart):
         if name == state:
-            return chart.line(place if row is None else (*place, "transitions", row))
+            return chart.find_line(place if row is None else (*place, "transitions", row))
     return None
 
 
-def shown(facts: Mapping[str, Any]) -> str:
-    """Facts as people read them: `finish_reason = 'length', iteration = 2`."""
+def format_facts(facts: Mapping[str, Any]) -> str:
+    """Facts as text: `finish_reason = 'length', iteration = 2`."""
     return ", ".join(f"{name} = {value!r}" for name, value in facts.items())

@@ -1,4 +1,8 @@
-"""What is good to know of a sound chart: what its order decides, what never arrives, what is not taken."""
+"""Notes of `check`: what is not a fault and still good to know about a chart.
+
+There are three: rows whose order matters, rows whose event never arrives, and states that do not handle
+a cancellation.
+"""
 
 from __future__ import annotations
 
@@ -7,101 +11,141 @@ from itertools import combinations
 from typing import Any
 
 from toolchart.states.chart.document import Chart, walk_states
-from toolchart.states.chart.guards import asks_configuration
-from toolchart.states.proofs.exploration import Graph
-from toolchart.states.proofs.findings import Finding, line_of, shown
-from toolchart.states.proofs.solver import satisfiable, witness
+from toolchart.states.chart.guards import reads_configuration
+from toolchart.states.proofs.exploration import ExplorationGraph, merge_truths
+from toolchart.states.proofs.findings import Finding, find_finding_line, format_facts
+from toolchart.states.proofs.solver import find_witness, is_satisfiable
 
 
-def notes(chart: Chart, graph: Graph) -> Iterator[Finding]:
-    """What is sound and good to know."""
+def find_notes(chart: Chart, graph: ExplorationGraph) -> Iterator[Finding]:
+    """Every note about a chart."""
     for state, body, _ in walk_states(chart):
-        yield from _decided_by_order(chart, state, body.get("transitions") or [])
-    yield from _idle(chart, graph)
-    yield from _not_cancelled(chart, graph)
+        yield from _find_order_notes(chart, state, body.get("transitions") or [])
+    yield from _find_idle_rows(chart, graph)
+    yield from _find_uncancellable_states(chart, graph)
 
 
-def _idle(chart: Chart, graph: Graph) -> Iterator[Finding]:
-    """Transitions on an event that never arrives where they stand: inherited, or kept for later."""
-    entered = {state for place in graph.places for state in place.configuration.states}
+def _find_idle_rows(chart: Chart, graph: ExplorationGraph) -> Iterator[Finding]:
+    """Rows whose event never arrives in their state: inherited ones, or ones kept for a later change."""
+    entered_states = {name for state in graph.states for name in state.configuration.states}
     for state, body, _ in walk_states(chart):
         for row, transition in enumerate(body.get("transitions") or ()):
             event = str(transition.get("event") or "")
-            if state in entered and not may_arrive(graph, state, event):
+            if state in entered_states and not can_arrive(graph, state, event):
                 yield Finding(
                     kind="idle",
                     state=state,
                     event=event,
-                    line=line_of(chart, state, row),
-                    message=f"in {state!r} the event {event!r} never arrives: transition {row + 1} stands by",
+                    line=find_finding_line(chart, state, row),
+                    message=f"in {state!r} the event {event!r} never arrives: "
+                    f"transition {row + 1} is not used",
                 )
 
 
-def _decided_by_order(chart: Chart, state: str, rows: list[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Pairs of guarded transitions that could both be taken; a last one without a guard says `else`."""
-    for (first, before), (second, after) in combinations(enumerate(rows), 2):
-        event, one, other = str(before.get("event") or ""), _guards(before), _guards(after)
-        if event != str(after.get("event") or "") or not one or not other or _same(before, after):
+# -- order ---------------------------------------------------------------------------------------
+
+
+def _find_order_notes(chart: Chart, state: str, rows: list[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Pairs of guarded rows of one event that are enabled together, so that only their order decides.
+
+    Most such pairs are meant, and two signs tell: the rows of the event end with a row without a guard
+    (if, else if, else), or the guards of one row imply those of the other (special case and fallback).
+    A note is given for the others. They look like a list of separate cases, and two of the cases overlap.
+    """
+    events = [str(row.get("event") or "") for row in rows]
+    truths_by_row = [_list_truths(row) for row in rows]
+    for first, second in combinations(range(len(rows)), 2):
+        event = events[first]
+        if event != events[second] or _has_same_result(rows[first], rows[second]):
             continue
-        both = {**one, **other}
-        if any(both[text] is not truth for text, truth in one.items()):
+        if any(events[i] == event and not truths_by_row[i] for i in range(len(rows))):
             continue
-        if any(map(asks_configuration, both)) or not satisfiable(both, event):
+        overlap = _find_overlap(truths_by_row[first], truths_by_row[second], event)
+        if overlap is None:
             continue
-        facts = witness(both, event)
-        when = f" when {shown(facts)}" if facts else ""
+        facts = find_witness(overlap, event)
+        condition = f" when {format_facts(facts)}" if facts else ""
         yield Finding(
             kind="order",
             state=state,
             event=event or None,
             counterexample=facts,
-            line=line_of(chart, state, second),
+            line=find_finding_line(chart, state, second),
             message=f"in {state!r}, on {event!r}, transition {first + 1} goes before transition "
-            f"{second + 1}{when}",
+            f"{second + 1}{condition}",
         )
 
 
-def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two transitions do the same, so that their order decides nothing."""
-    return all(one.get(key) == other.get(key) for key in {*one, *other} - {"cond", "unless"})
+def _find_overlap(
+    first: Mapping[str, bool], second: Mapping[str, bool], event: str
+) -> dict[str, bool] | None:
+    """The truths under which both rows are enabled; None where there are none, or one row is a fallback."""
+    truths = merge_truths(first, second)
+    if truths is None or any(map(reads_configuration, truths)):
+        return None
+    if not is_satisfiable(truths, event):
+        return None
+    if _implies(first, second, event) or _implies(second, first, event):
+        return None
+    return truths
 
 
-def _guards(row: Mapping[str, Any]) -> dict[str, bool]:
-    """What must be true, and what false, for a transition to be taken."""
-    found: dict[str, bool] = {}
+def _implies(premise: Mapping[str, bool], conclusion: Mapping[str, bool], event: str) -> bool:
+    """Whether every guard of the conclusion has its truth wherever the premise holds."""
+    return all(
+        premise.get(text) is truth or not is_satisfiable({**premise, text: not truth}, event)
+        for text, truth in conclusion.items()
+    )
+
+
+def _has_same_result(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Whether two rows do the same apart from their guards, so that their order decides nothing."""
+    keys = {*first, *second} - {"cond", "unless"}
+    return all(first.get(key) == second.get(key) for key in keys)
+
+
+def _list_truths(row: Mapping[str, Any]) -> dict[str, bool]:
+    """The truth that each guard of a row must have for the row to be enabled."""
+    truths: dict[str, bool] = {}
     for key, truth in (("cond", True), ("unless", False)):
         guards = row.get(key) or []
-        found |= {str(one): truth for one in (guards if isinstance(guards, list) else [guards])}
-    return found
+        guard_list = guards if isinstance(guards, list) else [guards]
+        truths |= {str(guard): truth for guard in guard_list}
+    return truths
 
 
-def _not_cancelled(chart: Chart, graph: Graph) -> Iterator[Finding]:
-    """A cancelled turn rests in the log where the chart has no row for it, and is resumed from there."""
-    taking = {arc.source for arc in graph.arcs() if arc.event == "cancelled"}
-    told: set[str] = set()
-    for place in graph.places:
-        label = place.configuration.label
-        if place.configuration.terminated or place in taking or label in told:
+# -- events --------------------------------------------------------------------------------------
+
+
+def _find_uncancellable_states(chart: Chart, graph: ExplorationGraph) -> Iterator[Finding]:
+    """States without a row for `cancelled`. A turn that is cancelled there stays open and can be resumed."""
+    states_with_row = {edge.source for edge in graph.iterate_edges() if edge.event == "cancelled"}
+    reported_labels: set[str] = set()
+    for state in graph.states:
+        label = state.configuration.label
+        if state.configuration.terminated or state in states_with_row or label in reported_labels:
             continue
-        told.add(label)
+        reported_labels.add(label)
         yield Finding(
             kind="not cancelled",
             state=label,
             event="cancelled",
-            line=line_of(chart, place.configuration.states[-1]),
-            message=f"in {label!r} nothing takes 'cancelled': the turn stays open, to be resumed",
+            line=find_finding_line(chart, state.configuration.states[-1]),
+            message=f"in {label!r} no transition handles 'cancelled': "
+            "a cancelled turn stays open and can be resumed",
         )
 
 
-def may_arrive(graph: Graph, state: str, event: str) -> bool:
-    """Whether the event arrives at all while the state is active: a row kept for later is not dead.
+def can_arrive(graph: ExplorationGraph, state_name: str, event: str) -> bool:
+    """Whether an event of a row (several words are several events) can arrive while its state is active.
 
-    What the chart itself sends, and what needs no event, always may.
+    Events that the chart itself raises, and transitions without an event, always can.
     """
     if not event or event.startswith("done.state."):
         return True
-    arrived = [(arc.source, arc.event) for arc in graph.arcs()]
-    arrived += [(refusal.place, refusal.event) for refusal in graph.refused]
+    arrivals = [(edge.source, edge.event) for edge in graph.iterate_edges()]
+    arrivals += [(refusal.state, refusal.event) for refusal in graph.refusals]
     return any(
-        state in place.configuration.states and one in event.split() for place, one in arrived
+        state_name in state.configuration.states and arrived_event in event.split()
+        for state, arrived_event in arrivals
     )

@@ -1,4 +1,4 @@
-"""The command line in this process, for what needs no process of its own."""
+"""Fixtures that run command lines inside the test process."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from pathlib import Path
 import pytest
 
 from toolchart.app.cli import cli
-from toolchart.app.cli.exit_codes import ended
+from toolchart.app.cli.exit_codes import run_to_exit_code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """What a command came to."""
+class CommandResult:
+    """Exit code and output of a command."""
 
     code: int
     out: str
     err: str
 
 
-Typed = Callable[..., Done]
+RunCli = Callable[..., CommandResult]
 
 
 @pytest.fixture(autouse=True)
-def _loggers_as_before() -> Iterator[None]:
-    """A command's own logging ends with its test."""
+def _restore_loggers() -> Iterator[None]:
+    """Undo a command's changes to the `toolchart` logger after each test."""
     logger = logging.getLogger("toolchart")
     level, handlers = logger.level, list(logger.handlers)
     yield
@@ -38,23 +38,25 @@ def _loggers_as_before() -> Iterator[None]:
 
 
 @pytest.fixture
-def typed(
+def run_cli(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Typed:
-    """Type a command in a folder of the test's own; nothing is a terminal."""
+) -> RunCli:
+    """Run a command in the test's own folder, with streams that are not terminals."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*words: str, stdin: bytes = b"") -> Done:
+    def run(*words: str, stdin: bytes = b"") -> CommandResult:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         capsys.readouterr()
-        code = ended(lambda: cli.main(list(words), standalone_mode=False, prog_name="toolchart"))
-        said = capsys.readouterr()
-        return Done(code=code, out=said.out, err=said.err)
+        code = run_to_exit_code(
+            lambda: cli.main(list(words), standalone_mode=False, prog_name="toolchart")
+        )
+        captured = capsys.readouterr()
+        return CommandResult(code=code, out=captured.out, err=captured.err)
 
     return run
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Path:
-    """The folder that commands work in."""
+def work_dir(tmp_path: Path) -> Path:
+    """The folder in which commands run."""
     return tmp_path

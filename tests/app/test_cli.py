@@ -1,4 +1,4 @@
-"""The first run, in processes of its own: what the README promises and what comes back."""
+"""The first run in a process of its own: the README's example, attacks, and what is imported."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import SETUP, toolchart
+from command_line import SETUP, run_toolchart
 
-Typed = Callable[..., Any]
+RunCli = Callable[..., Any]
 
 
 @pytest.mark.parametrize(
@@ -23,77 +23,77 @@ Typed = Callable[..., Any]
         ("sqrt(2)*sqrt(8)", "4"),
     ],
 )
-def test_the_first_run(here: Path, typed: Typed, question: str, answer: str) -> None:
-    """The README's first command answers, through chart, calculator and log, offline."""
-    done = toolchart("run", "quickstart", question, cwd=here)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.strip().endswith(f"= {answer}")
-    (row,) = typed("runs", "--json").out.splitlines()
+def test_the_first_run(work_dir: Path, run_cli: RunCli, question: str, answer: str) -> None:
+    """The README's first command answers offline; its log shows, verifies and replays."""
+    result = run_toolchart("run", "quickstart", question, cwd=work_dir)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.strip().endswith(f"= {answer}")
+    (row,) = run_cli("runs", "--json").out.splitlines()
     name = json.loads(row)["conversation"]
-    shown = typed("show", name, "--json").out.splitlines()
-    assert [json.loads(line)["target"] for line in shown[1:]] == [
+    records = run_cli("show", name, "--json").out.splitlines()
+    assert [json.loads(line)["target"] for line in records[1:]] == [
         "prompting",
         "awaiting_tools",
         "executing",
         "prompting",
         "finished",
     ]
-    assert (typed("verify").code, typed("replay", name[:6]).code) == (0, 0)
+    assert (run_cli("verify").code, run_cli("replay", name[:6]).code) == (0, 0)
 
 
 @pytest.mark.parametrize("attack", ["9**9**9**9", "__import__('os').system('id')", "(1).__class__"])
-def test_attacks_are_refused_in_words(here: Path, attack: str) -> None:
+def test_attacks_are_refused_in_words(work_dir: Path, attack: str) -> None:
     """S2.9: hostile arithmetic ends in a clear refusal and a finished turn."""
-    done = toolchart("run", "quickstart", attack, "--json", cwd=here)
-    result = json.loads(done.stdout)
+    process = run_toolchart("run", "quickstart", attack, "--json", cwd=work_dir)
+    result = json.loads(process.stdout)
     assert result["state"] == "finished"
     assert "I cannot compute that" in result["content"]
     assert result["tool_calls"][0]["result"]["success"] is False
-    assert "uid=" not in done.stdout
+    assert "uid=" not in process.stdout
 
 
-def test_the_module_is_the_command(here: Path) -> None:
+def test_the_module_is_the_command(work_dir: Path) -> None:
     """`python -m toolchart` is the console script."""
     code = SETUP + "; import runpy; runpy.run_module('toolchart', run_name='__main__')"
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code, "run", "quickstart", "2+3"],
-        cwd=here,
+        cwd=work_dir,
         capture_output=True,
         text=True,
         timeout=120,
     )
-    assert (done.returncode, done.stdout.strip()) == (0, "2+3 = 5")
+    assert (result.returncode, result.stdout.strip()) == (0, "2+3 = 5")
 
 
-def loaded_after(code: str, here: Path) -> set[str]:
-    """The modules that a process has loaded in the end."""
-    done = subprocess.run(
+def list_loaded_modules(code: str, work_dir: Path) -> set[str]:
+    """Run code in a process and return the modules that it loaded."""
+    result = subprocess.run(
         [sys.executable, "-c", f"{SETUP}\n{code}\nprint('LOADED', *sys.modules)"],
-        cwd=here,
+        cwd=work_dir,
         capture_output=True,
         text=True,
         timeout=120,
     )
-    assert done.returncode == 0, done.stderr
-    return set(done.stdout.rpartition("LOADED ")[2].split())
+    assert result.returncode == 0, result.stderr
+    return set(result.stdout.rpartition("LOADED ")[2].split())
 
 
-def typed_in(*words: str) -> str:
-    """Code that types a command."""
+def build_cli_code(*words: str) -> str:
+    """Return Python code that runs a command."""
     return (
         "from toolchart.app.cli import cli\n"
         f"assert cli.main({list(words)!r}, standalone_mode=False) in (0, None)"
     )
 
 
-def test_help_loads_no_sdk(here: Path) -> None:
-    """`toolchart --help` loads no SDK, no SymPy, no rich, not even the machine."""
+def test_help_loads_no_sdk(work_dir: Path) -> None:
+    """`toolchart --help` imports no SDK, SymPy, rich, python-statemachine or pydantic."""
     heavy = {"openai", "ollama", "google.genai", "sympy", "rich", "statemachine", "pydantic"}
-    assert not heavy & loaded_after(typed_in("--help"), here)
+    assert not heavy & list_loaded_modules(build_cli_code("--help"), work_dir)
 
 
-def test_a_piped_run_loads_only_what_it_uses(here: Path) -> None:
-    """A run that is piped and computes nothing loads no SDK, no SymPy and no rich."""
-    loaded = loaded_after(typed_in("run", "quickstart", "hello"), here)
-    assert not {"openai", "ollama", "google.genai", "sympy", "rich"} & loaded
-    assert "toolchart.engine.runtime.engine" in loaded
+def test_a_piped_run_loads_only_what_it_uses(work_dir: Path) -> None:
+    """A run in a pipe that calculates nothing imports no SDK, no SymPy and no rich."""
+    modules = list_loaded_modules(build_cli_code("run", "quickstart", "hello"), work_dir)
+    assert not {"openai", "ollama", "google.genai", "sympy", "rich"} & modules
+    assert "toolchart.engine.runtime.engine" in modules

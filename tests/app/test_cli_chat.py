@@ -1,4 +1,4 @@
-"""`chat`: piped, and at a real terminal."""
+"""`toolchart chat` in a pipe and on a real terminal."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolchart.app.cli.terminal.markdown_blocks import Blocks
+from toolchart.app.cli.terminal.markdown_blocks import BlockSplitter
 
-Typed = Callable[..., Any]
+RunCli = Callable[..., Any]
 
 AGENT = """
 chart: approval
@@ -54,46 +54,52 @@ FENCED = ["text", "", "```", "~~~", "```py", "    x", "````", "- a"]
 
 @given(st.lists(st.sampled_from(FENCED)), st.integers(1, 7))
 def test_blocks_lose_nothing(lines: list[str], size: int) -> None:
-    """S3.13: however the text arrives, the blocks together are the text, and the same."""
+    """S3.13: the blocks joined are the text, and do not depend on the sizes in which the text arrived."""
     text = "\n".join(lines)
-    blocks = Blocks()
-    found = [b for at in range(0, len(text), size) for b in blocks.feed(text[at : at + size])]
-    whole = Blocks()
-    assert found == whole.feed(text)
-    assert "".join(found) + blocks.end() == text
+    blocks = BlockSplitter()
+    streamed_blocks = [
+        block
+        for start in range(0, len(text), size)
+        for block in blocks.add_text(text[start : start + size])
+    ]
+    whole = BlockSplitter()
+    assert streamed_blocks == whole.add_text(text)
+    assert "".join(streamed_blocks) + blocks.finish() == text
 
 
-def test_piped_lines_are_messages_and_commands(typed: Typed, here: Path) -> None:
-    """Where nobody types, each line is a message, answers are plain, and commands work; one conversation."""
+def test_piped_lines_are_messages_and_commands(run_cli: RunCli, work_dir: Path) -> None:
+    """In a pipe each line is a message of one conversation, answers are plain, and slash commands work."""
     lines = b"2+2\n/tools\n3*3\n/save m.json\n/fork\n4*4\n/quit\n5*5\n"
-    done = typed("chat", "quickstart", "--conversation", "c", stdin=lines)
-    assert done.code == 0
-    assert [line for line in done.out.splitlines() if "=" in line] == [
+    result = run_cli("chat", "quickstart", "--conversation", "c", stdin=lines)
+    assert result.code == 0
+    assert [line for line in result.out.splitlines() if "=" in line] == [
         "2+2 = 4",
         "3*3 = 9",
         "4*4 = 16",
     ]
-    assert "calculator: Evaluate" in done.out
-    users = [m["content"] for m in json.loads((here / "m.json").read_text()) if m["role"] == "user"]
+    assert "calculator: Evaluate" in result.out
+    users = [
+        m["content"] for m in json.loads((work_dir / "m.json").read_text()) if m["role"] == "user"
+    ]
     assert users == ["2+2", "3*3"]
-    rows = [json.loads(row) for row in typed("runs", "--json").out.splitlines()]
+    rows = [json.loads(row) for row in run_cli("runs", "--json").out.splitlines()]
     assert [row["turns"] for row in rows] == [2, 3]
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "message"),
     [
         (b"/sav x", "did you mean 'save'?"),
-        (b"/save", "needs the name of a file"),
-        (b"/draw", "nothing was said yet"),
-        (b"/fork x", "is no record number"),
+        (b"/save", "needs a file name"),
+        (b"/draw", "has no messages yet"),
+        (b"/fork x", "is not a record number"),
     ],
 )
-def test_a_mistyped_command_is_told(typed: Typed, line: bytes, words: str) -> None:
-    """A wrong command is said, with the nearest, and the chat goes on."""
-    done = typed("chat", "quickstart", stdin=line + b"\n2+2\n")
-    assert words in done.err
-    assert "2+2 = 4" in done.out
+def test_a_mistyped_command_prints_an_error(run_cli: RunCli, line: bytes, message: str) -> None:
+    """A wrong slash command prints an error with the nearest name, and the chat continues."""
+    result = run_cli("chat", "quickstart", stdin=line + b"\n2+2\n")
+    assert message in result.err
+    assert "2+2 = 4" in result.out
 
 
 class Terminal:
@@ -114,28 +120,28 @@ class Terminal:
             start_new_session=True,
         )
         os.close(theirs)
-        self.seen = ""
+        self.screen = ""
 
     def type(self, text: str) -> None:
-        """Keys, when the line under what was shown has been drawn again, as a person would."""
+        """Type text once the prompt has been redrawn, as a person would."""
         time.sleep(0.25)
         os.write(self._own, text.encode())
 
-    def until(self, words: str, seconds: float = 30) -> None:
-        """Wait until something is shown that was not there before."""
+    def wait_for(self, words: str, seconds: float = 30) -> None:
+        """Wait until new output contains the words."""
         limit = time.monotonic() + seconds
-        while words not in self.seen:
-            assert time.monotonic() < limit, f"{words!r} was not shown in:\n{self.seen}"
+        while words not in self.screen:
+            assert time.monotonic() < limit, f"{words!r} was not shown in:\n{self.screen}"
             if select.select([self._own], [], [], 0.1)[0]:
-                self.seen += re.sub(
+                self.screen += re.sub(
                     r"\x1b\[[0-9;?]*[A-Za-z]",
                     "",
                     os.read(self._own, 4096).decode("utf-8", "replace"),
                 )
-        self.seen = self.seen.split(words, 1)[1]
+        self.screen = self.screen.split(words, 1)[1]
 
     def close(self) -> None:
-        """End it, whatever it does."""
+        """Kill the process if it still runs."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -144,35 +150,35 @@ class Terminal:
 
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    """A chat that somebody types into."""
-    opened = Terminal(tmp_path)
-    yield opened
-    opened.close()
+    """A chat at a terminal that a test types into."""
+    chat = Terminal(tmp_path)
+    yield chat
+    chat.close()
 
 
 def test_a_chat_at_a_terminal(terminal: Terminal) -> None:
     """S5.3, S5.5: Markdown, queued messages, approval with a reason, Ctrl-C for the turn, Ctrl-D to leave."""
-    terminal.until("/help lists the commands")
+    terminal.wait_for("/help lists the commands")
     terminal.type("hello\r")
-    terminal.until("prompting")
+    terminal.wait_for("prompting")
     terminal.type("second\r")
-    terminal.until("(queued: second)")
-    terminal.until("heard hello")
-    terminal.until("heard second")
-    terminal.until("finished")
+    terminal.wait_for("(queued: second)")
+    terminal.wait_for("heard hello")
+    terminal.wait_for("heard second")
+    terminal.wait_for("finished")
     terminal.type("delete a.txt\r")
-    terminal.until("needs approval: delete_file")
+    terminal.wait_for("needs approval: delete_file")
     terminal.type("maybe\r")
-    terminal.until("is no answer")
+    terminal.wait_for("is not an answer")
     terminal.type("n not today\r")
-    terminal.until("I did not: not today")
-    terminal.until("finished")
+    terminal.wait_for("I did not: not today")
+    terminal.wait_for("finished")
     terminal.type("long\r")
-    terminal.until("prompting")
+    terminal.wait_for("prompting")
     terminal.type("\x03")
-    terminal.until("cancelled")
+    terminal.wait_for("cancelled")
     terminal.type("after\r")
-    terminal.until("heard after")
-    terminal.until("finished")
+    terminal.wait_for("heard after")
+    terminal.wait_for("finished")
     terminal.type("\x04")
     assert terminal.process.wait(timeout=120) == 0

@@ -1,4 +1,4 @@
-"""docs/cli.md: the commands as they are; `python tests/app/test_cli_docs.py` writes it anew."""
+"""Generates docs/cli.md from the help texts and checks it; `python tests/app/test_cli_docs.py` writes it."""
 
 from __future__ import annotations
 
@@ -21,61 +21,68 @@ from toolchart.app.cli.exit_codes import EXIT_CODES  # noqa: E402
 HEAD = """\
 # The command line
 
-Data goes to stdout, talk to stderr; `--json` wherever a program might read. Colour and the machine
-moving are for terminals; `NO_COLOR` is honoured. Output is UTF-8 whatever the locale.
+Results go to stdout, messages and prompts to stderr. Most commands have `--json` for programs. Colour and
+the live display of steps appear only on a terminal; `NO_COLOR` turns colour off. Output is always UTF-8.
 
 {codes}
 
 | variable | meaning |
 | --- | --- |
-| `TOOLCHART_LOG` | the log, where `--log` does not name one |
-| `TOOLCHART_DEBUG` | `1`: an unexpected error shows its traceback |
-| `TOOLCHART_OFFLINE` | `1`: no model host is asked that is not on this machine |
-| `NO_COLOR` | anything: no colour |
+| `TOOLCHART_LOG` | the log to use without `--log` |
+| `TOOLCHART_DEBUG` | `1`: internal errors show a traceback |
+| `TOOLCHART_OFFLINE` | `1`: only model hosts on this machine are contacted |
+| `TOOLCHART_SEAL_KEY` | the key that signs seals, without `--key-file` |
+| `TOOLCHART_MODELS` | the file with the results of `models validate`, without `--results` |
+| `NO_COLOR` | any value: no colour |
 
-`--log LOG` may stand before the command, too: `toolchart --log other.db runs`. Words are completed by the
-shell after
+`--log LOG` is also accepted before the command: `toolchart --log other.db runs`. Shell completion is
+enabled by
 
     eval "$(_TOOLCHART_COMPLETE=bash_source toolchart)"        # zsh_source, fish_source
 """
 
 
-def page() -> str:
-    """The page as it should be."""
-    return "\n".join([HEAD.format(codes=EXIT_CODES), *_commands(cli, "toolchart")])
+def render_page() -> str:
+    """Return docs/cli.md as it should be."""
+    return "\n".join([HEAD.format(codes=EXIT_CODES), *_render_commands(cli, "toolchart")])
 
 
-def _commands(group: click.Group, path: str) -> Iterator[str]:
+def _render_commands(group: click.Group, path: str) -> Iterator[str]:
     for name in group.list_commands(click.Context(group)):
         command = group.get_command(click.Context(group), name)
         assert command is not None
         if isinstance(command, click.Group):
-            yield from _commands(command, f"{path} {name}")
+            yield from _render_commands(command, f"{path} {name}")
         else:
-            yield _command(command, f"{path} {name}")
+            yield _render_command(command, f"{path} {name}")
 
 
-def _command(command: click.Command, path: str) -> str:
+def _render_command(command: click.Command, path: str) -> str:
     context = click.Context(
         command, info_name=path, parent=click.Context(cli, **cli.context_settings)
     )
     usage = " ".join([path, *command.collect_usage_pieces(context)])
-    parts = [f"## {path}", f"    {usage}", *_paragraphs(command.help or ""), _options(context)]
+    parts = [
+        f"## {path}",
+        f"    {usage}",
+        *_render_paragraphs(command.help or ""),
+        _render_options(context),
+    ]
     return "\n\n".join(parts) + "\n"
 
 
-def _paragraphs(text: str) -> Iterator[str]:
-    """The help's paragraphs; what stands behind `\\b` is shown as it is."""
+def _render_paragraphs(text: str) -> Iterator[str]:
+    """Yield the paragraphs of a help text; those after `\\b` become code blocks."""
     for paragraph in text.strip().split("\n\n"):
         lines = paragraph.splitlines()
         if lines[0].strip() == "\b":
-            shown = [line.replace("Example:", "        ", 1) for line in lines[1:]]
-            yield "\n".join(f"    {line.strip()}" for line in shown)
+            example_lines = [line.replace("Example:", "        ", 1) for line in lines[1:]]
+            yield "\n".join(f"    {line.strip()}" for line in example_lines)
         else:
             yield "\n".join(line.strip() for line in lines)
 
 
-def _options(context: click.Context) -> str:
+def _render_options(context: click.Context) -> str:
     rows = ["| option | meaning |", "| --- | --- |"]
     for option in context.command.params:
         if isinstance(option, click.Argument):
@@ -89,9 +96,9 @@ def _options(context: click.Context) -> str:
 
 
 def test_the_page_is_the_commands() -> None:
-    """docs/cli.md has every command with its help; `python tests/app/test_cli_docs.py` writes it."""
-    assert DOC.read_text("utf-8") == page()
+    """docs/cli.md is up to date with the help texts; `python tests/app/test_cli_docs.py` writes it."""
+    assert DOC.read_text("utf-8") == render_page()
 
 
 if __name__ == "__main__":
-    DOC.write_text(page(), "utf-8")
+    DOC.write_text(render_page(), "utf-8")

@@ -1,4 +1,4 @@
-"""`toolchart doctor`: each trouble is found, named, and comes with the next step."""
+"""`toolchart doctor` detects each problem and prints the next step."""
 
 from __future__ import annotations
 
@@ -8,120 +8,124 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from web import Answer, web
+from web import WebAnswer, serve_web
 
-Typed = Callable[..., Any]
+RunCli = Callable[..., Any]
 
 KEY = "sk-secret-0123456789abcdef"
 
 
-def host(asked: dict[str, Any]) -> Answer:
-    """An Ollama with one model that calls tools and one that does not, and a host of OpenAI's kind."""
-    path = asked["path"]
+def answer_request(request: dict[str, Any]) -> WebAnswer:
+    """Act as an Ollama host with two models, one of which calls tools, and as an OpenAI-compatible host."""
+    path = request["path"]
     headers = {"content-type": "application/json"}
     if path == "/v1/models":
-        if asked["headers"].get("authorization") != f"Bearer {KEY}":
+        if request["headers"].get("authorization") != f"Bearer {KEY}":
             return 401, headers, b'{"error": {"message": "bad key"}}'
         return 200, headers, b'{"data": [{"id": "gpt-small"}]}'
     if path == "/api/tags":
         return 200, headers, b'{"models": [{"name": "qwen3:latest"}, {"name": "mute:1b"}]}'
     if path == "/api/show":
-        able = ["tools"] if json.loads(asked["body"])["model"] == "qwen3:latest" else []
-        return 200, headers, json.dumps({"capabilities": ["completion", *able]}).encode()
+        capabilities = ["tools"] if json.loads(request["body"])["model"] == "qwen3:latest" else []
+        return 200, headers, json.dumps({"capabilities": ["completion", *capabilities]}).encode()
     return 404, headers, b"{}"
 
 
-def checks(
-    typed: Typed, here: Path, llm: dict[str, Any], **more: Any
+def run_doctor(
+    run_cli: RunCli, work_dir: Path, llm: dict[str, Any], **changes: Any
 ) -> tuple[int, list[dict[str, Any]]]:
-    """Exit code and checks of an agent with that entry, without those of the machine."""
+    """Return the exit code and the checks of an agent with this entry, without those of the machine."""
     spec = {
         "llms": {"box": llm},
         "tools": {"registry": [{"name": "echo"}]},
         "responses": [{"llm": "box", "tools": {"enabled": True}}],
-        **more,
+        **changes,
     }
-    (here / "agent.yaml").write_text(json.dumps(spec))
-    done = typed("doctor", "agent.yaml", "--json")
-    assert "Traceback" not in done.err
-    rows = [json.loads(line) for line in done.out.splitlines()]
-    return done.code, [row for row in rows if row["about"].startswith(("llms", "prices"))]
+    (work_dir / "agent.yaml").write_text(json.dumps(spec))
+    result = run_cli("doctor", "agent.yaml", "--json")
+    assert "Traceback" not in result.err
+    rows = [json.loads(line) for line in result.out.splitlines()]
+    return result.code, [row for row in rows if row["about"].startswith(("llms", "prices"))]
 
 
-def failed(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The one failed check; it has a next step."""
+def find_failure(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the only failed check and assert that it has a hint."""
     (row,) = [row for row in rows if row["ok"] is False]
     assert row["hint"]
     return row
 
 
-def test_a_healthy_agent_passes(typed: Typed, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Key present, host there, model there, tools supported: exit 0, and the key is not printed."""
+def test_a_healthy_agent_passes(
+    run_cli: RunCli, work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With key, host, model and tool support: exit 0, and the key is not printed."""
     monkeypatch.setenv("BOX_KEY", KEY)
-    with web(host) as server:
+    with serve_web(answer_request) as server:
         llm = {
             "provider": "ollama",
             "base_url": server.url,
             "api_key": "${BOX_KEY}",
             "model": "qwen3",
         }
-        code, rows = checks(typed, here, llm)
-        told = typed("doctor", "agent.yaml")
-    assert code == told.code == 0
-    said = " | ".join(row["said"] for row in rows)
+        code, rows = run_doctor(run_cli, work_dir, llm)
+        text_result = run_cli("doctor", "agent.yaml")
+    assert code == text_result.code == 0
+    findings = " | ".join(row["said"] for row in rows)
     for words in (
-        "is set up",
+        "is configured",
         "key from BOX_KEY",
         "offers 2 models",
-        "'qwen3' is there",
-        "calls tools",
+        "'qwen3' is available",
+        "supports tool calls",
     ):
-        assert words in said
-    assert KEY not in told.out + told.err
-    assert "ok      llms.box: model 'qwen3' is there" in told.out
+        assert words in findings
+    assert KEY not in text_result.out + text_result.err
+    assert "ok      llms.box: model 'qwen3' is available" in text_result.out
 
 
-def test_an_unknown_model_is_named_with_the_nearest(typed: Typed, here: Path) -> None:
-    """A model that the host lacks fails, with the nearest one and, for Ollama, how to get it."""
-    with web(host) as server:
+def test_an_unknown_model_is_named_with_the_nearest(run_cli: RunCli, work_dir: Path) -> None:
+    """A model that the host lacks fails; the hint names the nearest model and, for Ollama, how to pull it."""
+    with serve_web(answer_request) as server:
         llm = {"provider": "ollama", "base_url": server.url, "model": "qwen3x"}
-        code, rows = checks(typed, here, llm)
-    row = failed(rows)
+        code, rows = run_doctor(run_cli, work_dir, llm)
+    row = find_failure(rows)
     assert code == 1
-    assert "no model 'qwen3x'" in row["said"]
+    assert "has no model 'qwen3x'" in row["said"]
     assert "ollama pull qwen3x" in row["hint"]
     assert "qwen3:latest" in row["hint"]
 
 
-def test_a_model_without_tools_fails_where_tools_are_offered(typed: Typed, here: Path) -> None:
-    """S3.3: a model that cannot call tools fails for a handler that offers some, and only for that."""
-    with web(host) as server:
-        llm = {"provider": "ollama", "base_url": server.url, "model": "mute:1b"}
-        code, rows = checks(typed, here, llm)
-        assert "does not call tools" in failed(rows)["said"]
-        assert "models list" in failed(rows)["hint"]
-        talking = checks(typed, here, llm, responses=[{"llm": "box"}], tools=None)
-    assert code == 1
-    assert talking[0] == 0
-
-
-def test_what_a_host_does_not_say_is_no_failure(
-    typed: Typed, here: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_model_without_tools_fails_where_tools_are_offered(
+    run_cli: RunCli, work_dir: Path
 ) -> None:
-    """OpenAI's list tells no capabilities: that is said, and is no failure."""
+    """S3.3: a model that cannot call tools fails only if a handler offers tools."""
+    with serve_web(answer_request) as server:
+        llm = {"provider": "ollama", "base_url": server.url, "model": "mute:1b"}
+        code, rows = run_doctor(run_cli, work_dir, llm)
+        assert "does not support tool calls" in find_failure(rows)["said"]
+        assert "models list" in find_failure(rows)["hint"]
+        without_tools = run_doctor(run_cli, work_dir, llm, responses=[{"llm": "box"}], tools=None)
+    assert code == 1
+    assert without_tools[0] == 0
+
+
+def test_unknown_capabilities_are_no_failure(
+    run_cli: RunCli, work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host that does not report capabilities gives the result "unknown", which is not a failure."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    with web(host) as server:
+    with serve_web(answer_request) as server:
         llm = {"provider": "openai", "base_url": server.url + "/v1", "model": "gpt-small"}
-        code, rows = checks(typed, here, llm)
+        code, rows = run_doctor(run_cli, work_dir, llm)
     assert code == 0
     assert [row["said"] for row in rows if row["ok"] is None] == [
-        "the host does not say if 'gpt-small' calls tools"
+        "the host does not say whether 'gpt-small' supports tool calls"
     ]
     assert any(row["said"] == "key from OPENAI_API_KEY" for row in rows)
 
 
 @pytest.mark.parametrize(
-    ("llm", "said", "hint"),
+    ("llm", "problem", "hint"),
     [
         (
             {"provider": "openai", "base_url": "URL/v1", "api_key": "wrong-key"},
@@ -150,65 +154,67 @@ def test_what_a_host_does_not_say_is_no_failure(
         ({"provider": "recorded", "log": "none.db"}, "there is no log", "run a conversation first"),
     ],
 )
-def test_every_trouble_has_a_next_step(
-    typed: Typed, here: Path, llm: dict[str, Any], said: str, hint: str
+def test_every_failure_has_a_next_step(
+    run_cli: RunCli, work_dir: Path, llm: dict[str, Any], problem: str, hint: str
 ) -> None:
-    """Refused keys, silent hosts, missing keys, misspelt settings: exit 1, named, with what to do."""
-    with web(host) as server:
+    """Refused and missing keys, unreachable hosts and misspelt settings: exit 1 with cause and hint."""
+    with serve_web(answer_request) as server:
         llm = {**llm, "model": "m"}
         if "base_url" in llm:
             llm["base_url"] = llm["base_url"].replace("URL", server.url)
-        code, rows = checks(typed, here, llm)
+        code, rows = run_doctor(run_cli, work_dir, llm)
     assert code == 1
-    row = failed(rows)
-    assert said in row["said"]
+    row = find_failure(rows)
+    assert problem in row["said"]
     assert hint in row["hint"]
     assert "wrong-key" not in json.dumps(rows)
 
 
-def test_a_rehearsal_needs_nothing(typed: Typed, here: Path) -> None:
-    """The shipped offline agent passes with no key and no network; nothing is written."""
-    done = typed("doctor", "quickstart")
-    assert done.code == 0, done.out
-    assert "FAILED" not in done.out
-    assert not list(here.iterdir())
+def test_the_offline_agent_needs_no_key(run_cli: RunCli, work_dir: Path) -> None:
+    """The shipped offline agent passes without key and network, and nothing is written."""
+    result = run_cli("doctor", "quickstart")
+    assert result.code == 0, result.out
+    assert "FAILED" not in result.out
+    assert not list(work_dir.iterdir())
 
 
-def test_prices_are_looked_at(typed: Typed, here: Path) -> None:
-    """A price table that cannot be read fails; a budget of money without one is said."""
+def test_prices_are_checked(run_cli: RunCli, work_dir: Path) -> None:
+    """An unreadable price table fails; a money budget without a table is reported as unknown."""
     llm = {"provider": "scripted", "replies": ["x"]}
-    code, rows = checks(typed, here, llm, prices="none.yaml")
-    assert (code, failed(rows)["about"]) == (1, "prices")
-    code, rows = checks(typed, here, llm, limits={"max_cost": 1})
+    code, rows = run_doctor(run_cli, work_dir, llm, prices="none.yaml")
+    assert (code, find_failure(rows)["about"]) == (1, "prices")
+    code, rows = run_doctor(run_cli, work_dir, llm, limits={"max_cost": 1})
     assert code == 0
     assert rows[0]["ok"] is None
     assert "no price table" in rows[0]["said"]
-    code, rows = checks(typed, here, llm, prices={"models": {"m": {"input": 1, "output": 2}}})
+    code, rows = run_doctor(
+        run_cli, work_dir, llm, prices={"models": {"m": {"input": 1, "output": 2}}}
+    )
     assert rows[0]["said"] == "1 models, in USD"
 
 
-def test_nothing_is_recorded_by_looking(typed: Typed, here: Path) -> None:
-    """A `record` in the entry makes no cassette: the doctor writes nothing."""
-    with web(host) as server:
+def test_the_doctor_writes_no_cassette(run_cli: RunCli, work_dir: Path) -> None:
+    """The doctor writes no cassette, even if the entry sets `record`."""
+    with serve_web(answer_request) as server:
         llm = {"provider": "ollama", "base_url": server.url, "model": "qwen3", "record": "c.yaml"}
-        assert checks(typed, here, llm)[0] == 0
-    assert [path.name for path in here.iterdir()] == ["agent.yaml"]
+        assert run_doctor(run_cli, work_dir, llm)[0] == 0
+    assert [path.name for path in work_dir.iterdir()] == ["agent.yaml"]
 
 
-def test_the_machine_is_looked_at(typed: Typed, here: Path) -> None:
-    """Versions of Python and packages, and whether the log can be made or written."""
-    done = typed("doctor", "--json")
-    rows = {row["about"]: row for row in map(json.loads, done.out.splitlines())}
-    assert done.code == 0
+def test_the_machine_is_checked(run_cli: RunCli, work_dir: Path) -> None:
+    """Reports the versions of Python and packages, and whether the log can be created or written."""
+    result = run_cli("doctor", "--json")
+    rows = {row["about"]: row for row in map(json.loads, result.out.splitlines())}
+    assert result.code == 0
     assert rows["python"]["ok"] is rows["openai"]["ok"] is rows["log"]["ok"] is True
     assert rows["pydantic"]["said"][0].isdigit()
-    (here / "file").write_text("")
-    done = typed("doctor", "--log", "file/log.db", "--json")
-    row = next(row for row in map(json.loads, done.out.splitlines()) if row["about"] == "log")
-    assert done.code == 1
-    assert (row["ok"], row["hint"]) == (False, "choose another: --log FILE")
+    (work_dir / "file").write_text("")
+    result = run_cli("doctor", "--log", "file/log.db", "--json")
+    row = next(row for row in map(json.loads, result.out.splitlines()) if row["about"] == "log")
+    assert result.code == 1
+    assert (row["ok"], row["hint"]) == (False, "choose another log with --log FILE")
 
 
-def test_a_spec_that_cannot_be_read_is_wrong_usage(typed: Typed) -> None:
-    """An agent that is not there is exit 2, as everywhere."""
-    assert typed("doctor", "nowhere.yaml").code == 2
+def test_a_spec_that_cannot_be_read_is_wrong_usage(run_cli: RunCli) -> None:
+    """A missing agent spec is exit 2, as in every command."""
+    assert run_cli("doctor", "nowhere.yaml").code == 2

@@ -1,4 +1,4 @@
-"""`seal`, `prune`, `tail`, and finding one's way in a long log."""
+"""`toolchart seal`, `prune`, `tail`, `show --around` and the filters of `runs`."""
 
 from __future__ import annotations
 
@@ -15,53 +15,55 @@ import pytest
 
 from toolchart.engine.log.stores import DEFAULT_LOG
 
-Typed = Callable[..., Any]
+RunCli = Callable[..., Any]
 
 
 @pytest.fixture
-def talks(typed: Typed) -> Typed:
-    """Three conversations: a sum, a time, and a call that waits for a person."""
-    typed("run", "quickstart", "17 * 27", "--conversation", "sum")
-    typed("run", "quickstart", "what time is it?", "--conversation", "time")
-    typed("run", "careful", "delete a.txt", "--conversation", "waits")
-    return typed
+def run_in_log(run_cli: RunCli) -> RunCli:
+    """`run_cli` in a folder with three conversations: a sum, a time, and a call that waits for approval."""
+    run_cli("run", "quickstart", "17 * 27", "--conversation", "sum")
+    run_cli("run", "quickstart", "what time is it?", "--conversation", "time")
+    run_cli("run", "careful", "delete a.txt", "--conversation", "waits")
+    return run_cli
 
 
-def listed(done: Any) -> list[str]:
-    """Ids of a `runs --json`."""
-    return [json.loads(row)["conversation"] for row in done.out.splitlines()]
+def list_ids(result: Any) -> list[str]:
+    """Return the ids in the output of `runs --json`."""
+    return [json.loads(row)["conversation"] for row in result.out.splitlines()]
 
 
-def test_a_seal_finds_a_cut_tail(talks: Typed, here: Path) -> None:
-    """`seal > FILE`, then `verify --seal FILE`: what was there then must still be there."""
-    (here / "seals").write_text(talks("seal").out, "utf-8")
-    assert talks("verify", "--seal", "seals").code == 0
-    talks("run", "quickstart", "2+2", "--conversation", "sum")
-    assert "3 of 3 seals hold" in talks("verify", "--seal", "seals").err
-    with sqlite3.connect(here / DEFAULT_LOG) as database:
+def test_a_seal_detects_removed_records(run_in_log: RunCli, work_dir: Path) -> None:
+    """`verify --seal FILE` detects records removed from the end since then."""
+    (work_dir / "seals").write_text(run_in_log("seal").out, "utf-8")
+    assert run_in_log("verify", "--seal", "seals").code == 0
+    run_in_log("run", "quickstart", "2+2", "--conversation", "sum")
+    assert "3 of 3 seals are valid" in run_in_log("verify", "--seal", "seals").err
+    with sqlite3.connect(work_dir / DEFAULT_LOG) as database:
         database.execute("DELETE FROM records WHERE conversation = 2 AND seq >= 4")
-    assert talks("verify").code == 0, "the chain alone cannot tell"
-    done = talks("verify", "--seal", "seals")
-    assert done.code == 5
-    assert "conversation time, record 4: it had 6 records" in done.err
-    assert talks("verify", "sum", "--seal", "seals").code == 0
+    assert run_in_log("verify").code == 0, "the chain alone cannot tell"
+    result = run_in_log("verify", "--seal", "seals")
+    assert result.code == 5
+    assert "conversation time, record 4: it had 6 records" in result.err
+    assert run_in_log("verify", "sum", "--seal", "seals").code == 0
 
 
-def test_a_key_signs(talks: Typed, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The key comes from a file or the environment; a seal of another key is refused."""
-    (here / "key").write_text("one\n", "utf-8")
-    (here / "empty").write_text("", "utf-8")
-    (here / "seals").write_text(talks("seal", "sum", "--key-file", "key").out, "utf-8")
-    assert talks("verify", "--seal", "seals", "--key-file", "key").code == 0
+def test_seals_are_signed_with_a_key(
+    run_in_log: RunCli, work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key comes from a file or the environment; a seal signed with another key is refused."""
+    (work_dir / "key").write_text("one\n", "utf-8")
+    (work_dir / "empty").write_text("", "utf-8")
+    (work_dir / "seals").write_text(run_in_log("seal", "sum", "--key-file", "key").out, "utf-8")
+    assert run_in_log("verify", "--seal", "seals", "--key-file", "key").code == 0
     monkeypatch.setenv("TOOLCHART_SEAL_KEY", "two")
-    assert talks("verify", "--seal", "seals").code == 5
-    assert talks("seal", "--key-file", "empty").code == 2
-    assert talks("seal", "--key-file", "none").code == 2
-    assert talks("verify", "--seal", "none").code == 2
+    assert run_in_log("verify", "--seal", "seals").code == 5
+    assert run_in_log("seal", "--key-file", "empty").code == 2
+    assert run_in_log("seal", "--key-file", "none").code == 2
+    assert run_in_log("verify", "--seal", "none").code == 2
 
 
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("words", "ids"),
     [
         (("--state", "finished"), ["sum", "time"]),
         (("--state", "awaiting_approval"), ["waits"]),
@@ -75,54 +77,59 @@ def test_a_key_signs(talks: Typed, here: Path, monkeypatch: pytest.MonkeyPatch) 
         (("--tool", "calculator", "--state", "error"), []),
     ],
 )
-def test_runs_finds_what_is_meant(talks: Typed, words: tuple[str, ...], found: list[str]) -> None:
-    """Filters by state, tool, model, words and time; all of them have to fit."""
-    assert listed(talks("runs", "--json", *words)) == found
-    if not found:
-        assert "none of 3 conversations fits" in talks("runs", *words).err
+def test_runs_filters_conversations(
+    run_in_log: RunCli, words: tuple[str, ...], ids: list[str]
+) -> None:
+    """`runs` filters by state, tool, model, text and time; all filters must match."""
+    assert list_ids(run_in_log("runs", "--json", *words)) == ids
+    if not ids:
+        assert "none of 3 conversations matches" in run_in_log("runs", *words).err
 
 
-def test_show_around_a_record(talks: Typed) -> None:
-    """One record with its neighbours; one that is not there is said so."""
-    done = talks("show", "sum", "--around", "3", "--context", "1", "--json")
-    assert [json.loads(row)["seq"] for row in done.out.splitlines()] == [2, 3, 4]
-    assert "its records are 0 to 5" in talks("show", "sum", "--around", "6").err
+def test_show_around_a_record(run_in_log: RunCli) -> None:
+    """`--around` shows a record with its neighbours; a missing record is an error with the valid range."""
+    result = run_in_log("show", "sum", "--around", "3", "--context", "1", "--json")
+    assert [json.loads(row)["seq"] for row in result.out.splitlines()] == [2, 3, 4]
+    assert "its records are 0 to 5" in run_in_log("show", "sum", "--around", "6").err
 
 
-def test_prune_forgets_and_says_what(talks: Typed) -> None:
-    """Whole conversations go; one that waits for a person stays, and the rest verifies."""
-    assert talks("prune").code == 2
-    assert talks("prune", "--older-than", "soon").code == 2
-    assert talks("prune", "--older-than", "1d").out == ""
-    assert talks("prune", "--keep", "1", "--dry-run").out.split() == ["sum", "time"]
-    assert listed(talks("runs", "--json")) == ["sum", "time", "waits"]
-    done = talks("prune", "--keep", "1")
-    assert (done.out.split(), done.code) == (["sum", "time"], 0)
-    assert "2 of 3 conversations deleted" in done.err
-    assert listed(talks("runs", "--json")) == ["waits"]
-    assert talks("verify").code == 0
+def test_prune_deletes_and_prints_ids(run_in_log: RunCli) -> None:
+    """`prune` deletes whole conversations and keeps one that waits for approval; the rest verifies."""
+    assert run_in_log("prune").code == 2
+    assert run_in_log("prune", "--older-than", "soon").code == 2
+    assert run_in_log("prune", "--older-than", "1d").out == ""
+    assert run_in_log("prune", "--keep", "1", "--dry-run").out.split() == ["sum", "time"]
+    assert list_ids(run_in_log("runs", "--json")) == ["sum", "time", "waits"]
+    result = run_in_log("prune", "--keep", "1")
+    assert (result.out.split(), result.code) == (["sum", "time"], 0)
+    assert "2 of 3 conversations deleted" in result.err
+    assert list_ids(run_in_log("runs", "--json")) == ["waits"]
+    assert run_in_log("verify").code == 0
 
 
-def test_tail_shows_the_newest(talks: Typed) -> None:
-    """Without an id the conversation that was written last; `-n` says how many records."""
-    done = talks("tail", "-n", "2", "--json")
-    assert [json.loads(row)["seq"] for row in done.out.splitlines()] == [2, 3]
-    assert len(talks("tail", "sum", "-n", "99", "--json").out.splitlines()) == 6
-    assert "no conversations yet" in talks("tail", "--log", "memory").err
+def test_tail_shows_the_newest(run_in_log: RunCli) -> None:
+    """Without an id `tail` takes the conversation written last; `-n` sets the number of records."""
+    result = run_in_log("tail", "-n", "2", "--json")
+    assert [json.loads(row)["seq"] for row in result.out.splitlines()] == [2, 3]
+    assert len(run_in_log("tail", "sum", "-n", "99", "--json").out.splitlines()) == 6
+    assert "no conversations yet" in run_in_log("tail", "--log", "memory").err
 
 
-def test_tail_follows_what_another_process_writes(talks: Typed, here: Path) -> None:
-    """`tail -f` prints records as they come, until the turn is over or Ctrl-C."""
+def test_tail_follows_what_another_process_writes(run_in_log: RunCli, work_dir: Path) -> None:
+    """`tail -f` prints records of another process as they come, until the turn is over or Ctrl-C."""
     words = [sys.executable, "-m", "toolchart", "tail", "waits", "-n", "1", "-f", "--json"]
-    follow = subprocess.Popen([*words, "--until-over"], cwd=here, stdout=subprocess.PIPE, text=True)
-    endless = subprocess.Popen(words, cwd=here, stdout=subprocess.PIPE, text=True)
+    follow = subprocess.Popen(
+        [*words, "--until-over"], cwd=work_dir, stdout=subprocess.PIPE, text=True
+    )
+    endless = subprocess.Popen(words, cwd=work_dir, stdout=subprocess.PIPE, text=True)
     assert follow.stdout
     assert endless.stdout
     try:
-        # The record that is there already says that both are looking; then a third process writes.
-        assert [json.loads(one.stdout.readline())["seq"] for one in (follow, endless)] == [3, 3]  # type: ignore[union-attr]
-        decided = [sys.executable, "-m", "toolchart", "approve", "waits", "call_1_0_0", "--deny"]
-        subprocess.run(decided, cwd=here, check=True, capture_output=True, timeout=120)
+        # Once both have printed the existing record they are following; then a third process writes.
+        assert json.loads(follow.stdout.readline())["seq"] == 3
+        assert json.loads(endless.stdout.readline())["seq"] == 3
+        approve = [sys.executable, "-m", "toolchart", "approve", "waits", "call_1_0_0", "--deny"]
+        subprocess.run(approve, cwd=work_dir, check=True, capture_output=True, timeout=120)
         out, _ = follow.communicate(timeout=120)
         assert json.loads(endless.stdout.readline())["seq"] == 4
         endless.send_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""`toolchart models list` against hosts on loopback that speak the three wires."""
+"""`toolchart models list` against local hosts that speak the APIs of OpenAI, Ollama and Gemini."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from web import Answer, web
+from web import WebAnswer, serve_web
 
-Typed = Callable[..., Any]
+RunCli = Callable[..., Any]
 
 OPENAI = {
     "data": [
@@ -32,7 +32,7 @@ OPENAI = {
     ]
 }
 
-SHOWN = {
+MODEL_DETAILS = {
     "qwen3:8b": {
         "capabilities": ["completion", "tools", "thinking"],
         "model_info": {"qwen3.context_length": 40960},
@@ -61,39 +61,41 @@ GEMINI = [
 ]
 
 
-def host(asked: dict[str, Any]) -> Answer:
-    """A host that speaks all three."""
-    path, sent = asked["path"], {k.lower(): v for k, v in asked["headers"].items()}
+def answer_request(request: dict[str, Any]) -> WebAnswer:
+    """Answer like all three kinds of hosts."""
+    path, headers = request["path"], {k.lower(): v for k, v in request["headers"].items()}
     if path == "/v1/models":
-        if sent.get("authorization") == "Bearer wrong":
+        if headers.get("authorization") == "Bearer wrong":
             return 401, {}, b'{"error": {"message": "Incorrect API key provided: wrong"}}'
-        return _json(OPENAI)
+        return build_json_answer(OPENAI)
     if path == "/api/tags":
-        return _json({"models": [{"name": name, "model": name} for name in SHOWN]})
+        return build_json_answer(
+            {"models": [{"name": name, "model": name} for name in MODEL_DETAILS]}
+        )
     if path == "/api/show":
-        return _json(SHOWN[json.loads(asked["body"])["model"]])
+        return build_json_answer(MODEL_DETAILS[json.loads(request["body"])["model"]])
     if path.startswith("/v1beta/models?pageSize=1000"):
-        return _json(GEMINI["pageToken=second" in path])
+        return build_json_answer(GEMINI["pageToken=second" in path])
     if path == "/html/models":
         return 200, {"content-type": "text/html"}, b"<html>"
     return 404, {}, b"nothing here"
 
 
-def _json(value: Any) -> Answer:
+def build_json_answer(value: Any) -> WebAnswer:
     return 200, {"content-type": "application/json"}, json.dumps(value).encode()
 
 
-def listed(typed: Typed, provider: str, base_url: str) -> dict[str, dict[str, Any]]:
-    """What the command lists as JSON, by model."""
-    done = typed("models", "list", "--provider", provider, "--base-url", base_url, "--json")
-    assert done.code == 0, done.err
-    return {row.pop("model"): row for row in map(json.loads, done.out.splitlines())}
+def list_models(run_cli: RunCli, provider: str, base_url: str) -> dict[str, dict[str, Any]]:
+    """Return the JSON rows of `models list` by model name."""
+    result = run_cli("models", "list", "--provider", provider, "--base-url", base_url, "--json")
+    assert result.code == 0, result.err
+    return {row.pop("model"): row for row in map(json.loads, result.out.splitlines())}
 
 
-def test_a_compatible_host_tells_what_it_can(typed: Typed) -> None:
-    """Capabilities are read in each host's own words, and are unknown where it says nothing."""
-    with web(host) as server:
-        found = listed(typed, "openai", server.url + "/v1")
+def test_capabilities_of_compatible_hosts(run_cli: RunCli) -> None:
+    """Capabilities are read from each host's own field names, and are unknown if the host has none."""
+    with serve_web(answer_request) as server:
+        models = list_models(run_cli, "openai", server.url + "/v1")
     unknown = {
         "host": "openai",
         "tools": None,
@@ -102,7 +104,7 @@ def test_a_compatible_host_tells_what_it_can(typed: Typed) -> None:
         "context": None,
         "tested": None,
     }
-    assert found == {
+    assert models == {
         "plain": unknown,
         "router": {
             **unknown,
@@ -117,35 +119,35 @@ def test_a_compatible_host_tells_what_it_can(typed: Typed) -> None:
     }
 
 
-def test_ollama_tells_capabilities(typed: Typed) -> None:
-    """Ollama's capabilities and window come with each model; an old server's are unknown."""
-    with web(host) as server:
-        found = listed(typed, "ollama", server.url)
-    assert [found["qwen3:8b"][key] for key in ("tools", "vision", "thinking", "context")] == [
+def test_capabilities_of_ollama(run_cli: RunCli) -> None:
+    """Ollama's capabilities and context window are read for each model; unknown for an old server."""
+    with serve_web(answer_request) as server:
+        models = list_models(run_cli, "ollama", server.url)
+    assert [models["qwen3:8b"][key] for key in ("tools", "vision", "thinking", "context")] == [
         True,
         False,
         True,
         40960,
     ]
-    assert found["gemma3:latest"]["tools"] is False
-    assert found["old:latest"]["tools"] is None
+    assert models["gemma3:latest"]["tools"] is False
+    assert models["old:latest"]["tools"] is None
 
 
-def test_gemini_is_read_to_the_last_page(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every page is read, models that do not generate are left out, the key goes in its own header."""
+def test_gemini_is_read_to_the_last_page(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pages are read, models that cannot generate are left out, and the key is sent in its own header."""
     monkeypatch.setenv("GEMINI_API_KEY", "g-key")
-    with web(host) as server:
-        found = listed(typed, "gemini", server.url)
-        keys = {asked["headers"].get("x-goog-api-key") for asked in server.asked}
-    assert list(found) == ["gemini-2.0-flash", "gemini-3-pro"]
-    assert found["gemini-3-pro"]["thinking"] is True
+    with serve_web(answer_request) as server:
+        models = list_models(run_cli, "gemini", server.url)
+        keys = {request["headers"].get("x-goog-api-key") for request in server.requests}
+    assert list(models) == ["gemini-2.0-flash", "gemini-3-pro"]
+    assert models["gemini-3-pro"]["thinking"] is True
     assert keys == {"g-key"}
 
 
-def test_the_table_is_for_people(typed: Typed, here: Path) -> None:
-    """The hosts of an agent are asked with its own keys; entries that ask nobody are named."""
-    with web(host) as server:
-        (here / "agent.yaml").write_text(
+def test_the_table_of_an_agents_hosts(run_cli: RunCli, work_dir: Path) -> None:
+    """The hosts of an agent are asked with its keys and headers; entries without a host are named."""
+    with serve_web(answer_request) as server:
+        (work_dir / "agent.yaml").write_text(
             json.dumps(
                 {
                     "llms": {
@@ -162,68 +164,72 @@ def test_the_table_is_for_people(typed: Typed, here: Path) -> None:
                 }
             )
         )
-        done = typed("models", "list", "agent.yaml")
-        asked = server.asked[-1]["headers"]
-    assert done.code == 0
-    lines = [line.split() for line in done.out.splitlines()]
+        result = run_cli("models", "list", "agent.yaml")
+        headers = server.requests[-1]["headers"]
+    assert result.code == 0
+    lines = [line.split() for line in result.out.splitlines()]
     assert lines[0] == ["model", "tools", "vision", "thinking", "context", "tested"]
     assert ["qwen3:8b", "yes", "no", "yes", "40960", "-"] in lines
     assert ["plain", "?", "?", "?", "?", "-"] in lines
-    assert "box (ollama): 3 models" in done.err
-    assert "rehearsal (scripted): asks no host" in done.err
-    assert {k.lower(): v for k, v in asked.items()}["x-team"] == "blue"
+    assert "box (ollama): 3 models" in result.err
+    assert "rehearsal (scripted): has no host to ask" in result.err
+    assert {k.lower(): v for k, v in headers.items()}["x-team"] == "blue"
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "message"),
     [
-        ((), 2, "name an agent or a provider"),
-        (("quickstart", "--provider", "openai"), 2, "one of the two"),
-        (("quickstart", "--base-url", "http://x"), 2, "goes with --provider"),
+        ((), 2, "name either an agent or a provider"),
+        (("quickstart", "--provider", "openai"), 2, "either an agent or a provider"),
+        (("quickstart", "--base-url", "http://x"), 2, "needs --provider"),
         (("--provider", "olama"), 2, "did you mean 'ollama'"),
         (
             ("--provider", "openai", "--base-url", "http://127.0.0.1:9/v1"),
             1,
             "could not be reached",
         ),
-        (("--provider", "openai", "--base-url", "URL/html"), 1, "not answered with JSON"),
+        (("--provider", "openai", "--base-url", "URL/html"), 1, "is not JSON"),
         (("--provider", "openai", "--base-url", "URL/nowhere"), 1, "HTTP 404"),
     ],
 )
-def test_mistakes_are_told(typed: Typed, words: tuple[str, ...], code: int, told: str) -> None:
-    """Wrong usage is exit 2, a host that cannot answer is exit 1; one message, no traceback."""
-    with web(host) as server:
-        done = typed("models", "list", *(word.replace("URL", server.url) for word in words))
-    assert (done.code, done.out) == (code, "")
-    assert told in done.err
-    assert "Traceback" not in done.err
+def test_wrong_usage_and_failing_hosts(
+    run_cli: RunCli, words: tuple[str, ...], code: int, message: str
+) -> None:
+    """Wrong usage is exit 2, a host that cannot answer exit 1, each with one message and no traceback."""
+    with serve_web(answer_request) as server:
+        result = run_cli("models", "list", *(word.replace("URL", server.url) for word in words))
+    assert (result.code, result.out) == (code, "")
+    assert message in result.err
+    assert "Traceback" not in result.err
 
 
-def test_one_silent_host_does_not_hide_the_others(typed: Typed, here: Path) -> None:
-    """Every host of an agent is asked; the one that is silent is named, and the exit code is 1."""
-    with web(host) as server:
+def test_one_unreachable_host_does_not_hide_the_others(run_cli: RunCli, work_dir: Path) -> None:
+    """Every host of an agent is asked; an unreachable one is named, and the exit code is 1."""
+    with serve_web(answer_request) as server:
         llms = {
             "away": {"provider": "ollama", "base_url": "http://127.0.0.1:9"},
             "box": {"provider": "ollama", "base_url": server.url},
         }
-        (here / "agent.yaml").write_text(json.dumps({"llms": llms, "responses": [{"llm": "box"}]}))
-        done = typed("models", "list", "agent.yaml", "--json")
-    assert done.code == 1
-    assert {json.loads(line)["host"] for line in done.out.splitlines()} == {"box"}
-    assert "away (ollama): connection" in done.err
+        (work_dir / "agent.yaml").write_text(
+            json.dumps({"llms": llms, "responses": [{"llm": "box"}]})
+        )
+        result = run_cli("models", "list", "agent.yaml", "--json")
+    assert result.code == 1
+    assert {json.loads(line)["host"] for line in result.out.splitlines()} == {"box"}
+    assert "away (ollama): connection" in result.err
 
 
-def test_a_refused_key_is_not_printed(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host that repeats the key in its refusal does not get it onto the screen."""
+def test_a_refused_key_is_not_printed(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that a host repeats in its error message is not printed."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-wrong-0123456789")
 
-    def refusing(asked: dict[str, Any]) -> Answer:
-        key = asked["headers"]["authorization"].removeprefix("Bearer ")
+    def refuse_key(request: dict[str, Any]) -> WebAnswer:
+        key = request["headers"]["authorization"].removeprefix("Bearer ")
         body = {"error": {"message": f"Incorrect API key provided: {key}"}}
         return 401, {"content-type": "application/json"}, json.dumps(body).encode()
 
-    with web(refusing) as server:
-        done = typed("models", "list", "--provider", "openai", "--base-url", server.url)
-    assert done.code == 1
-    assert "auth (HTTP 401)" in done.err
-    assert "sk-wrong" not in done.err
+    with serve_web(refuse_key) as server:
+        result = run_cli("models", "list", "--provider", "openai", "--base-url", server.url)
+    assert result.code == 1
+    assert "auth (HTTP 401)" in result.err
+    assert "sk-wrong" not in result.err

@@ -1,4 +1,4 @@
-"""`replay` of files, and against the agent of today."""
+"""`toolchart replay` of exported files, and with `--spec`."""
 
 from __future__ import annotations
 
@@ -9,28 +9,30 @@ from typing import Any
 
 import pytest
 
-Typed = Callable[..., Any]
+RunCli = Callable[..., Any]
 
 
 @pytest.fixture
-def talk(typed: Typed) -> str:
-    """A conversation of six records, in the default log."""
-    typed("run", "quickstart", "1+1", "--conversation", "talk")
+def conversation(run_cli: RunCli) -> str:
+    """A conversation of two requests in the default log."""
+    run_cli("run", "quickstart", "1+1", "--conversation", "talk")
     return "talk"
 
 
-def test_an_exported_file_replays(typed: Typed, talk: str, here: Path) -> None:
-    """What `export --format jsonl` wrote is enough: no log, no network, no tool."""
-    (here / "talk.jsonl").write_text(typed("export", talk, "--format", "jsonl").out, "utf-8")
-    done = typed("replay", "talk.jsonl", "--log", "nowhere.db")
-    assert (done.code, done.out) == (
-        0,
-        "talk.jsonl: 6 steps and 2 requests derived again, all equal\n",
+def test_an_exported_file_replays(run_cli: RunCli, conversation: str, work_dir: Path) -> None:
+    """A file of `export --format jsonl` replays without a log; an empty or cut one is exit 5."""
+    (work_dir / "talk.jsonl").write_text(
+        run_cli("export", conversation, "--format", "jsonl").out, "utf-8"
     )
-    (here / "empty.jsonl").write_text("", "utf-8")
-    assert typed("replay", "empty.jsonl").code == 5
-    (here / "cut.jsonl").write_text("{}\n", "utf-8")
-    assert typed("replay", "cut.jsonl").code == 5
+    result = run_cli("replay", "talk.jsonl", "--log", "nowhere.db")
+    assert (result.code, result.out) == (
+        0,
+        "talk.jsonl: 6 steps and 2 requests recomputed, all equal\n",
+    )
+    (work_dir / "empty.jsonl").write_text("", "utf-8")
+    assert run_cli("replay", "empty.jsonl").code == 5
+    (work_dir / "cut.jsonl").write_text("{}\n", "utf-8")
+    assert run_cli("replay", "cut.jsonl").code == 5
 
 
 @pytest.mark.parametrize(
@@ -45,10 +47,10 @@ def test_an_exported_file_replays(typed: Typed, talk: str, here: Path) -> None:
         (("prompt: Be brief.", "prompt: Be long."), "spec", "/event/spec/responses/0/prompt"),
     ],
 )
-def test_the_agent_of_today_is_compared(
-    typed: Typed, here: Path, change: tuple[str, str], blame: str, pointer: str
+def test_another_agent_is_compared(
+    run_cli: RunCli, work_dir: Path, change: tuple[str, str], blame: str, pointer: str
 ) -> None:
-    """`--spec` says what differs from the agent that wrote the log, and of which class it is."""
+    """`--spec` reports the place and the kind of a difference from the agent that wrote the log."""
     spec = """
 chart: tool_loop
 llms: {model: {provider: scripted, model: m, replies: [hello]}}
@@ -57,11 +59,11 @@ tools:
     - {name: say, description: Say it., implementation: {type: mock, mock_response: said}}
 responses: [{llm: model, prompt: Be brief., tools: {enabled: true}}]
 """
-    (here / "agent.yaml").write_text(spec, "utf-8")
-    assert typed("run", "agent.yaml", "hi", "--conversation", "c").code == 0
-    assert typed("replay", "c", "--spec", "agent.yaml").code == 0
-    (here / "agent.yaml").write_text(spec.replace(*change), "utf-8")
-    assert typed("replay", "c").code == 0
-    done = typed("replay", "c", "--spec", "agent.yaml", "--json")
-    found = json.loads(done.out)
-    assert (done.code, found["blame"], found["pointer"]) == (1, blame, pointer)
+    (work_dir / "agent.yaml").write_text(spec, "utf-8")
+    assert run_cli("run", "agent.yaml", "hi", "--conversation", "c").code == 0
+    assert run_cli("replay", "c", "--spec", "agent.yaml").code == 0
+    (work_dir / "agent.yaml").write_text(spec.replace(*change), "utf-8")
+    assert run_cli("replay", "c").code == 0
+    result = run_cli("replay", "c", "--spec", "agent.yaml", "--json")
+    mismatch = json.loads(result.out)
+    assert (result.code, mismatch["blame"], mismatch["pointer"]) == (1, blame, pointer)

@@ -1,4 +1,4 @@
-"""`toolchart run`: messages, variables, results, exit codes, and how to go on."""
+"""`toolchart run`: messages, variables, results, exit codes and how to continue."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import on_terminal
+from command_line import run_on_terminal
 from hypothesis import given
 from hypothesis import strategies as st
 
 from toolchart.app.cli.parameters.variables import parse_variables
 
-Typed = Callable[..., Any]
+RunCli = Callable[..., Any]
 
 SPEC = """\
 llms:
@@ -30,20 +30,20 @@ responses:
 AGAIN = "{tool_calls: [{name: echo, arguments: {text: x}}]}"
 
 
-def records(typed: Typed, conversation: str) -> list[dict[str, Any]]:
-    """The records of a conversation."""
-    return [json.loads(line) for line in typed("show", conversation, "--json").out.splitlines()]
+def read_records(run_cli: RunCli, conversation: str) -> list[dict[str, Any]]:
+    """Return the records of a conversation."""
+    return [json.loads(line) for line in run_cli("show", conversation, "--json").out.splitlines()]
 
 
-def test_the_answer_alone_is_printed(typed: Typed) -> None:
-    """Piped, stdout has the answer and stderr nothing."""
-    done = typed("run", "quickstart", "2+3")
-    assert (done.code, done.out, done.err) == (0, "2+3 = 5\n", "")
+def test_only_the_answer_is_printed(run_cli: RunCli) -> None:
+    """In a pipe, stdout has only the answer and stderr is empty."""
+    result = run_cli("run", "quickstart", "2+3")
+    assert (result.code, result.out, result.err) == (0, "2+3 = 5\n", "")
 
 
-def test_the_result_object(typed: Typed) -> None:
-    """S1.4, S1.13: `--json` prints the result of DESIGN section 9, the calls in order."""
-    result = json.loads(typed("run", "quickstart", "2+3", "--json").out)
+def test_the_result_object(run_cli: RunCli) -> None:
+    """S1.4, S1.13: `--json` prints the result object with the calls in order."""
+    result = json.loads(run_cli("run", "quickstart", "2+3", "--json").out)
     assert {key: result[key] for key in ("content", "service", "model", "state")} == {
         "content": "2+3 = 5",
         "service": "rehearsal",
@@ -56,45 +56,45 @@ def test_the_result_object(typed: Typed) -> None:
     assert call["tool"] == "calculator"
     assert call["result"]["result"] == 5
     assert call["execution_time_ms"] >= 0
-    assert records(typed, result["conversation_id"])
+    assert read_records(run_cli, result["conversation_id"])
 
 
-def test_conversations_go_on(typed: Typed) -> None:
-    """`--conversation` goes on with the history of the log; a new name begins a conversation."""
-    typed("run", "quickstart", "1+1", "--conversation", "c")
-    typed("run", "quickstart", "2+2", "--conversation", "c")
-    (row,) = typed("runs", "--json").out.splitlines()
+def test_conversations_continue(run_cli: RunCli) -> None:
+    """`--conversation` continues with the history in the log; a new id starts a conversation."""
+    run_cli("run", "quickstart", "1+1", "--conversation", "c")
+    run_cli("run", "quickstart", "2+2", "--conversation", "c")
+    (row,) = run_cli("runs", "--json").out.splitlines()
     assert json.loads(row)["turns"] == 2
-    assert typed("replay", "c").code == 0
+    assert run_cli("replay", "c").code == 0
 
 
 @pytest.mark.parametrize("words", [["-"], []])
-def test_messages_from_standard_input(typed: Typed, words: list[str]) -> None:
-    """The message may come by a pipe, with `-` or without, with a byte order mark or without."""
-    assert typed("run", "quickstart", *words, stdin=b"3+4\n").out == "3+4 = 7\n"
-    assert typed("run", "quickstart", *words, stdin=b"\xef\xbb\xbf3+4").out == "3+4 = 7\n"
+def test_messages_from_standard_input(run_cli: RunCli, words: list[str]) -> None:
+    """The message may come from a pipe, with or without `-`, with or without a byte order mark."""
+    assert run_cli("run", "quickstart", *words, stdin=b"3+4\n").out == "3+4 = 7\n"
+    assert run_cli("run", "quickstart", *words, stdin=b"\xef\xbb\xbf3+4").out == "3+4 = 7\n"
 
 
 @pytest.mark.parametrize(
-    ("stdin", "told"),
+    ("stdin", "message"),
     [(b"", "Standard input is empty"), (b" \n", "is empty"), (b"\xff", "not UTF-8 text")],
 )
-def test_unusable_standard_input(typed: Typed, stdin: bytes, told: str) -> None:
+def test_unusable_standard_input(run_cli: RunCli, stdin: bytes, message: str) -> None:
     """An empty or undecodable message is wrong usage, not a turn."""
-    done = typed("run", "quickstart", stdin=stdin)
-    assert done.code == 2
-    assert told in done.err
-    assert typed("runs").code == 2, "there is no log"
+    result = run_cli("run", "quickstart", stdin=stdin)
+    assert result.code == 2
+    assert message in result.err
+    assert run_cli("runs").code == 2, "there is no log"
 
 
-def test_variables_reach_the_prompt(typed: Typed, here: Path) -> None:
+def test_variables_reach_the_prompt(run_cli: RunCli, work_dir: Path) -> None:
     """S1.1: `--var` fills the prompt, nested names and files too."""
-    (here / "agent.yaml").write_text(
+    (work_dir / "agent.yaml").write_text(
         "llms: {a: {provider: scripted, model: m, replies: [fine]}}\n"
         "responses: [{llm: a, prompt: '{{who.name}} {{notes}} {{handle}}'}]\n"
     )
-    (here / "notes.txt").write_text("from a file")
-    typed(
+    (work_dir / "notes.txt").write_text("from a file")
+    run_cli(
         "run",
         "agent.yaml",
         "hi",
@@ -107,12 +107,12 @@ def test_variables_reach_the_prompt(typed: Typed, here: Path) -> None:
         "--var",
         "handle=@@ada",
     )
-    assert records(typed, "c")[1]["event"]["system"] == "Ada from a file @ada"
+    assert read_records(run_cli, "c")[1]["event"]["system"] == "Ada from a file @ada"
 
 
-def test_variables_choose_the_handler(typed: Typed, here: Path) -> None:
-    """`--var` decides which handler matches; `--handler`, `--llm` and `--model` go before it."""
-    (here / "agent.yaml").write_text(
+def test_variables_choose_the_handler(run_cli: RunCli, work_dir: Path) -> None:
+    """`--var` decides which handler matches; `--handler`, `--llm` and `--model` override it."""
+    (work_dir / "agent.yaml").write_text(
         "llms:\n"
         "  a: {provider: scripted, model: one, replies: [from a]}\n"
         "  b: {provider: scripted, model: two, replies: [from b]}\n"
@@ -121,11 +121,11 @@ def test_variables_choose_the_handler(typed: Typed, here: Path) -> None:
         "  - {name: rest, llm: b}\n"
     )
     run = ("run", "agent.yaml", "hi")
-    assert typed(*run, "--var", "intent=weather").out == "from a\n"
-    assert typed(*run, "--var", "intent=other").out == "from b\n"
-    assert typed(*run, "--handler", "weather").out == "from a\n"
-    assert typed(*run, "--llm", "a").out == "from a\n"
-    assert json.loads(typed(*run, "--model", "three", "--json").out)["model"] == "three"
+    assert run_cli(*run, "--var", "intent=weather").out == "from a\n"
+    assert run_cli(*run, "--var", "intent=other").out == "from b\n"
+    assert run_cli(*run, "--handler", "weather").out == "from a\n"
+    assert run_cli(*run, "--llm", "a").out == "from a\n"
+    assert json.loads(run_cli(*run, "--model", "three", "--json").out)["model"] == "three"
 
 
 names = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=8)
@@ -137,33 +137,33 @@ groups = st.recursive(
 )
 
 
-def pairs(group: dict[str, Any], prefix: str = "") -> Iterator[str]:
-    """The `name=value` pairs of nested variables."""
+def format_pairs(group: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield the `name=value` pairs of nested variables."""
     for name, value in group.items():
         if isinstance(value, dict):
-            yield from pairs(value, f"{prefix}{name}.")
+            yield from format_pairs(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}={'@' if value.startswith('@') else ''}{value}"
 
 
 @given(groups)
 def test_any_variables_can_be_given(group: dict[str, Any]) -> None:
-    """Whatever the names and values, the pairs come back as the nested variables."""
-    assert parse_variables(tuple(pairs(group))) == group
+    """Any nested variables survive formatting as pairs and parsing."""
+    assert parse_variables(tuple(format_pairs(group))) == group
 
 
-def test_history_begins_a_conversation(typed: Typed, here: Path) -> None:
-    """S1.2: `--history` brings earlier messages; a conversation that has its own refuses more."""
-    earlier = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-    (here / "h.json").write_text(json.dumps(earlier))
-    done = typed("run", "quickstart", "1+1", "--history", "h.json", "--conversation", "c")
-    assert done.code == 0
-    said = records(typed, "c")[1]["event"]["history"]
-    assert [message["content"] for message in said] == ["a", "b"]
-    again = typed("run", "quickstart", "1+1", "--history", "h.json", "--conversation", "c")
+def test_history_starts_a_conversation(run_cli: RunCli, work_dir: Path) -> None:
+    """S1.2: `--history` starts a conversation with earlier messages; one that exists refuses it."""
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    (work_dir / "h.json").write_text(json.dumps(messages))
+    result = run_cli("run", "quickstart", "1+1", "--history", "h.json", "--conversation", "c")
+    assert result.code == 0
+    history = read_records(run_cli, "c")[1]["event"]["history"]
+    assert [message["content"] for message in history] == ["a", "b"]
+    again = run_cli("run", "quickstart", "1+1", "--history", "h.json", "--conversation", "c")
     assert again.code == 2
-    assert "has a history of its own" in again.err
-    assert len(records(typed, "c")) == 6
+    assert "already has a history" in again.err
+    assert len(read_records(run_cli, "c")) == 6
 
 
 @pytest.mark.parametrize(
@@ -175,99 +175,99 @@ def test_history_begins_a_conversation(typed: Typed, here: Path) -> None:
     ],
 )
 def test_exit_codes_of_a_turn(
-    typed: Typed, here: Path, replies: str, code: int, state: str
+    run_cli: RunCli, work_dir: Path, replies: str, code: int, state: str
 ) -> None:
-    """S1.8, S1.14, S1.15: 0 for an answer, 1 for a turn that ended in error, 4 for a limit."""
-    (here / "agent.yaml").write_text(SPEC % replies)
-    done = typed("run", "agent.yaml", "hi", "--var", "who.name=Ada", "--json")
-    assert (done.code, json.loads(done.out)["state"]) == (code, state)
+    """S1.8, S1.14, S1.15: exit 0 for an answer, 1 for a turn that ended in error, 4 for a limit."""
+    (work_dir / "agent.yaml").write_text(SPEC % replies)
+    result = run_cli("run", "agent.yaml", "hi", "--var", "who.name=Ada", "--json")
+    assert (result.code, json.loads(result.out)["state"]) == (code, state)
 
 
-def test_warnings_go_to_stderr(typed: Typed, here: Path) -> None:
-    """A variable that is missing is a warning on stderr; `--quiet` keeps it to the log."""
-    (here / "agent.yaml").write_text(SPEC % "[fine]")
-    done = typed("run", "agent.yaml", "hi", "--conversation", "c")
-    assert done.out == "fine\n"
-    assert done.err.startswith("warning: ")
-    assert "who.name" in done.err
-    quiet = typed("run", "agent.yaml", "hi", "--quiet")
+def test_warnings_go_to_stderr(run_cli: RunCli, work_dir: Path) -> None:
+    """A missing variable is a warning on stderr; with `--quiet` it is only in the log."""
+    (work_dir / "agent.yaml").write_text(SPEC % "[fine]")
+    result = run_cli("run", "agent.yaml", "hi", "--conversation", "c")
+    assert result.out == "fine\n"
+    assert result.err.startswith("warning: ")
+    assert "who.name" in result.err
+    quiet = run_cli("run", "agent.yaml", "hi", "--quiet")
     assert (quiet.out, quiet.err) == ("fine\n", "")
-    assert "warning: " in typed("show", "c").out
+    assert "warning: " in run_cli("show", "c").out
 
 
-def test_a_failed_turn_says_why_and_where(typed: Typed, here: Path) -> None:
-    """A turn that ends in error names the failure on stderr and the command that shows every step."""
-    (here / "agent.yaml").write_text(
+def test_a_failed_turn_prints_its_cause(run_cli: RunCli, work_dir: Path) -> None:
+    """A turn that ends in error prints the failure and the command that shows every step."""
+    (work_dir / "agent.yaml").write_text(
         "llms: {a: {provider: ollama, model: m, base_url: 'http://127.0.0.1:1'}}\n"
         "responses: [{llm: a}]\n"
     )
-    done = typed("--log", "my log.db", "run", "agent.yaml", "hi", "--conversation", "c")
-    assert done.code == 1
-    assert "state 'error'; connection: " in done.err
-    assert "Traceback" not in done.err
-    command = done.err.rpartition("every step: ")[2].strip()
+    result = run_cli("--log", "my log.db", "run", "agent.yaml", "hi", "--conversation", "c")
+    assert result.code == 1
+    assert "state 'error'; connection: " in result.err
+    assert "Traceback" not in result.err
+    command = result.err.rpartition("every step: ")[2].strip()
     assert command == "toolchart show c --log 'my log.db'"
-    assert typed(*shlex.split(command)[1:]).code == 0
+    assert run_cli(*shlex.split(command)[1:]).code == 0
 
 
-def test_a_fault_of_a_provider_is_one_line(
-    typed: Typed, here: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_exception_of_an_adapter_is_one_line(
+    run_cli: RunCli, work_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bug in an adapter ends the turn with its name and words, and no traceback."""
+    """An exception in an adapter ends the turn with its class and message, without a traceback."""
     from toolchart.providers.scripted.provider import ScriptedProvider
 
-    async def broken(self: Any, request: Any) -> Any:
+    async def fail(self: Any, request: Any) -> Any:
         raise KeyError("gone")
 
-    monkeypatch.setattr(ScriptedProvider, "complete", broken)
-    (here / "agent.yaml").write_text(SPEC % "[fine]")
-    done = typed("run", "agent.yaml", "hi")
-    assert done.code == 1
-    assert "KeyError: 'gone'" in done.err
-    assert "Traceback" not in done.err
+    monkeypatch.setattr(ScriptedProvider, "complete", fail)
+    (work_dir / "agent.yaml").write_text(SPEC % "[fine]")
+    result = run_cli("run", "agent.yaml", "hi")
+    assert result.code == 1
+    assert "KeyError: 'gone'" in result.err
+    assert "Traceback" not in result.err
 
 
-def test_verbose_tells_every_step(typed: Typed) -> None:
-    """S1.7, S1.9: `--verbose` shows states, iterations, offered tools, calls and results on stderr."""
+def test_verbose_prints_every_step(run_cli: RunCli) -> None:
+    """S1.7, S1.9: `--verbose` prints states, iterations, offered tools, calls and results on stderr."""
     long = " + ".join("1234567" for _ in range(40))
-    done = typed("run", "quickstart", long, "--verbose")
+    result = run_cli("run", "quickstart", long, "--verbose")
     for text in ("iteration 0", "iteration 1", "tools: calculator", "executing", "finished"):
-        assert text in done.err
-    assert long in done.err, "nothing is cut"
-    assert done.out.strip().endswith(f"= {1234567 * 40}")
+        assert text in result.err
+    assert long in result.err, "nothing is cut"
+    assert result.out.strip().endswith(f"= {1234567 * 40}")
 
 
-def test_quiet_and_verbose_exclude_each_other(typed: Typed) -> None:
-    """One cannot have both."""
-    done = typed("run", "quickstart", "x", "-q", "-v")
-    assert (done.code, "exclude each other" in done.err) == (2, True)
+def test_quiet_and_verbose_exclude_each_other(run_cli: RunCli) -> None:
+    """`--quiet` and `--verbose` together are wrong usage."""
+    result = run_cli("run", "quickstart", "x", "-q", "-v")
+    assert (result.code, "cannot be used together" in result.err) == (2, True)
 
 
 # -- decisions ---------------------------------------------------------------------------------------
 
 
-def test_a_waiting_call_names_the_command_that_decides(typed: Typed) -> None:
-    """S5.3: a turn that waits for a person exits with 1 and prints the command, which works."""
+def test_a_waiting_call_names_the_command_that_decides(run_cli: RunCli) -> None:
+    """S5.3: a turn that waits for approval exits with 1 and prints the `approve` command, which works."""
     words = ("run", "careful", "delete a.txt", "--conversation", "my talk", "--log", "x.db")
-    done = typed(*words)
-    assert (done.code, done.out) == (1, "")
-    assert "waiting for a decision: delete_file" in done.err
-    command = shlex.split(done.err.splitlines()[1].partition("(")[0])
-    decided = typed(*command[1:], "--deny", "--reason", "not on a Friday")
-    assert decided.code == 0
-    assert "not on a Friday" in decided.out
+    result = run_cli(*words)
+    assert (result.code, result.out) == (1, "")
+    assert "waiting for approval: delete_file" in result.err
+    command = shlex.split(result.err.splitlines()[1].partition("(")[0])
+    decision = run_cli(*command[1:], "--deny", "--reason", "not on a Friday")
+    assert decision.code == 0
+    assert "not on a Friday" in decision.out
 
 
-def test_only_a_waiting_call_can_be_decided(typed: Typed) -> None:
-    """A decision for another call is refused by name, and nothing is written."""
-    typed("run", "careful", "delete a.txt", "--conversation", "c")
-    before = typed("show", "c", "--json").out
-    near = typed("approve", "c", "call_1_0_1")
+def test_only_a_waiting_call_can_be_decided(run_cli: RunCli) -> None:
+    """A decision for a call that does not wait is refused, and nothing is written."""
+    run_cli("run", "careful", "delete a.txt", "--conversation", "c")
+    before = run_cli("show", "c", "--json").out
+    near = run_cli("approve", "c", "call_1_0_1")
     assert near.code == 2
     assert "did you mean 'call_1_0_0'" in near.err
-    assert typed("show", "c", "--json").out == before
-    typed("approve", "c", "call_1_0_0", "--deny")
-    late = typed("approve", "c", "call_1_0_0")
+    assert run_cli("show", "c", "--json").out == before
+    run_cli("approve", "c", "call_1_0_0", "--deny")
+    late = run_cli("approve", "c", "call_1_0_0")
     assert late.code == 2
     assert "no call waits" in late.err
 
@@ -278,11 +278,11 @@ def test_only_a_waiting_call_can_be_decided(typed: Typed) -> None:
 @pytest.fixture
 def silent_host() -> Iterator[str]:
     """The address of a model host that never answers."""
-    done = threading.Event()
+    stop = threading.Event()
 
     class Silent(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            done.wait(30)
+            stop.wait(30)
 
         def log_message(self, *args: Any) -> None:
             pass
@@ -291,44 +291,44 @@ def silent_host() -> Iterator[str]:
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
-    done.set()
+    stop.set()
     server.shutdown()
     server.server_close()
 
 
-def cancelled_run(here: Path, agent: str) -> tuple[int, str, str]:
-    """Ctrl-C in the middle of a model call: exit code, screen, the command to go on with."""
-    (here / "agent.yaml").write_text(agent)
+def cancel_run(work_dir: Path, agent: str) -> tuple[int, str, str]:
+    """Press Ctrl-C during a model call; return exit code, screen and the printed command to continue."""
+    (work_dir / "agent.yaml").write_text(agent)
     words = ["run", "agent.yaml", "hi", "--conversation", "c"]
-    code, screen = on_terminal(words, here, interrupt_on=b"prompting")
-    command = screen.rpartition("go on:")[2].split("\r\n")[0].strip()
+    code, screen = run_on_terminal(words, work_dir, interrupt_on=b"prompting")
+    command = screen.rpartition("continue:")[2].split("\r\n")[0].strip()
     return code, screen, command
 
 
-def test_ctrl_c_cancels_the_turn(typed: Typed, here: Path, silent_host: str) -> None:
-    """Ctrl-C exits with 3 and says where to look and how to go on; the log verifies and replays."""
-    code, screen, command = cancelled_run(
-        here,
+def test_ctrl_c_cancels_the_turn(run_cli: RunCli, work_dir: Path, silent_host: str) -> None:
+    """Ctrl-C exits with 3 and prints how to show and continue the turn; the log verifies and replays."""
+    code, screen, command = cancel_run(
+        work_dir,
         f"llms: {{a: {{provider: ollama, model: m, base_url: '{silent_host}'}}}}\n"
         "responses: [{llm: a}]\n",
     )
     assert code == 3
-    assert "cancelled; conversation c" in screen
+    assert "cancelled; the log of conversation c" in screen
     assert "Traceback" not in screen
-    (row,) = typed("runs", "--json").out.splitlines()
+    (row,) = run_cli("runs", "--json").out.splitlines()
     assert json.loads(row)["state"] == "error"
-    assert (typed("verify").code, typed("replay", "c").code) == (0, 0)
+    assert (run_cli("verify").code, run_cli("replay", "c").code) == (0, 0)
     assert command == "toolchart run agent.yaml --conversation c"
-    again = typed("run", "quickstart", *shlex.split(command)[3:], "1+1")
+    again = run_cli("run", "quickstart", *shlex.split(command)[3:], "1+1")
     assert again.out == "1+1 = 2\n"
 
 
-def test_ctrl_c_where_the_chart_has_no_row_for_it(
-    typed: Typed, here: Path, silent_host: str
+def test_ctrl_c_if_the_chart_does_not_handle_it(
+    run_cli: RunCli, work_dir: Path, silent_host: str
 ) -> None:
-    """A chart that takes no `cancelled` leaves the turn open, and the way on is `resume`."""
-    code, _, command = cancelled_run(
-        here,
+    """If the chart does not handle `cancelled`, the turn stays open and the hint is `resume`."""
+    code, _, command = cancel_run(
+        work_dir,
         f"llms: {{a: {{provider: ollama, model: m, base_url: '{silent_host}'}}}}\n"
         "responses: [{llm: a}]\n"
         "chart:\n"
@@ -341,4 +341,4 @@ def test_ctrl_c_where_the_chart_has_no_row_for_it(
         "    done: {final: true, enter: answer}\n",
     )
     assert (code, command) == (3, "toolchart resume c")
-    assert typed("verify").code == 0
+    assert run_cli("verify").code == 0

@@ -1,4 +1,4 @@
-"""Help, tools and schemas: every command says what it does, and what it prints holds."""
+"""Help texts and their examples, `tools list`, and the JSON Schemas."""
 
 from __future__ import annotations
 
@@ -15,64 +15,64 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from toolchart.app.cli import COMMANDS, cli
-from toolchart.engine.log.record_schema import record_schema
+from toolchart.engine.log.record_schema import build_record_schema
 from toolchart.specs import agents, charts
-from toolchart.specs.loader import shipped_agents
+from toolchart.specs.loader import list_shipped_agents
 from toolchart.states.events import EVENTS
 
-Typed = Callable[..., Any]
+RunCli = Callable[..., Any]
 
 
-def commands(group: click.Group = cli, words: tuple[str, ...] = ()) -> Iterator[Any]:
-    """Every command with the words that call it, groups included."""
+def list_commands(group: click.Group = cli, words: tuple[str, ...] = ()) -> Iterator[Any]:
+    """Yield every command with the words that call it, groups included."""
     for name in group.list_commands(click.Context(group)):
         command = group.get_command(click.Context(group), name)
         assert command is not None
         yield pytest.param((*words, name), command, id=" ".join((*words, name)))
         if isinstance(command, click.Group):
-            yield from commands(command, (*words, name))
+            yield from list_commands(command, (*words, name))
 
 
 # -- help --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("words", "command"), list(commands()))
+@pytest.mark.parametrize(("words", "command"), list(list_commands()))
 def test_every_command_explains_itself(
-    typed: Typed, words: tuple[str, ...], command: click.Command
+    run_cli: RunCli, words: tuple[str, ...], command: click.Command
 ) -> None:
-    """A sentence, an example, a text for every option; `-h`, `--help` and `help` say the same."""
+    """Every command has a sentence, an example and help for each option; `-h`, `--help` and `help` agree."""
     assert command.help
     sentence = command.help.split("\n\n")[0]
     assert sentence.endswith((".", ":")) or "." in sentence
     for option in command.params:
         if isinstance(option, click.Option):
             assert option.help, f"{' '.join(words)} {option.opts[0]} has no help"
-    said = typed(*words, "-h")
-    assert said.code == 0
-    assert typed(*words, "--help").out == typed("help", *words).out == said.out
+    help_result = run_cli(*words, "-h")
+    assert help_result.code == 0
+    assert run_cli(*words, "--help").out == run_cli("help", *words).out == help_result.out
     if not isinstance(command, click.Group):
-        assert "Example:  toolchart " in said.out
+        assert "Example:  toolchart " in help_result.out
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_table_of_commands_says_what_the_commands_say(name: str) -> None:
-    """The sentence in the table, which loads nothing, is the command's own."""
+def test_the_table_of_commands_matches_the_commands(name: str) -> None:
+    """The sentence in `COMMANDS`, which imports nothing, equals the command's own."""
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
     assert command.short_help == COMMANDS[name]
 
 
-def examples() -> Iterator[Any]:
-    """Every command line in the help texts."""
-    for _, command in (param.values for param in commands()):
+def list_examples() -> Iterator[Any]:
+    """Yield every command line in the help texts."""
+    for _, command in (param.values for param in list_commands()):
         for line in re.findall(r"^\s*(?:Example:|Try:)?\s*(toolchart .+)$", command.help, re.M):
             words = re.split(r"\s[|>]\s", line)[0]
             yield pytest.param(words, id=words)
 
 
-@pytest.mark.parametrize("line", list(examples()))
+@pytest.mark.parametrize("line", list(list_examples()))
 def test_every_example_is_a_command(line: str) -> None:
-    """What the help shows can be typed: each command and option in it exists."""
+    """Each example in the help parses: its commands and options exist."""
     words = shlex.split(line)[1:]
     command: click.Command | None = cli
     context = click.Context(cli, **cli.context_settings)
@@ -82,58 +82,58 @@ def test_every_example_is_a_command(line: str) -> None:
     command.make_context(command.name, words, parent=context)
 
 
-def test_the_first_screen(typed: Typed) -> None:
-    """`toolchart --help` has every command, the exit codes and something to try."""
-    said = typed("--help").out
+def test_the_first_screen(run_cli: RunCli) -> None:
+    """`toolchart --help` lists every command, the exit codes and an example."""
+    output = run_cli("--help").out
     for name in COMMANDS:
-        assert re.search(rf"^  {name}  +\S", said, re.M)
+        assert re.search(rf"^  {name}  +\S", output, re.M)
     for code in range(6):
-        assert f"{code} " in said.partition("Exit codes:")[2]
-    assert 'toolchart run quickstart "What is 17 * (23 + 4)?"' in said
+        assert f"{code} " in output.partition("Exit codes:")[2]
+    assert 'toolchart run quickstart "What is 17 * (23 + 4)?"' in output
 
 
 # -- tools -------------------------------------------------------------------------------------------
 
 
-def test_tools_of_an_agent(typed: Typed) -> None:
-    """S2.1: name, kind and description of each tool, in the spec's order; `--json` with schemas."""
-    lines = typed("tools", "list", "quickstart").out.splitlines()
+def test_tools_of_an_agent(run_cli: RunCli) -> None:
+    """S2.1: name, kind and description of each tool, in the order of the spec; `--json` adds schemas."""
+    lines = run_cli("tools", "list", "quickstart").out.splitlines()
     names = ["calculator", "get_current_datetime", "generate_uuid", "echo"]
     assert [line.split()[:2] for line in lines] == [[name, "builtin"] for name in names]
-    rows = typed("tools", "list", "quickstart", "--json").out.splitlines()
-    told = [json.loads(row) for row in rows]
-    assert [row["name"] for row in told] == names
-    for row in told:
+    rows = run_cli("tools", "list", "quickstart", "--json").out.splitlines()
+    tools = [json.loads(row) for row in rows]
+    assert [row["name"] for row in tools] == names
+    for row in tools:
         Draft202012Validator.check_schema(row["parameters"])
 
 
-def test_tools_as_a_provider_is_told(typed: Typed) -> None:
-    """S2.2: OpenAI and Ollama get functions, Gemini one list of function declarations."""
+def test_tools_in_the_format_of_a_provider(run_cli: RunCli) -> None:
+    """S2.2: OpenAI and Ollama get functions, Gemini gets one list of function declarations."""
     for provider in ("openai", "ollama"):
-        entries = json.loads(typed("tools", "list", "quickstart", "--provider", provider).out)
+        entries = json.loads(run_cli("tools", "list", "quickstart", "--provider", provider).out)
         assert {entry["type"] for entry in entries} == {"function"}
         assert entries[3]["function"]["name"] == "echo"
-    (entry,) = json.loads(typed("tools", "list", "quickstart", "--provider", "gemini").out)
-    assert [one["name"] for one in entry["function_declarations"]][3] == "echo"
+    (entry,) = json.loads(run_cli("tools", "list", "quickstart", "--provider", "gemini").out)
+    assert [declaration["name"] for declaration in entry["function_declarations"]][3] == "echo"
 
 
-def test_an_unknown_tool_is_a_warning(typed: Typed, here: Any) -> None:
-    """A name that no tool has is left out with a warning that names the nearest, on stderr."""
-    (here / "agent.yaml").write_text(
+def test_an_unknown_tool_is_a_warning(run_cli: RunCli, work_dir: Any) -> None:
+    """An unknown tool name is left out, with a warning on stderr that names the nearest."""
+    (work_dir / "agent.yaml").write_text(
         "llms: {a: {provider: scripted, model: m, replies: [x]}}\n"
         "tools: {registry: [{name: calcluator}]}\nresponses: [{llm: a}]\n"
     )
-    done = typed("tools", "list", "agent.yaml")
-    assert (done.code, done.out) == (0, "")
-    assert "calculator" in done.err
-    assert "this agent has no tools" in done.err
+    result = run_cli("tools", "list", "agent.yaml")
+    assert (result.code, result.out) == (0, "")
+    assert "calculator" in result.err
+    assert "this agent has no tools" in result.err
 
 
 # -- schemas -----------------------------------------------------------------------------------------
 
 
-def shipped_documents(package: Any) -> dict[str, Any]:
-    """The shipped YAML files of a package, as data."""
+def load_shipped_documents(package: Any) -> dict[str, Any]:
+    """Return the shipped YAML files of a package as data."""
     from importlib.resources import files
 
     texts = {
@@ -145,26 +145,26 @@ def shipped_documents(package: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("kind", "package"), [("spec", agents), ("chart", charts)])
-def test_what_is_shipped_fits_its_schema(typed: Typed, kind: str, package: Any) -> None:
-    """`schema spec` and `schema chart` are valid, take every shipped file and refuse what is none."""
-    schema = json.loads(typed("schema", kind).out)
+def test_shipped_files_match_their_schema(run_cli: RunCli, kind: str, package: Any) -> None:
+    """`schema spec` and `schema chart` are valid, accept every shipped file and reject other values."""
+    schema = json.loads(run_cli("schema", kind).out)
     Draft202012Validator.check_schema(schema)
     validator = Draft202012Validator(schema)
-    for name, document in shipped_documents(package).items():
+    for name, document in load_shipped_documents(package).items():
         assert [error.message for error in validator.iter_errors(document)] == [], name
     assert not validator.is_valid({})
     assert not validator.is_valid([])
 
 
-def test_the_spec_is_the_default_schema(typed: Typed) -> None:
+def test_the_spec_is_the_default_schema(run_cli: RunCli) -> None:
     """`toolchart schema` prints the schema of agent specs."""
-    assert typed("schema").out == typed("schema", "spec").out
+    assert run_cli("schema").out == run_cli("schema", "spec").out
 
 
 @cache
-def checked() -> Draft202012Validator:
-    """A validator of records."""
-    schema = record_schema()
+def build_record_validator() -> Draft202012Validator:
+    """Return a validator of records."""
+    schema = build_record_schema()
     Draft202012Validator.check_schema(schema)
     return Draft202012Validator(schema)
 
@@ -180,30 +180,32 @@ OFFLINE = {
 """Shipped agents that need no model host, with a message for each."""
 
 
-def test_records_fit_their_schema(typed: Typed) -> None:
-    """Every record of every kind of conversation fits `schema record`; every event has its form."""
-    assert set(OFFLINE) < set(shipped_agents())
+def test_records_fit_their_schema(run_cli: RunCli) -> None:
+    """Every record of many kinds of conversations matches `schema record`, and every event occurs."""
+    assert set(OFFLINE) < set(list_shipped_agents())
     for agent, message in OFFLINE.items():
-        typed("run", agent, message, "--conversation", agent)
-    typed("approve", "careful", "call_1_0_0", "--deny")
-    typed("fork", "steadfast", "--set", "temperature=0", "--name", "forked")
+        run_cli("run", agent, message, "--conversation", agent)
+    run_cli("approve", "careful", "call_1_0_0", "--deny")
+    run_cli("fork", "steadfast", "--set", "temperature=0", "--name", "forked")
     seen = set()
     for agent in (*OFFLINE, "forked"):
-        for line in typed("show", agent, "--json").out.splitlines():
+        for line in run_cli("show", agent, "--json").out.splitlines():
             record = json.loads(line)
             seen.add(record["event"]["type"])
-            assert [error.message for error in checked().iter_errors(record)] == []
+            assert [error.message for error in build_record_validator().iter_errors(record)] == []
     assert seen == set(EVENTS) - {"cancelled"}
-    assert len(checked().schema["properties"]["event"]["oneOf"]) == len(EVENTS)
+    assert len(build_record_validator().schema["properties"]["event"]["oneOf"]) == len(EVENTS)
 
 
-def test_what_is_no_record_does_not_fit(typed: Typed) -> None:
+def test_what_is_no_record_does_not_fit(run_cli: RunCli) -> None:
     """An unknown key, a missing one, a wrong type or an unknown event, anywhere, is refused."""
-    typed("run", "quickstart", "2+2", "--conversation", "c")
-    record = json.loads(typed("show", "c", "--json").out.splitlines()[2])
-    assert checked().is_valid(record)
+    run_cli("run", "quickstart", "2+2", "--conversation", "c")
+    record = json.loads(run_cli("show", "c", "--json").out.splitlines()[2])
+    assert build_record_validator().is_valid(record)
     for key in record:
-        assert not checked().is_valid({k: v for k, v in record.items() if k != key}), key
+        assert not build_record_validator().is_valid(
+            {k: v for k, v in record.items() if k != key}
+        ), key
     wrong = [
         {"extra": 1},
         {"seq": -1},
@@ -217,11 +219,11 @@ def test_what_is_no_record_does_not_fit(typed: Typed) -> None:
         {"event": {"type": "replied", "reply": {"finish_reason": "maybe"}}},
     ]
     for change in wrong:
-        assert not checked().is_valid({**record, **change}), change
+        assert not build_record_validator().is_valid({**record, **change}), change
 
 
 def test_the_record_schema_is_documented() -> None:
-    """What the source says of an event and of its fields stands in the schema."""
-    parts = record_schema()["$defs"]
-    assert parts["Replied"]["description"] == "The model answered, whole."
+    """The schema contains the docstrings of events and fields."""
+    parts = build_record_schema()["$defs"]
+    assert parts["Replied"]["description"] == "The model answered, and its reply is complete."
     assert parts["Failed"]["properties"]["kind"]["description"] == "One of `FAILURE_KINDS`."

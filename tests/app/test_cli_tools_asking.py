@@ -1,29 +1,28 @@
-"""`toolchart run` on a terminal asks about each call that needs approval."""
+"""The approval prompt of `toolchart run` on a terminal, and `toolchart approve`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from command_line import toolchart
-from typing_at import CTRL_C, CTRL_D, typing
+from command_line import CTRL_C, CTRL_D, run_and_type, run_toolchart
 
 from toolchart.engine import Engine
 
-CHOICE, WHY, OTHER = b"[l]ater: ", b"is told): ", b"as they were): "
+CHOICE, WHY, OTHER = b"[l]ater: ", b"(optional): ", b"keep them): "
 RUN = ["run", "careful", "delete report.txt", "--conversation", "c"]
 
 
-def call(folder: Path) -> dict[str, object]:
-    """The one call of the conversation."""
+def read_call(folder: Path) -> dict[str, object]:
+    """Return the only call of the conversation."""
     with Engine("careful", log=folder / ".toolchart" / "log.db") as engine:
-        (made,) = engine.resume("c").tool_calls
-        return dict(made)
+        (call,) = engine.resume("c").tool_calls
+        return dict(call)
 
 
 def test_a_person_approves(tmp_path: Path) -> None:
-    """S5.3: the terminal shows tool and arguments, asks, and a yes runs the call."""
-    code, screen = typing(RUN, tmp_path, [(CHOICE, b"y\n")])
+    """S5.3: the terminal shows tool and arguments, asks, and "yes" runs the call."""
+    code, screen = run_and_type(RUN, tmp_path, [(CHOICE, b"y\n")])
     assert code == 0
     assert "approve delete_file (call_1_0_0)?" in screen
     assert '"path": "report.txt"' in screen
@@ -31,16 +30,16 @@ def test_a_person_approves(tmp_path: Path) -> None:
 
 
 def test_a_person_rejects_with_a_reason(tmp_path: Path) -> None:
-    """S5.3: a no is told to the model as not executed, with the reason that was typed."""
-    code, screen = typing(RUN, tmp_path, [(CHOICE, b"n\n"), (WHY, b"not on a Friday\n")])
+    """S5.3: after "no" the model is informed that the call was not executed, with the typed reason."""
+    code, screen = run_and_type(RUN, tmp_path, [(CHOICE, b"n\n"), (WHY, b"not on a Friday\n")])
     assert code == 0
     assert "I did not do it:" in screen
-    assert "not on a Friday" in str(call(tmp_path)["result"])
+    assert "not on a Friday" in str(read_call(tmp_path)["result"])
 
 
-def test_changed_arguments_are_looked_at_again(tmp_path: Path) -> None:
-    """S5.3: what a person types in is parsed and validated like a model's, and then approved."""
-    code, screen = typing(
+def test_changed_arguments_are_validated(tmp_path: Path) -> None:
+    """S5.3: typed arguments are parsed and validated like a model's before they are approved."""
+    code, screen = run_and_type(
         RUN,
         tmp_path,
         [
@@ -53,49 +52,49 @@ def test_changed_arguments_are_looked_at_again(tmp_path: Path) -> None:
         ],
     )
     assert code == 0
-    assert "y, n, e or l, please" in screen
+    assert "please answer y, n, e or l" in screen
     assert "not valid JSON" in screen
     assert "'path'" in screen.split("Invalid arguments")[1].splitlines()[0]
-    assert call(tmp_path)["params"] == {"path": "other.txt"}
+    assert read_call(tmp_path)["params"] == {"path": "other.txt"}
 
 
 @pytest.mark.parametrize("answer", [b"l\n", CTRL_D])
 def test_later_leaves_the_call_to_another_process(tmp_path: Path, answer: bytes) -> None:
-    """S5.4: a call that was put off waits in the log; `approve` in another process goes on."""
-    code, screen = typing(RUN, tmp_path, [(CHOICE, answer)])
+    """S5.4: a postponed call waits in the log, and `approve` in another process continues the turn."""
+    code, screen = run_and_type(RUN, tmp_path, [(CHOICE, answer)])
     assert code == 1
     assert "toolchart approve c call_1_0_0" in screen
-    done = toolchart("approve", "c", "call_1_0_0", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "Done: deleted (only rehearsed)\n")
+    result = run_toolchart("approve", "c", "call_1_0_0", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (0, "Done: deleted (only rehearsed)\n")
 
 
 def test_ctrl_c_at_the_question_cancels_the_turn(tmp_path: Path) -> None:
-    """S5.4: Ctrl-C while a question stands ends the turn in order, and nothing was run."""
-    code, screen = typing(RUN, tmp_path, [(CHOICE, CTRL_C)])
+    """S5.4: Ctrl-C at the prompt cancels the turn, and no tool runs."""
+    code, screen = run_and_type(RUN, tmp_path, [(CHOICE, CTRL_C)])
     assert code == 3
     assert "Traceback" not in screen
-    assert "cancelled; conversation c has every step up to here" in screen
-    shown = toolchart("show", "c", "--json", cwd=tmp_path).stdout
-    assert "needs_approval" in shown
-    assert "succeeded" not in shown
+    assert "cancelled; the log of conversation c has every step until now" in screen
+    records = run_toolchart("show", "c", "--json", cwd=tmp_path).stdout
+    assert "needs_approval" in records
+    assert "succeeded" not in records
 
 
-def test_nobody_is_asked_where_nobody_is_there(tmp_path: Path) -> None:
-    """S5.4: without a terminal the call waits, and the exit code says that the turn is open."""
-    done = toolchart(*RUN, cwd=tmp_path)
-    assert done.returncode == 1
-    assert "waiting for a decision: delete_file" in done.stderr
-    assert "[y]es" not in done.stderr
+def test_nothing_is_asked_without_a_terminal(tmp_path: Path) -> None:
+    """S5.4: without a terminal nothing is asked, the call waits, and the exit code is 1."""
+    result = run_toolchart(*RUN, cwd=tmp_path)
+    assert result.returncode == 1
+    assert "waiting for approval: delete_file" in result.stderr
+    assert "[y]es" not in result.stderr
 
 
 def test_another_process_approves_other_arguments(tmp_path: Path) -> None:
-    """S5.4: `approve --args` changes the arguments; what does not fit decides nothing."""
-    toolchart(*RUN, cwd=tmp_path)
-    for given, told in (("{path", "not valid JSON"), ('{"path": []}', "Invalid arguments")):
-        refused = toolchart("approve", "c", "call_1_0_0", "--args", given, cwd=tmp_path)
-        assert (refused.returncode, refused.stdout) == (2, "")
-        assert told in refused.stderr
-    changed = '{"path": "other.txt"}'
-    done = toolchart("approve", "c", "call_1_0_0", "--args", changed, cwd=tmp_path)
-    assert done.returncode == 0
-    assert call(tmp_path)["params"] == {"path": "other.txt"}
+    """S5.4: `approve --args` changes the arguments; invalid ones decide nothing."""
+    run_toolchart(*RUN, cwd=tmp_path)
+    for arguments, message in (("{path", "not valid JSON"), ('{"path": []}', "Invalid arguments")):
+        refusal = run_toolchart("approve", "c", "call_1_0_0", "--args", arguments, cwd=tmp_path)
+        assert (refusal.returncode, refusal.stdout) == (2, "")
+        assert message in refusal.stderr
+    changes = '{"path": "other.txt"}'
+    result = run_toolchart("approve", "c", "call_1_0_0", "--args", changes, cwd=tmp_path)
+    assert result.returncode == 0
+    assert read_call(tmp_path)["params"] == {"path": "other.txt"}

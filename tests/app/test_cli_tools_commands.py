@@ -1,4 +1,4 @@
-"""`toolchart tools`: the list with every rewrite, and one tool run as a model's call would be."""
+"""`toolchart tools list` with schema rewrites, and `toolchart tools test`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typing_at import typing
+from command_line import run_and_type
 
-Typed = Callable[..., Any]
+RunCli = Callable[..., Any]
 
 SPEC = """\
 llms: {a: {provider: scripted, model: m, replies: [x]}}
@@ -38,9 +38,9 @@ responses: [{llm: a, tools: {}}]
 
 
 @pytest.fixture
-def agent(here: Path) -> str:
+def agent(work_dir: Path) -> str:
     """A spec with four tools."""
-    (here / "agent.yaml").write_text(SPEC, "utf-8")
+    (work_dir / "agent.yaml").write_text(SPEC, "utf-8")
     return "agent.yaml"
 
 
@@ -52,28 +52,30 @@ def agent(here: Path) -> str:
     ],
 )
 def test_every_rewrite_is_listed(
-    typed: Typed, agent: str, provider: str, rewrites: list[str]
+    run_cli: RunCli, agent: str, provider: str, rewrites: list[str]
 ) -> None:
-    """Issue 6: `tools list --provider` tells each change on stderr, and prints what is sent."""
-    done = typed("tools", "list", agent, "--provider", provider)
+    """Issue 6: `tools list --provider` prints each schema change on stderr, and the sent JSON on stdout."""
+    result = run_cli("tools", "list", agent, "--provider", provider)
     for rewrite in rewrites:
-        assert f"geo_lookup: {rewrite}" in done.err or f"geo_lookup: (root): {rewrite}" in done.err
-    assert "geo_lookup: called 'geo.lookup' by the spec" in done.err
-    assert '"geo_lookup"' in done.out
-    assert "const" not in done.out
-    assert json.loads(done.out)
+        assert (
+            f"geo_lookup: {rewrite}" in result.err or f"geo_lookup: (root): {rewrite}" in result.err
+        )
+    assert "geo_lookup: named 'geo.lookup' in the spec" in result.err
+    assert '"geo_lookup"' in result.out
+    assert "const" not in result.out
+    assert json.loads(result.out)
 
 
-def test_openai_needs_no_rewrite(typed: Typed, agent: str) -> None:
-    """Issue 6: nothing is told where nothing was rewritten."""
-    done = typed("tools", "list", agent, "--provider", "openai")
-    assert "oneOf" in done.out
-    assert done.err.count("warning:") == 1  # the mapped name
+def test_openai_needs_no_rewrite(run_cli: RunCli, agent: str) -> None:
+    """Issue 6: without a schema change no warning is printed."""
+    result = run_cli("tools", "list", agent, "--provider", "openai")
+    assert "oneOf" in result.out
+    assert result.err.count("warning:") == 1  # the mapped name
 
 
-def test_rows_for_programs(typed: Typed, agent: str) -> None:
-    """Issue 6: `--json` has what decides how a tool runs."""
-    rows = [json.loads(line) for line in typed("tools", "list", agent, "--json").out.splitlines()]
+def test_rows_for_programs(run_cli: RunCli, agent: str) -> None:
+    """Issue 6: `--json` includes the settings that decide how a tool runs."""
+    rows = [json.loads(line) for line in run_cli("tools", "list", agent, "--json").out.splitlines()]
     by_name = {row["name"]: row for row in rows}
     assert by_name["erase"]["requires_approval"]
     assert by_name["geo_lookup"]["alias"] == "geo.lookup"
@@ -81,103 +83,102 @@ def test_rows_for_programs(typed: Typed, agent: str) -> None:
     assert by_name["calculator"]["timeout_ms"] == 30000
 
 
-def test_the_builtins_are_listed_without_an_agent(typed: Typed) -> None:
-    """S2.6: without an agent the builtins are shown, each with its description."""
-    lines = typed("tools", "list").out.splitlines()
+def test_the_builtins_are_listed_without_an_agent(run_cli: RunCli) -> None:
+    """S2.6: without an agent the builtin tools are listed with their descriptions."""
+    lines = run_cli("tools", "list").out.splitlines()
     assert any(line.startswith("calculator") and "exactly" in line for line in lines)
     assert any(line.startswith("fetch_result") for line in lines)
 
 
-def test_a_tool_is_run(typed: Typed, agent: str) -> None:
-    """S2.7: the result on stdout, its value or the whole object."""
+def test_a_tool_is_run(run_cli: RunCli, agent: str) -> None:
+    """S2.7: stdout has the value of the result, or with `--json` the whole result object."""
     words = ("tools", "test", agent, "calculator", "--args", '{"expression": "17 * (23 + 4)"}')
-    done = typed(*words)
-    assert done.code == 0
-    assert "459" in done.out
-    whole = json.loads(typed(*words, "--json").out)
+    result = run_cli(*words)
+    assert result.code == 0
+    assert "459" in result.out
+    whole = json.loads(run_cli(*words, "--json").out)
     assert whole["success"]
     assert whole["tool_name"] == "calculator"
 
 
-def test_a_tool_answers_to_its_own_name(typed: Typed, agent: str) -> None:
-    """Issue 6: a mapped name is mapped back; the spec's own name works."""
+def test_a_tool_has_two_names(run_cli: RunCli, agent: str) -> None:
+    """Issue 6: a tool can be called by its mapped name and by its name in the spec."""
     for name in ("geo.lookup", "geo_lookup"):
-        done = typed("tools", "test", agent, name, "--args", '{"place": "Brno"}')
-        assert json.loads(done.out) == {"at": "Brno"}
+        result = run_cli("tools", "test", agent, name, "--args", '{"place": "Brno"}')
+        assert json.loads(result.out) == {"at": "Brno"}
 
 
-def test_arguments_come_from_a_file_and_are_repaired_aloud(
-    typed: Typed, agent: str, here: Path
-) -> None:
-    """Issue 6: broken JSON is repaired once, as a model's would be, and the repair is told."""
-    (here / "given.json").write_text("{'expression': '1 + 1',}", "utf-8")
-    done = typed("tools", "test", agent, "calculator", "--args", "@given.json")
-    assert done.code == 0
-    assert "note:" in done.err
+def test_arguments_from_a_file_are_repaired(run_cli: RunCli, agent: str, work_dir: Path) -> None:
+    """Issue 6: broken JSON arguments are repaired like a model's, with a note on stderr."""
+    (work_dir / "arguments.json").write_text("{'expression': '1 + 1',}", "utf-8")
+    result = run_cli("tools", "test", agent, "calculator", "--args", "@arguments.json")
+    assert result.code == 0
+    assert "note:" in result.err
 
 
 @pytest.mark.parametrize(
-    ("tool", "given", "code", "told"),
+    ("tool", "arguments", "code", "message"),
     [
         ("calculater", "{}", 2, "did you mean 'calculator'"),
         ("calculator", "{}", 1, "'expression'"),
         ("calculator", "@nothing.json", 2, "cannot be read"),
         ("geo.lookup", '{"place": "Oslo"}', 1, "'place'"),
-        ("erase", '{"path": "a"}', 1, "needs approval, which --yes gives"),
+        ("erase", '{"path": "a"}', 1, "needs approval (use --yes)"),
         ("erase", '{"path": "/a"}', 1, "never from the root"),
     ],
 )
-def test_what_is_not_run(
-    typed: Typed, agent: str, tool: str, given: str, code: int, told: str
+def test_calls_that_do_not_run(
+    run_cli: RunCli, agent: str, tool: str, arguments: str, code: int, message: str
 ) -> None:
-    """Issue 6: an unknown tool, unfit arguments, a missing approval, a rule: each says why."""
-    done = typed("tools", "test", agent, tool, "--args", given)
-    assert (done.code, done.out) == (code, "")
-    assert told in done.err
+    """Issue 6: unknown tools, invalid arguments, missing approvals and denying rules print a reason."""
+    result = run_cli("tools", "test", agent, tool, "--args", arguments)
+    assert (result.code, result.out) == (code, "")
+    assert message in result.err
 
 
-def test_yes_approves_but_a_rule_still_forbids(typed: Typed, agent: str) -> None:
-    """Issue 6: `--yes` answers a question; what the policy never lets run stays refused."""
+def test_yes_approves_but_a_rule_still_forbids(run_cli: RunCli, agent: str) -> None:
+    """Issue 6: `--yes` approves, but does not override a rule that denies."""
     assert (
-        typed("tools", "test", agent, "erase", "--args", '{"path": "a"}', "-y").out == "erased a\n"
+        run_cli("tools", "test", agent, "erase", "--args", '{"path": "a"}', "-y").out
+        == "erased a\n"
     )
-    assert typed("tools", "test", agent, "erase", "--args", '{"path": "/a"}', "-y").code == 1
+    assert run_cli("tools", "test", agent, "erase", "--args", '{"path": "/a"}', "-y").code == 1
 
 
-def test_a_cut_result_is_whole_here(typed: Typed, agent: str) -> None:
-    """S2.12: a person sees the whole result, and that a model would not."""
-    done = typed("tools", "test", agent, "long")
-    assert len(json.loads(done.out)) == 400
-    assert "characters were not shown to the model" in done.err
+def test_a_long_result_is_printed_whole(run_cli: RunCli, agent: str) -> None:
+    """S2.12: the whole result is printed, with a note that a model would see a shortened one."""
+    result = run_cli("tools", "test", agent, "long")
+    assert len(json.loads(result.out)) == 400
+    assert "characters were not shown to the model" in result.err
 
 
-def test_the_terminal_asks(here: Path, agent: str) -> None:
-    """Issue 6: on a terminal a tool that needs approval is asked about, with edited arguments."""
+def test_the_terminal_asks(work_dir: Path, agent: str) -> None:
+    """Issue 6: on a terminal a tool that needs approval is asked about, and arguments can be edited."""
     words = ["tools", "test", agent, "erase", "--args", '{"path": "a"}']
-    choice, other = b"[l]ater: ", b"as they were): "
-    code, screen = typing(
-        words, here, [(choice, b"e\n"), (other, b'{"path": "b"}\n'), (choice, b"y\n")]
+    choice, other = b"[l]ater: ", b"keep them): "
+    code, screen = run_and_type(
+        words, work_dir, [(choice, b"e\n"), (other, b'{"path": "b"}\n'), (choice, b"y\n")]
     )
     assert code == 0
     assert "erased b" in screen
-    code, screen = typing(words, here, [(choice, b"n\n"), (b"is told): ", b"no\n")])
+    code, screen = run_and_type(words, work_dir, [(choice, b"n\n"), (b"(optional): ", b"no\n")])
     assert code == 1
     assert "denied: not executed: no" in screen
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "message"),
     [
         ("decision: never", "decison: never", "agent.yaml:20: approval[0]: unknown key 'decison'"),
         ('glob: "/*"', 'globb: "/*"', "agent.yaml:20: approval[0].when.path: unknown key 'globb'"),
         ("- name: calculator", "- {name: read_file}", "agent.yaml: "),
     ],
 )
-def test_mistakes_in_tools_and_rules_are_placed(
-    typed: Typed, agent: str, here: Path, before: str, after: str, told: str
+def test_mistakes_in_tools_and_rules_have_a_location(
+    run_cli: RunCli, agent: str, work_dir: Path, before: str, after: str, message: str
 ) -> None:
-    """DESIGN 10: an error that the tools find names file, line and key path of the spec too."""
-    (here / agent).write_text(SPEC.replace(before, after), "utf-8")
-    done = typed("tools", "list", agent)
-    assert done.code == 2
-    assert f"toolchart: {told}" in done.err
+    """DESIGN 10: an error in tools or rules names file, line and key path in the spec."""
+    (work_dir / agent).write_text(SPEC.replace(before, after), "utf-8")
+    result = run_cli("tools", "list", agent)
+    assert result.code == 2
+    assert f"toolchart: {message}" in result.err

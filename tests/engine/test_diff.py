@@ -1,4 +1,4 @@
-"""Diffs: what two conversations share, the first difference, and nothing that means nothing."""
+"""Diffs: the common records of two conversations and their first relevant difference."""
 
 from __future__ import annotations
 
@@ -7,83 +7,83 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolchart.engine import Engine
-from toolchart.engine.log.diff import diff
-from toolchart.engine.log.diff_diagram import mermaid
-from toolchart.engine.log.fork import Changes
+from toolchart.engine.exchange.diff_diagram import draw_diff
+from toolchart.engine.log.diff import compare_conversations
+from toolchart.engine.log.fork import ForkChanges
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.states.messages import Reply, ToolCall, Usage
 
 
-def told(store: MemoryStore, name: str, *replies: object) -> Engine:
-    """A conversation of one turn."""
-    engine = agents.engine(replies, log=store)
+def run_turn(store: MemoryStore, name: str, *replies: object) -> Engine:
+    """Run a conversation of one turn."""
+    engine = agents.make_engine(replies, log=store)
     engine.run("go", conversation=name)
     return engine
 
 
-def test_two_runs_of_the_same_have_no_difference() -> None:
-    """Times, token counts and the ids that a provider draws are no difference."""
+def test_two_equal_runs_have_no_difference() -> None:
+    """Times, token counts and ids from a provider are not compared."""
     store = MemoryStore()
     for name, call_id, tokens in (("a", "x1", 5), ("b", "y9", 7)):
         call = ToolCall(id=call_id, name="echo", arguments={"text": "hi"})
         usage = Usage(input=tokens)
-        asked = Reply(finish_reason="tool_calls", tool_calls=(call,), usage=usage)
-        told(store, name, asked, "done")
-    found = diff(store, "a", "b")
-    assert found.first is None
-    assert len(found.common) == 6
-    assert (found.left_rest, found.right_rest) == ((), ())
+        reply = Reply(finish_reason="tool_calls", tool_calls=(call,), usage=usage)
+        run_turn(store, name, reply, "done")
+    diff = compare_conversations(store, "a", "b")
+    assert diff.first is None
+    assert len(diff.common) == 6
+    assert (diff.left_rest, diff.right_rest) == ((), ())
 
 
 def test_the_first_difference_is_named_by_record_and_pointer() -> None:
-    """What is in common, then where they part: record numbers, a JSON pointer and both values."""
+    """The first difference has both record numbers, a JSON pointer and both values."""
     store = MemoryStore()
-    told(store, "a", agents.calls(("echo", {"text": "hi"})), "done")
-    told(store, "b", agents.calls(("echo", {"text": "ho"})), "done", "more")
-    found = diff(store, "a", "b")
-    assert found.first is not None
-    assert (found.first.left_seq, found.first.right_seq) == (2, 2)
-    assert found.first.pointer == "/event/reply/tool_calls/0/arguments/text"
-    assert (found.first.left, found.first.right) == ("hi", "ho")
-    assert [len(rest) for rest in (found.common, found.left_rest, found.right_rest)] == [2, 4, 4]
+    run_turn(store, "a", agents.reply_with_calls(("echo", {"text": "hi"})), "done")
+    run_turn(store, "b", agents.reply_with_calls(("echo", {"text": "ho"})), "done", "more")
+    diff = compare_conversations(store, "a", "b")
+    assert diff.first is not None
+    assert (diff.first.left_seq, diff.first.right_seq) == (2, 2)
+    assert diff.first.pointer == "/event/reply/tool_calls/0/arguments/text"
+    assert (diff.first.left, diff.first.right) == ("hi", "ho")
+    assert [len(rest) for rest in (diff.common, diff.left_rest, diff.right_rest)] == [2, 4, 4]
 
 
 def test_a_conversation_that_ends_earlier_is_a_difference() -> None:
-    """One is the beginning of the other: the first difference is that there is no record."""
+    """Where one conversation has more records, the first difference is the missing record."""
     store = MemoryStore()
-    engine = told(store, "a", "one", "two")
+    engine = run_turn(store, "a", "one", "two")
     engine.fork("a", name="b")
     engine.run("and?", conversation="b")
-    found = diff(store, "a", "b")
-    assert found.first is not None
-    assert (found.first.left_seq, found.first.right_seq) == (None, 1)
-    assert found.left_rest == ()
+    diff = compare_conversations(store, "a", "b")
+    assert diff.first is not None
+    assert (diff.first.left_seq, diff.first.right_seq) == (None, 1)
+    assert diff.left_rest == ()
 
 
 @settings(max_examples=25, deadline=None)
 @given(at=st.integers(1, 7))
-def test_a_fork_shares_its_past(at: int) -> None:
-    """A fork is in common with its parent up to where it was changed, however it was cut."""
+def test_an_unchanged_fork_has_no_difference(at: int) -> None:
+    """A fork without changes is equal to its parent, wherever it was forked."""
     store = MemoryStore()
     replies = [
-        agents.calls(("echo", {"text": "hi"})),
-        agents.calls(("echo", {"text": "ho"})),
+        agents.reply_with_calls(("echo", {"text": "hi"})),
+        agents.reply_with_calls(("echo", {"text": "ho"})),
         "done",
     ]
-    engine = told(store, "a", *replies)
+    engine = run_turn(store, "a", *replies)
     engine.fork("a", at=at, name="b", from_log=True)
-    assert diff(store, "a", "b").first is None
+    assert compare_conversations(store, "a", "b").first is None
 
 
-def test_the_diagram_has_one_node_a_step() -> None:
-    """The card: one Mermaid diagram, the common path grey, each branch in its colour."""
+def test_the_diagram_has_one_node_per_step() -> None:
+    """The Mermaid diagram has the common path once and one node per step of each branch."""
     store = MemoryStore()
-    replies = [agents.calls(("echo", {"text": "hi"}))] * 3
-    engine = told(store, "a", *replies, 'say "done"', 'say "<less>"')
-    engine.fork("a", changes=Changes(results={"call_1_2_0": "other"}), name="b")
-    found = diff(store, "a", "b")
-    drawn = mermaid(found)
-    assert drawn.count(":::left") == len(found.left_rest) + 1
-    assert drawn.count(":::right") == len(found.right_rest) + 1
-    assert f"... {len(found.common) - 8} steps ..." in drawn
-    assert drawn.startswith("flowchart TD\n")
+    replies = [agents.reply_with_calls(("echo", {"text": "hi"}))] * 3
+    engine = run_turn(store, "a", *replies, 'say "done"', 'say "<less>"')
+    engine.fork("a", changes=ForkChanges(results={"call_1_2_0": "other"}), name="b")
+    diff = compare_conversations(store, "a", "b")
+    diagram = draw_diff(diff)
+    assert diagram.count(":::left") == len(diff.left_rest) + 1
+    assert diagram.count(":::right") == len(diff.right_rest) + 1
+    assert f"... {len(diff.common) - 8} steps ..." in diagram
+    assert diagram.startswith("flowchart TD\n")

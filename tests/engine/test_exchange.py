@@ -1,4 +1,4 @@
-"""Conversations in other forms: in and out without loss, and refused with a reason."""
+"""Imports and exports: message lists without loss, spans, XES, and refusals with a reason."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from agents import calls, engine
-from recorded import RECORDED, needs_recorded
+from agents import make_engine, reply_with_calls
+from recorded_traffic import RECORDED, needs_recorded
 
 from toolchart.engine.exchange.messages import export_messages, import_messages
 from toolchart.engine.exchange.otel import export_spans
 from toolchart.engine.exchange.xes import export_xes
 from toolchart.engine.log.replay import replay
-from toolchart.engine.log.verify import verify_lines
+from toolchart.engine.log.verify import verify_conversation
 from toolchart.states.errors import SpecError
 
 AT = "2026-01-01T00:00:00.000Z"
@@ -23,31 +23,31 @@ GOOD = (
     ("tau-bench-fork.retail.tool-calling.json", 50),
     ("tau-bench-fork.retail.tool-calling-preconditions.json", 20),
 )
-"""Files and their well-formed lists; the other 30 of the last one have arguments that are not JSON."""
+"""Files and the number of their valid lists; the last file has 30 more with arguments that are not JSON."""
 BAD = ("tau-bench-fork.retail.offformat-a.json", "tau-bench-fork.retail.offformat-b.json")
 
 
-def trajectories(name: str) -> list[Any]:
+def read_trajectories(name: str) -> list[Any]:
     """The message lists of a transcript file."""
     data = json.loads((RECORDED / "transcripts" / name).read_text("utf-8"))
-    return [one["traj"] for one in data]
+    return [entry["traj"] for entry in data]
 
 
 @needs_recorded
 @pytest.mark.parametrize(("name", "count"), GOOD)
-def test_trajectories_come_and_go(name: str, count: int) -> None:
-    """Done when: every well-formed trajectory imports, verifies, replays, and exports equal to its source."""
-    found = [messages for messages in trajectories(name) if readable(messages)]
-    assert len(found) == count
-    for messages in found:
+def test_trajectories_are_imported_and_exported(name: str, count: int) -> None:
+    """Every valid trajectory imports, verifies, replays, and exports equal to its source."""
+    trajectories = [messages for messages in read_trajectories(name) if is_importable(messages)]
+    assert len(trajectories) == count
+    for messages in trajectories:
         lines = import_messages(messages, "c", AT)
-        assert verify_lines(lines, "c").records == len(lines)
+        assert verify_conversation(lines, "c").records == len(lines)
         assert sum(1 for _ in replay(lines, "c")) == len(lines)
         assert export_messages(lines, "c") == messages
 
 
-def readable(messages: Any) -> bool:
-    """Whether all argument texts are JSON objects; the others are refused."""
+def is_importable(messages: Any) -> bool:
+    """Whether all argument texts are JSON; checks that the import refuses the others."""
     for call in (call for m in messages for call in m.get("tool_calls") or ()):
         try:
             json.loads(call["function"]["arguments"])
@@ -61,17 +61,17 @@ def readable(messages: Any) -> bool:
 @needs_recorded
 @pytest.mark.parametrize("name", BAD)
 def test_off_format_lists_are_refused_with_a_reason(name: str) -> None:
-    """Done when: lists without call ids, or with nothing in them, are refused, and the message is named."""
-    for messages in trajectories(name):
+    """Lists without call ids and empty lists are refused, and the error names the message."""
+    for messages in read_trajectories(name):
         if not any(m.get("tool_calls") for m in messages) and messages:
-            continue  # talk without calls is well-formed
-        with pytest.raises(SpecError) as caught:
+            continue  # a list without calls is valid
+        with pytest.raises(SpecError) as error_info:
             import_messages(messages, "c", AT, "file.json")
-        assert "file.json" in str(caught.value)
-        assert "[" in str(caught.value) or "at least one" in str(caught.value)
+        assert "file.json" in str(error_info.value)
+        assert "[" in str(error_info.value) or "at least one" in str(error_info.value)
 
 
-def one_call(**changes: Any) -> dict[str, Any]:
+def make_call_message(**changes: Any) -> dict[str, Any]:
     """An assistant message with one call."""
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     return {"role": "assistant", "content": None, "tool_calls": [{**call, **changes}]}
@@ -81,36 +81,41 @@ USER = {"role": "user", "content": "hi"}
 
 
 @pytest.mark.parametrize(
-    ("messages", "told"),
+    ("messages", "problem"),
     [
         ([], "at least one"),
         ({}, "a list"),
         ([USER, USER], "before the assistant has answered"),
-        ([{"role": "assistant", "content": "x"}], "answers nobody"),
-        ([USER, one_call(), USER], "has no answer"),
-        ([USER, one_call(id=None)], "needs `id`"),
-        ([USER, one_call(function={"name": "f", "arguments": "{'a': 1}"})], "not JSON"),
-        ([USER, one_call(), {"role": "tool", "tool_call_id": "2", "content": "x"}], "nobody made"),
+        ([{"role": "assistant", "content": "x"}], "without a user message before it"),
+        ([USER, make_call_message(), USER], "has no answer"),
+        ([USER, make_call_message(id=None)], "needs `id`"),
+        ([USER, make_call_message(function={"name": "f", "arguments": "{'a': 1}"})], "not JSON"),
+        (
+            [USER, make_call_message(), {"role": "tool", "tool_call_id": "2", "content": "x"}],
+            "which does not exist",
+        ),
         ([{"role": "user", "content": "x", "name": "n"}], "cannot keep the key 'name'"),
         ([{"role": "oracle", "content": "x"}], "unknown role"),
     ],
 )
-def test_import_is_strict(messages: Any, told: str) -> None:
-    """A list that could not have happened is refused, with the place."""
-    with pytest.raises(SpecError, match=told):
+def test_import_is_strict(messages: Any, problem: str) -> None:
+    """A list that no conversation can produce is refused with a reason."""
+    with pytest.raises(SpecError, match=problem):
         import_messages(messages, "c", AT)
 
 
-def conversation() -> list[bytes]:
-    """A log with a call that worked, one that did not, and an answer."""
-    run = engine([calls(("calculator", {"expression": "6*7"}), ("weather", {})), "42"])
+def write_log() -> list[bytes]:
+    """Run a turn with one successful and one failed call; return its record lines."""
+    run = make_engine(
+        [reply_with_calls(("calculator", {"expression": "6*7"}), ("weather", {})), "42"]
+    )
     run.run("What is 6*7?", conversation="c")
-    return list(run.store.read("c"))
+    return list(run.store.read_lines("c"))
 
 
-def test_our_own_conversations_go_round() -> None:
-    """What is exported imports again and exports the same."""
-    messages = export_messages(conversation(), "c")
+def test_an_exported_list_imports_again() -> None:
+    """An exported list imports again and exports equal."""
+    messages = export_messages(write_log(), "c")
     assert [m["role"] for m in messages] == [
         "system",
         "user",
@@ -122,9 +127,9 @@ def test_our_own_conversations_go_round() -> None:
     assert export_messages(import_messages(messages, "d", AT), "d") == messages
 
 
-def test_spans_tell_the_run() -> None:
+def test_spans_describe_the_run() -> None:
     """S4.8: invoke_agent holds chat and execute_tool spans with gen_ai attributes, content off by default."""
-    lines = conversation()
+    lines = write_log()
     spans = export_spans(lines, "c")["resourceSpans"][0]["scopeSpans"][0]["spans"]
     assert [span["name"] for span in spans] == [
         "invoke_agent tool_loop",
@@ -146,8 +151,8 @@ def test_spans_tell_the_run() -> None:
 
 
 def test_xes_is_one_trace_of_every_step() -> None:
-    """Process mining: well-formed XML, one event per record, with name, time and state."""
-    lines = conversation()
+    """The export is well-formed XML with one event per record, with its name and state."""
+    lines = write_log()
     root = ElementTree.fromstring(export_xes(lines, "c"))
     events = root.findall("{*}trace/{*}event")
     assert len(events) == len(lines)

@@ -1,4 +1,4 @@
-"""Group commit: conversations share commits, and each wins or loses by itself."""
+"""Group commit: conversations share commits, and a conflict of one does not affect the others."""
 
 from __future__ import annotations
 
@@ -9,47 +9,47 @@ from typing import Any
 
 import agents
 import pytest
-from logs import database
+from postgres_database import create_database
 
 from toolchart.engine import Engine, TurnResult
 from toolchart.engine.log.replay import replay
 from toolchart.engine.log.stores import open_store
-from toolchart.engine.log.verify import Verified, verify_store
+from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.errors import LogConflict, LogUnavailable
 from toolchart.states.messages import Reply, Request, ToolCall
-from toolchart.states.ports import Batch, Store
+from toolchart.states.ports import RecordBatch, Store
 
 KINDS = ("sqlite", "postgres")
 
 
 @pytest.fixture
-def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[str], Any]]:
-    """Opens the test's own log of a kind."""
-    opened: list[Store] = []
+def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[str], Any]]:
+    """A function that opens this test's log in a kind of store."""
+    open_stores: list[Store] = []
 
-    def make(kind: str) -> Any:
+    def open_fresh_store(kind: str) -> Any:
         address = str(tmp_path / "log.db")
         if kind == "postgres":
-            address = database(request.getfixturevalue("postgres"), tmp_path)
-        opened.append(open_store(address))
-        return opened[-1]
+            address = create_database(request.getfixturevalue("postgres"), tmp_path)
+        open_stores.append(open_store(address))
+        return open_stores[-1]
 
-    yield make
-    for store in opened:
+    yield open_fresh_store
+    for store in open_stores:
         store.close()
 
 
-class Twice:
-    """A model that takes a moment: two calls, one after the other, then an answer."""
+class TwoCallModel:
+    """A model that waits a moment, then makes two tool calls in two replies, then answers."""
 
     name = "twice"
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.request_count = 0
 
     async def complete(self, request: Request) -> Reply:
-        """What comes next."""
-        self.asked += 1
+        """The next reply of the conversation."""
+        self.request_count += 1
         await asyncio.sleep(0.002)
         if request.iteration == 2:
             return Reply(content="done", finish_reason="stop")
@@ -57,106 +57,108 @@ class Twice:
         return Reply(finish_reason="tool_calls", tool_calls=(call,))
 
     async def aclose(self) -> None:
-        """Nothing to give back."""
+        """Nothing to close."""
 
 
-def engine_on(store: Store, model: Twice | None = None) -> Engine:
-    """An engine with that model."""
-    return Engine(agents.spec(), log=store, providers={"model": model or Twice()})
+def make_engine(store: Store, model: TwoCallModel | None = None) -> Engine:
+    """An engine with this model on a store."""
+    return Engine(agents.make_spec(), log=store, providers={"model": model or TwoCallModel()})
 
 
-async def together(engine: Engine, names: Sequence[str]) -> list[TurnResult | BaseException]:
-    """Turns of these conversations at once."""
+async def run_together(engine: Engine, names: Sequence[str]) -> list[TurnResult | BaseException]:
+    """Run a turn of each conversation at the same time."""
     turns = (engine.arun("go", conversation=name) for name in names)
     return await asyncio.gather(*turns, return_exceptions=True)
 
 
-def counted(store: Any) -> list[int]:
-    """How many conversations each commit carries, from now on."""
+def record_commit_sizes(store: Any) -> list[int]:
+    """Record how many conversations each commit of a store has from now on."""
     sizes: list[int] = []
-    many, one = store.append_many, store.append
+    append_many_lines, append_lines = store.append_many, store.append
 
-    def append_many(batches: Sequence[Batch]) -> Any:
+    def append_many(batches: Sequence[RecordBatch]) -> Any:
         sizes.append(len(batches))
-        return many(batches)
+        return append_many_lines(batches)
 
     def append(*batch: Any) -> None:
         sizes.append(1)
-        one(*batch)
+        append_lines(*batch)
 
     store.append_many, store.append = append_many, append
     return sizes
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_concurrent_conversations_share_commits(kind: str, fresh: Callable[[str], Any]) -> None:
-    """Forty turns at once need far fewer commits than forty turns alone, and every log is whole."""
-    store = fresh(kind)
+def test_concurrent_conversations_share_commits(kind: str, open_log: Callable[[str], Any]) -> None:
+    """Forty concurrent turns need far fewer commits than forty single turns, and every log is complete."""
+    store = open_log(kind)
     names = [f"c{number}" for number in range(40)]
-    engine = engine_on(store)
-    sizes = counted(store)
-    results = asyncio.run(together(engine, names))
+    engine = make_engine(store)
+    sizes = record_commit_sizes(store)
+    results = asyncio.run(run_together(engine, names))
     assert [getattr(result, "content", result) for result in results] == ["done"] * 40
     alone = 40 * 6  # the start, and two an iteration, and the answer
     assert len(sizes) < alone / 4
-    assert {type(found) for found in verify_store(store)} == {Verified}
+    assert {type(result) for result in verify_store(store)} == {VerifiedConversation}
     for name in names:
-        assert len(list(replay(store.read(name), name))) == 9
+        assert len(list(replay(store.read_lines(name), name))) == 9
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_loser_of_a_shared_commit_loses_alone(kind: str, fresh: Callable[[str], Any]) -> None:
-    """One of several conversations was begun by another writer meanwhile: the others do not feel it."""
-    store = fresh(kind)
-    engine = engine_on(store)
-    many = store.append_many
+def test_a_conflict_in_a_shared_commit_affects_one_conversation(
+    kind: str, open_log: Callable[[str], Any]
+) -> None:
+    """Where another writer began one of several conversations, only that turn gets LogConflict."""
+    store = open_log(kind)
+    engine = make_engine(store)
+    append_many_lines = store.append_many
     first = [b"another writer was here"]
 
-    def intruded(batches: Sequence[Batch]) -> Any:
-        store.append_many = many
+    def append_after_intruder(batches: Sequence[RecordBatch]) -> Any:
+        store.append_many = append_many_lines
         store.append("b", 0, first)
-        return many(batches)
+        return append_many_lines(batches)
 
-    store.append_many = intruded
-    won, lost, also = asyncio.run(together(engine, ["a", "b", "c"]))
-    assert isinstance(won, TurnResult)
-    assert isinstance(lost, LogConflict)
-    assert isinstance(also, TurnResult)
-    assert list(store.read("b")) == first
+    store.append_many = append_after_intruder
+    first_result, second_result, third_result = asyncio.run(run_together(engine, ["a", "b", "c"]))
+    assert isinstance(first_result, TurnResult)
+    assert isinstance(second_result, LogConflict)
+    assert isinstance(third_result, TurnResult)
+    assert list(store.read_lines("b")) == first
 
 
-def test_a_log_that_cannot_be_written_fails_everyone_who_asked(
-    fresh: Callable[[str], Any],
+def test_a_failed_commit_fails_all_its_turns(
+    open_log: Callable[[str], Any],
 ) -> None:
-    """A commit that fails fails every turn that it carried, before anything it asks for is done."""
-    store = fresh("sqlite")
-    model = Twice()
-    engine = engine_on(store, model)
+    """A failed commit fails every turn in it, before any of their effects is performed."""
+    store = open_log("sqlite")
+    model = TwoCallModel()
+    engine = make_engine(store, model)
 
-    def full(batches: Sequence[Batch]) -> Any:
+    def raise_disk_full(batches: Sequence[RecordBatch]) -> Any:
         raise LogUnavailable("the disk is full")
 
-    store.append_many = full
-    results = asyncio.run(together(engine, ["a", "b", "c"]))
-    # The first one began with the log to itself, and may have it again once the others are gone.
+    store.append_many = raise_disk_full
+    results = asyncio.run(run_together(engine, ["a", "b", "c"]))
+    # The first turn began alone on the log, and may be alone again after the others failed.
     assert [type(result) for result in results[1:]] == [LogUnavailable] * 2
-    assert model.asked <= 3, "the others never came to ask"
+    assert model.request_count <= 3, "the other turns made no request"
 
 
-def test_a_cancelled_turn_does_not_disturb_the_commit_it_waited_for(
-    fresh: Callable[[str], Any],
+def test_cancelling_a_turn_does_not_cancel_its_commit(
+    open_log: Callable[[str], Any],
 ) -> None:
-    """A turn that is cancelled while its records are being written: they are written once, and it ends."""
-    store = fresh("sqlite")
-    engine = engine_on(store)
+    """Where a turn is cancelled while its records are written, they are written exactly once."""
+    store = open_log("sqlite")
+    engine = make_engine(store)
 
     async def run() -> None:
         turns = [asyncio.ensure_future(engine.arun("go", conversation=n)) for n in ("a", "b", "c")]
         await asyncio.sleep(0)
         turns[1].cancel()
-        done = await asyncio.gather(*turns, return_exceptions=True)
-        assert isinstance(done[1], asyncio.CancelledError)
-        assert [type(one) for one in (done[0], done[2])] == [TurnResult] * 2
+        results = await asyncio.gather(*turns, return_exceptions=True)
+        assert isinstance(results[1], asyncio.CancelledError)
+        assert [type(append_lines) for append_lines in (results[0], results[2])] == [TurnResult] * 2
 
     asyncio.run(run())
-    assert {type(found) for found in verify_store(store)} == {Verified}
+    assert {type(result) for result in verify_store(store)} == {VerifiedConversation}

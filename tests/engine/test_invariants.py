@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from agents import engine, fixed_tool
+from agents import make_engine, make_function_tool
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from toolchart.engine.log.replay import replay
 from toolchart.providers.scripted.provider import ScriptedProvider
-from toolchart.specs.charts import shipped
+from toolchart.specs.charts import list_shipped_charts
 from toolchart.states.events import FAILURE_KINDS
 from toolchart.states.messages import FINISH_REASONS
 
@@ -52,8 +52,8 @@ replies = st.one_of(
 )
 
 
-class WatchingStore:
-    """A store that notes how many records were durable at each moment."""
+class CountingStore:
+    """A store that counts the durable records."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -68,94 +68,98 @@ class WatchingStore:
         return getattr(self._inner, name)
 
 
-class QuickClock:
-    """Time that passes when it is told to."""
+class InstantClock:
+    """A clock that never waits."""
 
     def __init__(self) -> None:
         self.seconds = 0
 
     def now(self) -> str:
-        """A moment later each time."""
+        """One second more at each call."""
         self.seconds += 1
         minutes, seconds = divmod(self.seconds, 60)
         return f"2026-01-01T{minutes // 60 % 24:02}:{minutes % 60:02}:{seconds:02}.000Z"
 
     async def sleep(self, seconds: float) -> None:
-        """No time is lost."""
+        """Return at once."""
 
     def jitter(self) -> float:
-        """The same chance always."""
+        """Always 0.5."""
         return 0.5
 
 
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     script=st.lists(replies, min_size=1, max_size=6),
-    chart=st.sampled_from(shipped()),
+    chart=st.sampled_from(list_shipped_charts()),
     turns=st.integers(1, 2),
 )
 def test_invariants(script: list[dict[str, Any]], chart: str, turns: int) -> None:
-    """Invariants 1-4: no dangling call, records before effects, exact replay, nothing lost.
+    """Invariants 1-4: every call has a result, records precede effects, replay is exact, no record is lost.
 
-    Random replies with calls, bad JSON, unknown tools, every finish reason and failures, on every
-    shipped chart.
+    The model gives random replies with calls, bad JSON, unknown tools, every finish reason and failures,
+    on every shipped chart.
     """
     from toolchart.engine.log.stores.memory import MemoryStore
 
-    store = WatchingStore(MemoryStore())
+    store = CountingStore(MemoryStore())
     problems: list[str] = []
 
-    def bad(given: Any) -> Any:
-        newest = json.loads(list(store.read("c"))[-1])
+    def raise_error(arguments: Any) -> Any:
+        newest = json.loads(list(store.read_lines("c"))[-1])
         if not any(effect["type"] == "run_tools" for effect in newest["effects"]):
             problems.append("a tool ran before its record was durable")
         raise RuntimeError("bad")
 
     provider = ScriptedProvider([*script, *["the end"] * 40])
-    run = engine(
-        [], log=store, chart=chart, functions=[fixed_tool("bad", NOTHING, bad)], clock=QuickClock()
+    run = make_engine(
+        [],
+        log=store,
+        chart=chart,
+        functions=[make_function_tool("bad", NOTHING, raise_error)],
+        clock=InstantClock(),
     )
-    run.hosts.made["model"] = provider
+    run.hosts.providers["model"] = provider
 
-    answered = provider.complete
+    complete_request = provider.complete
 
-    async def watched(request: Any) -> Any:
-        newest = json.loads(list(store.read("c"))[-1])
+    async def check_request(request: Any) -> Any:
+        newest = json.loads(list(store.read_lines("c"))[-1])
         if not any(effect["type"].startswith("call_model") for effect in newest["effects"]):
-            problems.append("the model was asked before the record was durable")
-        problems.extend(dangling(request.messages))
-        return await answered(request)
+            problems.append("the model was called before the record was durable")
+        problems.extend(find_dangling_calls(request.messages))
+        return await complete_request(request)
 
-    provider.complete = watched  # type: ignore[method-assign]
-    found: list[Any] = []
+    provider.complete = check_request  # type: ignore[method-assign]
+    results: list[Any] = []
     for _ in range(turns):
         result = run.run("go", conversation="c")
-        assert result.over
+        assert result.is_over
         assert result.content is not None
-        found.append(result)
+        results.append(result)
     assert problems == []
-    lines = list(store.read("c"))
+    lines = list(store.read_lines("c"))
     assert len(lines) == store.durable
     assert sum(1 for _ in replay(lines, "c")) == len(lines)
     check_outcomes([json.loads(line) for line in lines])
 
 
-def dangling(messages: Any) -> list[str]:
-    """Calls without exactly one answer right after them."""
-    problems, waiting = [], []
+def find_dangling_calls(messages: Any) -> list[str]:
+    """Problems of calls that do not have exactly one result right after them."""
+    problems, open_ids = [], []
     for message in messages:
         if message.role == "tool":
-            if message.tool_call_id not in waiting:
+            if message.tool_call_id not in open_ids:
                 problems.append(f"an answer to {message.tool_call_id!r}, which is not open")
             else:
-                waiting.remove(message.tool_call_id)
-        elif waiting:
-            problems.append(f"{message.role} while {waiting} are open")
-        waiting += [call.id for call in message.tool_calls]
-    return problems + [f"{one} is open at the end" for one in waiting]
+                open_ids.remove(message.tool_call_id)
+        elif open_ids:
+            problems.append(f"{message.role} while {open_ids} are open")
+        open_ids += [call.id for call in message.tool_calls]
+    return problems + [f"{call_id} is open at the end" for call_id in open_ids]
 
 
 def check_outcomes(records: list[dict[str, Any]]) -> None:
-    """No call has two outcomes."""
-    ended = [r["event"]["call_id"] for r in records if r["event"]["type"] == "tool_finished"]
-    assert len(ended) == len(set(ended))
+    """Check that no call has two outcomes."""
+    finished_ids = [r["event"]["call_id"] for r in records if r["event"]["type"] == "tool_finished"]
+    assert len(finished_ids) == len(set(finished_ids))

@@ -1,4 +1,4 @@
-"""The log: chained, ordered, one writer, and every changed byte found."""
+"""The log: one record per step, the hash chain, one writer, and detection of every changed byte."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from agents import calls, engine
+from agents import make_engine, reply_with_calls
 
 from toolchart.engine.log import record as records
 from toolchart.engine.log.replay import read_chain, replay
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.sqlite import SqliteStore
-from toolchart.engine.log.verify import Verified, verify_lines, verify_store
+from toolchart.engine.log.verify import VerifiedConversation, verify_conversation, verify_store
 from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable, ReplayMismatch
 
 
-def logged() -> list[bytes]:
-    """A small log with a call in it."""
-    run = engine([calls(("calculator", {"expression": "6*7"})), "42"])
+def write_log() -> list[bytes]:
+    """Run a turn with one tool call; return its record lines."""
+    run = make_engine([reply_with_calls(("calculator", {"expression": "6*7"})), "42"])
     run.run("What is 6*7?", conversation="c")
-    return list(run.store.read("c"))
+    return list(run.store.read_lines("c"))
 
 
 def test_one_record_is_one_step() -> None:
-    """The card: the log of a turn tells each move, its reason and what was asked for then."""
-    rows = [json.loads(line) for line in logged()]
+    """Each record has the event, the states before and after, the guard values and the effects."""
+    rows = [json.loads(line) for line in write_log()]
     assert [(row["event"]["type"], row["source"], row["target"]) for row in rows] == [
         ("configured", "", ""),
         ("turn_started", "", "prompting"),
@@ -46,7 +46,7 @@ def test_one_record_is_one_step() -> None:
 
 
 def test_the_order_of_states_survives_the_log() -> None:
-    """A chart whose first state is initial by its place replays and goes on: the log keeps the order."""
+    """The log keeps the order of states, so a chart without `initial` replays and continues."""
     chart = {
         "name": "zebra",
         "states": {
@@ -60,14 +60,17 @@ def test_the_order_of_states_survives_the_log() -> None:
             "alpha": {"final": True, "enter": "answer"},
         },
     }
-    run = engine(["one"], chart=chart)
+    run = make_engine(["one"], chart=chart)
     run.run("go", conversation="c")
-    assert sum(1 for _ in replay(run.store.read("c"), "c")) == 3
-    assert engine(["two"], chart=chart, log=run.store).run("go", conversation="c").content == "two"
+    assert sum(1 for _ in replay(run.store.read_lines("c"), "c")) == 3
+    assert (
+        make_engine(["two"], chart=chart, log=run.store).run("go", conversation="c").content
+        == "two"
+    )
 
 
 def test_secrets_never_reach_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A key in the spec is logged as a reference, one written out as nothing at all."""
+    """A key from the environment is logged as a reference; a literal key is not logged at all."""
     monkeypatch.setenv("SOME_KEY", "sk-from-environment")
     llms = {
         "model": {
@@ -78,19 +81,19 @@ def test_secrets_never_reach_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
         },
         "other": {"provider": "openai", "model": "m", "api_key": "${SOME_KEY}"},
     }
-    run = engine(["hi"], llms=llms)
+    run = make_engine(["hi"], llms=llms)
     run.run("go", conversation="c")
-    text = b"".join(run.store.read("c")).decode()
+    text = b"".join(run.store.read_lines("c")).decode()
     assert "sk-" not in text
     assert "${SOME_KEY}" in text
 
 
-def test_sqlite_survives_reopening_and_two_processes_hands(tmp_path: Path) -> None:
-    """What one handle committed another reads; of two that append record N one gets LogConflict."""
-    path, lines = tmp_path / "log.db", logged()
+def test_sqlite_works_with_two_open_handles(tmp_path: Path) -> None:
+    """One handle reads what another committed; of two that append record N one gets LogConflict."""
+    path, lines = tmp_path / "log.db", write_log()
     first, second = SqliteStore(path), SqliteStore(path)
     first.append("c", 0, lines[:3])
-    assert list(second.read("c")) == lines[:3]
+    assert list(second.read_lines("c")) == lines[:3]
     second.append("c", 3, lines[3:4])
     with pytest.raises(LogConflict):
         first.append("c", 3, lines[3:4])
@@ -98,7 +101,7 @@ def test_sqlite_survives_reopening_and_two_processes_hands(tmp_path: Path) -> No
 
 
 def test_a_log_that_cannot_be_opened_is_one_clear_error(tmp_path: Path) -> None:
-    """A missing log, a folder, and a file that is something else are told apart and left alone."""
+    """A missing log, a wrong path and a file of another kind each give a clear error; nothing changes."""
     with pytest.raises(LogUnavailable, match="there is no log"):
         open_store(tmp_path / "none.db", create=False)
     (tmp_path / "file").write_text("x")
@@ -114,20 +117,20 @@ def test_a_log_that_cannot_be_opened_is_one_clear_error(tmp_path: Path) -> None:
 
 
 def test_every_changed_byte_is_found() -> None:
-    """Any single byte of any record, changed, is found, and the record is named."""
-    lines = logged()
+    """A change of any single byte of any record is found, and the error names the record."""
+    lines = write_log()
     for seq, line in enumerate(lines):
-        for place in range(len(line)):
+        for offset in range(len(line)):
             broken = [*lines]
-            broken[seq] = line[:place] + bytes([line[place] ^ 1]) + line[place + 1 :]
-            with pytest.raises(LogDamaged) as caught:
-                verify_lines(broken, "c")
-            assert caught.value.seq in (seq, seq + 1)
+            broken[seq] = line[:offset] + bytes([line[offset] ^ 1]) + line[offset + 1 :]
+            with pytest.raises(LogDamaged) as error_info:
+                verify_conversation(broken, "c")
+            assert error_info.value.seq in (seq, seq + 1)
 
 
 def test_records_that_moved_are_found() -> None:
-    """A record taken out, doubled, swapped or from another conversation breaks the chain."""
-    lines = logged()
+    """A removed, doubled, swapped or foreign record breaks the chain."""
+    lines = write_log()
     for broken in (
         lines[:2] + lines[3:],
         lines[:3] + lines[2:],
@@ -136,18 +139,18 @@ def test_records_that_moved_are_found() -> None:
         [],
     ):
         with pytest.raises(LogDamaged):
-            verify_lines(broken, "c")
+            verify_conversation(broken, "c")
     with pytest.raises(LogDamaged, match="belongs to"):
-        verify_lines(lines, "d")
+        verify_conversation(lines, "d")
 
 
 def test_an_edited_byte_in_the_file_is_found(tmp_path: Path) -> None:
-    """Editing one byte of any record in the SQLite file is found by verify, which names the record."""
+    """Verify finds an edited byte of any record in the SQLite file and names the record."""
     path = tmp_path / "log.db"
     store = SqliteStore(path)
-    run = engine([calls(("echo", {"text": "hello"})), "end"], log=store)
+    run = make_engine([reply_with_calls(("echo", {"text": "hello"})), "end"], log=store)
     run.run("find me", conversation="c")
-    lines = list(store.read("c"))
+    lines = list(store.read_lines("c"))
     store.close()
     raw = path.read_bytes()
     for seq, line in enumerate(lines):
@@ -156,20 +159,20 @@ def test_an_edited_byte_in_the_file_is_found(tmp_path: Path) -> None:
             at = raw.find(line[:20])
         assert at > 0
         path.write_bytes(raw[: at + 30] + bytes([raw[at + 30] ^ 1]) + raw[at + 31 :])
-        reopened = SqliteStore(path)
-        (found,) = verify_store(reopened)
-        reopened.close()
-        assert isinstance(found, LogDamaged)
-        assert found.seq == seq
+        reopened_store = SqliteStore(path)
+        (result,) = verify_store(reopened_store)
+        reopened_store.close()
+        assert isinstance(result, LogDamaged)
+        assert result.seq == seq
     path.write_bytes(raw)
-    reopened = SqliteStore(path)
-    assert [type(one) for one in verify_store(reopened)] == [Verified]
+    reopened_store = SqliteStore(path)
+    assert [type(result) for result in verify_store(reopened_store)] == [VerifiedConversation]
 
 
 def test_replay_finds_what_a_rewritten_log_claims() -> None:
-    """A log that is rewritten with valid hashes, but says something else, does not replay."""
-    lines = logged()
-    prev, forged = records.GENESIS, []
+    """A log that was changed and given valid hashes again does not replay."""
+    lines = write_log()
+    prev, forged_lines = records.GENESIS, []
     for seq, line in enumerate(lines):
         row = json.loads(line)
         row.pop("hash")
@@ -178,29 +181,29 @@ def test_replay_finds_what_a_rewritten_log_claims() -> None:
             row["target"] = "finished"
         body = json.dumps(row, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
         prev = __import__("hashlib").sha256(body).hexdigest()
-        forged.append(body[:-1] + f',"hash":"{prev}"}}'.encode())
-    assert sum(1 for _ in read_chain(forged, "c")) == 6
-    with pytest.raises(ReplayMismatch) as caught:
-        list(replay(forged, "c"))
-    assert (caught.value.seq, caught.value.pointer) == (4, "/target")
-    assert (caught.value.expected, caught.value.got) == ("finished", "prompting")
-    assert caught.value.blame == "chart"
+        forged_lines.append(body[:-1] + f',"hash":"{prev}"}}'.encode())
+    assert sum(1 for _ in read_chain(forged_lines, "c")) == 6
+    with pytest.raises(ReplayMismatch) as error_info:
+        list(replay(forged_lines, "c"))
+    assert (error_info.value.seq, error_info.value.pointer) == (4, "/target")
+    assert (error_info.value.expected, error_info.value.actual) == ("finished", "prompting")
+    assert error_info.value.blame == "chart"
 
 
 def test_messages_are_written_once() -> None:
     """Invariant 6: the bytes of an iteration do not grow with the conversation."""
-    run = engine(
-        [calls(("echo", {"text": f"{n:010}"})) for n in range(60)] + ["end"],
+    run = make_engine(
+        [reply_with_calls(("echo", {"text": f"{n:010}"})) for n in range(60)] + ["end"],
         limits={"max_iterations": 99},
         tools={"registry": [{"name": "echo"}]},
     )
     run.run("go", conversation="c")
-    lines = [_shape(line) for line in run.store.read("c")][2:-1]
+    lines = [_mask_values(line) for line in run.store.read_lines("c")][2:-1]
     assert len(lines) == 180
     assert lines[:3] * 60 == lines
-    assert sum(len(line) for line in run.store.read("c")) / 60 < 2048
+    assert sum(len(line) for line in run.store.read_lines("c")) / 60 < 2048
 
 
-def _shape(line: bytes) -> bytes:
-    """A record with every hash and every number made alike."""
+def _mask_values(line: bytes) -> bytes:
+    """A record with all hashes and numbers replaced by constants."""
     return re.sub(rb"\d+", b"0", re.sub(rb'"[0-9a-f]{32,64}"', b'"H"', line))

@@ -1,4 +1,4 @@
-"""A turn seen as it happens: deltas and steps in order, and the same log as unwatched."""
+"""Streaming: deltas and steps arrive in order, and the log is the same as without streaming."""
 
 from __future__ import annotations
 
@@ -11,53 +11,52 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolchart.engine import TurnResult
-from toolchart.engine.log.record import CHANGED
+from toolchart.engine.log.record import CHANGE_WARNING
 from toolchart.engine.log.replay import replay
 from toolchart.engine.log.stores.memory import MemoryStore
-from toolchart.engine.runtime.streaming import Moved
-from toolchart.providers.shared.reply_deltas import pieces_of
-from toolchart.states.deltas import CallArguments, CallStarted, ReasoningDelta, TextDelta
-from toolchart.states.errors import SpecError, Warned
+from toolchart.engine.runtime.streaming import StepTaken
+from toolchart.providers.shared.reply_deltas import iterate_deltas
+from toolchart.states.errors import SpecError, StrictPolicyViolation
 from toolchart.states.events import Replied
-from toolchart.states.messages import Reply
+from toolchart.states.messages import CallArguments, CallStarted, ReasoningDelta, Reply, TextDelta
 
-SCRIPT = [agents.calls(("calculator", {"expression": "1+2"})), "That makes three."]
+SCRIPT = [agents.reply_with_calls(("calculator", {"expression": "1+2"})), "That makes three."]
 
 
-def seen(message: str, **options: Any) -> list[object]:
-    """Everything that a stream yields."""
+def stream_turn(message: str, **options: Any) -> list[object]:
+    """Run a turn as a stream; return everything that it yields."""
 
     async def collect() -> list[object]:
-        async with agents.engine(SCRIPT, log=MemoryStore(), **options) as engine:
+        async with agents.make_engine(SCRIPT, log=MemoryStore(), **options) as engine:
             return [piece async for piece in engine.stream(message)]
 
     return asyncio.run(collect())
 
 
-def test_a_stream_tells_states_deltas_calls_and_the_result_in_order() -> None:
-    """S3.4: text and calls are seen growing, every step is told, the result comes last."""
-    pieces = seen("1+2")
-    states = [piece.step.target for piece in pieces if isinstance(piece, Moved)]
+def test_a_stream_yields_deltas_steps_and_the_result_in_order() -> None:
+    """S3.4: a stream yields deltas of text and calls, every step, and the result last."""
+    pieces = stream_turn("1+2")
+    states = [piece.step.target for piece in pieces if isinstance(piece, StepTaken)]
     assert states == ["prompting", "awaiting_tools", "executing", "prompting", "finished"]
     text = "".join(piece.text for piece in pieces if isinstance(piece, TextDelta))
     assert text == "That makes three."
     assert [p.name for p in pieces if isinstance(p, CallStarted)] == ["calculator"]
     first_delta = next(i for i, p in enumerate(pieces) if isinstance(p, CallStarted))
-    moved = next(
+    first_step = next(
         i
         for i, p in enumerate(pieces)
-        if isinstance(p, Moved) and p.step.target == "awaiting_tools"
+        if isinstance(p, StepTaken) and p.step.target == "awaiting_tools"
     )
-    assert first_delta < moved
+    assert first_delta < first_step
     assert isinstance(pieces[-1], TurnResult)
     assert pieces[-1].content == "That makes three."
 
 
 def test_a_turn_that_cannot_begin_raises_out_of_the_stream() -> None:
-    """An error of the turn is the stream's error, not a stream that ends early."""
+    """An error of the turn is raised by the stream."""
 
     async def collect() -> None:
-        async with agents.engine(SCRIPT, log=MemoryStore()) as engine:
+        async with agents.make_engine(SCRIPT, log=MemoryStore()) as engine:
             async for _ in engine.stream("x", handler="nobody"):
                 pass
 
@@ -66,87 +65,89 @@ def test_a_turn_that_cannot_begin_raises_out_of_the_stream() -> None:
 
 
 def test_closing_a_stream_cancels_its_turn() -> None:
-    """Whoever stops looking stops the turn; the log has every step up to there and can go on."""
+    """Closing a stream stops the turn; the log has every step before that and can be resumed."""
 
-    async def leave() -> tuple[str, int]:
-        async with agents.engine(SCRIPT, log=MemoryStore()) as engine:
+    async def close_early() -> tuple[str, int]:
+        async with agents.make_engine(SCRIPT, log=MemoryStore()) as engine:
             stream = engine.stream("1+2", conversation="c")
             async for piece in stream:
-                if isinstance(piece, Moved) and piece.step.target == "awaiting_tools":
+                if isinstance(piece, StepTaken) and piece.step.target == "awaiting_tools":
                     break
             await stream.aclose()
-            records = len(list(engine.store.read("c")))
+            records = len(list(engine.store.read_lines("c")))
             result = await engine.aresume("c")
             return result.state, records
 
-    state, records = asyncio.run(leave())
+    state, records = asyncio.run(close_early())
     assert records >= 3
     assert state in ("finished", "cancelled")
 
 
 @given(st.text(), st.text())
-def test_pieces_lose_nothing(text: str, reasoning: str) -> None:
-    """Whatever a reply says, its pieces say it whole."""
+def test_deltas_lose_nothing(text: str, reasoning: str) -> None:
+    """The deltas of a reply contain its whole text and reasoning."""
     reply = Reply(content=text, reasoning=reasoning, finish_reason="stop")
-    pieces = list(pieces_of(reply))
+    pieces = list(iterate_deltas(reply))
     assert "".join(p.text for p in pieces if isinstance(p, TextDelta)) == text
     assert "".join(p.text for p in pieces if isinstance(p, ReasoningDelta)) == reasoning
     assert not [p for p in pieces if isinstance(p, CallArguments)]
 
 
-def test_the_log_may_tell_how_a_reply_grew() -> None:
-    """S3.4: by a switch of the spec the log holds the deltas; such a log verifies and replays."""
+def test_the_log_can_keep_deltas() -> None:
+    """S3.4: with `log_deltas` the log keeps the deltas and replays; a redacted log never keeps them."""
     store = MemoryStore()
-    with agents.engine(SCRIPT, log=store, log_deltas=True) as engine:
+    with agents.make_engine(SCRIPT, log=store, log_deltas=True) as engine:
         engine.run("1+2", conversation="c")
-    replied = [one.record.decoded() for one in replay(store.read("c"), "c")]
-    grown = [one.deltas for one in replied if isinstance(one, Replied)]
-    assert [delta["kind"] for delta in grown[0]] == ["call", "arguments"]
-    assert "".join(delta["text"] for delta in grown[1]) == "That makes three."
-    with agents.engine(SCRIPT, log=MemoryStore()) as silent:
+    replayed_events = [event.record.decode_event() for event in replay(store.read_lines("c"), "c")]
+    delta_lists = [event.deltas for event in replayed_events if isinstance(event, Replied)]
+    assert [delta["kind"] for delta in delta_lists[0]] == ["call", "arguments"]
+    assert "".join(delta["text"] for delta in delta_lists[1]) == "That makes three."
+    with agents.make_engine(SCRIPT, log=MemoryStore()) as silent:
         silent.run("1+2", conversation="c")
-        assert b"deltas" not in b"".join(silent.store.read("c"))
-    with agents.engine(SCRIPT, log_deltas=True, redact={"patterns": ["email"]}) as secret:
+        assert b"deltas" not in b"".join(silent.store.read_lines("c"))
+    with agents.make_engine(SCRIPT, log_deltas=True, redact={"patterns": ["email"]}) as secret:
         secret.run("1+2", conversation="c")
-        assert b'"deltas"' not in b"".join(list(secret.store.read("c"))[1:])
+        assert b'"deltas"' not in b"".join(list(secret.store.read_lines("c"))[1:])
 
 
 def test_a_strict_policy_ends_at_a_warning() -> None:
-    """S3.10: strict raises at a warning, once it is in the log; lenient records it and goes on."""
+    """S3.10: a strict policy raises at a warning after it is logged; a lenient one logs it and continues."""
     odd = Reply(content="well", finish_reason="stop", warnings=("the host said something odd",))
-    with agents.engine([odd], log=MemoryStore()) as lenient:
+    with agents.make_engine([odd], log=MemoryStore()) as lenient:
         assert lenient.run("hi").warnings == ("the host said something odd",)
     store = MemoryStore()
-    with agents.engine([odd], log=store, policy="strict") as strict:
-        with pytest.raises(Warned, match="something odd"):
+    with agents.make_engine([odd], log=store, policy="strict") as strict:
+        with pytest.raises(StrictPolicyViolation, match="something odd"):
             strict.run("hi", conversation="c")
-        assert [one.record.event["type"] for one in replay(store.read("c"), "c")][-1] == "replied"
+        assert [event.record.event["type"] for event in replay(store.read_lines("c"), "c")][
+            -1
+        ] == "replied"
         assert strict.resume("c").content == "well"
     prompt = [{"llm": "model", "prompt": "Hi {{nobody}}"}]
-    with agents.engine(["never asked"], policy="strict", responses=prompt) as strict:
-        with pytest.raises(Warned, match="nobody"):
+    with agents.make_engine(["never asked"], policy="strict", responses=prompt) as strict:
+        with pytest.raises(StrictPolicyViolation, match="nobody"):
             strict.run("hi", conversation="c")
-        assert strict.hosts.made["model"].requests == []  # type: ignore[attr-defined]
+        assert strict.hosts.providers["model"].requests == []  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
     ("message", "reply"),
     [
-        ("hi", agents.calls(("echo", {"text": 2**70}))),
+        ("hi", agents.reply_with_calls(("echo", {"text": 2**70}))),
         ("hi", {"content": "half a \ud83d"}),
         ("half a \ud83d", {"content": "fine"}),
     ],
 )
-def test_what_no_log_can_carry_is_told(message: str, reply: Any) -> None:
-    """S3.10: what was turned into the nearest value is a warning, and the turn acts on what the log says."""
+def test_a_replaced_value_is_a_warning(message: str, reply: Any) -> None:
+    """S3.10: a value that was replaced for the log gives a warning, and the turn uses the logged value."""
     store = MemoryStore()
-    with agents.engine([reply, "done"], log=store) as run:
+    with agents.make_engine([reply, "done"], log=store) as run:
         result = run.run(message, conversation="c")
-    assert [CHANGED in warning for warning in result.warnings] == [True]
-    assert list(replay(store.read("c"), "c"))[-1].step.snapshot.answer == result.content
+    assert [CHANGE_WARNING in warning for warning in result.warnings] == [True]
+    assert list(replay(store.read_lines("c"), "c"))[-1].step.snapshot.answer == result.content
     assert all(call["params"] == {"text": str(2**70)} for call in result.tool_calls)
     with (
-        agents.engine([reply, "done"], policy="strict") as strict,
-        pytest.raises(Warned, match="64 bits"),
+        agents.make_engine([reply, "done"], policy="strict") as strict,
+        pytest.raises(StrictPolicyViolation, match="64 bits"),
     ):
         strict.run(message)

@@ -1,9 +1,9 @@
-"""Writes the committed logs anew: one per shipped chart from the simulator, and one that must not replay.
+"""Writes the committed logs: one per shipped chart from the simulator, and one that must not replay.
 
     PYTHONPATH=tests/support python tests/logs/write.py
 
-Only for a deliberate change of the log's form. Logs that were committed must go on replaying: a new form
-gets new files beside them.
+Run it only after a deliberate change of the log format. Committed logs must still replay then: a new
+format gets new files beside them.
 """
 
 from __future__ import annotations
@@ -17,43 +17,45 @@ import orjson
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import conftest  # noqa: F401  makes a checkout importable
-from simulation import simulate
+from simulation import run_simulation
 
 from toolchart.engine.log.record import FORMAT, GENESIS
-from toolchart.specs.charts import shipped
+from toolchart.specs.charts import list_shipped_charts
 
 HERE = Path(__file__).resolve().parent
 
 SEEDS = 600
-LONGEST = 40
-"""Records of one committed log."""
+MAX_RECORDS = 40
+"""Maximum number of records of a committed log."""
 
 
-def kinds(lines: list[bytes]) -> set[str]:
-    """What happens in a log: events with their outcomes, and where they led."""
-    found = set()
+def list_features(lines: list[bytes]) -> set[str]:
+    """The events with their outcomes, and the transitions of a log."""
+    features = set()
     for line in lines:
         record = orjson.loads(line)
         event = record["event"]
-        found.add(event["type"] + event.get("outcome", ""))
-        found.add(f"{record['source']} -> {record['target']}")
-    return found
+        features.add(event["type"] + event.get("outcome", ""))
+        features.add(f"{record['source']} -> {record['target']}")
+    return features
 
 
-def richest() -> dict[str, list[bytes]]:
-    """For each chart the log in which most happens."""
+def find_richest_logs() -> dict[str, list[bytes]]:
+    """For each chart the log with the most features."""
     best: dict[str, list[bytes]] = {}
     for seed in range(SEEDS):
-        world, lines = simulate(seed)
-        chart = world.told[0].split("chart ")[1].split(",")[0]
-        if len(lines) <= LONGEST and len(kinds(lines)) > len(kinds(best.get(chart, []))):
+        world, lines = run_simulation(seed)
+        chart = world.story[0].split("chart ")[1].split(",")[0]
+        if len(lines) <= MAX_RECORDS and len(list_features(lines)) > len(
+            list_features(best.get(chart, []))
+        ):
             best[chart] = lines
     return best
 
 
-def diverging(lines: list[bytes]) -> list[bytes]:
-    """The log with its chart changed and every hash made right again: it verifies and does not replay."""
-    prev, made = GENESIS, []
+def change_chart(lines: list[bytes]) -> list[bytes]:
+    """The log with a changed chart and valid hashes: it verifies and does not replay."""
+    prev, changed_lines = GENESIS, []
     for line in lines:
         data = orjson.loads(line)
         del data["hash"]
@@ -64,16 +66,16 @@ def diverging(lines: list[bytes]) -> list[bytes]:
         data["prev"] = prev
         body = orjson.dumps(data, option=orjson.OPT_SORT_KEYS)
         prev = hashlib.sha256(body).hexdigest()
-        made.append(body[:-1] + b',"hash":"' + prev.encode() + b'"}')
-    return made
+        changed_lines.append(body[:-1] + b',"hash":"' + prev.encode() + b'"}')
+    return changed_lines
 
 
 def main() -> None:
-    """Write the files."""
+    """Write all files."""
     logging.disable(logging.CRITICAL)
-    logs = richest()
-    assert set(logs) == set(shipped())
-    logs["diverges"] = diverging(logs["tool_loop"])
+    logs = find_richest_logs()
+    assert set(logs) == set(list_shipped_charts())
+    logs["diverges"] = change_chart(logs["tool_loop"])
     for name, lines in logs.items():
         path = HERE / f"{name}.{FORMAT}.jsonl"
         path.write_bytes(b"".join(line + b"\n" for line in lines))

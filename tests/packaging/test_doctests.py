@@ -1,4 +1,4 @@
-"""Every example in a docstring runs."""
+"""Doctests: every example in a docstring runs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import toolchart
 
 
 def test_doctests() -> None:
-    """The examples of every module of the package run and give what they say."""
-    attempted = 0
+    """The doctests of every module of the package pass."""
+    example_count = 0
     for info in pkgutil.walk_packages(toolchart.__path__, "toolchart."):
         if info.name.split(".")[1] not in ("tests", "docs", "benchmarks", "build"):
             module = importlib.import_module(info.name)
             outcome = doctest.testmod(module)
             assert outcome.failed == 0, info.name
-            attempted += outcome.attempted
-    assert attempted >= 20
+            example_count += outcome.attempted
+    assert example_count >= 20

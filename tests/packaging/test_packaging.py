@@ -1,4 +1,4 @@
-"""The package: everything in it, nothing beside it, under one name."""
+"""The wheel: it contains the whole package, nothing else, under one name."""
 
 from __future__ import annotations
 
@@ -16,47 +16,57 @@ ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("states", "specs", "tools", "providers", "engine", "testing", "app")
 
 
-def declared() -> set[str]:
-    """The packages that pyproject.toml lists."""
+def list_declared_packages() -> set[str]:
+    """Return the packages that pyproject.toml lists."""
     config = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     return set(config["tool"]["setuptools"]["packages"])
 
 
-def in_tree() -> set[str]:
-    """The packages that stand in the tree."""
-    found = {"toolchart"}
+def list_tree_packages() -> set[str]:
+    """Return the packages that exist in the tree."""
+    packages = {"toolchart"}
     for room in ROOMS:
         for init in (ROOT / room).rglob("__init__.py"):
-            found.add(".".join(("toolchart", *init.parent.relative_to(ROOT).parts)))
-    return found
+            packages.add(".".join(("toolchart", *init.parent.relative_to(ROOT).parts)))
+    return packages
 
 
 def test_every_package_is_listed() -> None:
-    """A sub-package that pyproject.toml forgets would vanish from the wheel."""
-    assert declared() == in_tree()
+    """pyproject.toml lists every package of the tree; one that is missing would be absent from the wheel."""
+    assert list_declared_packages() == list_tree_packages()
 
 
 def test_no_stray_modules_at_the_root() -> None:
-    """Every root module lands in the wheel, so only the facade and `python -m` stand there."""
+    """Only `__init__.py` and `__main__.py` are root modules, because every root module is in the wheel."""
     assert {path.name for path in ROOT.glob("*.py")} == {"__init__.py", "__main__.py"}
 
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel built from a copy of the tracked files, so that no stale `build/` can help."""
+    """Build a wheel from a copy of the tracked files, so that no stale `build/` is used."""
     base = tmp_path_factory.mktemp("wheel")
-    copy = base / "odd folder-name"
-    copy.mkdir()
-    listed = subprocess.run(
+    checkout = base / "odd folder-name"
+    checkout.mkdir()
+    tracked_files = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True
     ).stdout.decode()
-    for name in filter(None, listed.split("\0")):
+    for name in filter(None, tracked_files.split("\0")):
         source = ROOT / name
         if source.is_file() and not name.startswith(".typing/"):
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(source, copy / name)
+            (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, checkout / name)
     subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(base), str(copy)],
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "--quiet",
+            "--no-deps",
+            "-w",
+            str(base),
+            str(checkout),
+        ],
         check=True,
         capture_output=True,
     )
@@ -66,7 +76,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_holds_the_tree(wheel: Path) -> None:
     """Every module, chart, agent and marker is in the wheel; no test and no top-level room is."""
     names = set(zipfile.ZipFile(wheel).namelist())
-    for package in in_tree():
+    for package in list_tree_packages():
         folder = ROOT.joinpath(*package.split(".")[1:])
         for path in folder.iterdir():
             if path.suffix in (".py", ".yaml") or path.name == "py.typed":
@@ -76,7 +86,7 @@ def test_the_wheel_holds_the_tree(wheel: Path) -> None:
 
 
 def test_rooms_are_no_top_level_modules(wheel: Path, tmp_path: Path) -> None:
-    """After an install `import toolchart` works and `import tools` and its like fail."""
+    """In an installed package `import toolchart` works, and no room is importable as a top-level module."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
     code = (
@@ -96,7 +106,7 @@ def test_rooms_are_no_top_level_modules(wheel: Path, tmp_path: Path) -> None:
 
 
 def test_import_is_light() -> None:
-    """`import toolchart` and the pure core bring in no SDK, no SymPy, no rich and no click."""
+    """`import toolchart` and the pure core import no SDK, no SymPy, no rich and no click."""
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!r}); import conftest, toolchart\n"
         "from toolchart.engine import step\n"
@@ -110,7 +120,7 @@ def test_import_is_light() -> None:
 
 
 def test_layers_of_the_linter_are_the_rooms() -> None:
-    """The import contract names every room, in the order of the layers."""
+    """The layers contract of import-linter names every room."""
     config = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     layers = " ".join(config["tool"]["importlinter"]["contracts"][0]["layers"])
     assert all(f"toolchart.{room}" in layers for room in ROOMS)

@@ -1,4 +1,4 @@
-"""docs/providers.md says what is so: its examples are entries, and each row of its tables has a source."""
+"""docs/providers.md is correct: its examples are `llms` entries, and each table row names a source."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS = [
 
 
 def test_the_examples_are_entries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each entry of the example makes its provider, without a host being asked."""
+    """Each entry of the example creates its provider, without a request to a host."""
     for name in ("OPENAI", "AZURE_OPENAI", "GEMINI", "ANTHROPIC"):
         monkeypatch.setenv(f"{name}_API_KEY", "x")
     (example,) = re.findall(r"```yaml\n(.*?)```", DOC, re.DOTALL)
@@ -30,11 +30,14 @@ def test_the_examples_are_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     for entry in entries.values():
         wire = {"azure": "openai"}.get(entry["provider"], entry["provider"])
         assert create_provider(LLMConfig(**entry), resolve=str).name == wire
-    assert {one["provider"] for one in entries.values()} == set(ADAPTERS) - {"scripted", "recorded"}
+    assert {entry["provider"] for entry in entries.values()} == set(ADAPTERS) - {
+        "scripted",
+        "recorded",
+    }
 
 
 def test_every_row_has_its_source() -> None:
-    """Who, what, what Toolchart does, and where that is known from: four cells, none empty."""
+    """Each table row has four cells (provider, behaviour, what Toolchart does, source), none empty."""
     assert len(ROWS) > 40
     for row in ROWS:
         assert len(row) == 4, row
@@ -42,9 +45,9 @@ def test_every_row_has_its_source() -> None:
 
 
 def test_files_that_are_named_are_there() -> None:
-    """A path of the repository in the text leads to a file."""
-    named = re.findall(r"`((?:providers|states|tests|docs)/[\w/.]+\.(?:py|md))`", DOC)
-    assert len(named) > 4
-    for path in named:
+    """Every repository path in the text exists."""
+    paths = re.findall(r"`((?:providers|states|tests|docs)/[\w/.]+\.(?:py|md))`", DOC)
+    assert len(paths) > 4
+    for path in paths:
         if not path.startswith("docs/api/"):  # of a server's own repository
             assert (ROOT / path).is_file(), path

@@ -1,4 +1,4 @@
-"""The README says what is so."""
+"""The README is correct: its charts, specs, diagram and Python example work."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from toolchart.specs.charts import load_chart
-from toolchart.specs.loader import spec_of
+from toolchart.specs.loader import parse_spec
 from toolchart.specs.yaml_document import parse_document
 from toolchart.states.chart.loading import parse_chart
 from toolchart.states.diagram import draw
@@ -17,26 +17,26 @@ BLOCKS = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
 
 
 def test_the_chart_is_the_shipped_one() -> None:
-    """The chart in the README is the shipped tool_loop."""
+    """The chart in the README is the shipped `tool_loop`."""
     assert parse_chart(BLOCKS[0]).digest == load_chart("tool_loop").digest
 
 
 def test_the_diagram_is_the_charts() -> None:
-    """The card: the README's diagram is drawn from the shipped chart."""
+    """The README's diagram is what `draw` makes of the shipped chart."""
     (diagram,) = re.findall(r"```mermaid\n(.*?)```", README, re.DOTALL)
     assert diagram == draw(load_chart("tool_loop"), "mermaid")
 
 
 def test_the_extension_loads() -> None:
-    """The README's extended chart loads, and its row stands first."""
+    """The README's extension of a chart loads, and its row comes first."""
     base = (ROOT / "specs" / "charts" / "tool_loop.yaml").read_text("utf-8")
     chart = parse_chart(BLOCKS[1], resolve=lambda name: base)
     assert chart.document["states"]["prompting"]["transitions"][0]["target"] == "prompting"
 
 
 def test_the_agent_loads_without_a_warning() -> None:
-    """The README's agent is a spec."""
-    assert spec_of(parse_document(BLOCKS[2], "README.md")).warnings == ()
+    """The README's agent loads without a warning."""
+    assert parse_spec(parse_document(BLOCKS[2], "README.md")).warnings == ()
 
 
 def test_the_python_example_runs(capsys: object) -> None:

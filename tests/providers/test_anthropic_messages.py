@@ -1,4 +1,4 @@
-"""Anthropic's Messages: both maps, the stream, and a whole conversation over loopback."""
+"""Tests of the Anthropic adapter: encoding, decoding, streaming, and a conversation over loopback."""
 
 from __future__ import annotations
 
@@ -11,18 +11,27 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from web import Answer, Web, web
+from web import WebAnswer, WebServer, serve_web
 
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay
-from toolchart.providers.anthropic.stream import AnthropicStream
-from toolchart.providers.anthropic.wire import from_wire, messages_of, to_wire
+from toolchart.providers.anthropic.stream import AnthropicAccumulator
+from toolchart.providers.anthropic.wire import decode_reply, encode_messages, encode_request
 from toolchart.providers.registry import create_provider
-from toolchart.providers.shared.stream_values import sse_values
+from toolchart.providers.shared.stream_frames import iterate_event_data
 from toolchart.specs.models import LLMConfig
-from toolchart.states.deltas import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
 from toolchart.states.errors import ProviderError, SpecError
-from toolchart.states.messages import Message, Reply, Request, ToolDefinition
+from toolchart.states.messages import (
+    CallArguments,
+    CallStarted,
+    Delta,
+    Message,
+    ReasoningDelta,
+    Reply,
+    Request,
+    TextDelta,
+    ToolDefinition,
+)
 from toolchart.tools.definition import Tool
 
 THINKING = {"type": "thinking", "thinking": "Which city? Páris.", "signature": "c2ln+/="}
@@ -40,8 +49,8 @@ BODY = {
 }
 
 
-def events_of(body: dict[str, Any]) -> list[dict[str, Any]]:
-    """The stream that tells a body, with every text in two pieces."""
+def build_events(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """The events that stream a body, with every text in two pieces."""
     empty = {
         **body,
         "content": [],
@@ -52,12 +61,12 @@ def events_of(body: dict[str, Any]) -> list[dict[str, Any]]:
     for index, block in enumerate(body["content"]):
         kind = block["type"]
         keys = {"text": ["text"], "thinking": ["thinking", "signature"], "tool_use": []}[kind]
-        begun = {
+        first_block = {
             **block,
             **dict.fromkeys(keys, ""),
             **({"input": {}} if kind == "tool_use" else {}),
         }
-        events.append({"type": "content_block_start", "index": index, "content_block": begun})
+        events.append({"type": "content_block_start", "index": index, "content_block": first_block})
         deltas = [(f"{key}_delta", key, block[key]) for key in keys]
         if kind == "tool_use":
             text = json.dumps(block["input"], ensure_ascii=False) if block["input"] else ""
@@ -67,41 +76,46 @@ def events_of(body: dict[str, Any]) -> list[dict[str, Any]]:
                 delta = {"type": name, key: piece}
                 events.append({"type": "content_block_delta", "index": index, "delta": delta})
         events.append({"type": "content_block_stop", "index": index})
-    ended = {"stop_reason": body["stop_reason"], "stop_sequence": body["stop_sequence"]}
+    end_delta = {"stop_reason": body["stop_reason"], "stop_sequence": body["stop_sequence"]}
     tokens = {"output_tokens": body["usage"]["output_tokens"]}
     return [
         *events,
-        {"type": "message_delta", "delta": ended, "usage": tokens},
+        {"type": "message_delta", "delta": end_delta, "usage": tokens},
         {"type": "message_stop"},
     ]
 
 
-def sse(events: list[dict[str, Any]]) -> bytes:
-    """Events as they come over the wire."""
+def encode_events(events: list[dict[str, Any]]) -> bytes:
+    """Events as server-sent events."""
     lines = [
-        f"event: {one['type']}\ndata: {json.dumps(one, ensure_ascii=False)}\n\n" for one in events
+        f"event: {event['type']}\ndata: {json.dumps(event, ensure_ascii=False)}\n\n"
+        for event in events
     ]
     return "".join(lines).encode()
 
 
-def grown(stream: bytes, split: int) -> tuple[list[Delta], Reply]:
-    """Deltas and reply of a stream that arrives in pieces of so many bytes."""
+def read_stream(stream: bytes, split: int) -> tuple[list[Delta], Reply]:
+    """Deltas and reply of a stream that arrives in pieces of `split` bytes."""
 
-    async def pieces() -> AsyncIterator[bytes]:
+    async def iterate_pieces() -> AsyncIterator[bytes]:
         for start in range(0, len(stream), split):
             yield stream[start : start + split]
 
-    async def read() -> tuple[list[Delta], Reply]:
-        growing = AnthropicStream()
-        deltas = [d async for event in sse_values(pieces()) for d in growing.feed(event)]
-        return deltas, growing.reply()
+    async def accumulate() -> tuple[list[Delta], Reply]:
+        accumulator = AnthropicAccumulator()
+        deltas = [
+            d
+            async for event in iterate_event_data(iterate_pieces())
+            for d in accumulator.add_frame(event)
+        ]
+        return deltas, accumulator.build_reply()
 
-    return asyncio.run(read())
+    return asyncio.run(accumulate())
 
 
 def test_a_reply_is_read_without_loss() -> None:
     """S2.13, S3.2: text, thinking, calls, ids, tokens and word of a message; its blocks go back."""
-    reply = from_wire(BODY)
+    reply = decode_reply(BODY)
     assert (reply.content, reply.reasoning) == ("I look it up.", "Which city? Páris.")
     assert [(c.id, c.name, c.arguments) for c in reply.tool_calls] == [
         ("toolu_1", "weather", {"city": "Paris\u2028"}),
@@ -116,15 +130,17 @@ def test_a_reply_is_read_without_loss() -> None:
         34,
     )
     assert (reply.model, reply.response_id) == ("claude-x", "msg_1")
-    said = Message(role="assistant", tool_calls=reply.tool_calls, provider_data=reply.provider_data)
-    assert messages_of([said])[0]["content"] == BODY["content"]
+    message = Message(
+        role="assistant", tool_calls=reply.tool_calls, provider_data=reply.provider_data
+    )
+    assert encode_messages([message])[0]["content"] == BODY["content"]
 
 
 @pytest.mark.parametrize("split", [1, 7, 4096])
-def test_a_stream_says_what_the_whole_says(split: int) -> None:
-    """S3.4: the streamed message is the same reply, however its bytes are split, and its deltas tell it."""
-    deltas, reply = grown(sse(events_of(BODY)), split)
-    assert reply == from_wire(BODY)
+def test_streamed_and_whole_replies_are_equal(split: int) -> None:
+    """S3.4: a streamed message gives the same reply however its bytes are split; the deltas add up to it."""
+    deltas, reply = read_stream(encode_events(build_events(BODY)), split)
+    assert reply == decode_reply(BODY)
     assert "".join(d.text for d in deltas if isinstance(d, TextDelta)) == reply.content
     assert "".join(d.text for d in deltas if isinstance(d, ReasoningDelta)) == reply.reasoning
     assert [(d.index, d.name) for d in deltas if isinstance(d, CallStarted)] == [
@@ -136,14 +152,14 @@ def test_a_stream_says_what_the_whole_says(split: int) -> None:
 
 
 @given(st.integers(0, 25))
-def test_a_cut_stream_is_a_failure(kept: int) -> None:
-    """S3.4: wherever the stream is cut before `message_stop`, it is no reply."""
-    events = events_of(BODY)
-    growing = AnthropicStream()
-    for event in events[: min(kept, len(events) - 1)]:
-        growing.feed(event)
+def test_a_cut_stream_is_a_failure(event_count: int) -> None:
+    """S3.4: a stream that is cut anywhere before `message_stop` raises bad_response."""
+    events = build_events(BODY)
+    accumulator = AnthropicAccumulator()
+    for event in events[: min(event_count, len(events) - 1)]:
+        accumulator.add_frame(event)
     with pytest.raises(ProviderError) as caught:
-        growing.reply()
+        accumulator.build_reply()
     assert caught.value.kind == "bad_response"
 
 
@@ -157,11 +173,11 @@ def test_a_cut_stream_is_a_failure(kept: int) -> None:
     ],
 )
 def test_an_error_inside_a_stream_is_classified(word: str, kind: str, retryable: bool) -> None:
-    """S3.8: an error told mid-stream is what it would have been as a status."""
-    growing = AnthropicStream()
-    growing.feed(events_of(BODY)[0])
+    """S3.8: an error event is classified like an error status."""
+    accumulator = AnthropicAccumulator()
+    accumulator.add_frame(build_events(BODY)[0])
     with pytest.raises(ProviderError) as caught:
-        growing.feed({"type": "error", "error": {"type": word, "message": "no"}})
+        accumulator.add_frame({"type": "error", "error": {"type": word, "message": "no"}})
     assert (caught.value.kind, caught.value.retryable) == (kind, retryable)
 
 
@@ -179,24 +195,26 @@ def test_an_error_inside_a_stream_is_classified(word: str, kind: str, retryable:
     ],
 )
 def test_finish_reasons(word: str | None, reason: str) -> None:
-    """S3.3: every stop reason has its meaning, and one that is not known is `unknown`."""
+    """S3.3: every stop reason is mapped, and an unknown one gives `unknown`."""
     body = {**BODY, "content": [{"type": "text", "text": "x"}], "stop_reason": word}
-    assert from_wire(body).finish_reason == reason
+    assert decode_reply(body).finish_reason == reason
 
 
 def test_broken_arguments_are_kept_and_never_run() -> None:
-    """S3.11: input that is no JSON object is told as it came, with the problem, and can be sent back."""
-    events = events_of({**BODY, "content": [THINKING, WEATHER]})
-    pieces = [one for one in events if one.get("delta", {}).get("type") == "input_json_delta"]
+    """S3.11: input that is no JSON object is kept as raw text with the problem, and can be sent back."""
+    events = build_events({**BODY, "content": [THINKING, WEATHER]})
+    pieces = [event for event in events if event.get("delta", {}).get("type") == "input_json_delta"]
     pieces[-1]["delta"]["partial_json"] = " oops"
-    _, reply = grown(sse(events), 50)
+    _, reply = read_stream(encode_events(events), 50)
     (call,) = reply.tool_calls
     assert call.arguments is None
     assert call.problem
     assert call.raw
     assert call.raw.endswith("oops")
-    said = Message(role="assistant", tool_calls=reply.tool_calls, provider_data=reply.provider_data)
-    assert messages_of([said])[0]["content"][1]["input"] == {"unreadable": call.raw}
+    message = Message(
+        role="assistant", tool_calls=reply.tool_calls, provider_data=reply.provider_data
+    )
+    assert encode_messages([message])[0]["content"][1]["input"] == {"unreadable": call.raw}
 
 
 # -- requests ------------------------------------------------------------------------------------
@@ -207,9 +225,9 @@ TOOLS = tuple(
 )
 
 
-def test_a_conversation_leaves_in_their_form() -> None:
-    """S2.13: results stand in one user message with what is said next; failures are marked; no empty text."""
-    reply = from_wire({**BODY, "content": [WEATHER, TIME]})
+def test_a_conversation_is_encoded() -> None:
+    """S2.13: results share a user message with the next text; failures are marked; no text is empty."""
+    reply = decode_reply({**BODY, "content": [WEATHER, TIME]})
     messages = [
         Message(role="system", content="s"),
         Message(role="user", content=""),
@@ -218,18 +236,20 @@ def test_a_conversation_leaves_in_their_form() -> None:
         Message(role="tool", tool_call_id="toolu_2", name="time", content='{"success": false}'),
         Message(role="user", content="go on"),
     ]
-    body = to_wire(Request(model="m", messages=messages, options={"max_tokens": 5, "stop": "x"}))
+    body = encode_request(
+        Request(model="m", messages=messages, options={"max_tokens": 5, "stop": "x"})
+    )
     assert (body["system"], body["max_tokens"], body["stop_sequences"]) == ("s", 5, ["x"])
-    assert [one["role"] for one in body["messages"]] == ["user", "assistant", "user"]
+    assert [message["role"] for message in body["messages"]] == ["user", "assistant", "user"]
     assert body["messages"][0]["content"][0]["text"].strip()
     assert body["messages"][1]["content"] == [WEATHER, TIME]
     results = body["messages"][2]["content"]
-    assert [one["type"] for one in results] == ["tool_result", "tool_result", "text"]
-    assert [one.get("is_error") for one in results] == [None, True, None]
+    assert [result["type"] for result in results] == ["tool_result", "tool_result", "text"]
+    assert [result.get("is_error") for result in results] == [None, True, None]
 
 
 @pytest.mark.parametrize(
-    ("choice", "sent", "offered"),
+    ("choice", "wire_choice", "names"),
     [
         (None, None, ["a", "b"]),
         ("none", {"type": "none"}, ["a", "b"]),
@@ -239,20 +259,20 @@ def test_a_conversation_leaves_in_their_form() -> None:
         ({"allowed": ["a", "b"], "mode": "required"}, {"type": "any"}, ["a", "b"]),
     ],
 )
-def test_tool_choice(choice: Any, sent: Any, offered: list[str]) -> None:
-    """S2.2: each choice in Anthropic's words; of several chosen tools only those are offered."""
+def test_tool_choice(choice: Any, wire_choice: Any, names: list[str]) -> None:
+    """S2.2: each choice is encoded in Anthropic's words; of several allowed tools only those are offered."""
     options = {"tool_choice": choice} if choice is not None else {}
-    body = to_wire(Request(model="m", messages=(), tools=TOOLS, options=options))
-    assert body.get("tool_choice") == sent
-    assert [one["name"] for one in body["tools"]] == offered
+    body = encode_request(Request(model="m", messages=(), tools=TOOLS, options=options))
+    assert body.get("tool_choice") == wire_choice
+    assert [tool["name"] for tool in body["tools"]] == names
 
 
 def test_other_options() -> None:
-    """S2.13: one call at a time and a schema of the answer are said; the number of tokens always is."""
+    """S2.13: single calls and a response schema are encoded; `max_tokens` is always sent."""
     shape = {"type": "object", "properties": {}}
     form = {"type": "json_schema", "json_schema": {"schema": shape}}
     options = {"parallel_tool_calls": False, "response_format": form}
-    body = to_wire(Request(model="m", messages=(), tools=TOOLS, options=options))
+    body = encode_request(Request(model="m", messages=(), tools=TOOLS, options=options))
     assert body["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
     assert body["output_config"]["format"] == {"type": "json_schema", "schema": shape}
     assert body["max_tokens"] > 0
@@ -261,21 +281,21 @@ def test_other_options() -> None:
 # -- over loopback -------------------------------------------------------------------------------
 
 
-def provider(server: Web, **entry: Any) -> Any:
-    """The adapter of an entry that points at the server."""
+def create_adapter(server: WebServer, **entry: Any) -> Any:
+    """An adapter whose address is the server."""
     config = LLMConfig(provider="anthropic", base_url=server.url, api_key="k", **entry)
     return create_provider(config, resolve=str)
 
 
 def test_a_conversation_runs_and_replays() -> None:
-    """S1.9, S3.7: tools run, thinking goes back with its signature, the end is reached, the log replays."""
+    """S1.9, S3.7: tools run, thinking is sent back signed, the turn finishes, the log replays."""
     last = {**BODY, "content": [{"type": "text", "text": "Sunny."}], "stop_reason": "end_turn"}
 
-    def host(asked: dict[str, Any]) -> Answer:
-        body = json.loads(asked["body"])
+    def host(http_request: dict[str, Any]) -> WebAnswer:
+        body = json.loads(http_request["body"])
         reply = BODY if len(body["messages"]) == 1 else last
         if body.get("stream"):
-            return 200, {"content-type": "text/event-stream"}, sse(events_of(reply))
+            return 200, {"content-type": "text/event-stream"}, encode_events(build_events(reply))
         return 200, {"content-type": "application/json"}, json.dumps(reply).encode()
 
     tools = [
@@ -283,7 +303,7 @@ def test_a_conversation_runs_and_replays() -> None:
         for name in ("weather", "time")
     ]
     for on_delta in (None, lambda _: None):
-        with web(host) as server:
+        with serve_web(host) as server:
             spec = {
                 "llms": {"host": {"provider": "anthropic", "base_url": server.url, "api_key": "k"}},
                 "tools": {"apply_globally": True},
@@ -292,35 +312,38 @@ def test_a_conversation_runs_and_replays() -> None:
             with Engine(spec, log="memory", functions=tools) as engine:
                 result = engine.run("Weather?", conversation="c", on_delta=on_delta)
                 assert (result.state, result.content) == ("finished", "Sunny.")
-                assert list(replay(engine.store.read("c"), "c"))
-        again = json.loads(server.asked[1]["body"])["messages"]
-        assert again[1]["content"] == BODY["content"]
-        assert [one["tool_use_id"] for one in again[2]["content"]] == ["toolu_1", "toolu_2"]
-        headers = {key.lower(): value for key, value in server.asked[0]["headers"].items()}
+                assert list(replay(engine.store.read_lines("c"), "c"))
+        second_messages = json.loads(server.requests[1]["body"])["messages"]
+        assert second_messages[1]["content"] == BODY["content"]
+        assert [block["tool_use_id"] for block in second_messages[2]["content"]] == [
+            "toolu_1",
+            "toolu_2",
+        ]
+        headers = {key.lower(): value for key, value in server.requests[0]["headers"].items()}
         assert (headers["x-api-key"], headers["anthropic-version"]) == ("k", "2023-06-01")
 
 
 @pytest.mark.parametrize("way", ["complete", "stream"])
 def test_a_refused_request_is_classified(way: str) -> None:
-    """S3.8: a status, with what the host says of it and when to try again, whole or streamed."""
-    told = {"type": "error", "error": {"type": "rate_limit_error", "message": "too fast"}}
+    """S3.8: an error status gives kind, status and retry time, whole or streamed."""
+    error_body = {"type": "error", "error": {"type": "rate_limit_error", "message": "too fast"}}
 
-    def host(_: dict[str, Any]) -> Answer:
-        return 429, {"retry-after": "3"}, json.dumps(told).encode()
+    def host(_: dict[str, Any]) -> WebAnswer:
+        return 429, {"retry-after": "3"}, json.dumps(error_body).encode()
 
-    async def ask(server: Web) -> None:
-        adapter = provider(server)
-        asked = Request(model="m", messages=(Message(role="user", content="hi"),))
+    async def send_request(server: WebServer) -> None:
+        adapter = create_adapter(server)
+        request = Request(model="m", messages=(Message(role="user", content="hi"),))
         try:
             if way == "complete":
-                await adapter.complete(asked)
+                await adapter.complete(request)
             else:
-                _ = [piece async for piece in adapter.stream(asked)]
+                _ = [piece async for piece in adapter.stream(request)]
         finally:
             await adapter.aclose()
 
-    with web(host) as server, pytest.raises(ProviderError) as caught:
-        asyncio.run(ask(server))
+    with serve_web(host) as server, pytest.raises(ProviderError) as caught:
+        asyncio.run(send_request(server))
     error = caught.value
     assert (error.kind, error.status, error.retry_after_s) == ("rate_limited", 429, 3.0)
     assert "too fast" in str(error)
@@ -329,31 +352,31 @@ def test_a_refused_request_is_classified(way: str) -> None:
 def test_what_anthropic_takes_not_is_said() -> None:
     """S2.13: a seed, JSON without a schema, and another provider's data are warned of, thinking is sent."""
 
-    def host(_: dict[str, Any]) -> Answer:
+    def host(_: dict[str, Any]) -> WebAnswer:
         return 200, {}, json.dumps(BODY).encode()
 
-    said = Message(
+    message = Message(
         role="assistant", content="x", provider_data={"provider": "gemini", "content": {}}
     )
     options = {"seed": 3, "response_format": {"type": "json_object"}}
-    asked = Request(model="m", messages=(said,), options=options)
+    request = Request(model="m", messages=(message,), options=options)
 
-    async def ask(server: Web) -> Reply:
-        adapter = provider(server, thinking={"type": "enabled", "budget_tokens": 1024})
+    async def send_request(server: WebServer) -> Reply:
+        adapter = create_adapter(server, thinking={"type": "enabled", "budget_tokens": 1024})
         try:
-            reply: Reply = await adapter.complete(asked)
+            reply: Reply = await adapter.complete(request)
             return reply
         finally:
             await adapter.aclose()
 
-    with web(host) as server:
-        warnings = asyncio.run(ask(server)).warnings
-    assert [one.split()[0] for one in warnings] == ["what", "seed:", "response_format:"]
-    assert json.loads(server.asked[0]["body"])["thinking"]["budget_tokens"] == 1024
+    with serve_web(host) as server:
+        warnings = asyncio.run(send_request(server)).warnings
+    assert [warning.split()[0] for warning in warnings] == ["data", "seed:", "response_format:"]
+    assert json.loads(server.requests[0]["body"])["thinking"]["budget_tokens"] == 1024
 
 
-def test_no_key_is_an_error_of_the_spec(monkeypatch: pytest.MonkeyPatch) -> None:
-    """S3.8: without a key the entry is refused, with what to do."""
+def test_a_missing_key_is_a_spec_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S3.8: an entry without a key is refused, and the error says what to do."""
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     with pytest.raises(SpecError) as caught:
         create_provider(LLMConfig(provider="anthropic"), resolve=str)
@@ -411,15 +434,15 @@ EVENTS = st.fixed_dictionaries(
 
 
 def test_no_sequence_of_events_is_a_crash() -> None:
-    """S3.4: whatever JSON comes, in 10,000 sequences, ends in a reply or in a classified failure."""
-    ends = Counter[str]()
+    """S3.4: 10,000 sequences of arbitrary JSON each end in a reply or in a ProviderError."""
+    outcome_counts = Counter[str]()
 
-    def end(events: list[object]) -> str:
-        growing = AnthropicStream()
+    def find_outcome(events: list[object]) -> str:
+        accumulator = AnthropicAccumulator()
         try:
             for event in events:
-                growing.feed(event)
-            growing.reply()
+                accumulator.add_frame(event)
+            accumulator.build_reply()
         except ProviderError as error:
             return error.kind
         return "reply"
@@ -427,10 +450,12 @@ def test_no_sequence_of_events_is_a_crash() -> None:
     @settings(max_examples=2_000, deadline=None, database=None)
     @given(st.lists(EVENTS | ANYTHING, max_size=6))
     def run(events: list[object]) -> None:
-        # Drawing is what takes time, so each drawn sequence is told from five beginnings.
+        # Drawing takes most of the time, so each drawn sequence is rotated five times.
         for first in range(5):
-            ends[end([*events[first:], *events[:first], {"type": "message_stop"}])] += 1
+            outcome_counts[
+                find_outcome([*events[first:], *events[:first], {"type": "message_stop"}])
+            ] += 1
 
     run()
-    assert ends.total() >= 10_000
-    assert min(ends["reply"], ends["bad_response"]) > 20
+    assert outcome_counts.total() >= 10_000
+    assert min(outcome_counts["reply"], outcome_counts["bad_response"]) > 20

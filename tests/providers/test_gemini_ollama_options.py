@@ -1,4 +1,4 @@
-"""What can be asked of Gemini and Ollama, and what they cannot be told: said, or warned of."""
+"""Tests of request options for Gemini and Ollama: each is encoded, or the reply has a warning."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from exchange_resending import list_cassettes, read_model_exchanges, rebuild_or_placeholder
 from hypothesis import given
 from hypothesis import strategies as st
-from recorded import needs_recorded
-from resent import asked, cassettes, model_calls
-from web import Answer, Web, web
+from recorded_traffic import needs_recorded
+from web import WebAnswer, WebServer, serve_web
 
 from toolchart.providers.anthropic import wire as wire_anthropic
 from toolchart.providers.gemini import wire as wire_gemini
 from toolchart.providers.gemini.client import GeminiSettings
 from toolchart.providers.ollama import wire as wire_ollama
 from toolchart.providers.openai import wire as wire_openai
-from toolchart.providers.recording.canonical_requests import asked_of, differences
-from toolchart.providers.recording.request_readers import READERS
+from toolchart.providers.recording.own_requests import canonicalize_request
+from toolchart.providers.recording.recorded_calls import REQUEST_READERS
+from toolchart.providers.recording.request_differences import find_differences
 from toolchart.providers.registry import create_provider
-from toolchart.providers.shared.tool_choice import Choice, choice_of
-from toolchart.providers.shared.warnings import foreign_data
+from toolchart.providers.shared.tool_choice import ToolChoice, parse_tool_choice
+from toolchart.providers.shared.warnings import find_foreign_data
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.messages import Message, Reply, Request, ToolDefinition, Usage
-from toolchart.states.schema_dialects import ANTHROPIC, GEMINI, OLLAMA, OPENAI, Dialect
+from toolchart.states.schema_dialects import ANTHROPIC, GEMINI, OLLAMA, OPENAI, SchemaDialect
 
 SCHEMA = {
     "type": "object",
@@ -44,39 +45,39 @@ SCHEMA = {
 TOOLS = tuple(ToolDefinition(name=name, description=name, parameters=SCHEMA) for name in "abc")
 
 
-def request(**options: Any) -> Request:
+def build_request(**options: Any) -> Request:
     """A request with three tools."""
-    said = (Message(role="user", content="hi"),)
-    return Request(model="m", messages=said, tools=TOOLS, options=options)
+    messages = (Message(role="user", content="hi"),)
+    return Request(model="m", messages=messages, tools=TOOLS, options=options)
 
 
-def answer(provider: str, body: Any, asked: Request, **entry: Any) -> tuple[Reply, Any]:
-    """The reply of a host that answers so, and the body that it was sent; through the SDK."""
+def send_request(provider: str, body: Any, request: Request, **entry: Any) -> tuple[Reply, Any]:
+    """The reply to a request, whose host answers `body`, and the body that the SDK sent."""
 
-    def host(_: dict[str, Any]) -> Answer:
+    def host(_: dict[str, Any]) -> WebAnswer:
         return 200, {"content-type": "application/json"}, json.dumps(body).encode()
 
-    async def run(server: Web) -> Reply:
+    async def complete_request(server: WebServer) -> Reply:
         config = LLMConfig(provider=provider, base_url=server.url, api_key="x", **entry)
         adapter = create_provider(config, resolve=str)
         try:
-            return await adapter.complete(asked)
+            return await adapter.complete(request)
         finally:
             await adapter.aclose()
 
-    with web(host) as server:
-        return asyncio.run(run(server)), json.loads(server.asked[0]["body"])
+    with serve_web(host) as server:
+        return asyncio.run(complete_request(server)), json.loads(server.requests[0]["body"])
 
 
-def ollama_body(*calls: str, **more: Any) -> dict[str, Any]:
-    """An answer of Ollama that makes these calls."""
-    made = [{"id": f"call_{n}", "function": {"name": n, "arguments": {}}} for n in calls]
-    message = {"role": "assistant", "content": "" if calls else "ok", "tool_calls": made}
+def build_ollama_body(*calls: str, **more: Any) -> dict[str, Any]:
+    """An answer of Ollama with these calls."""
+    wire_calls = [{"id": f"call_{n}", "function": {"name": n, "arguments": {}}} for n in calls]
+    message = {"role": "assistant", "content": "" if calls else "ok", "tool_calls": wire_calls}
     return {"model": "m", "message": message, "done": True, "done_reason": "stop", **more}
 
 
-def gemini_body(*calls: str) -> dict[str, Any]:
-    """An answer of Gemini that makes these calls."""
+def build_gemini_body(*calls: str) -> dict[str, Any]:
+    """An answer of Gemini with these calls."""
     parts = [{"functionCall": {"name": name, "args": {}}} for name in calls] or [{"text": "ok"}]
     return {"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}
 
@@ -84,28 +85,28 @@ def gemini_body(*calls: str) -> dict[str, Any]:
 # -- tool_choice ---------------------------------------------------------------------------------
 
 SPELLINGS = [
-    (None, Choice()),
-    ("auto", Choice()),
-    ("none", Choice(mode="none")),
-    ("required", Choice(mode="required")),
-    ("b", Choice(mode="required", names=("b",))),
-    ({"type": "function", "function": {"name": "b"}}, Choice(mode="required", names=("b",))),
-    ({"allowed": ["a", "b"]}, Choice(names=("a", "b"))),
-    ({"allowed": ["a"], "mode": "required"}, Choice(mode="required", names=("a",))),
+    (None, ToolChoice()),
+    ("auto", ToolChoice()),
+    ("none", ToolChoice(mode="none")),
+    ("required", ToolChoice(mode="required")),
+    ("b", ToolChoice(mode="required", names=("b",))),
+    ({"type": "function", "function": {"name": "b"}}, ToolChoice(mode="required", names=("b",))),
+    ({"allowed": ["a", "b"]}, ToolChoice(names=("a", "b"))),
+    ({"allowed": ["a"], "mode": "required"}, ToolChoice(mode="required", names=("a",))),
     (
         {
             "type": "allowed_tools",
             "allowed_tools": {"mode": "required", "tools": [{"function": {"name": "a"}}]},
         },
-        Choice(mode="required", names=("a",)),
+        ToolChoice(mode="required", names=("a",)),
     ),
 ]
 
 
-@pytest.mark.parametrize(("given", "meant"), SPELLINGS)
-def test_a_choice_is_read_in_every_spelling(given: Any, meant: Choice) -> None:
-    """S2.2: words, a tool's name, ours and OpenAI's mappings come to one form."""
-    assert choice_of(given) == meant
+@pytest.mark.parametrize(("option", "choice"), SPELLINGS)
+def test_a_choice_is_parsed_in_every_spelling(option: Any, choice: ToolChoice) -> None:
+    """S2.2: words, a tool's name, our mappings and OpenAI's give the same form."""
+    assert parse_tool_choice(option) == choice
 
 
 @given(
@@ -118,19 +119,19 @@ def test_a_choice_is_read_in_every_spelling(given: Any, meant: Choice) -> None:
         max_leaves=5,
     )
 )
-def test_a_choice_is_read_or_refused(given: Any) -> None:
-    """S2.2: whatever stands there is a choice, or a bad request that says what is allowed."""
+def test_a_choice_is_parsed_or_refused(option: Any) -> None:
+    """S2.2: any value is a choice, or a bad request that says what is allowed."""
     try:
-        found = choice_of(given)
+        choice = parse_tool_choice(option)
     except ProviderError as error:
-        told = (error.kind, "none of: auto" in str(error))
+        outcome = (error.kind, "none of: auto" in str(error))
     else:
-        told = ("bad_request", found.mode in ("auto", "none", "required"))
-    assert told == ("bad_request", True)
+        outcome = ("bad_request", choice.mode in ("auto", "none", "required"))
+    assert outcome == ("bad_request", True)
 
 
 @pytest.mark.parametrize(
-    ("given", "calling"),
+    ("option", "calling"),
     [
         ("auto", {"mode": "AUTO"}),
         ("none", {"mode": "NONE"}),
@@ -143,51 +144,53 @@ def test_a_choice_is_read_or_refused(given: Any) -> None:
         ),
     ],
 )
-def test_gemini_is_told_of_the_choice(given: Any, calling: dict[str, Any]) -> None:
-    """S2.2: each choice is a mode with names, as it leaves the SDK; every tool stays declared."""
-    _, sent = answer("gemini", gemini_body(), request(tool_choice=given))
+def test_gemini_gets_the_choice(option: Any, calling: dict[str, Any]) -> None:
+    """S2.2: each choice is sent as a mode with names; every tool stays declared."""
+    _, sent = send_request("gemini", build_gemini_body(), build_request(tool_choice=option))
     assert sent["toolConfig"]["functionCallingConfig"] == calling
-    assert [one["name"] for one in sent["tools"][0]["functionDeclarations"]] == ["a", "b", "c"]
+    assert [tool["name"] for tool in sent["tools"][0]["functionDeclarations"]] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(
-    ("given", "made", "offered", "warned"),
+    ("option", "call_names", "tool_names", "warning"),
     [
         ("none", (), [], None),
         ("auto", (), ["a", "b", "c"], None),
         ("required", ("a",), ["a", "b", "c"], None),
-        ("required", (), ["a", "b", "c"], "cannot be made to call a tool"),
+        ("required", (), ["a", "b", "c"], "cannot be forced to call a tool"),
         ("b", ("b",), ["b"], None),
-        ("b", (), ["b"], "cannot be made to call b"),
+        ("b", (), ["b"], "cannot be forced to call b"),
         ({"allowed": ["a", "b"]}, (), ["a", "b"], None),
-        ({"allowed": ["a", "b"]}, ("c",), ["a", "b"], "c was called and not among the chosen"),
+        ({"allowed": ["a", "b"]}, ("c",), ["a", "b"], "the reply calls c, which is not among"),
     ],
 )
-def test_ollama_is_offered_what_was_chosen(
-    given: Any, made: tuple[str, ...], offered: list[str], warned: str | None
+def test_ollama_is_offered_the_allowed_tools(
+    option: Any, call_names: tuple[str, ...], tool_names: list[str], warning: str | None
 ) -> None:
-    """S2.2: without a tool choice in the wire, only chosen tools are offered; what was not met is said."""
-    reply, sent = answer("ollama", ollama_body(*made), request(tool_choice=given))
-    assert [one["function"]["name"] for one in sent.get("tools", [])] == offered
+    """S2.2: Ollama is offered only the allowed tools; a reply against the choice has a warning."""
+    reply, sent = send_request(
+        "ollama", build_ollama_body(*call_names), build_request(tool_choice=option)
+    )
+    assert [tool["function"]["name"] for tool in sent.get("tools", [])] == tool_names
     assert "tool_choice" not in sent
-    if warned is None:
+    if warning is None:
         assert reply.warnings == ()
     else:
-        assert warned in reply.warnings[0]
+        assert warning in reply.warnings[0]
 
 
 @pytest.mark.parametrize("provider", ["gemini", "ollama"])
-def test_calls_side_by_side_are_said(provider: str) -> None:
-    """S2.2: neither host can be held to one call, so several are warned of where one was asked."""
-    body = gemini_body("a", "b") if provider == "gemini" else ollama_body("a", "b")
-    reply, _ = answer(provider, body, request(parallel_tool_calls=False))
+def test_parallel_calls_are_warned_of(provider: str) -> None:
+    """S2.2: neither host can be limited to one call, so several calls against the request give a warning."""
+    body = build_gemini_body("a", "b") if provider == "gemini" else build_ollama_body("a", "b")
+    reply, _ = send_request(provider, body, build_request(parallel_tool_calls=False))
     assert "one call" in reply.warnings[0]
-    reply, _ = answer(provider, body, request())
+    reply, _ = send_request(provider, body, build_request())
     assert reply.warnings == ()
 
 
 @pytest.mark.parametrize(
-    ("given", "sent"),
+    ("option", "wire_choice"),
     [
         ("required", "required"),
         ("b", {"type": "function", "function": {"name": "b"}}),
@@ -203,15 +206,20 @@ def test_calls_side_by_side_are_said(provider: str) -> None:
         ),
     ],
 )
-def test_openai_is_told_of_the_choice(given: Any, sent: Any) -> None:
-    """S2.2: the same choices in OpenAI's words, and its own mappings as they are."""
-    assert wire_openai.to_wire(request(tool_choice=given))["tool_choice"] == sent
-    assert wire_openai.to_wire(request(tool_choice=sent))["tool_choice"] == sent
+def test_openai_gets_the_choice(option: Any, wire_choice: Any) -> None:
+    """S2.2: each choice is sent in OpenAI's words, and OpenAI's own mappings are sent unchanged."""
+    assert (
+        wire_openai.encode_request(build_request(tool_choice=option))["tool_choice"] == wire_choice
+    )
+    assert (
+        wire_openai.encode_request(build_request(tool_choice=wire_choice))["tool_choice"]
+        == wire_choice
+    )
 
 
-def gemini_rest(asked: Request) -> dict[str, Any]:
-    """The parts of Gemini's arguments that stand in its body."""
-    wire = wire_gemini.to_wire(asked)
+def encode_gemini_body(request: Request) -> dict[str, Any]:
+    """Gemini's request body, built from the arguments of the SDK."""
+    wire = wire_gemini.encode_request(request)
     config = wire["config"]
     return {
         "model": wire["model"],
@@ -222,31 +230,36 @@ def gemini_rest(asked: Request) -> dict[str, Any]:
     }
 
 
-WIRES: dict[str, tuple[Callable[[Request], dict[str, Any]], Dialect]] = {
-    "chat": (wire_openai.to_wire, OPENAI),
-    "ollama": (wire_ollama.to_wire, OLLAMA),
-    "gemini": (gemini_rest, GEMINI),
-    "messages": (wire_anthropic.to_wire, ANTHROPIC),
+WIRES: dict[str, tuple[Callable[[Request], dict[str, Any]], SchemaDialect]] = {
+    "chat": (wire_openai.encode_request, OPENAI),
+    "ollama": (wire_ollama.encode_request, OLLAMA),
+    "gemini": (encode_gemini_body, GEMINI),
+    "messages": (wire_anthropic.encode_request, ANTHROPIC),
 }
 
 
 @pytest.mark.parametrize("endpoint", WIRES)
-@pytest.mark.parametrize("given", [spelling for spelling, _ in SPELLINGS])
-def test_what_was_sent_is_found_again(endpoint: str, given: Any) -> None:
-    """S4.8: a recorded body reads as the request that made it, whatever was chosen of its tools."""
-    to_wire, dialect = WIRES[endpoint]
-    made = request(temperature=0.5, **({"tool_choice": given} if given is not None else {}))
-    recorded = READERS[endpoint](to_wire(made), "")
-    assert not [str(one) for one in differences(recorded, asked_of(made, dialect))]
+@pytest.mark.parametrize("option", [spelling for spelling, _ in SPELLINGS])
+def test_an_encoded_body_is_read_back(endpoint: str, option: Any) -> None:
+    """S4.8: a recorded body is read back as the request that it encodes, for every tool choice."""
+    encode_request, dialect = WIRES[endpoint]
+    request = build_request(
+        temperature=0.5, **({"tool_choice": option} if option is not None else {})
+    )
+    recorded = REQUEST_READERS[endpoint](encode_request(request), "")
+    assert not [
+        str(difference)
+        for difference in find_differences(recorded, canonicalize_request(request, dialect))
+    ]
 
 
 # -- options -------------------------------------------------------------------------------------
 
 
 def test_options_reach_ollama_as_they_are() -> None:
-    """S2.13, S4.1: num_ctx, seed, stop, a reply's schema, thinking and full tool schemas are sent whole."""
+    """S2.13, S4.1: num_ctx, seed, stop, response schema, thinking and full tool schemas are all sent."""
     shape = {"type": "object", "properties": {"n": {"type": "integer"}}}
-    asked = request(
+    request = build_request(
         seed=7,
         stop="END",
         max_tokens=9,
@@ -254,7 +267,7 @@ def test_options_reach_ollama_as_they_are() -> None:
         response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": shape}},
     )
     entry = {"options": {"num_ctx": 8192, "top_k": 3}, "think": "low", "keep_alive": "5m"}
-    _, sent = answer("ollama", ollama_body(), asked, **entry)
+    _, sent = send_request("ollama", build_ollama_body(), request, **entry)
     assert sent["options"] == {
         "num_ctx": 8192,
         "top_k": 3,
@@ -268,20 +281,27 @@ def test_options_reach_ollama_as_they_are() -> None:
 
 
 def test_options_reach_gemini() -> None:
-    """S2.13: seed, stop and a reply's schema are sent in Gemini's words; no text is no JSON."""
+    """S2.13: seed, stop and response schema are sent in Gemini's words; `text` requests no JSON."""
     shape = {"type": "object", "properties": {"n": {"type": "integer"}}}
     form = {"type": "json_schema", "json_schema": {"name": "n", "schema": shape}}
-    _, sent = answer("gemini", gemini_body(), request(seed=7, stop=["END"], response_format=form))
+    _, sent = send_request(
+        "gemini", build_gemini_body(), build_request(seed=7, stop=["END"], response_format=form)
+    )
     own = sent["generationConfig"]
     assert (own["seed"], own["stopSequences"]) == (7, ["END"])
     assert (own["responseMimeType"], own["responseJsonSchema"]) == ("application/json", shape)
-    _, sent = answer("gemini", gemini_body(), request(response_format={"type": "text"}))
+    _, sent = send_request(
+        "gemini", build_gemini_body(), build_request(response_format={"type": "text"})
+    )
     assert "responseMimeType" not in sent.get("generationConfig", {})
-    assert wire_ollama.to_wire(request(response_format={"type": "text"})).get("format") is None
+    assert (
+        wire_ollama.encode_request(build_request(response_format={"type": "text"})).get("format")
+        is None
+    )
 
 
 @pytest.mark.parametrize(
-    ("given", "config"),
+    ("option", "config"),
     [
         (True, {"include_thoughts": True}),
         (False, {"thinking_budget": 0}),
@@ -291,64 +311,66 @@ def test_options_reach_gemini() -> None:
         ({"thinking_budget": -1}, {"thinking_budget": -1}),
     ],
 )
-def test_thinking_of_gemini(given: Any, config: dict[str, Any]) -> None:
-    """S2.13: thinking is switched, bounded or graded; the SDK leaves these keys in snake case."""
-    _, sent = answer("gemini", gemini_body(), request(), thinking=given)
+def test_thinking_of_gemini(option: Any, config: dict[str, Any]) -> None:
+    """S2.13: thinking is switched, bounded or set to a level; the keys stay in snake case."""
+    _, sent = send_request("gemini", build_gemini_body(), build_request(), thinking=option)
     assert sent["generationConfig"]["thinkingConfig"] == config
 
 
-def test_unknown_thinking_is_an_error_of_the_spec() -> None:
-    """S2.13: a thinking setting that there is not is refused before anything is sent."""
+def test_unknown_thinking_is_a_spec_error() -> None:
+    """S2.13: an unknown thinking setting is refused before anything is sent."""
     config = LLMConfig(provider="gemini", api_key="x", thinking={"budget": 3})  # type: ignore[call-arg]
     with pytest.raises(SpecError):
         create_provider(config, resolve=str)
-    assert GeminiSettings().thinking_config() is None
+    assert GeminiSettings().build_thinking_config() is None
 
 
-def test_both_ways_send_the_same_body() -> None:
-    """S3.4: what is asked of Gemini does not depend on whether the answer is streamed."""
-    asked = request(tool_choice="b", seed=3, stop=["x"])
+def test_stream_and_complete_send_the_same_body() -> None:
+    """S3.4: the request body is the same whether the answer is streamed or not."""
+    request = build_request(tool_choice="b", seed=3, stop=["x"])
 
-    def host(_: dict[str, Any]) -> Answer:
-        body = f"data: {json.dumps(gemini_body())}\r\n\r\n"
+    def host(_: dict[str, Any]) -> WebAnswer:
+        body = f"data: {json.dumps(build_gemini_body())}\r\n\r\n"
         return 200, {"content-type": "text/event-stream"}, body.encode()
 
-    async def run(server: Web) -> Reply:
+    async def complete_request(server: WebServer) -> Reply:
         config = LLMConfig(provider="gemini", base_url=server.url, api_key="x", thinking=64)  # type: ignore[call-arg]
         adapter: Any = create_provider(config, resolve=str)
-        *_, last = [piece async for piece in adapter.stream(asked)]
+        *_, last = [piece async for piece in adapter.stream(request)]
         await adapter.aclose()
         return last
 
-    with web(host) as server:
-        streamed = asyncio.run(run(server))
-    whole, sent = answer("gemini", gemini_body(), asked, thinking=64)
-    assert json.loads(server.asked[0]["body"]) == sent
-    assert server.asked[0]["path"] == "/v1beta/models/m:streamGenerateContent?alt=sse"
-    assert streamed == whole
+    with serve_web(host) as server:
+        streamed_reply = asyncio.run(complete_request(server))
+    whole_reply, sent = send_request("gemini", build_gemini_body(), request, thinking=64)
+    assert json.loads(server.requests[0]["body"]) == sent
+    assert server.requests[0]["path"] == "/v1beta/models/m:streamGenerateContent?alt=sse"
+    assert streamed_reply == whole_reply
 
 
 # -- a cut context -------------------------------------------------------------------------------
 
 
-def long(size: int) -> Request:
-    """A request of so many bytes."""
+def build_long_request(size: int) -> Request:
+    """A request of `size` bytes."""
     half = Message(role="user", content="word " * (size // 10))
     return Request(model="m", messages=(half, half))
 
 
 def test_a_cut_context_is_warned_of() -> None:
-    """S5.5: 40 kB, of which the server read 2,000 tokens, were cut; the warning says what to do."""
-    body = ollama_body(prompt_eval_count=2000, eval_count=5)
-    reply, _ = answer("ollama", body, long(40_000))
+    """S5.5: 40 kB of which the server read 2,000 tokens give a warning that says what to do."""
+    body = build_ollama_body(prompt_eval_count=2000, eval_count=5)
+    reply, _ = send_request("ollama", body, build_long_request(40_000))
     assert reply.warnings[0].startswith("context_truncated: about 10000 tokens")
     assert "num_ctx" in reply.warnings[0]
-    reply, _ = answer("ollama", ollama_body(prompt_eval_count=9_500), long(40_000))
+    reply, _ = send_request(
+        "ollama", build_ollama_body(prompt_eval_count=9_500), build_long_request(40_000)
+    )
     assert reply.warnings == ()
 
 
 @pytest.mark.parametrize(
-    ("size", "counted", "num_ctx", "cut"),
+    ("size", "counted_tokens", "num_ctx", "is_cut"),
     [
         (40_000, 4096, 4096, True),  # beyond the known window
         (40_000, 4096, None, True),  # sparser than any text
@@ -360,57 +382,65 @@ def test_a_cut_context_is_warned_of() -> None:
     ],
 )
 def test_when_a_context_counts_as_cut(
-    size: int, counted: int | None, num_ctx: int | None, cut: bool
+    size: int, counted_tokens: int | None, num_ctx: int | None, is_cut: bool
 ) -> None:
-    """S5.5: the two signs of a cut, and what is none."""
-    found = wire_ollama.context_truncated(long(size), Usage(input=counted), num_ctx)
-    assert bool(found) is cut
+    """S5.5: a context counts as cut by one of two signs, and not otherwise."""
+    warnings = wire_ollama.find_truncated_context(
+        build_long_request(size), Usage(input=counted_tokens), num_ctx
+    )
+    assert bool(warnings) is is_cut
 
 
 @needs_recorded
 def test_no_recorded_answer_counts_as_cut() -> None:
-    """S5.5: none of the recorded exchanges of Ollama is taken for a cut one."""
-    for path in cassettes("ollama-native"):
-        for exchange in model_calls(path):
-            counts = [json.loads(line) for line in exchange.body.splitlines() if line.strip()]
+    """S5.5: no recorded exchange of Ollama counts as cut."""
+    for path in list_cassettes("ollama-native"):
+        for exchange in read_model_exchanges(path):
+            counts = [
+                json.loads(line) for line in exchange.response_body.splitlines() if line.strip()
+            ]
             usage = Usage(input=counts[-1].get("prompt_eval_count"))
-            assert not wire_ollama.context_truncated(asked(exchange), usage)
+            assert not wire_ollama.find_truncated_context(rebuild_or_placeholder(exchange), usage)
 
 
-# -- a change of provider ------------------------------------------------------------------------
+# -- change of provider ------------------------------------------------------------------------
 
 
-def test_what_another_provider_wanted_back_is_said_once() -> None:
-    """S3.7: provider data does not travel to another provider, and its first reply says so; no later one."""
-    kept = {"provider": "gemini", "content": {"parts": [{"text": "x", "thoughtSignature": "c2ln"}]}}
-    said = (
+def test_dropped_provider_data_is_warned_of_once() -> None:
+    """S3.7: provider data is not sent to another provider, and only the first reply there has a warning."""
+    data = {"provider": "gemini", "content": {"parts": [{"text": "x", "thoughtSignature": "c2ln"}]}}
+    messages = (
         Message(role="user", content="hi"),
-        Message(role="assistant", content="x", provider_data=kept),
+        Message(role="assistant", content="x", provider_data=data),
         Message(role="user", content="go on"),
     )
-    first = Request(model="m", messages=said)
-    reply, sent = answer("ollama", ollama_body(), first)
+    first = Request(model="m", messages=messages)
+    reply, sent = send_request("ollama", build_ollama_body(), first)
     assert "gemini" in reply.warnings[0]
     assert "c2ln" not in json.dumps(sent)
-    own, sent = answer("gemini", gemini_body(), first)
-    assert own.warnings == ()
+    own_reply, sent = send_request("gemini", build_gemini_body(), first)
+    assert own_reply.warnings == ()
     assert "c2ln" in json.dumps(sent)
-    later = (*said, Message(role="assistant", content="ok"), Message(role="user", content="and"))
-    reply, _ = answer("ollama", ollama_body(), Request(model="m", messages=later))
+    later = (
+        *messages,
+        Message(role="assistant", content="ok"),
+        Message(role="user", content="and"),
+    )
+    reply, _ = send_request("ollama", build_ollama_body(), Request(model="m", messages=later))
     assert reply.warnings == ()
     body = {"choices": [{"message": {"content": "ok"}, "finish_reason": "stop"}]}
-    reply, sent = answer("openai", body, first)
+    reply, sent = send_request("openai", body, first)
     assert "gemini" in reply.warnings[0]
     assert "c2ln" not in json.dumps(sent)
-    assert foreign_data(said, "ollama", "gemini") == []
+    assert find_foreign_data(messages, "ollama", "gemini") == []
 
 
-def test_wire_gemini_keeps_its_own_parts() -> None:
-    """S2.13: the parts of a thinking reply go back verbatim and in order."""
+def test_gemini_parts_are_sent_back() -> None:
+    """S2.13: the parts of a thinking reply are sent back verbatim and in order."""
     call = {"functionCall": {"name": "a", "args": {}}, "thoughtSignature": "c2ln"}
     parts = [{"text": "t", "thought": True}, call]
-    reply = wire_gemini.from_wire({"candidates": [{"content": {"parts": parts}}]})
+    reply = wire_gemini.decode_reply({"candidates": [{"content": {"parts": parts}}]})
     message = Message(
         role="assistant", tool_calls=reply.tool_calls, provider_data=reply.provider_data
     )
-    assert wire_gemini.contents_of([message])[0]["parts"] == parts
+    assert wire_gemini.encode_messages([message])[0]["parts"] == parts

@@ -1,4 +1,4 @@
-"""Gemini and Ollama over loopback: every recorded exchange, whole or streamed and however split."""
+"""Tests of the Gemini and Ollama adapters over loopback, with every recorded exchange."""
 
 from __future__ import annotations
 
@@ -8,157 +8,163 @@ from collections.abc import Callable
 from functools import cache
 
 import pytest
-from asked_again import Outside, request_of
-from chained import conversation, tools_of
+from exchange_resending import (
+    AnswerContent,
+    ResentExchange,
+    iterate_chunks,
+    list_cassettes,
+    read_gemini_answer,
+    read_model_exchanges,
+    read_ollama_answer,
+    requests_stream,
+    resend_cassette,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recorded import RECORDED, needs_recorded, replayer
-from resent import (
-    Answered,
-    Told,
-    cassettes,
-    chunks,
-    model_calls,
-    resent,
-    streams,
-    told_gemini,
-    told_ollama,
-)
+from recorded_chains import make_chain_tools, read_chain
+from recorded_traffic import RECORDED, load_cassette_server, needs_recorded
+from request_rebuilding import NotExpressible, rebuild_request
 
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay
-from toolchart.providers.gemini.stream import GeminiStream
-from toolchart.providers.ollama.stream import OllamaStream
-from toolchart.providers.recording.canonical_requests import differences
+from toolchart.providers.gemini.stream import GeminiAccumulator
+from toolchart.providers.ollama.stream import OllamaAccumulator
 from toolchart.providers.recording.cassettes import Exchange
-from toolchart.providers.recording.recorded_calls import reply_of
-from toolchart.providers.recording.request_readers import READERS
-from toolchart.states.deltas import CallStarted, ReasoningDelta, TextDelta
+from toolchart.providers.recording.recorded_calls import REQUEST_READERS, read_recorded_reply
+from toolchart.providers.recording.request_differences import find_differences
 from toolchart.states.errors import ProviderError
+from toolchart.states.messages import CallStarted, ReasoningDelta, TextDelta
 
-CASSETTES = cassettes("gemini", "gemini-vertex", "ollama-native")
-STREAMED = [path for path in CASSETTES if any(map(streams, model_calls(path)))]
+CASSETTES = list_cassettes("gemini", "gemini-vertex", "ollama-native")
+STREAMED = [path for path in CASSETTES if any(map(requests_stream, read_model_exchanges(path)))]
 
 
-def check(one: Answered, path: str) -> str:
-    """The answer says what its recorded body says; how it was told."""
-    if one.exchange.status >= 400:
-        assert one.failure is not None, path
-        assert one.failure.status == one.exchange.status, path
+def check_result(result: ResentExchange, path: str) -> str:
+    """Compare an answer with its recorded body; return its kind."""
+    if result.exchange.status >= 400:
+        assert result.failure is not None, path
+        assert result.failure.status == result.exchange.status, path
         return "error"
-    reply = one.reply
-    assert reply is not None, (path, one.failure)
-    ollama = one.exchange.endpoint == "ollama"
-    told = (told_ollama if ollama else told_gemini)(one.exchange)
-    assert (reply.content or "", reply.reasoning or "") == (told.text, told.reasoning), path
-    assert [(call.name, call.arguments) for call in reply.tool_calls] == told.calls, path
-    assert [call.id for call in reply.tool_calls] == told.ids, path
-    if told.word is not None:
-        assert reply.native_reason == str(told.word), path
+    reply = result.reply
+    assert reply is not None, (path, result.failure)
+    ollama = result.exchange.endpoint == "ollama"
+    expected = (read_ollama_answer if ollama else read_gemini_answer)(result.exchange)
+    assert (reply.content or "", reply.reasoning or "") == (expected.text, expected.reasoning), path
+    assert [(call.name, call.arguments) for call in reply.tool_calls] == expected.calls, path
+    assert [call.id for call in reply.tool_calls] == expected.ids, path
+    if expected.finish_word is not None:
+        assert reply.native_reason == str(expected.finish_word), path
     tokens = (reply.usage.input, reply.usage.total) if reply.usage else (None, None)
-    assert tokens == told.tokens, path
-    kept = (reply.provider_data or {}).get("content", {}).get("parts", [])
-    assert [p["thoughtSignature"] for p in kept if "thoughtSignature" in p] == told.signatures, path
-    if streams(one.exchange):
-        assert "".join(d.text for d in one.deltas if isinstance(d, TextDelta)) == told.text
-        thoughts = "".join(d.text for d in one.deltas if isinstance(d, ReasoningDelta))
-        assert thoughts == told.reasoning
-        begun = [(d.index, d.name) for d in one.deltas if isinstance(d, CallStarted)]
-        assert begun == list(enumerate(name for name, _ in told.calls))
-    return "streamed" if streams(one.exchange) else "whole"
+    assert tokens == expected.tokens, path
+    own_parts = (reply.provider_data or {}).get("content", {}).get("parts", [])
+    assert [
+        p["thoughtSignature"] for p in own_parts if "thoughtSignature" in p
+    ] == expected.signatures, path
+    if requests_stream(result.exchange):
+        assert "".join(d.text for d in result.deltas if isinstance(d, TextDelta)) == expected.text
+        thoughts = "".join(d.text for d in result.deltas if isinstance(d, ReasoningDelta))
+        assert thoughts == expected.reasoning
+        started_calls = [(d.index, d.name) for d in result.deltas if isinstance(d, CallStarted)]
+        assert started_calls == list(enumerate(name for name, _ in expected.calls))
+    return "streamed" if requests_stream(result.exchange) else "whole"
 
 
 @needs_recorded
 def test_every_cassette_is_read_without_loss() -> None:
-    """S2.13, S3.4: each recorded exchange of Gemini, Vertex and Ollama, asked again through the SDKs.
+    """S2.13, S3.4: each recorded exchange of Gemini, Vertex and Ollama, sent again through the SDKs.
 
     Text, reasoning, calls, ids, arguments, finish word, tokens, signatures and statuses are those that a
-    second reader finds in the recorded body. Left out: the token requests of Vertex, no model calls.
+    second, independent reader finds in the recorded body. Vertex's token requests are no model calls
+    and are left out.
     """
-    seen = Counter[str]()
+    counts = Counter[str]()
     for path in CASSETTES:
-        answers, _ = resent(path)
-        seen.update(f"{one.exchange.endpoint} {check(one, path)}" for one in answers)
-    assert seen["gemini whole"] > 120
-    assert seen["gemini streamed"] > 20
-    assert seen["gemini error"] >= 4
-    assert (seen["ollama whole"], seen["ollama streamed"]) == (5, 1)
+        results, _ = resend_cassette(path)
+        counts.update(
+            f"{result.exchange.endpoint} {check_result(result, path)}" for result in results
+        )
+    assert counts["gemini whole"] > 120
+    assert counts["gemini streamed"] > 20
+    assert counts["gemini error"] >= 4
+    assert (counts["ollama whole"], counts["ollama streamed"]) == (5, 1)
 
 
 @needs_recorded
 def test_what_leaves_the_sdks_is_what_was_recorded() -> None:
-    """S2.2, S4.1: the bodies on the wire ask what the recorded ones asked.
+    """S2.2, S4.1: the request bodies that we send mean the same as the recorded ones.
 
     What is harmless is listed in
-    `providers/recording/canonical_requests.py`; what ours cannot say (pictures, the host's own
+    `providers/recording/canonical_requests.py`; what our requests cannot express (pictures, the host's own
     tools) is left out and counted.
     """
     same, outside = 0, 0
     for path in CASSETTES:
-        answers, requests = resent(path)
-        for one, sent in zip(answers, requests, strict=True):
-            reader = READERS[one.exchange.endpoint]
-            recorded = reader(one.exchange.asked, one.exchange.uri)
+        results, requests = resend_cassette(path)
+        for result, http_request in zip(results, requests, strict=True):
+            reader = REQUEST_READERS[result.exchange.endpoint]
+            recorded_request = reader(result.exchange.request_body, result.exchange.uri)
             try:
-                request_of(recorded)
-            except Outside:
+                rebuild_request(recorded_request)
+            except NotExpressible:
                 outside += 1
                 continue
-            again = reader(json.loads(sent["body"]), sent["path"])
-            assert not [str(each) for each in differences(recorded, again)], path
+            new_request = reader(json.loads(http_request["body"]), http_request["path"])
+            assert not [str(each) for each in find_differences(recorded_request, new_request)], path
             same += 1
     assert (same, outside) == (150, 29)
 
 
 @needs_recorded
 @pytest.mark.parametrize(
-    ("file", "make", "read"),
+    ("file", "make_accumulator", "read_answer"),
     [
-        ("prism.gemini", GeminiStream, told_gemini),
-        ("vercel-ai.google", GeminiStream, told_gemini),
-        ("prism.ollama", OllamaStream, told_ollama),
+        ("prism.gemini", GeminiAccumulator, read_gemini_answer),
+        ("vercel-ai.google", GeminiAccumulator, read_gemini_answer),
+        ("prism.ollama", OllamaAccumulator, read_ollama_answer),
     ],
 )
 def test_recorded_bodies_without_requests_are_read(
     file: str,
-    make: type[GeminiStream | OllamaStream],
-    read: Callable[[Exchange], Told],
+    make_accumulator: type[GeminiAccumulator | OllamaAccumulator],
+    read_answer: Callable[[Exchange], AnswerContent],
 ) -> None:
-    """S3.4: streams of which only the body was kept say what a second reader finds in them.
+    """S3.4: streams of which only the body is recorded are decoded as a second reader decodes them.
 
     Left out: calls that Vertex streams in pieces on request (`willContinue`), which ours never asks for,
     and another interface of the same host.
     """
     lines = (RECORDED / "bodies" / f"{file}.jsonl").read_text("utf-8").splitlines()
-    streamed = [one for one in map(json.loads, lines) if one["kind"] != "json"]
-    streamed = [one for one in streamed if "willContinue" not in one["body"]]
-    streamed = [one for one in streamed if "/interactions/" not in one["scenario"]]
-    assert len(streamed) >= 2
-    for one in streamed:
+    rows = [row for row in map(json.loads, lines) if row["kind"] != "json"]
+    rows = [row for row in rows if "willContinue" not in row["body"]]
+    rows = [row for row in rows if "/interactions/" not in row["scenario"]]
+    assert len(rows) >= 2
+    for row in rows:
         exchange = Exchange(
             method="POST",
             uri="",
             endpoint="other",
-            asked=None,
+            request_body=None,
             status=200,
             headers={},
-            body=one["body"].encode(),
-            streamed=True,
+            response_body=row["body"].encode(),
+            is_streamed=True,
         )
-        growing = make()
-        deltas = [delta for chunk in chunks(exchange) for delta in growing.feed(chunk)]
-        reply, told = growing.reply(), read(exchange)
-        assert (reply.content or "", reply.reasoning or "") == (told.text, told.reasoning)
-        assert [(call.name, call.arguments) for call in reply.tool_calls] == told.calls
-        assert "".join(d.text for d in deltas if isinstance(d, TextDelta)) == told.text
+        accumulator = make_accumulator()
+        deltas = [
+            delta for chunk in iterate_chunks(exchange) for delta in accumulator.add_frame(chunk)
+        ]
+        reply, expected = accumulator.build_reply(), read_answer(exchange)
+        assert (reply.content or "", reply.reasoning or "") == (expected.text, expected.reasoning)
+        assert [(call.name, call.arguments) for call in reply.tool_calls] == expected.calls
+        assert "".join(d.text for d in deltas if isinstance(d, TextDelta)) == expected.text
 
 
-def test_a_call_in_pieces_is_never_run() -> None:
-    """S3.11: a piece of a call has no arguments and says why; it is not run without them."""
-    growing = GeminiStream()
+def test_a_partial_call_is_never_run() -> None:
+    """S3.11: a partial call has a problem and no arguments, so it is never run."""
+    accumulator = GeminiAccumulator()
     piece = {"functionCall": {"name": "a", "willContinue": True}}
-    growing.feed({"candidates": [{"content": {"parts": [piece]}, "finishReason": "STOP"}]})
-    (call,) = growing.reply().tool_calls
+    accumulator.add_frame({"candidates": [{"content": {"parts": [piece]}, "finishReason": "STOP"}]})
+    (call,) = accumulator.build_reply().tool_calls
     assert call.arguments is None
     assert "in pieces" in (call.problem or "")
 
@@ -167,118 +173,134 @@ def test_a_call_in_pieces_is_never_run() -> None:
 
 
 @cache
-def turns() -> list[str]:
-    """Cassettes that are one conversation with tools."""
-    return [path for path in CASSETTES if conversation(path)]
+def list_conversations() -> list[str]:
+    """The cassettes that contain one conversation with tools."""
+    return [path for path in CASSETTES if read_chain(path)]
 
 
 @needs_recorded
-@pytest.mark.parametrize("path", turns())
+@pytest.mark.parametrize("path", list_conversations())
 def test_conversations_run_over_the_wire(path: str) -> None:
     """S3.4: each recorded tool conversation, streamed ones too, runs through SDK and engine to its end.
 
     Every thought signature that the recorded client sent back is sent back by us, and the log replays.
     """
-    found = conversation(path)
-    assert found is not None
-    takes, first, replies = found
+    chain = read_chain(path)
+    assert chain is not None
+    calls, first, replies = chain.calls, chain.first_request, chain.replies
     watched: list[object] = []
-    on_delta = watched.append if streams(model_calls(path)[0]) else None
-    with replayer().CassetteServer(RECORDED / path, match="tail") as server:
-        entry = {"provider": model_calls(path)[0].endpoint, "base_url": server.url, "api_key": "x"}
+    on_delta = watched.append if requests_stream(read_model_exchanges(path)[0]) else None
+    with load_cassette_server().CassetteServer(RECORDED / path, match="tail") as server:
+        entry = {
+            "provider": read_model_exchanges(path)[0].endpoint,
+            "base_url": server.url,
+            "api_key": "x",
+        }
         spec = {
             "llms": {"host": entry},
             "tools": {"apply_globally": True, "max_iterations": 20},
             "limits": {"max_tool_only_streak": 20, "max_repeats": 20},
             "responses": [{"llm": "host", "model": first.model or "m"}],
         }
-        said = [one for one in first.messages if one.role != "system"]
-        tools = tools_of(first, takes[-1].asked)
+        messages = [message for message in first.messages if message.role != "system"]
+        tools = make_chain_tools(first, calls[-1].request)
         with Engine(spec, log="memory", functions=tools) as engine:
             result = engine.run(
-                said[-1].content or "", conversation="c", history=said[:-1], on_delta=on_delta
+                messages[-1].content or "",
+                conversation="c",
+                history=messages[:-1],
+                on_delta=on_delta,
             )
             assert (result.state, result.content) == ("finished", replies[-1].content)
-            asked = [call for reply in replies for call in reply.tool_calls]
-            for made, call in zip(result.tool_calls, asked, strict=True):
+            expected_calls = [call for reply in replies for call in reply.tool_calls]
+            for outcome, call in zip(result.tool_calls, expected_calls, strict=True):
                 # An argument that the tool has not is dropped before it is run.
-                assert made["tool"] == call.name
-                assert made["params"].items() <= (call.arguments or {}).items()
-            assert list(replay(engine.store.read("c"), "c"))
+                assert outcome["tool"] == call.name
+                assert outcome["params"].items() <= (call.arguments or {}).items()
+            assert list(replay(engine.store.read_lines("c"), "c"))
     assert not server.misses
     assert bool(watched) is (on_delta is not None)
-    for sent, exchange in zip(server.requests, model_calls(path), strict=True):
-        assert signatures(json.loads(sent["body"])) >= signatures(exchange.asked)
+    for http_request, exchange in zip(server.requests, read_model_exchanges(path), strict=True):
+        assert find_signatures(json.loads(http_request["body"])) >= find_signatures(
+            exchange.request_body
+        )
 
 
 @needs_recorded
 def test_there_are_conversations_of_both_kinds() -> None:
     """S3.4: the recorded traffic has tool conversations, whole and streamed, of Gemini and of Vertex."""
-    kinds = Counter((path.split("/")[1], streams(model_calls(path)[0])) for path in turns())
+    kinds = Counter(
+        (path.split("/")[1], requests_stream(read_model_exchanges(path)[0]))
+        for path in list_conversations()
+    )
     assert kinds["gemini", False] >= 10
     assert kinds["gemini", True] >= 2
     assert kinds["gemini-vertex", False] + kinds["gemini-vertex", True] >= 1
 
 
-def signatures(body: object) -> set[str]:
+def find_signatures(body: object) -> set[str]:
     """Every thought signature of a request, in one alphabet."""
     if isinstance(body, list):
-        return {each for one in body for each in signatures(one)}
+        return {signature for value in body for signature in find_signatures(value)}
     if not isinstance(body, dict):
         return set()
-    found = {each for one in body.values() for each in signatures(one)}
+    signatures = {signature for value in body.values() for signature in find_signatures(value)}
     own = body.get("thoughtSignature") or body.get("thought_signature")
     if isinstance(own, str):
-        found.add(own.replace("-", "+").replace("_", "/").rstrip("="))
-    return found
+        signatures.add(own.replace("-", "+").replace("_", "/").rstrip("="))
+    return signatures
 
 
 @needs_recorded
 @pytest.mark.parametrize("path", STREAMED)
 def test_a_stream_is_the_same_however_it_is_split(path: str) -> None:
-    """S3.4: split at 1, 7 or 4096 bytes, and read whole from the cassette: one and the same reply."""
-    size = sum(len(one.body) for one in model_calls(path))
+    """S3.4: a stream split at 1, 7 or 4096 bytes gives the same reply as the whole body."""
+    size = sum(len(exchange.response_body) for exchange in read_model_exchanges(path))
     for split in (1, 7, 4096) if size < 20_000 else (7, 4096):
-        answers, _ = resent(path, split)
-        for one in answers:
-            check(one, path)
-            if one.reply is not None:
-                assert one.reply == reply_of(one.exchange)
+        results, _ = resend_cassette(path, split)
+        for result in results:
+            check_result(result, path)
+            if result.reply is not None:
+                assert result.reply == read_recorded_reply(result.exchange)
 
 
 # -- bad streams ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [GeminiStream, OllamaStream])
-def test_a_stream_without_its_end_is_a_failure(make: type[GeminiStream | OllamaStream]) -> None:
-    """S3.4: a stream that was cut is no reply, though it said a lot."""
-    growing = make()
+@pytest.mark.parametrize("make", [GeminiAccumulator, OllamaAccumulator])
+def test_a_stream_without_its_end_is_a_failure(
+    make: type[GeminiAccumulator | OllamaAccumulator],
+) -> None:
+    """S3.4: a cut stream raises bad_response, whatever it contained."""
+    accumulator = make()
     with pytest.raises(ProviderError) as caught:
-        growing.reply()
+        accumulator.build_reply()
     assert caught.value.kind == "bad_response"
     part = {"parts": [{"text": "Hel"}]}
-    growing.feed({"candidates": [{"content": part}], "message": {"content": "Hel"}, "done": False})
+    accumulator.add_frame(
+        {"candidates": [{"content": part}], "message": {"content": "Hel"}, "done": False}
+    )
     with pytest.raises(ProviderError) as caught:
-        growing.reply()
+        accumulator.build_reply()
     assert caught.value.kind == "bad_response"
     assert caught.value.retryable
 
 
 @pytest.mark.parametrize(
-    ("growing", "line", "kind"),
+    ("accumulator", "line", "kind"),
     [
-        (GeminiStream(), {"error": {"code": 503, "message": "full"}}, "overloaded"),
-        (GeminiStream(), [{"error": {"code": 429, "message": "slow"}}], "rate_limited"),
-        (OllamaStream(), {"error": "out of memory", "status": 500}, "server"),
-        (OllamaStream(), {"error": "m does not support tools"}, "tools_unsupported"),
+        (GeminiAccumulator(), {"error": {"code": 503, "message": "full"}}, "overloaded"),
+        (GeminiAccumulator(), [{"error": {"code": 429, "message": "slow"}}], "rate_limited"),
+        (OllamaAccumulator(), {"error": "out of memory", "status": 500}, "server"),
+        (OllamaAccumulator(), {"error": "m does not support tools"}, "tools_unsupported"),
     ],
 )
 def test_an_error_inside_a_stream_is_classified(
-    growing: GeminiStream | OllamaStream, line: object, kind: str
+    accumulator: GeminiAccumulator | OllamaAccumulator, line: object, kind: str
 ) -> None:
-    """S3.8: an error told inside a stream that began well is the failure it would have been before."""
+    """S3.8: an error expected inside a stream that began well is the failure it would have been before."""
     with pytest.raises(ProviderError) as caught:
-        growing.feed(line)
+        accumulator.add_frame(line)
     assert caught.value.kind == kind
 
 
@@ -350,14 +372,16 @@ NEAR = st.fixed_dictionaries(
 
 
 def test_no_sequence_of_chunks_is_a_crash() -> None:
-    """S3.4: whatever JSON comes, in 10,000 sequences, ends in a reply or in a classified failure."""
-    ends = Counter[str]()
+    """S3.4: 10,000 sequences of arbitrary JSON each end in a reply or in a ProviderError."""
+    outcome_counts = Counter[str]()
 
-    def end(growing: GeminiStream | OllamaStream, chunks: list[object]) -> str:
+    def find_outcome(
+        accumulator: GeminiAccumulator | OllamaAccumulator, chunks: list[object]
+    ) -> str:
         try:
             for chunk in chunks:
-                growing.feed(chunk)
-            growing.reply()
+                accumulator.add_frame(chunk)
+            accumulator.build_reply()
         except ProviderError as error:
             return error.kind
         return "reply"
@@ -365,13 +389,22 @@ def test_no_sequence_of_chunks_is_a_crash() -> None:
     @settings(max_examples=2_000, deadline=None, database=None)
     @given(st.lists(NEAR | ANYTHING, max_size=5))
     def run(chunks: list[object]) -> None:
-        # Drawing is what takes time, so each drawn sequence is told from five beginnings.
+        # Drawing takes most of the time, so each drawn sequence is rotated five times.
         for first in range(5):
-            told = chunks[first:] + chunks[:first]
-            for make in (GeminiStream, OllamaStream):
-                ends[f"{make.__name__} {end(make(), told)}"] += 1
+            rotated_chunks = chunks[first:] + chunks[:first]
+            for make in (GeminiAccumulator, OllamaAccumulator):
+                outcome_counts[f"{make.__name__} {find_outcome(make(), rotated_chunks)}"] += 1
 
     run()
-    assert ends.total() >= 20_000
-    assert min(ends["GeminiStream reply"], ends["OllamaStream reply"]) > 20
-    assert min(ends["GeminiStream bad_response"], ends["OllamaStream bad_response"]) > 20
+    assert outcome_counts.total() >= 20_000
+    assert (
+        min(outcome_counts["GeminiAccumulator reply"], outcome_counts["OllamaAccumulator reply"])
+        > 20
+    )
+    assert (
+        min(
+            outcome_counts["GeminiAccumulator bad_response"],
+            outcome_counts["OllamaAccumulator bad_response"],
+        )
+        > 20
+    )

@@ -1,4 +1,4 @@
-"""Every recorded exchange of chat completions and Responses, asked again through the official SDK."""
+"""Tests of the OpenAI adapter: every recorded exchange is sent again through the official SDK."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ import json
 from collections import Counter
 from typing import Any
 
-from recorded import RECORDED, index, needs_recorded, replayer
-from resent import Answered, Told, _answer, chunks, streams
+from exchange_resending import (
+    AnswerContent,
+    ResentExchange,
+    iterate_chunks,
+    requests_stream,
+    resend_exchange,
+)
+from recorded_traffic import RECORDED, load_cassette_server, needs_recorded, read_index
 
 from toolchart.providers.recording.cassettes import Exchange, read_cassette
 from toolchart.providers.registry import create_provider
@@ -19,25 +25,26 @@ ENTRIES: dict[str, dict[str, Any]] = {
     "responses": {"api": "responses"},
 }
 
-CASSETTES = [entry["file"] for entry in index() if entry["kind"] == "cassette"]
+CASSETTES = [entry["file"] for entry in read_index() if entry["kind"] == "cassette"]
 
 
-def calls_of(path: str) -> list[Exchange]:
-    """The exchanges of a cassette that are OpenAI's kind of model call; arrays are no streams of the wire."""
+def list_model_calls(path: str) -> list[Exchange]:
+    """The OpenAI model calls of a cassette, without streams that were recorded as arrays."""
     return [
-        one
-        for one in read_cassette(RECORDED / path)
-        if one.endpoint in ENTRIES and not (one.streamed and one.body.startswith(b"["))
+        exchange
+        for exchange in read_cassette(RECORDED / path)
+        if exchange.endpoint in ENTRIES
+        and not (exchange.is_streamed and exchange.response_body.startswith(b"["))
     ]
 
 
-def resent(path: str) -> list[Answered]:
-    """Every one of them, asked again: a server for each, since one cassette holds calls of several kinds."""
+def resend_calls(path: str) -> list[ResentExchange]:
+    """Send every model call again, each to its own server: a cassette may hold calls of several kinds."""
     answers = []
     everything = read_cassette(RECORDED / path)
-    for exchange in calls_of(path):
+    for exchange in list_model_calls(path):
         place = everything.index(exchange)
-        with replayer().CassetteServer(RECORDED / path, match="order") as server:
+        with load_cassette_server().CassetteServer(RECORDED / path, match="order") as server:
             server.used[:place] = [True] * place
             entry = {"provider": "openai", "api_key": "x", "base_url": f"{server.url}/v1"}
             config = LLMConfig.model_validate({**entry, **ENTRIES[exchange.endpoint]})
@@ -45,97 +52,105 @@ def resent(path: str) -> list[Answered]:
     return answers
 
 
-async def _asked(config: LLMConfig, exchange: Exchange) -> Answered:
+async def _asked(config: LLMConfig, exchange: Exchange) -> ResentExchange:
     provider: Any = create_provider(config, resolve=str)
     try:
-        return await _answer(provider, exchange)
+        return await resend_exchange(provider, exchange)
     finally:
         await provider.aclose()
 
 
-# -- read by hand ------------------------------------------------------------------------------------
+# -- independent reading --------------------------------------------------------------------------
 
 
-def told_chat(exchange: Exchange) -> Told:
-    """A chat completion, whole or streamed."""
-    told, calls = Told(), {}
-    for chunk in chunks(exchange):
+def read_chat_answer(exchange: Exchange) -> AnswerContent:
+    """The content of a chat completion, whole or streamed."""
+    answer, calls = AnswerContent(), {}
+    for chunk in iterate_chunks(exchange):
         usage = chunk.get("usage") or {}
         if usage.get("total_tokens"):
-            told.tokens = (usage.get("prompt_tokens"), usage.get("total_tokens"))
+            answer.tokens = (usage.get("prompt_tokens"), usage.get("total_tokens"))
         choice = (chunk.get("choices") or [{}])[0]
-        told.word = choice.get("finish_reason") or told.word
+        answer.finish_word = choice.get("finish_reason") or answer.finish_word
         message = choice.get("message") or choice.get("delta") or {}
-        content = message.get("content")
-        if isinstance(content, str):
-            told.text += content
-        old = message.get("function_call")
-        listed = [*(message.get("tool_calls") or ()), *([{"function": old}] if old else ())]
-        for place, call in enumerate(listed):
-            key = call.get("index", place) if "delta" in choice else place
+        text = message.get("content")
+        if isinstance(text, str):
+            answer.text += text
+        old_call = message.get("function_call")
+        wire_calls = [
+            *(message.get("tool_calls") or ()),
+            *([{"function": old_call}] if old_call else ()),
+        ]
+        for position, call in enumerate(wire_calls):
+            key = call.get("index", position) if "delta" in choice else position
             if call.get("id") and calls.get(key, {}).get("id") not in (None, "", call["id"]):
                 key = (key, call["id"])  # a host that numbers every call 0
-            one = calls.setdefault(key, {"id": "", "name": "", "arguments": ""})
-            one["id"] = one["id"] or call.get("id") or ""
+            call_parts = calls.setdefault(key, {"id": "", "name": "", "arguments": ""})
+            call_parts["id"] = call_parts["id"] or call.get("id") or ""
             function = call.get("function") or call.get("custom") or {}
-            one["name"] = one["name"] or function.get("name") or ""
-            one["arguments"] += function.get("arguments") or function.get("input") or ""
-    told.calls = [(one["name"], one["arguments"]) for one in calls.values() if one["name"]]
-    told.ids = [one["id"] for one in calls.values() if one["name"]]
-    return told
+            call_parts["name"] = call_parts["name"] or function.get("name") or ""
+            call_parts["arguments"] += function.get("arguments") or function.get("input") or ""
+    answer.calls = [(call["name"], call["arguments"]) for call in calls.values() if call["name"]]
+    answer.ids = [call["id"] for call in calls.values() if call["name"]]
+    return answer
 
 
-def told_responses(exchange: Exchange) -> Told:
-    """A response, whole or the last event of a stream."""
-    told = Told()
-    last = [chunk.get("response", chunk) for chunk in chunks(exchange)][-1]
-    told.tokens = tuple(
-        (last.get("usage") or {}).get(key) for key in ("input_tokens", "total_tokens")
+def read_responses_answer(exchange: Exchange) -> AnswerContent:
+    """The content of a response, whole or in the last event of a stream."""
+    answer = AnswerContent()
+    response = [chunk.get("response", chunk) for chunk in iterate_chunks(exchange)][-1]
+    answer.tokens = tuple(
+        (response.get("usage") or {}).get(key) for key in ("input_tokens", "total_tokens")
     )  # type: ignore[assignment]
-    for item in last["output"]:
+    for item in response["output"]:
         for part in item.get("content") or () if item["type"] == "message" else ():
-            told.text += part.get("text") or ""
+            answer.text += part.get("text") or ""
         if item["type"] in ("function_call", "custom_tool_call"):
-            told.calls.append((item["name"], item.get("arguments", item.get("input"))))
-            told.ids.append(item["call_id"])
-    return told
+            answer.calls.append((item["name"], item.get("arguments", item.get("input"))))
+            answer.ids.append(item["call_id"])
+    return answer
 
 
-HANDS = {"chat": told_chat, "responses": told_responses}
+ANSWER_READERS = {"chat": read_chat_answer, "responses": read_responses_answer}
 
 
-def check(one: Answered, path: str) -> str:
-    """Compare an answer with what is read by hand; what it was."""
-    exchange = one.exchange
-    if one.failure is not None:
-        told_inside = b'"error"' in exchange.body or b"response.failed" in exchange.body
-        assert exchange.status >= 400 or told_inside, (path, one.failure)
-        assert exchange.status < 400 or one.failure.status in (exchange.status, None), path
+def check_result(result: ResentExchange, path: str) -> str:
+    """Compare a reply with an independent reading of the recorded answer; return its kind."""
+    exchange = result.exchange
+    if result.failure is not None:
+        has_error_inside = (
+            b'"error"' in exchange.response_body or b"response.failed" in exchange.response_body
+        )
+        assert exchange.status >= 400 or has_error_inside, (path, result.failure)
+        assert exchange.status < 400 or result.failure.status in (exchange.status, None), path
         return "error"
     assert exchange.status < 400, path
-    reply, told = one.reply, HANDS[exchange.endpoint](exchange)
+    reply, expected = result.reply, ANSWER_READERS[exchange.endpoint](exchange)
     assert reply is not None, path
-    parts = b'"content":[{' in exchange.body.replace(b" ", b"").replace(b"\n", b"")
+    parts = b'"content":[{' in exchange.response_body.replace(b" ", b"").replace(b"\n", b"")
     if exchange.endpoint == "responses" or not parts:  # Mistral's thinking comes in parts
-        assert (reply.content or "") == told.text, path
-    assert [call.name for call in reply.tool_calls] == [name for name, _ in told.calls], path
-    assert [call.id for call in reply.tool_calls] == told.ids, path
-    for call, (_, text) in zip(reply.tool_calls, told.calls, strict=True):
+        assert (reply.content or "") == expected.text, path
+    assert [call.name for call in reply.tool_calls] == [name for name, _ in expected.calls], path
+    assert [call.id for call in reply.tool_calls] == expected.ids, path
+    for call, (_, text) in zip(reply.tool_calls, expected.calls, strict=True):
         free = call.arguments == {"input": text}
         assert call.raw == text or free or call.arguments == json.loads(text or "{}"), path
-    if reply.usage is not None and told.tokens[1]:
-        assert (reply.usage.input, reply.usage.total) == told.tokens, path
-    return "streamed" if streams(exchange) else "whole"
+    if reply.usage is not None and expected.tokens[1]:
+        assert (reply.usage.input, reply.usage.total) == expected.tokens, path
+    return "streamed" if requests_stream(exchange) else "whole"
 
 
 @needs_recorded
 def test_every_cassette_is_read_without_loss() -> None:
     """S2.13, S3.4, S4.2: text, calls, ids, arguments and tokens of every exchange, and every error."""
-    seen = Counter[str]()
+    counts = Counter[str]()
     for path in CASSETTES:
-        if calls_of(path):
-            seen.update(f"{one.exchange.endpoint} {check(one, path)}" for one in resent(path))
-    assert dict(seen) == {
+        if list_model_calls(path):
+            counts.update(
+                f"{result.exchange.endpoint} {check_result(result, path)}"
+                for result in resend_calls(path)
+            )
+    assert dict(counts) == {
         "chat whole": 286,
         "chat streamed": 66,
         "chat error": 21,

@@ -11,91 +11,95 @@ from hypothesis import strategies as st
 
 from toolchart.providers.openai import responses_wire as wire_responses
 from toolchart.providers.openai import wire as wire_openai
-from toolchart.providers.openai.responses_stream import ResponseStream
-from toolchart.providers.openai.stream import ChatStream
-from toolchart.states.deltas import CallArguments, CallStarted
+from toolchart.providers.openai.responses_stream import ResponsesAccumulator
+from toolchart.providers.openai.stream import ChatAccumulator
 from toolchart.states.errors import ProviderError
-from toolchart.states.messages import Reply
+from toolchart.states.messages import CallArguments, CallStarted, Reply
 
 
-def chunk(*calls: Any, word: str | None = None, **delta: Any) -> dict[str, Any]:
+def build_chunk(*calls: Any, word: str | None = None, **delta: Any) -> dict[str, Any]:
     """A chunk of chat completions with pieces of calls."""
     delta |= {"tool_calls": list(calls)} if calls else {}
     return {"choices": [{"delta": delta, "finish_reason": word}]}
 
 
-def piece(arguments: str, name: str | None = None, **keys: Any) -> dict[str, Any]:
+def build_piece(arguments: str, name: str | None = None, **keys: Any) -> dict[str, Any]:
     """A piece of a call."""
     return {**keys, "function": {"arguments": arguments, **({"name": name} if name else {})}}
 
 
-def streamed(chunks: Sequence[Any]) -> Reply:
+def read_stream(chunks: Sequence[Any]) -> Reply:
     """The reply of a stream of chat completions."""
-    growing = ChatStream()
-    for one in chunks:
-        growing.feed(one)
-    return wire_openai.from_wire(growing.body(done=True))
+    accumulator = ChatAccumulator()
+    for chunk in chunks:
+        accumulator.add_frame(chunk)
+    return wire_openai.decode_reply(accumulator.build_body(is_done=True))
 
 
-def called(reply: Reply) -> list[tuple[str, str, Any]]:
+def list_calls(reply: Reply) -> list[tuple[str, str, Any]]:
     """Id, name and arguments of each call."""
     return [(call.id, call.name, call.arguments) for call in reply.tool_calls]
 
 
 def test_pieces_without_an_index_go_to_the_last_call() -> None:
     """S3.4: a host that leaves out indexes may ask for several calls, each in several pieces."""
-    reply = streamed(
+    reply = read_stream(
         [
-            chunk(piece('{"x"', "a", id="1")),
-            chunk(piece(":1}")),
-            chunk(piece('{"y"', "b", id="2")),
-            chunk(piece(":2}")),
-            chunk(word="tool_calls"),
+            build_chunk(build_piece('{"x"', "a", id="1")),
+            build_chunk(build_piece(":1}")),
+            build_chunk(build_piece('{"y"', "b", id="2")),
+            build_chunk(build_piece(":2}")),
+            build_chunk(word="tool_calls"),
         ]
     )
-    assert called(reply) == [("1", "a", {"x": 1}), ("2", "b", {"y": 2})]
+    assert list_calls(reply) == [("1", "a", {"x": 1}), ("2", "b", {"y": 2})]
 
 
-def test_calls_of_one_chunk_are_apart_without_index_and_id() -> None:
-    """S3.4: two whole calls in one chunk are two calls, though neither index nor id tells them apart."""
-    reply = streamed([chunk(piece("{}", "a"), piece('{"y":2}', "b"), word="tool_calls")])
-    assert called(reply) == [("", "a", {}), ("", "b", {"y": 2})]
+def test_calls_of_one_chunk_stay_separate_without_index_and_id() -> None:
+    """S3.4: two whole calls in one chunk without index and id stay two calls."""
+    reply = read_stream(
+        [build_chunk(build_piece("{}", "a"), build_piece('{"y":2}', "b"), word="tool_calls")]
+    )
+    assert list_calls(reply) == [("", "a", {}), ("", "b", {"y": 2})]
 
 
 def test_an_id_that_is_no_text_does_not_cut_a_call() -> None:
-    """S3.4: an id that is a number is none, whole or streamed, and the pieces stay together."""
+    """S3.4: an id that is a number is ignored, whole or streamed, and the pieces stay together."""
     whole = {"id": 7, "type": "function", "function": {"name": "a", "arguments": '{"x":1}'}}
     body = {"choices": [{"message": {"tool_calls": [whole]}, "finish_reason": "tool_calls"}]}
-    pieces = [piece('{"x"', "a", index=0, id=7), piece(":1}", index=0, id=7)]
-    reply = streamed([*map(chunk, pieces), chunk(word="tool_calls")])
-    assert called(reply) == called(wire_openai.from_wire(body)) == [("", "a", {"x": 1})]
+    pieces = [build_piece('{"x"', "a", index=0, id=7), build_piece(":1}", index=0, id=7)]
+    reply = read_stream([*map(build_chunk, pieces), build_chunk(word="tool_calls")])
+    assert list_calls(reply) == list_calls(wire_openai.decode_reply(body)) == [("", "a", {"x": 1})]
 
 
 def test_the_old_function_call_is_streamed_too() -> None:
-    """S3.4: `function_call`, from before `tool_calls`, comes in pieces, and is shown as it grows."""
-    growing = ChatStream()
+    """S3.4: `function_call`, from before `tool_calls`, comes in pieces and gives deltas."""
+    accumulator = ChatAccumulator()
     pieces = [{"name": "add", "arguments": ""}, {"arguments": '{"a":'}, {"arguments": "1}"}]
-    chunks = [*(chunk(function_call=one) for one in pieces), chunk(word="function_call")]
-    deltas = [delta for one in chunks for delta in growing.feed(one)]
+    chunks = [
+        *(build_chunk(function_call=piece) for piece in pieces),
+        build_chunk(word="function_call"),
+    ]
+    deltas = [delta for chunk in chunks for delta in accumulator.add_frame(chunk)]
     assert deltas == [
         CallStarted(index=0, name="add"),
         CallArguments(index=0, text='{"a":'),
         CallArguments(index=0, text="1}"),
     ]
-    reply = wire_openai.from_wire(growing.body(done=True))
-    assert (called(reply), reply.finish_reason) == ([("", "add", {"a": 1})], "tool_calls")
+    reply = wire_openai.decode_reply(accumulator.build_body(is_done=True))
+    assert (list_calls(reply), reply.finish_reason) == ([("", "add", {"a": 1})], "tool_calls")
 
 
 def test_free_text_of_a_custom_call_is_never_run_as_nothing() -> None:
     """S3.4: a streamed call with free text keeps its name and all its text."""
     first = {"index": 0, "id": "c", "type": "custom", "custom": {"name": "sh", "input": "ls"}}
     rest = {"index": 0, "custom": {"input": " -l"}}
-    reply = streamed([chunk(first), chunk(rest), chunk(word="tool_calls")])
-    assert called(reply) == [("c", "sh", {"input": "ls -l"})]
+    reply = read_stream([build_chunk(first), build_chunk(rest), build_chunk(word="tool_calls")])
+    assert list_calls(reply) == [("c", "sh", {"input": "ls -l"})]
 
 
-def test_items_count_where_the_last_event_leaves_them_out() -> None:
-    """S3.4: items that were told whole are in the reply, in their order, though `output` is empty."""
+def test_items_replace_an_empty_output() -> None:
+    """S3.4: if `output` of the last event is empty, the finished items are the output, in their order."""
     items: list[dict[str, Any]] = [
         {"type": "reasoning", "id": "r", "encrypted_content": "e", "summary": []},
         {"type": "function_call", "call_id": "c", "name": "n", "arguments": '{"a":1}'},
@@ -104,12 +108,12 @@ def test_items_count_where_the_last_event_leaves_them_out() -> None:
         {"type": "response.output_item.done", "output_index": place, "item": items[place]}
         for place in (1, 0)
     ]
-    growing = ResponseStream()
+    accumulator = ResponsesAccumulator()
     last = {"type": "response.completed", "response": {"status": "completed", "output": []}}
     for event in (*events, last):
-        growing.feed(event)
-    reply = wire_responses.from_wire(growing.body())
-    assert called(reply) == [("c", "n", {"a": 1})]
+        accumulator.add_frame(event)
+    reply = wire_responses.decode_reply(accumulator.build_body())
+    assert list_calls(reply) == [("c", "n", {"a": 1})]
     assert reply.provider_data == {"provider": "openai", "output": items}
 
 
@@ -122,26 +126,26 @@ def test_items_count_where_the_last_event_leaves_them_out() -> None:
         ("invalid_prompt", "bad_request", False),
     ],
 )
-def test_an_error_inside_a_stream_is_classed_by_its_code(
+def test_an_error_inside_a_stream_is_classified_by_its_code(
     code: str, kind: str, retryable: bool
 ) -> None:
-    """S3.10: the code of an error inside a success says what it is, in every place where it may stand."""
+    """S3.10: an error inside a success is classified by its code, in every place where it may stand."""
     error = {"code": code, "message": "no"}
     whole = {"status": "failed", "error": error}
     readings = [
-        lambda: ChatStream().feed({"error": error}),
-        lambda: wire_openai.from_wire({"error": error}),
-        lambda: wire_responses.from_wire(whole),
-        lambda: ResponseStream().feed({"type": "error", **error}),
-        lambda: ResponseStream().feed({"type": "error", "error": error}),
+        lambda: ChatAccumulator().add_frame({"error": error}),
+        lambda: wire_openai.decode_reply({"error": error}),
+        lambda: wire_responses.decode_reply(whole),
+        lambda: ResponsesAccumulator().add_frame({"type": "error", **error}),
+        lambda: ResponsesAccumulator().add_frame({"type": "error", "error": error}),
     ]
-    for read in readings:
+    for decode in readings:
         with pytest.raises(ProviderError) as caught:
-            read()
+            decode()
         assert (caught.value.kind, caught.value.retryable) == (kind, retryable)
 
 
-# -- anything whatever -------------------------------------------------------------------------------
+# -- arbitrary input -----------------------------------------------------------------------------
 
 _keys = st.sampled_from(
     ["name", "arguments", "input", "id", "index", "text", "type", "thinking", "content", "summary"]
@@ -206,7 +210,7 @@ _response = st.fixed_dictionaries(
     {"output": _output},
     optional={"status": _word, "usage": _usage, "incomplete_details": _junk, "model": _junk},
 )
-_growing = _some(
+_event = _some(
     type=st.sampled_from(
         [
             "response.output_item.added",
@@ -222,13 +226,15 @@ _growing = _some(
     output_index=_junk,
     response=_response | _junk,
 )
-_ended = st.builds(lambda one: {"type": "response.completed", "response": one}, _response)
+_last_event = st.builds(
+    lambda response: {"type": "response.completed", "response": response}, _response
+)
 
 _SHAPES = settings(max_examples=10_000, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-def _is_read(reply: Reply) -> None:
-    """What the rest of the system relies on: counts that are numbers, texts that are texts."""
+def _check_types(reply: Reply) -> None:
+    """Check what the rest of the system relies on: counts are integers, texts are strings."""
     usage = reply.usage
     for count in (usage.input, usage.output, usage.reasoning, usage.cached) if usage else ():
         assert count is None or type(count) is int
@@ -239,16 +245,16 @@ def _is_read(reply: Reply) -> None:
 
 @_SHAPES
 @given(st.lists(_chunk, max_size=2), st.booleans())
-def test_no_chat_stream_breaks_accumulator_or_map(chunks: list[Any], done: bool) -> None:
+def test_no_chat_stream_breaks_accumulator_or_map(chunks: list[Any], is_done: bool) -> None:
     """S3.4: ten thousand streams near to the wire format are each a reply or a `ProviderError`."""
-    growing = ChatStream()
+    accumulator = ChatAccumulator()
     try:
-        for one in chunks:
-            growing.feed(one)
-        reply = wire_openai.from_wire(growing.body(done))
+        for chunk in chunks:
+            accumulator.add_frame(chunk)
+        reply = wire_openai.decode_reply(accumulator.build_body(is_done))
     except ProviderError:
         return
-    _is_read(reply)
+    _check_types(reply)
 
 
 @settings(_SHAPES, max_examples=1000)
@@ -256,21 +262,21 @@ def test_no_chat_stream_breaks_accumulator_or_map(chunks: list[Any], done: bool)
 def test_no_whole_completion_breaks_the_map(choices: list[Any], usage: Any) -> None:
     """S3.4: whatever stands in an unstreamed completion, it is a reply or a `ProviderError`."""
     try:
-        reply = wire_openai.from_wire({"choices": choices, "usage": usage})
+        reply = wire_openai.decode_reply({"choices": choices, "usage": usage})
     except ProviderError:
         return
-    _is_read(reply)
+    _check_types(reply)
 
 
 @settings(_SHAPES, max_examples=2000)
-@given(st.lists(_growing, max_size=3), _ended)
+@given(st.lists(_event, max_size=3), _last_event)
 def test_no_response_stream_breaks_accumulator_or_map(events: list[Any], last: Any) -> None:
     """S3.4: thousands of streams of Responses are each a reply or a `ProviderError`."""
-    growing = ResponseStream()
+    accumulator = ResponsesAccumulator()
     try:
-        for one in (*events, last):
-            growing.feed(one)
-        reply = wire_responses.from_wire(growing.body())
+        for event in (*events, last):
+            accumulator.add_frame(event)
+        reply = wire_responses.decode_reply(accumulator.build_body())
     except ProviderError:
         return
-    _is_read(reply)
+    _check_types(reply)

@@ -1,4 +1,4 @@
-"""Reading cassettes: five spellings, one meaning; and the recorded ones, checked by another reader."""
+"""Reading cassettes: all five formats give the same exchange, on made and on recorded cassettes."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ from typing import Any
 
 import pytest
 import yaml
-from recorded import RECORDED, index, needs_recorded, replayer
+from recorded_traffic import RECORDED, load_cassette_server, needs_recorded, read_index
 
-from toolchart.providers.recording.cassettes import Exchange, endpoint_of, read_cassette
-from toolchart.providers.recording.recorded_calls import cassette_takes
+from toolchart.providers.recording.cassettes import Exchange, find_endpoint, read_cassette
+from toolchart.providers.recording.recorded_calls import read_cassette_calls
 from toolchart.states.errors import SpecError
 
-CASSETTES = [entry["file"] for entry in index() if entry["kind"] == "cassette"]
+CASSETTES = [entry["file"] for entry in read_index() if entry["kind"] == "cassette"]
 
 URI = "https://api.openai.com/v1/chat/completions"
-ASKED = {"model": "m", "messages": [{"role": "user", "content": "Grüße"}]}
-ANSWER = {"choices": [{"message": {"content": "Hallo ✓"}, "finish_reason": "stop"}]}
-SAID, TOLD = json.dumps(ASKED), json.dumps(ANSWER, ensure_ascii=False)
+REQUEST_BODY = {"model": "m", "messages": [{"role": "user", "content": "Grüße"}]}
+RESPONSE_BODY = {"choices": [{"message": {"content": "Hallo ✓"}, "finish_reason": "stop"}]}
+REQUEST_TEXT = json.dumps(REQUEST_BODY)
+RESPONSE_TEXT = json.dumps(RESPONSE_BODY, ensure_ascii=False)
 HEADERS = {"Content-Type": ["application/json"], "Retry-After": ["3"]}
 
 
-def vcr(body: Any, **headers: list[str]) -> dict[str, Any]:
+def make_vcrpy_cassette(body: Any, **headers: list[str]) -> dict[str, Any]:
     """A vcrpy cassette with that response body."""
     return {
         "version": 1,
         "interactions": [
             {
-                "request": {"method": "POST", "uri": URI, "headers": {}, "body": SAID},
+                "request": {"method": "POST", "uri": URI, "headers": {}, "body": REQUEST_TEXT},
                 "response": {
                     "status": {"code": 200, "message": "OK"},
                     "headers": {**HEADERS, **headers},
@@ -42,15 +43,15 @@ def vcr(body: Any, **headers: list[str]) -> dict[str, Any]:
     }
 
 
-def ruby() -> str:
+def make_ruby_cassette() -> str:
     """A Ruby VCR cassette, with the tag that a safe loader refuses."""
-    packed = base64.b64encode(TOLD.encode()).decode()
+    encoded = base64.b64encode(RESPONSE_TEXT.encode()).decode()
     return f"""---
 http_interactions:
 - request:
     method: post
     uri: {URI}
-    body: {{encoding: UTF-8, string: '{SAID}'}}
+    body: {{encoding: UTF-8, string: '{REQUEST_TEXT}'}}
     headers: {{Content-Type: [application/json]}}
   response:
     status: {{code: 200, message: OK}}
@@ -58,52 +59,60 @@ http_interactions:
     body:
       encoding: ASCII-8BIT
       string: !binary |-
-        {packed}
+        {encoded}
 recorded_with: VCR 6.3.1
 """
 
 
-SPELLINGS = {
-    "text.yaml": yaml.safe_dump(vcr({"body": {"string": TOLD}})),
+FORMAT_EXAMPLES = {
+    "text.yaml": yaml.safe_dump(make_vcrpy_cassette({"body": {"string": RESPONSE_TEXT}})),
     "binary.yaml": yaml.safe_dump(
-        vcr({"body": {"string": gzip.compress(TOLD.encode())}}, **{"content-encoding": ["gzip"]})
+        make_vcrpy_cassette(
+            {"body": {"string": gzip.compress(RESPONSE_TEXT.encode())}},
+            **{"content-encoding": ["gzip"]},
+        )
     ),
-    "header_left_behind.yaml": yaml.safe_dump(
-        vcr({"body": {"string": TOLD}}, **{"content-encoding": ["gzip"]})
+    "stale_header.yaml": yaml.safe_dump(
+        make_vcrpy_cassette({"body": {"string": RESPONSE_TEXT}}, **{"content-encoding": ["gzip"]})
     ),
-    "parsed.yaml": yaml.safe_dump(vcr({"parsed_body": ANSWER})),
-    "ruby.yml": ruby(),
+    "parsed.yaml": yaml.safe_dump(make_vcrpy_cassette({"parsed_body": RESPONSE_BODY})),
+    "ruby.yml": make_ruby_cassette(),
     "pair.json": json.dumps(
         {
-            "request": {"method": "POST", "url": URI, "headers": {}, "body": SAID},
+            "request": {"method": "POST", "url": URI, "headers": {}, "body": REQUEST_TEXT},
             "response": {
                 "status": {"code": 200},
                 "headers": {"Content-Type": "application/json", "Retry-After": "3"},
-                "body": TOLD,
+                "body": RESPONSE_TEXT,
             },
         }
     ),
 }
 
 
-@pytest.mark.parametrize("name", SPELLINGS)
-def test_every_spelling_means_the_same(tmp_path: Path, name: str) -> None:
-    """The five spellings, compressed or not, give one and the same exchange."""
-    (tmp_path / name).write_text(SPELLINGS[name])
-    (found,) = read_cassette(tmp_path / name)
-    assert isinstance(found, Exchange)
-    assert (found.method, found.uri, found.endpoint, found.status) == ("POST", URI, "chat", 200)
-    assert found.asked == ASKED
-    assert json.loads(found.body) == ANSWER
-    assert found.headers["retry-after"] == "3"
-    assert not found.streamed
+@pytest.mark.parametrize("name", FORMAT_EXAMPLES)
+def test_every_format_gives_the_same_exchange(tmp_path: Path, name: str) -> None:
+    """The five formats, compressed or not, give the same exchange."""
+    (tmp_path / name).write_text(FORMAT_EXAMPLES[name])
+    (exchange,) = read_cassette(tmp_path / name)
+    assert isinstance(exchange, Exchange)
+    assert (exchange.method, exchange.uri, exchange.endpoint, exchange.status) == (
+        "POST",
+        URI,
+        "chat",
+        200,
+    )
+    assert exchange.request_body == REQUEST_BODY
+    assert json.loads(exchange.response_body) == RESPONSE_BODY
+    assert exchange.headers["retry-after"] == "3"
+    assert not exchange.is_streamed
 
 
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
         ("a.yaml", "interactions: [{request: {}}]", "damaged"),
-        ("a.yaml", "{a: b}", "no cassette"),
+        ("a.yaml", "{a: b}", "not a cassette"),
         ("a.yaml", "[", "not valid YAML"),
         ("a.json", "{", "cannot be read"),
         ("a.yaml", "interactions: []", "no model call"),
@@ -115,56 +124,56 @@ def test_every_spelling_means_the_same(tmp_path: Path, name: str) -> None:
         ),
     ],
 )
-def test_what_is_no_cassette_is_refused(tmp_path: Path, name: str, text: str, words: str) -> None:
-    """Files that are no cassettes, or damaged ones, are refused with their name, without a traceback."""
+def test_other_files_are_refused(tmp_path: Path, name: str, text: str, words: str) -> None:
+    """A file that is not a cassette, or is damaged, is refused with an error that names it."""
     (tmp_path / name).write_text(text)
     with pytest.raises(SpecError, match=words) as caught:
-        cassette_takes(tmp_path / name)
+        read_cassette_calls(tmp_path / name)
     assert name in str(caught.value)
 
 
-def test_a_cassette_that_is_not_there() -> None:
-    """A missing cassette says how one is made."""
+def test_missing_cassette() -> None:
+    """The error about a missing cassette says how to record one."""
     with pytest.raises(SpecError, match="record: FILE"):
         read_cassette(Path("nowhere.yaml"))
 
 
-def test_endpoints_are_known_by_their_path() -> None:
-    """Placeholders for hosts, versions and queries do not hide what was asked for."""
-    assert endpoint_of("<OLLAMA_API_BASE>/chat/completions") == "chat"
+def test_endpoints_are_found_by_path() -> None:
+    """The endpoint is found whatever the host, version and query of the URI are."""
+    assert find_endpoint("<OLLAMA_API_BASE>/chat/completions") == "chat"
     assert (
-        endpoint_of("https://x.azure.com/openai/deployments/d/chat/completions?api-version=1")
+        find_endpoint("https://x.azure.com/openai/deployments/d/chat/completions?api-version=1")
         == "chat"
     )
-    assert endpoint_of("${GEMINI}/v1beta/models/g:streamGenerateContent?alt=sse") == "gemini"
-    assert endpoint_of("http://localhost:11434/api/chat") == "ollama"
-    assert endpoint_of("https://api.openai.com/v1/responses") == "responses"
-    assert endpoint_of("https://api.openai.com/v1/traces/ingest") == "other"
+    assert find_endpoint("${GEMINI}/v1beta/models/g:streamGenerateContent?alt=sse") == "gemini"
+    assert find_endpoint("http://localhost:11434/api/chat") == "ollama"
+    assert find_endpoint("https://api.openai.com/v1/responses") == "responses"
+    assert find_endpoint("https://api.openai.com/v1/traces/ingest") == "other"
 
 
 @needs_recorded
 @pytest.mark.parametrize("part", range(4))
-def test_recorded_cassettes_are_read_whole(part: int) -> None:
-    """Each of the recorded cassettes gives the exchanges, bodies and statuses that another reader finds."""
-    load = replayer().load
+def test_recorded_cassettes_are_read_completely(part: int) -> None:
+    """Each recorded cassette gives the exchanges, bodies and statuses that another reader finds."""
+    load_exchanges = load_cassette_server().load
     compared = 0
     for path in CASSETTES[part::4]:
-        theirs = load(RECORDED / path)
+        theirs = load_exchanges(RECORDED / path)
         ours = read_cassette(RECORDED / path)
         assert len(ours) == len(theirs), path
         for mine, other in zip(ours, theirs, strict=True):
             assert mine.status == other.status, path
             if other.req_body:
-                assert mine.asked == _value(other.req_body), path
+                assert mine.request_body == _parse_json(other.req_body), path
             if other.exact:
-                assert mine.body == other.body, path
+                assert mine.response_body == other.body, path
                 compared += 1
-            array = other.body[:1] == b"["  # a stream recorded without `alt=sse`
-            assert mine.streamed == (other.kind != "plain" or array), path
+            is_array = other.body[:1] == b"["  # a stream recorded without `alt=sse`
+            assert mine.is_streamed == (other.kind != "plain" or is_array), path
     assert compared > 50
 
 
-def _value(body: bytes) -> Any:
+def _parse_json(body: bytes) -> Any:
     try:
         return json.loads(body)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Recorded requests, asked again by our adapters: the same question, in the same wire format."""
+"""Recorded requests, rebuilt as our own and encoded by our adapters, have the same canonical form again."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from asked_again import Outside, request_of
-from recorded import RECORDED, index, needs_recorded
+from recorded_traffic import RECORDED, needs_recorded, read_index
+from request_rebuilding import NotExpressible, rebuild_request
 
 from toolchart.providers.gemini import wire as wire_gemini
 from toolchart.providers.ollama import wire as wire_ollama
 from toolchart.providers.openai import responses_wire as wire_responses
 from toolchart.providers.openai import wire as wire_openai
-from toolchart.providers.recording.canonical_requests import asked_of, differences
 from toolchart.providers.recording.cassettes import read_cassette
-from toolchart.providers.recording.request_readers import READERS
+from toolchart.providers.recording.own_requests import canonicalize_request
+from toolchart.providers.recording.recorded_calls import REQUEST_READERS
+from toolchart.providers.recording.request_differences import find_differences
 from toolchart.states.messages import Request
 
-CASSETTES = [entry["file"] for entry in index() if entry["kind"] == "cassette"]
+CASSETTES = [entry["file"] for entry in read_index() if entry["kind"] == "cassette"]
 
 
 EXPECTED = {
@@ -27,18 +28,18 @@ EXPECTED = {
     "ollama": (6, {}),
     "responses": (151, {"content that is no text": 12, "a result without a call": 1}),
 }
-"""Requests that are the same, and those that ours cannot say, with the reason."""
+"""By endpoint: the number of equal requests, and of those that ours cannot express, by reason."""
 
 
-def sent(endpoint: str, request: Request) -> dict[str, Any]:
+def encode_for_endpoint(endpoint: str, request: Request) -> dict[str, Any]:
     """The body that our adapter builds."""
     if endpoint == "chat":
-        return wire_openai.to_wire(request)
+        return wire_openai.encode_request(request)
     if endpoint == "responses":
-        return wire_responses.to_wire(request)
+        return wire_responses.encode_request(request)
     if endpoint == "ollama":
-        return wire_ollama.to_wire(request)
-    wire = wire_gemini.to_wire(request)
+        return wire_ollama.encode_request(request)
+    wire = wire_gemini.encode_request(request)
     config = wire["config"]
     system = [{"text": config["system_instruction"]}] if "system_instruction" in config else []
     return {
@@ -53,27 +54,29 @@ def sent(endpoint: str, request: Request) -> dict[str, Any]:
 
 @needs_recorded
 @pytest.mark.parametrize("endpoint", ["chat", "gemini", "ollama", "responses"])
-def test_our_request_is_the_recorded_one(endpoint: str) -> None:
-    """S2.2, S4.1: every recorded request that ours can say leaves our adapter as the same request.
+def test_rebuilt_requests_equal_the_recorded_ones(endpoint: str) -> None:
+    """S2.2, S4.1: every recorded request that ours can express leaves our adapter as the same request.
 
-    What counts as the same, and the list of harmless differences, stands in
-    `providers/recording/canonical_requests.py`; what
-    ours cannot say is counted by its reason.
+    `providers/recording/canonical_requests.py` lists what may differ. Requests that ours cannot express are
+    counted by reason.
     """
-    same, outside = 0, Counter[str]()
+    equal_count, not_expressible = 0, Counter[str]()
     for path in CASSETTES:
         for exchange in read_cassette(RECORDED / path):
             if exchange.endpoint != endpoint:
                 continue
-            recorded = READERS[endpoint](exchange.asked, exchange.uri)
+            recorded = REQUEST_READERS[endpoint](exchange.request_body, exchange.uri)
             try:
-                request = request_of(recorded)
-            except Outside as reason:
-                outside[str(reason).split(" tool ")[0]] += 1
+                request = rebuild_request(recorded)
+            except NotExpressible as reason:
+                not_expressible[str(reason).split(" tool ")[0]] += 1
                 continue
-            again = READERS[endpoint](sent(endpoint, request), exchange.uri)
-            assert not [str(one) for one in differences(recorded, again)], path
-            # The shape of our own request is the same, too: strict matching rests on it.
-            assert not [str(one) for one in differences(recorded, asked_of(request))], path
-            same += 1
-    assert (same, dict(outside)) == EXPECTED[endpoint]
+            again = REQUEST_READERS[endpoint](encode_for_endpoint(endpoint, request), exchange.uri)
+            assert not [str(difference) for difference in find_differences(recorded, again)], path
+            # The canonical form of our own request is the same, too: strict matching depends on it.
+            assert not [
+                str(difference)
+                for difference in find_differences(recorded, canonicalize_request(request))
+            ], path
+            equal_count += 1
+    assert (equal_count, dict(not_expressible)) == EXPECTED[endpoint]

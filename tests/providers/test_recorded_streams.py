@@ -1,4 +1,4 @@
-"""Recorded streams put together: the same reply as the whole answer, a failure where they were cut."""
+"""Recorded streams give the same reply as an answer without streaming, and fail where they were cut."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from recorded import RECORDED, index, needs_recorded
+from recorded_traffic import RECORDED, needs_recorded, read_index
 
 from toolchart.providers.gemini import wire as wire_gemini
 from toolchart.providers.ollama import wire as wire_ollama
 from toolchart.providers.openai import wire as wire_openai
 from toolchart.providers.recording.cassettes import Exchange, read_cassette
-from toolchart.providers.recording.recorded_calls import reply_of
-from toolchart.providers.recording.stream_bodies import whole_body
+from toolchart.providers.recording.recorded_calls import read_recorded_reply
+from toolchart.providers.recording.stream_bodies import join_stream_body
 from toolchart.states.errors import ProviderError
 
 STREAMED = [
     entry["file"]
-    for entry in index()
+    for entry in read_index()
     if entry["kind"] == "cassette" and {"sse", "ndjson"} & set(entry.get("features", ()))
 ]
 
@@ -36,10 +36,10 @@ FAILING = {
 """Recorded streams that are failures, by a part of their names."""
 
 
-def told(exchange: Exchange) -> tuple[str, Counter[str]]:
-    """Text and names of calls of a stream, read by hand from its lines."""
+def read_by_hand(exchange: Exchange) -> tuple[str, Counter[str]]:
+    """Text and names of calls of a stream, read from its lines without an adapter."""
     text, names = "", Counter[str]()
-    for line in re.split(rb"\r?\n", exchange.body):
+    for line in re.split(rb"\r?\n", exchange.response_body):
         if not line.startswith((b"data: {", b'{"model"')):
             continue
         chunk = json.loads(line.removeprefix(b"data: "))
@@ -64,54 +64,54 @@ def told(exchange: Exchange) -> tuple[str, Counter[str]]:
 
 
 @needs_recorded
-def test_recorded_streams_are_read_whole() -> None:
+def test_recorded_streams_are_read_completely() -> None:
     """Every recorded stream gives the text and the calls of its lines."""
-    read, failed = Counter[str](), set[str]()
+    read_counts, failed_tests = Counter[str](), set[str]()
     for path in STREAMED:
         for exchange in read_cassette(RECORDED / path):
-            streams = exchange.streamed and exchange.endpoint in ENDPOINTS
-            if not streams or exchange.body.startswith(b"["):
+            is_model_stream = exchange.is_streamed and exchange.endpoint in ENDPOINTS
+            if not is_model_stream or exchange.response_body.startswith(b"["):
                 continue
             try:
-                reply = reply_of(exchange)
+                reply = read_recorded_reply(exchange)
             except ProviderError:
-                failed.add(path.split(".")[-2])
+                failed_tests.add(path.split(".")[-2])
                 continue
-            text, names = told(exchange)
-            assert (reply.content or "") == text or isinstance_of_parts(exchange), path
+            text, names = read_by_hand(exchange)
+            assert (reply.content or "") == text or has_content_parts(exchange), path
             assert Counter(call.name for call in reply.tool_calls) == names, path
             assert all(call.arguments is not None for call in reply.tool_calls), path
-            read[exchange.endpoint] += 1
-    assert failed == set(FAILING)
-    assert read["chat"] > 40
-    assert read["gemini"] > 10
-    assert read["responses"] > 30
-    assert read["ollama"] == 1
+            read_counts[exchange.endpoint] += 1
+    assert failed_tests == set(FAILING)
+    assert read_counts["chat"] > 40
+    assert read_counts["gemini"] > 10
+    assert read_counts["responses"] > 30
+    assert read_counts["ollama"] == 1
 
 
-def isinstance_of_parts(exchange: Exchange) -> bool:
-    """Whether the host told its content in parts, thoughts among them (Mistral)."""
-    return b'"content":[' in exchange.body
+def has_content_parts(exchange: Exchange) -> bool:
+    """Whether the host sent its content as parts, some of which are reasoning (Mistral)."""
+    return b'"content":[' in exchange.response_body
 
 
 @needs_recorded
 def test_streams_recorded_as_arrays_are_read() -> None:
-    """Gemini's stream without `alt=sse` is an array of chunks, and is read as the same."""
+    """Gemini's stream without `alt=sse` is an array of chunks, and gives the same reply."""
     arrays = [
         exchange
-        for path in STREAMED + [e["file"] for e in index() if "gemini/llm-gemini" in e["file"]]
+        for path in STREAMED + [e["file"] for e in read_index() if "gemini/llm-gemini" in e["file"]]
         for exchange in read_cassette(RECORDED / path)
-        if exchange.endpoint == "gemini" and exchange.body.startswith(b"[")
+        if exchange.endpoint == "gemini" and exchange.response_body.startswith(b"[")
     ]
     assert arrays
     for exchange in arrays:
-        chunks = json.loads(exchange.body)
+        chunks = json.loads(exchange.response_body)
         parts = [p for c in chunks for p in c["candidates"][0].get("content", {}).get("parts", ())]
         text = "".join(part.get("text", "") for part in parts if not part.get("thought"))
-        assert (reply_of(exchange).content or "") == text
+        assert (read_recorded_reply(exchange).content or "") == text
 
 
-# -- whole and streamed say the same -------------------------------------------------------------
+# -- a stream gives the reply of the whole answer ------------------------------------------------
 
 TEXT = st.text(max_size=12)
 CALL = st.tuples(
@@ -119,24 +119,26 @@ CALL = st.tuples(
 )
 
 
-def sse(*chunks: Any, end: str = "data: [DONE]\n\n") -> bytes:
-    """Chunks as an event stream."""
+def encode_event_stream(*chunks: Any, end: str = "data: [DONE]\n\n") -> bytes:
+    """Chunks as the bytes of an event stream."""
     lines = [f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n" for chunk in chunks]
     return ("".join(lines) + end).encode("utf-8", "surrogatepass")
 
 
-def cut(text: str, data: st.DataObject) -> list[str]:
-    """The text in random pieces."""
-    places = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=3)))
-    return [text[a:b] for a, b in zip([0, *places], [*places, len(text)], strict=True)]
+def cut_text(text: str, data: st.DataObject) -> list[str]:
+    """The text cut into random pieces."""
+    positions = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=3)))
+    return [
+        text[start:end] for start, end in zip([0, *positions], [*positions, len(text)], strict=True)
+    ]
 
 
 @given(TEXT, TEXT, st.lists(CALL, max_size=3), st.data())
-def test_a_chat_stream_says_what_the_whole_answer_says(
+def test_chat_stream_gives_the_reply_of_the_whole_answer(
     text: str, thought: str, calls: list[Any], data: st.DataObject
 ) -> None:
-    """However text, reasoning and arguments are cut, the joined answer reads as the whole one."""
-    listed = [
+    """However text, reasoning and arguments are cut, the joined body gives the whole reply."""
+    tool_calls = [
         {
             "id": f"c{n}",
             "type": "function",
@@ -150,27 +152,31 @@ def test_a_chat_stream_says_what_the_whole_answer_says(
         "id": "r",
         "model": "m",
         "usage": usage,
-        "choices": [{"message": {**message, "tool_calls": listed}, "finish_reason": "stop"}],
+        "choices": [{"message": {**message, "tool_calls": tool_calls}, "finish_reason": "stop"}],
     }
     deltas: list[dict[str, Any]] = [{"role": "assistant"}]
-    deltas += [{"reasoning": piece} for piece in cut(thought, data)]
-    deltas += [{"content": piece} for piece in cut(text, data)]
-    for n, call in enumerate(listed):
-        first, *rest = cut(call["function"]["arguments"], data)
+    deltas += [{"reasoning": piece} for piece in cut_text(thought, data)]
+    deltas += [{"content": piece} for piece in cut_text(text, data)]
+    for n, call in enumerate(tool_calls):
+        first, *rest = cut_text(call["function"]["arguments"], data)
         name = call["function"]["name"]
-        opened = {**call, "index": n, "function": {"name": name, "arguments": first}}
-        deltas.append({"tool_calls": [opened]})
-        deltas += [{"tool_calls": [{"index": n, "function": {"arguments": one}}]} for one in rest]
-    chunks = [{"id": "r", "model": "m", "choices": [{"delta": one}]} for one in deltas]
+        first_piece = {**call, "index": n, "function": {"name": name, "arguments": first}}
+        deltas.append({"tool_calls": [first_piece]})
+        deltas += [
+            {"tool_calls": [{"index": n, "function": {"arguments": piece}}]} for piece in rest
+        ]
+    chunks = [{"id": "r", "model": "m", "choices": [{"delta": delta}]} for delta in deltas]
     ends = [{"choices": [{"delta": {}, "finish_reason": "stop"}]}, {"choices": [], "usage": usage}]
-    joined = whole_body("chat", sse(*chunks, *ends))
-    assert wire_openai.from_wire(joined) == wire_openai.from_wire(whole)
+    joined = join_stream_body("chat", encode_event_stream(*chunks, *ends))
+    assert wire_openai.decode_reply(joined) == wire_openai.decode_reply(whole)
 
 
 @example([], [("a", {"beyond 64 bits": -(2**63) - 1})])
 @given(st.lists(TEXT, max_size=4), st.lists(CALL, max_size=2))
-def test_gemini_and_ollama_streams_too(texts: list[str], calls: list[Any]) -> None:
-    """Gemini's parts and Ollama's lines come to the whole answer; a signature stays on its part."""
+def test_gemini_and_ollama_streams_give_the_reply_of_the_whole_answer(
+    texts: list[str], calls: list[Any]
+) -> None:
+    """Gemini's parts and Ollama's lines join to the whole answer; a signature stays on its part."""
     parts: list[dict[str, Any]] = [{"text": text} for text in texts]
     parts += [{"functionCall": {"name": name, "args": args}} for name, args in calls]
     parts.append({"text": "", "thoughtSignature": "c2ln"})
@@ -180,31 +186,37 @@ def test_gemini_and_ollama_streams_too(texts: list[str], calls: list[Any]) -> No
         "candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": "STOP"}],
         "modelVersion": "g",
     }
-    for body in (sse(*chunks, end=""), json.dumps(chunks).encode()):
-        assert wire_gemini.from_wire(whole_body("gemini", body)) == wire_gemini.from_wire(whole)
-    made = [{"function": {"name": name, "arguments": args}} for name, args in calls]
+    for body in (encode_event_stream(*chunks, end=""), json.dumps(chunks).encode()):
+        assert wire_gemini.decode_reply(
+            join_stream_body("gemini", body)
+        ) == wire_gemini.decode_reply(whole)
+    tool_calls = [{"function": {"name": name, "arguments": args}} for name, args in calls]
     lines: list[Any] = [{"message": {"content": text}, "done": False} for text in texts]
-    lines += [{"message": {"content": "", "tool_calls": [one]}, "done": False} for one in made]
+    lines += [
+        {"message": {"content": "", "tool_calls": [call]}, "done": False} for call in tool_calls
+    ]
     end = {"model": "o", "done": True, "done_reason": "stop", "eval_count": 2}
     body = "\n".join(map(json.dumps, [*lines, {**end, "message": {"content": ""}}])).encode()
-    expected = {**end, "message": {"content": "".join(texts), "tool_calls": made}}
-    assert wire_ollama.from_wire(whole_body("ollama", body)) == wire_ollama.from_wire(expected)
+    expected = {**end, "message": {"content": "".join(texts), "tool_calls": tool_calls}}
+    assert wire_ollama.decode_reply(join_stream_body("ollama", body)) == wire_ollama.decode_reply(
+        expected
+    )
 
 
-def piece(**call: Any) -> dict[str, Any]:
+def make_call_chunk(**call: Any) -> dict[str, Any]:
     """A chunk with a piece of a call."""
     return {"choices": [{"delta": {"tool_calls": [call]}}]}
 
 
 @pytest.mark.parametrize("index", [{"index": 0}, {}])
-def test_another_id_opens_another_call(index: dict[str, int]) -> None:
-    """Hosts that number every call 0, or none, still tell their calls apart by the ids."""
+def test_another_id_begins_another_call(index: dict[str, int]) -> None:
+    """Where the host numbers every call 0, or none, calls are told apart by their ids."""
     chunks = [
-        piece(id="x", function={"name": "a", "arguments": '{"p":'}, **index),
-        piece(function={"arguments": "1}"}, **index),
-        piece(id="y", function={"name": "b", "arguments": "{}"}, **index),
+        make_call_chunk(id="x", function={"name": "a", "arguments": '{"p":'}, **index),
+        make_call_chunk(function={"arguments": "1}"}, **index),
+        make_call_chunk(id="y", function={"name": "b", "arguments": "{}"}, **index),
     ]
-    reply = wire_openai.from_wire(whole_body("chat", sse(*chunks)))
+    reply = wire_openai.decode_reply(join_stream_body("chat", encode_event_stream(*chunks)))
     assert [(call.id, call.name, call.arguments) for call in reply.tool_calls] == [
         ("x", "a", {"p": 1}),
         ("y", "b", {}),
@@ -215,12 +227,20 @@ def test_another_id_opens_another_call(index: dict[str, int]) -> None:
 @pytest.mark.parametrize(
     ("endpoint", "body", "kind"),
     [
-        ("chat", sse({"choices": [{"delta": {"content": "half"}}]}, end=""), "bad_response"),
-        ("chat", sse({"error": {"message": "no", "code": 429}}, end=""), "rate_limited"),
+        (
+            "chat",
+            encode_event_stream({"choices": [{"delta": {"content": "half"}}]}, end=""),
+            "bad_response",
+        ),
+        (
+            "chat",
+            encode_event_stream({"error": {"message": "no", "code": 429}}, end=""),
+            "rate_limited",
+        ),
         ("chat", b'data: {"choices"\n\n', "bad_response"),
         (
             "gemini",
-            sse({"candidates": [{"content": {"parts": [{"text": "a"}]}}]}, end=""),
+            encode_event_stream({"candidates": [{"content": {"parts": [{"text": "a"}]}}]}, end=""),
             "bad_response",
         ),
         (
@@ -229,34 +249,42 @@ def test_another_id_opens_another_call(index: dict[str, int]) -> None:
             "bad_response",
         ),
         ("ollama", b'{"message": {"content": "a"}}\n{"error": "out of memory"}', None),
-        ("responses", sse({"type": "response.created", "response": {}}), "bad_response"),
-        ("responses", sse({"type": "error", "code": "server_error", "message": "no"}), None),
-        ("messages", sse({}), "bad_response"),
+        (
+            "responses",
+            encode_event_stream({"type": "response.created", "response": {}}),
+            "bad_response",
+        ),
+        (
+            "responses",
+            encode_event_stream({"type": "error", "code": "server_error", "message": "no"}),
+            None,
+        ),
+        ("messages", encode_event_stream({}), "bad_response"),
     ],
 )
-def test_what_has_no_end_is_a_failure(endpoint: str, body: bytes, kind: str | None) -> None:
-    """Streams that were cut, tell an error, or are no JSON fail as the live ones do."""
+def test_broken_streams_fail(endpoint: str, body: bytes, kind: str | None) -> None:
+    """A recorded stream that was cut, has an error, or is not JSON fails like a live one."""
     with pytest.raises(ProviderError) as caught:
-        whole_body(endpoint, body)
+        join_stream_body(endpoint, body)
     assert kind in (None, caught.value.kind)
 
 
 @given(st.binary(max_size=60) | st.text(alphabet='data:{}[]" \n\\1,e', max_size=60).map(str.encode))
-def test_any_bytes_are_a_reply_or_a_failure(body: bytes) -> None:
-    """Whatever stands in a cassette, reading it ends in an answer or in a classified failure."""
+def test_any_bytes_give_a_reply_or_a_failure(body: bytes) -> None:
+    """Reading any bytes of a cassette gives a reply or a classified failure."""
     for endpoint in ENDPOINTS:
         exchange = Exchange(
             method="POST",
             uri="",
             endpoint=endpoint,
-            asked={},
+            request_body={},
             status=200,
             headers={},
-            body=body,
-            streamed=True,
+            response_body=body,
+            is_streamed=True,
         )
         with suppress(ProviderError):
-            assert reply_of(exchange).finish_reason
+            assert read_recorded_reply(exchange).finish_reason
 
 
 KEYS = [
@@ -295,8 +323,8 @@ JSON: Any = st.recursive(
 
 
 @given(st.lists(JSON, max_size=4))
-def test_any_chunks_are_a_reply_or_a_failure(chunks: list[Any]) -> None:
-    """Known keys with values of any kind, as a broken host may send them, end in no other exception."""
+def test_any_chunks_give_a_body_or_a_failure(chunks: list[Any]) -> None:
+    """Known keys with any values, as a broken host may send them, raise no other exception."""
     for endpoint in ENDPOINTS:
         with suppress(ProviderError):
-            assert isinstance(whole_body(endpoint, sse(*chunks)), dict)
+            assert isinstance(join_stream_body(endpoint, encode_event_stream(*chunks)), dict)

@@ -1,4 +1,4 @@
-"""Replies of OpenAI's Responses: nothing that a response says is lost."""
+"""Tests of encoding and decoding for OpenAI's Responses API."""
 
 from __future__ import annotations
 
@@ -8,47 +8,55 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recorded import RECORDED, index, needs_recorded
+from recorded_traffic import RECORDED, needs_recorded, read_index
 
-from toolchart.providers.openai.responses_wire import from_wire, to_wire, unsaid
+from toolchart.providers.openai.responses_wire import (
+    decode_reply,
+    encode_request,
+    find_unsupported_options,
+)
 from toolchart.providers.recording.cassettes import read_cassette
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Message, Request, ToolDefinition
 
-CASSETTES = [e["file"] for e in index() if "/responses" in (e.get("endpoints") or ())]
+CASSETTES = [e["file"] for e in read_index() if "/responses" in (e.get("endpoints") or ())]
 
 
-def walked(value: Any, kind: str) -> list[dict[str, Any]]:
-    """Every mapping of a type, wherever it stands, in order."""
-    found = [value] if isinstance(value, dict) and value.get("type") == kind else []
+def find_objects(value: Any, kind: str) -> list[dict[str, Any]]:
+    """Every object with that `type` at any depth, in order."""
+    objects = [value] if isinstance(value, dict) and value.get("type") == kind else []
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return found + [one for part in inner for one in walked(part, kind)]
+    return objects + [child for part in inner for child in find_objects(part, kind)]
 
 
 @needs_recorded
 def test_recorded_responses_are_read_without_loss() -> None:
     """S2.13: text, calls, arguments, reasoning, usage and ids of every recorded response are in its reply."""
-    read = 0
+    reply_count = 0
     for path in CASSETTES:
         for exchange in read_cassette(RECORDED / path):
             whole = exchange.endpoint == "responses" and exchange.status == 200
-            if not whole or exchange.streamed:
+            if not whole or exchange.is_streamed:
                 continue
-            body = json.loads(exchange.body)
-            reply, output = from_wire(body), body["output"]
+            body = json.loads(exchange.response_body)
+            reply, output = decode_reply(body), body["output"]
             assert (reply.content or "") == "".join(
-                one["text"] for one in walked(output, "output_text")
+                text["text"] for text in find_objects(output, "output_text")
             )
-            made = [one for one in output if one["type"] in ("function_call", "custom_tool_call")]
-            assert [(c.id, c.name) for c in reply.tool_calls] == [
-                (m["call_id"], m["name"]) for m in made
+            call_items = [
+                item for item in output if item["type"] in ("function_call", "custom_tool_call")
             ]
-            for call, one in zip(reply.tool_calls, made, strict=True):
-                given = {"input": one["input"]} if "input" in one else json.loads(one["arguments"])
-                assert call.arguments == given
-            for summary in walked(output, "summary_text"):
+            assert [(c.id, c.name) for c in reply.tool_calls] == [
+                (m["call_id"], m["name"]) for m in call_items
+            ]
+            for call, item in zip(reply.tool_calls, call_items, strict=True):
+                arguments = (
+                    {"input": item["input"]} if "input" in item else json.loads(item["arguments"])
+                )
+                assert call.arguments == arguments
+            for summary in find_objects(output, "summary_text"):
                 assert summary["text"] in (reply.reasoning or "")
-            for thought in walked(output, "reasoning"):
+            for thought in find_objects(output, "reasoning"):
                 assert reply.provider_data is not None
                 assert thought in reply.provider_data["output"]
             if body.get("usage"):
@@ -56,11 +64,11 @@ def test_recorded_responses_are_read_without_loss() -> None:
                 assert reply.usage.total == body["usage"]["total_tokens"]
                 assert reply.usage.output == body["usage"]["output_tokens"]
             assert (reply.response_id, reply.model) == (body["id"], body["model"])
-            read += 1
-    assert read > 110
+            reply_count += 1
+    assert reply_count > 110
 
 
-def response(*output: Any, **more: Any) -> dict[str, Any]:
+def build_response(*output: Any, **more: Any) -> dict[str, Any]:
     """A response body."""
     return {"id": "resp_1", "status": "completed", "model": "m", "output": list(output), **more}
 
@@ -71,37 +79,39 @@ CALL = {"type": "function_call", "call_id": "c", "name": "t", "arguments": "{}"}
 @pytest.mark.parametrize(
     ("body", "reason", "native"),
     [
-        (response(), "stop", "completed"),
-        (response(CALL), "tool_calls", "completed"),
+        (build_response(), "stop", "completed"),
+        (build_response(CALL), "tool_calls", "completed"),
         (
-            response(CALL, status="incomplete", incomplete_details={"reason": "max_output_tokens"}),
+            build_response(
+                CALL, status="incomplete", incomplete_details={"reason": "max_output_tokens"}
+            ),
             "length",
             "max_output_tokens",
         ),
         (
-            response(status="incomplete", incomplete_details={"reason": "content_filter"}),
+            build_response(status="incomplete", incomplete_details={"reason": "content_filter"}),
             "content_filter",
             "content_filter",
         ),
-        (response(status="queued"), "paused", "queued"),
-        (response(status="cancelled"), "error", "cancelled"),
-        (response(status="new word"), "unknown", "new word"),
+        (build_response(status="queued"), "paused", "queued"),
+        (build_response(status="cancelled"), "error", "cancelled"),
+        (build_response(status="new word"), "unknown", "new word"),
         (
-            response({"type": "message", "content": [{"type": "refusal", "refusal": "No."}]}),
+            build_response({"type": "message", "content": [{"type": "refusal", "refusal": "No."}]}),
             "content_filter",
             "completed",
         ),
     ],
 )
 def test_why_a_response_ended(body: dict[str, Any], reason: str, native: str) -> None:
-    """Status and reason come to the one vocabulary; a cut reply never asks for its calls to be run."""
-    reply = from_wire(body)
+    """Status and reason are mapped to our finish reasons; a cut reply never has the reason tool_calls."""
+    reply = decode_reply(body)
     assert (reply.finish_reason, reply.native_reason) == (reason, native)
 
 
 def test_broken_arguments_are_kept_as_they_came() -> None:
-    """S1.17: arguments that cannot be read are a problem of their call, never `{}`."""
-    (call,) = from_wire(response({**CALL, "arguments": '{"a":'})).tool_calls
+    """S1.17: arguments that cannot be parsed give the call a problem and are never replaced by `{}`."""
+    (call,) = decode_reply(build_response({**CALL, "arguments": '{"a":'})).tool_calls
     assert (call.arguments, call.raw) == (None, '{"a":')
     assert call.problem
 
@@ -110,20 +120,25 @@ def test_broken_arguments_are_kept_as_they_came() -> None:
     ("body", "kind"),
     [
         (
-            response(status="failed", error={"code": "rate_limit_exceeded", "message": "slow"}),
+            build_response(
+                status="failed", error={"code": "rate_limit_exceeded", "message": "slow"}
+            ),
             "rate_limited",
         ),
-        (response(status="failed", error={"code": "server_error", "message": "oops"}), "server"),
+        (
+            build_response(status="failed", error={"code": "server_error", "message": "oops"}),
+            "server",
+        ),
         ({"error": {"message": "maximum context length", "code": None}}, "context_length"),
         ({"id": "x"}, "bad_response"),
         ("text", "bad_response"),
         (None, "bad_response"),
     ],
 )
-def test_what_is_no_response_fails(body: Any, kind: str) -> None:
-    """Failed responses and bodies that are none are classified failures."""
+def test_failed_and_invalid_responses_are_errors(body: Any, kind: str) -> None:
+    """Failed responses and invalid bodies raise a classified ProviderError."""
     with pytest.raises(ProviderError) as caught:
-        from_wire(body)
+        decode_reply(body)
     assert caught.value.kind == kind
 
 
@@ -148,26 +163,26 @@ JSON: Any = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["output", "status", "usage", "incomplete_details"]), JSON))
 def test_any_body_is_a_reply_or_a_failure(body: Any) -> None:
-    """Whatever a broken host sends, there is a reply or a classified failure."""
+    """Any body gives a reply or a ProviderError."""
     try:
-        reply = from_wire(body)
+        reply = decode_reply(body)
     except ProviderError:
         return
     assert reply.finish_reason
 
 
 @needs_recorded
-def test_the_hosts_own_items_go_back_as_they_came() -> None:
-    """S3.8: reasoning, encrypted or not, stands before its calls in the next request, byte for byte."""
-    seen = encrypted = 0
+def test_own_items_are_sent_back_unchanged() -> None:
+    """S3.8: reasoning, encrypted or not, is sent before its calls in the next request, unchanged."""
+    reply_count = encrypted_count = 0
     for path in CASSETTES:
         for exchange in read_cassette(RECORDED / path):
-            if exchange.endpoint != "responses" or exchange.status != 200 or exchange.streamed:
+            if exchange.endpoint != "responses" or exchange.status != 200 or exchange.is_streamed:
                 continue
-            reply = from_wire(json.loads(exchange.body))
+            reply = decode_reply(json.loads(exchange.response_body))
             if reply.provider_data is None:
                 continue
-            said = Message(
+            message = Message(
                 role="assistant",
                 content=reply.content,
                 tool_calls=reply.tool_calls,
@@ -177,22 +192,26 @@ def test_the_hosts_own_items_go_back_as_they_came() -> None:
                 Message(role="tool", tool_call_id=call.id, name=call.name, content="{}")
                 for call in reply.tool_calls
             ]
-            sent = to_wire(Request(model="m", messages=[said, *results]))["input"]
-            output = json.loads(exchange.body)["output"]
-            assert sent[: len(output)] == output, path
+            items = encode_request(Request(model="m", messages=[message, *results]))["input"]
+            output = json.loads(exchange.response_body)["output"]
+            assert items[: len(output)] == output, path
             kinds = {"custom_tool_call": "custom_tool_call_output"}
-            made = [one for one in output if one["type"] in ("function_call", "custom_tool_call")]
-            assert [one["type"] for one in sent[len(output) :]] == [
-                kinds.get(one["type"], "function_call_output") for one in made
+            call_items = [
+                item for item in output if item["type"] in ("function_call", "custom_tool_call")
+            ]
+            assert [item["type"] for item in items[len(output) :]] == [
+                kinds.get(item["type"], "function_call_output") for item in call_items
             ], path
-            seen += 1
-            encrypted += any(one.get("encrypted_content") for one in walked(output, "reasoning"))
-    assert seen > 20
-    assert encrypted
+            reply_count += 1
+            encrypted_count += any(
+                item.get("encrypted_content") for item in find_objects(output, "reasoning")
+            )
+    assert reply_count > 20
+    assert encrypted_count
 
 
-def test_a_choice_and_a_schema_are_said_flat() -> None:
-    """Responses spell tools, choices and schemas flat, and have no word for `seed` and `stop`."""
+def test_tool_choice_and_schema_are_encoded_flat() -> None:
+    """Tools, choices and schemas are encoded without nesting; `seed` and `stop` give a warning."""
     tools = (ToolDefinition(name="a", description="A"), ToolDefinition(name="b", description="B"))
     schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
     options = {
@@ -202,7 +221,7 @@ def test_a_choice_and_a_schema_are_said_flat() -> None:
         "max_tokens": 5,
     }
     request = Request(model="m", messages=[], tools=tools, options=options)
-    body = to_wire(request)
+    body = encode_request(request)
     assert body["tool_choice"] == {
         "type": "allowed_tools",
         "mode": "required",
@@ -215,4 +234,4 @@ def test_a_choice_and_a_schema_are_said_flat() -> None:
     }
     assert body["max_output_tokens"] == 5
     assert "seed" not in body
-    assert unsaid(request) == ["seed: Responses know no such option"]
+    assert find_unsupported_options(request) == ["seed: the Responses API has no such option"]

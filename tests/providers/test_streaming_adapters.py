@@ -1,4 +1,4 @@
-"""Streams through the real SDKs over loopback: the recorded reply, however the bytes are split."""
+"""Tests of streaming: accumulators alone, and recorded streams through the real SDKs over loopback."""
 
 from __future__ import annotations
 
@@ -12,38 +12,50 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recorded import RECORDED, index, needs_recorded, replayer
+from recorded_traffic import RECORDED, load_cassette_server, needs_recorded, read_index
 
-from toolchart.providers.gemini.stream import GeminiStream
-from toolchart.providers.ollama.stream import OllamaStream
-from toolchart.providers.openai.responses_stream import ResponseStream
-from toolchart.providers.openai.stream import ChatStream
+from toolchart.providers.gemini.stream import GeminiAccumulator
+from toolchart.providers.ollama.stream import OllamaAccumulator
+from toolchart.providers.openai.responses_stream import ResponsesAccumulator
+from toolchart.providers.openai.stream import ChatAccumulator
 from toolchart.providers.recording.cassettes import Exchange, read_cassette
-from toolchart.providers.recording.recorded_calls import reply_of
-from toolchart.providers.recording.stream_bodies import whole_body
+from toolchart.providers.recording.recorded_calls import read_recorded_reply
+from toolchart.providers.recording.stream_bodies import join_stream_body
 from toolchart.providers.registry import create_provider
-from toolchart.providers.shared.stream_frames import EventFrames, LineFrames
+from toolchart.providers.shared.stream_frames import EventFrameReader, LineFrameReader
 from toolchart.specs.models import LLMConfig
-from toolchart.states.deltas import CallArguments, CallStarted, ReasoningDelta, TextDelta
 from toolchart.states.errors import ProviderError
-from toolchart.states.messages import Message, Reply, Request, arguments_text
+from toolchart.states.messages import (
+    CallArguments,
+    CallStarted,
+    Message,
+    ReasoningDelta,
+    Reply,
+    Request,
+    TextDelta,
+    encode_arguments,
+)
 
-STREAMS: dict[str, Callable[[], Any]] = {
-    "chat": ChatStream,
-    "gemini": GeminiStream,
-    "ollama": OllamaStream,
-    "responses": ResponseStream,
+ACCUMULATORS: dict[str, Callable[[], Any]] = {
+    "chat": ChatAccumulator,
+    "gemini": GeminiAccumulator,
+    "ollama": OllamaAccumulator,
+    "responses": ResponsesAccumulator,
 }
 
 
-def body_of(stream: Any, done: bool) -> Any:
-    """The whole answer; only chat completions have a word of their own for the end."""
-    return stream.body(done) if isinstance(stream, ChatStream) else stream.body()
+def build_body(accumulator: Any, is_done: bool) -> Any:
+    """The accumulated body; only chat completions have their own end marker."""
+    return (
+        accumulator.build_body(is_done)
+        if isinstance(accumulator, ChatAccumulator)
+        else accumulator.build_body()
+    )
 
 
-def fed(values: Iterable[Any], stream: Any) -> list[Any]:
-    """The deltas of values."""
-    return [delta for value in values for delta in stream.feed(value)]
+def add_frames(values: Iterable[Any], accumulator: Any) -> list[Any]:
+    """Add frames to an accumulator; returns their deltas."""
+    return [delta for value in values for delta in accumulator.add_frame(value)]
 
 
 ENTRIES = {
@@ -55,22 +67,24 @@ ENTRIES = {
 
 STREAMED = [
     entry["file"]
-    for entry in index()
+    for entry in read_index()
     if entry["kind"] == "cassette" and {"sse", "ndjson"} & set(entry.get("features", ()))
 ]
 
 
-def streamed(path: str, endpoints: tuple[str, ...] = tuple(STREAMS)) -> list[Exchange]:
-    """The streamed exchanges of a cassette; arrays are what a recorder made of a stream."""
+def list_streamed(path: str, endpoints: tuple[str, ...] = tuple(ACCUMULATORS)) -> list[Exchange]:
+    """The streamed exchanges of a cassette, without streams that were recorded as arrays."""
     return [
-        one
-        for one in read_cassette(RECORDED / path)
-        if one.streamed and one.endpoint in endpoints and not one.body.startswith(b"[")
+        exchange
+        for exchange in read_cassette(RECORDED / path)
+        if exchange.is_streamed
+        and exchange.endpoint in endpoints
+        and not exchange.response_body.startswith(b"[")
     ]
 
 
-def outcome(work: Callable[[], Reply]) -> Reply | str:
-    """The reply, or the class of the failure."""
+def find_outcome(work: Callable[[], Reply]) -> Reply | str:
+    """The reply, or the kind of the error."""
     try:
         return work()
     except ProviderError as error:
@@ -83,50 +97,57 @@ def outcome(work: Callable[[], Reply]) -> Reply | str:
 @needs_recorded
 @pytest.mark.parametrize("size", [1, 7, 4096])
 def test_a_stream_is_the_same_however_its_bytes_are_split(size: int) -> None:
-    """S3.4: every recorded stream, cut anywhere, gives the body that it gives whole."""
-    seen = 0
+    """S3.4: every recorded stream, split anywhere, gives the same body as in one piece."""
+    stream_count = 0
     for path in STREAMED:
-        for exchange in streamed(path):
-            body = exchange.body.strip()
-            frames = LineFrames() if body.startswith(b"{") else EventFrames()
-            growing = STREAMS[exchange.endpoint]()
+        for exchange in list_streamed(path):
+            body = exchange.response_body.strip()
+            frames = LineFrameReader() if body.startswith(b"{") else EventFrameReader()
+            accumulator = ACCUMULATORS[exchange.endpoint]()
             try:
-                whole = whole_body(exchange.endpoint, body)
+                whole = join_stream_body(exchange.endpoint, body)
             except ProviderError:
                 continue
             for start in range(0, len(body), size):
-                fed(frames.feed(body[start : start + size]), growing)
-            fed(frames.end(), growing)
-            assert body_of(growing, frames.done) == whole, path
-            seen += 1
-    assert seen > 120
+                add_frames(frames.add_bytes(body[start : start + size]), accumulator)
+            add_frames(frames.finish(), accumulator)
+            assert build_body(accumulator, frames.is_done) == whole, path
+            stream_count += 1
+    assert stream_count > 120
 
 
 @needs_recorded
-def test_deltas_say_what_the_reply_says() -> None:
-    """S3.4: text, reasoning, names and arguments of the deltas are those of the whole reply."""
+def test_deltas_add_up_to_the_reply() -> None:
+    """S3.4: text, reasoning, names and arguments of the deltas add up to the whole reply."""
     for path in STREAMED:
-        for exchange in streamed(path, ("chat", "gemini", "ollama")):
-            reply = outcome(lambda exchange=exchange: reply_of(exchange))  # type: ignore[misc]
+        for exchange in list_streamed(path, ("chat", "gemini", "ollama")):
+            reply = find_outcome(lambda exchange=exchange: read_recorded_reply(exchange))  # type: ignore[misc]
             if isinstance(reply, str):
                 continue
-            body = exchange.body.strip()
-            frames = LineFrames() if body.startswith(b"{") else EventFrames()
-            growing = STREAMS[exchange.endpoint]()
-            deltas = [*fed(frames.feed(body), growing), *fed(frames.end(), growing)]
-            text = "".join(one.text for one in deltas if isinstance(one, TextDelta))
+            body = exchange.response_body.strip()
+            frames = LineFrameReader() if body.startswith(b"{") else EventFrameReader()
+            accumulator = ACCUMULATORS[exchange.endpoint]()
+            deltas = [
+                *add_frames(frames.add_bytes(body), accumulator),
+                *add_frames(frames.finish(), accumulator),
+            ]
+            text = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
             assert text == (reply.content or ""), path
-            names = [one.name for one in deltas if isinstance(one, CallStarted)]
+            names = [delta.name for delta in deltas if isinstance(delta, CallStarted)]
             assert names == [call.name for call in reply.tool_calls], path
             for place, call in enumerate(reply.tool_calls):
-                given = "".join(
-                    one.text
-                    for one in deltas
-                    if isinstance(one, CallArguments) and one.index == place
+                arguments = "".join(
+                    delta.text
+                    for delta in deltas
+                    if isinstance(delta, CallArguments) and delta.index == place
                 )
-                assert given == arguments_text(call) or json.loads(given) == call.arguments, path
+                assert (
+                    arguments == encode_arguments(call) or json.loads(arguments) == call.arguments
+                ), path
             if reply.reasoning and exchange.endpoint != "chat":
-                thought = "".join(one.text for one in deltas if isinstance(one, ReasoningDelta))
+                thought = "".join(
+                    delta.text for delta in deltas if isinstance(delta, ReasoningDelta)
+                )
                 assert thought == reply.reasoning, path
 
 
@@ -185,13 +206,13 @@ json_values = st.recursive(
 
 @settings(max_examples=2500, deadline=None)
 @given(st.lists(json_values, max_size=4), st.booleans())
-def test_no_sequence_of_values_breaks_an_accumulator(values: list[Any], done: bool) -> None:
-    """Ten thousand sequences of anything, over the four kinds of stream: a body, or a `ProviderError`."""
-    for make in STREAMS.values():
-        growing = make()
+def test_no_sequence_of_values_breaks_an_accumulator(values: list[Any], is_done: bool) -> None:
+    """10,000 sequences of arbitrary JSON each give a body or a `ProviderError`."""
+    for make in ACCUMULATORS.values():
+        accumulator = make()
         try:
-            fed(values, growing)
-            body_of(growing, done)
+            add_frames(values, accumulator)
+            build_body(accumulator, is_done)
         except ProviderError:
             continue
 
@@ -202,72 +223,73 @@ def test_no_sequence_of_values_breaks_an_accumulator(values: list[Any], done: bo
     )
 )
 def test_no_bytes_break_the_frames(chunks: list[bytes]) -> None:
-    """Whatever arrives is values or a `ProviderError`, and the same in one piece."""
+    """Any bytes give frames or a `ProviderError`, however they are split."""
 
     def values(frames: Any, pieces: list[bytes]) -> Any:
         try:
-            told = [value for piece in pieces for value in frames.feed(piece)]
-            return [*told, *frames.end()]
+            read_values = [value for piece in pieces for value in frames.add_bytes(piece)]
+            return [*read_values, *frames.finish()]
         except ProviderError:
             return "error"
 
-    for make in (EventFrames, LineFrames):
+    for make in (EventFrameReader, LineFrameReader):
         assert values(make(), chunks) == values(make(), [b"".join(chunks)])
 
 
 # -- through the SDKs --------------------------------------------------------------------------------
 
 
-async def through(provider: Any, count: int) -> list[Any]:
-    """So many streamed answers: the pieces of each, or the class of its failure."""
-    found: list[Any] = []
+async def stream_replies(provider: Any, count: int) -> list[Any]:
+    """`count` streamed answers: the items of each, or the kind of its error."""
+    outcomes: list[Any] = []
     request = Request(model="m", messages=[Message(role="user", content="hi")])
     for _ in range(count):
         try:
-            found.append([piece async for piece in provider.stream(request)])
+            outcomes.append([piece async for piece in provider.stream(request)])
         except ProviderError as error:
-            found.append(error.kind)
+            outcomes.append(error.kind)
     await provider.aclose()
-    return found
+    return outcomes
 
 
-def served(path: str, endpoint: str, count: int, **options: Any) -> list[Any]:
-    """A cassette's answers, through the adapter and its SDK."""
+def replay_streams(path: str, endpoint: str, count: int, **options: Any) -> list[Any]:
+    """The streamed answers of a cassette, read through the adapter and its SDK."""
     entry = dict(ENTRIES[endpoint])
-    with replayer().CassetteServer(RECORDED / path, match="order", **options) as server:
+    with load_cassette_server().CassetteServer(RECORDED / path, match="order", **options) as server:
         entry["base_url"] = server.url + entry.get("base_url", "")
         config = LLMConfig.model_validate({"api_key": "k", **entry})
         provider = create_provider(config, resolve=lambda text: text)
-        return asyncio.run(through(provider, count))
+        return asyncio.run(stream_replies(provider, count))
 
 
 def only_streams(endpoint: str) -> list[str]:
-    """Cassettes whose every exchange is streamed by one endpoint; the small ones, for time."""
-    found = []
+    """Small cassettes in which every exchange is a stream of this endpoint."""
+    paths = []
     for path in STREAMED:
-        every = read_cassette(RECORDED / path)
-        mine = streamed(path, (endpoint,))
-        if mine and len(mine) == len(every) and sum(len(one.body) for one in mine) < 60_000:
-            found.append(path)
-    return found
+        exchange_count = len(read_cassette(RECORDED / path))
+        exchanges = list_streamed(path, (endpoint,))
+        size = sum(len(exchange.response_body) for exchange in exchanges)
+        if exchanges and len(exchanges) == exchange_count and size < 60_000:
+            paths.append(path)
+    return paths
 
 
 @needs_recorded
 @pytest.mark.parametrize("endpoint", sorted(ENTRIES))
 @pytest.mark.parametrize("split", ["event", 7])
 def test_recorded_streams_through_the_sdks(endpoint: str, split: Any) -> None:
-    """Each recorded stream arrives through the official SDK as the reply that the recording tells."""
+    """Each recorded stream gives the recorded reply when read through the official SDK."""
     paths = only_streams(endpoint)
     paths = paths if split == "event" else paths[:12]
-    seen = 0
+    stream_count = 0
     for path in paths:
-        exchanges = streamed(path, (endpoint,))
-        if any(one.status != 200 for one in exchanges):
+        exchanges = list_streamed(path, (endpoint,))
+        if any(exchange.status != 200 for exchange in exchanges):
             continue
         for exchange, pieces in zip(
-            exchanges, served(path, endpoint, len(exchanges), split=split), strict=True
+            exchanges, replay_streams(path, endpoint, len(exchanges), split=split), strict=True
         ):
-            expected = outcome(lambda exchange=exchange: reply_of(exchange))  # type: ignore[misc]
+            expected = find_outcome(lambda exchange=exchange: read_recorded_reply(exchange))  # type: ignore[misc]
             if isinstance(expected, str) or isinstance(pieces, str):
                 assert isinstance(expected, str), path
                 assert isinstance(pieces, str), path
@@ -279,26 +301,26 @@ def test_recorded_streams_through_the_sdks(endpoint: str, split: Any) -> None:
                 path
             )
             assert (reply.usage, reply.reasoning) == (expected.usage, expected.reasoning), path
-            seen += 1
-    assert seen >= {"ollama": 1}.get(endpoint, 5)
+            stream_count += 1
+    assert stream_count >= {"ollama": 1}.get(endpoint, 5)
 
 
 @needs_recorded
 @pytest.mark.parametrize("endpoint", sorted(ENTRIES))
 def test_a_cut_stream_is_an_error(endpoint: str) -> None:
-    """A stream that ends without its terminal marker is a failure, never a short answer."""
-    seen = 0
+    """A stream without its end marker is an error, never a short answer."""
+    stream_count = 0
     for path in only_streams(endpoint):
-        first = re.split(rb"\r?\n", streamed(path, (endpoint,))[0].body)[0]
-        if seen < 3 and not re.search(rb'"finish_?[rR]eason": ?"|"done":true', first):
-            (pieces,) = served(path, endpoint, 1, cut_after=1)
+        first = re.split(rb"\r?\n", list_streamed(path, (endpoint,))[0].response_body)[0]
+        if stream_count < 3 and not re.search(rb'"finish_?[rR]eason": ?"|"done":true', first):
+            (pieces,) = replay_streams(path, endpoint, 1, cut_after=1)
             assert pieces in ("bad_response", "connection"), path
-            seen += 1
-    assert seen
+            stream_count += 1
+    assert stream_count
 
 
 def test_the_sdks_are_loaded_when_they_are_used() -> None:
-    """Importing the pure parts brings no SDK."""
+    """Importing the modules without I/O loads no SDK."""
     import subprocess
     import sys
 

@@ -1,4 +1,4 @@
-"""Attacks on the file tools: nothing outside the folder is seen, and nothing is waited for."""
+"""Attacks on the file tools: they read nothing outside their folder, and never block."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bounded import bounded
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from resource_limits import run_bounded
 
 from toolchart.tools.builtin.files import MOST_BYTES, Folder
 from toolchart.tools.definition import ToolFailure
@@ -19,7 +19,7 @@ SECRET = "the secret outside"
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A folder with a secret beside it and every kind of way out inside it."""
+    """A folder with a secret beside it, and with links, pipes and other ways out in it."""
     (tmp_path / "secret.txt").write_text(SECRET)
     root = tmp_path / "root"
     (root / "inner").mkdir(parents=True)
@@ -68,7 +68,7 @@ OUTSIDE = (
 
 @pytest.mark.parametrize("path", OUTSIDE)
 def test_no_path_leads_out(root: Path, path: str) -> None:
-    """Issue 6: `..`, absolute paths, links, pipes and devices are refused, at once, in words."""
+    """Issue 6: `..`, absolute paths, links, pipes and devices are refused at once, with an error text."""
 
     def attack() -> str:
         try:
@@ -76,20 +76,20 @@ def test_no_path_leads_out(root: Path, path: str) -> None:
         except ToolFailure as refusal:
             return f"refused: {refusal}"
 
-    told = bounded(attack)
-    assert told.startswith("refused: ")
-    assert SECRET not in told
+    text = run_bounded(attack)
+    assert text.startswith("refused: ")
+    assert SECRET not in text
 
 
 @pytest.mark.parametrize("path", ["..", "out", "/", "link.txt", "good.txt", "inner/../.."])
 def test_no_listing_leads_out(root: Path, path: str) -> None:
-    """Issue 6: only folders inside can be listed."""
+    """Issue 6: only folders inside the root can be listed."""
     with pytest.raises(ToolFailure):
         Folder(root).list_directory({"path": path})
 
 
-def test_what_is_inside_can_be_read(root: Path) -> None:
-    """Issue 6: files and folders inside work, also through a link that stays inside."""
+def test_files_inside_can_be_read(root: Path) -> None:
+    """Issue 6: files and folders inside the root can be read, also through a link that stays inside."""
     folder = Folder(root)
     assert folder.read_file({"path": "good.txt", "start_line": 2, "lines": 1}) == {
         "path": "good.txt",
@@ -100,44 +100,44 @@ def test_what_is_inside_can_be_read(root: Path) -> None:
     }
     assert folder.read_file({"path": "inner/../good.txt"})["text"].startswith("one")
     assert folder.read_file({"path": "inside.txt"})["text"].startswith("one")
-    listed = folder.list_directory({"path": "."})["entries"]
-    assert listed[0] == {"name": "inner", "type": "folder"}
-    assert {"name": "link.txt", "type": "link"} in listed
-    assert {"name": "good.txt", "type": "file", "size": 14} in listed
+    entries = folder.list_directory({"path": "."})["entries"]
+    assert entries[0] == {"name": "inner", "type": "folder"}
+    assert {"name": "link.txt", "type": "link"} in entries
+    assert {"name": "good.txt", "type": "file", "size": 14} in entries
 
 
 def test_a_link_that_appears_after_the_check_is_not_followed(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Issue 6: the check and the opening cannot be parted by a link that is put in between."""
+    """Issue 6: a link that is created between the check and the opening is not followed."""
     real = os.path.realpath
 
-    def swapped(path: Any, **options: Any) -> str:
-        found = real(path, **options)
+    def realpath_with_swap(path: Any, **options: Any) -> str:
+        resolved = real(path, **options)
         target = root / "inner"
         if str(path).endswith("deep.md") and not target.is_symlink():
             (root / "inner").rename(root / "moved")
             target.symlink_to(root.parent)
             (root.parent / "deep.md").write_text(SECRET)
-        return found
+        return resolved
 
     folder = Folder(root)
-    monkeypatch.setattr(os.path, "realpath", swapped)
+    monkeypatch.setattr(os.path, "realpath", realpath_with_swap)
     with pytest.raises(ToolFailure):
         folder.read_file({"path": "inner/deep.md"})
 
 
-def test_a_huge_file_is_read_no_further_than_wanted(root: Path) -> None:
-    """Issue 6: a file larger than any memory is read up to a bound."""
+def test_a_huge_file_is_read_up_to_a_bound(root: Path) -> None:
+    """Issue 6: of a huge file only the requested lines are read."""
     with open(root / "huge.txt", "wb") as huge:
         huge.write(b"line\n" * 4000)
         huge.truncate(50 * MOST_BYTES)
 
     def attack() -> tuple[int, bool]:
-        told = Folder(root).read_file({"path": "huge.txt", "lines": 10})
-        return told["end_line"], told["more"]
+        text = Folder(root).read_file({"path": "huge.txt", "lines": 10})
+        return text["end_line"], text["more"]
 
-    assert bounded(attack) == (10, True)
+    assert run_bounded(attack) == (10, True)
 
 
 @settings(max_examples=200, deadline=None)
@@ -152,7 +152,7 @@ def test_a_huge_file_is_read_no_further_than_wanted(root: Path) -> None:
 def test_no_combination_shows_the_secret(
     parts: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Issue 6: no path made of these parts reads what lies outside."""
+    """Issue 6: no path made of these parts reads the file outside."""
     base = tmp_path_factory.getbasetemp() / "combined"
     root = base / "root"
     if not root.exists():
@@ -161,7 +161,7 @@ def test_no_combination_shows_the_secret(
         (root / "out").symlink_to(base)
         (root / "link.txt").symlink_to(base / "secret.txt")
     try:
-        told = str(Folder(root).read_file({"path": "/".join(parts)}))
+        text = str(Folder(root).read_file({"path": "/".join(parts)}))
     except ToolFailure as refusal:
-        told = str(refusal)
-    assert SECRET not in told
+        text = str(refusal)
+    assert SECRET not in text

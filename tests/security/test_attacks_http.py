@@ -1,4 +1,4 @@
-"""Attacks on HTTP tools: no private address is reached, by whatever spelling or detour."""
+"""Attacks on HTTP tools: no spelling, redirect or DNS answer leads to a private address."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tool_calls import call, executor, ran
-from web import Answer, web
+from tool_calls import make_call, make_executor, run_calls
+from web import WebAnswer, serve_web
 
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import ToolFailure
-from toolchart.tools.sources.http.address_guard import Guard, is_public
-from toolchart.tools.sources.http.settings import outgoing, parse_http
-from toolchart.tools.sources.http.tool import http_tool
+from toolchart.tools.sources.http.address_guard import AddressGuard, is_public_address
+from toolchart.tools.sources.http.settings import build_request, parse_http_settings
+from toolchart.tools.sources.http.tool import make_http_tool
 
 PRIVATE = (
     "127.0.0.1",
@@ -59,37 +59,37 @@ PRIVATE = (
 PUBLIC = ("93.184.216.34", "8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808")
 
 
-def tool(url: str, *, guard: Guard | None = None, **settings: Any) -> Any:
-    """An HTTP tool named `fetch`."""
-    parsed = parse_http({"url": url, "retry": {"attempts": 1}, **settings}, "fetch")
+def make_fetch_tool(url: str, *, guard: AddressGuard | None = None, **settings: Any) -> Any:
+    """Make an HTTP tool named `fetch`."""
+    parsed = parse_http_settings({"url": url, "retry": {"attempts": 1}, **settings}, "fetch")
     definition = ToolDefinition(
         name="fetch", description="", parameters={"type": "object", "additionalProperties": True}
     )
-    return http_tool(definition, parsed, resolve=lambda text, where: text, guard=guard)
+    return make_http_tool(definition, parsed, resolve=lambda text, where: text, guard=guard)
 
 
-def told(made: Any, **arguments: Any) -> Any:
-    """The result of one call."""
-    return ran(executor(made), call("fetch", arguments))[0].result
+def fetch(tool: Any, **arguments: Any) -> Any:
+    """Call the tool once; return its result."""
+    return run_calls(make_executor(tool), make_call("fetch", arguments))[0].result
 
 
 @pytest.mark.parametrize("address", PRIVATE)
 def test_private_addresses_are_seen_through_every_wrapping(address: str) -> None:
     """Issue 6: loopback, private, link-local, mapped and tunnelled addresses are not public."""
-    assert not is_public(address)
+    assert not is_public_address(address)
 
 
 @pytest.mark.parametrize("address", PUBLIC)
 def test_public_addresses_are_public(address: str) -> None:
-    """Issue 6: what is on the public network may be reached."""
-    assert is_public(address)
+    """Issue 6: addresses on the public network may be reached."""
+    assert is_public_address(address)
 
 
 @given(st.ip_addresses(v=4))
 def test_a_wrapped_address_is_judged_as_the_bare_one(address: Any) -> None:
-    """Issue 6: wrapping an IPv4 address in IPv6 changes nothing."""
-    assert is_public(f"::ffff:{address}") == is_public(str(address))
-    assert is_public(f"64:ff9b::{address}") == is_public(str(address))
+    """Issue 6: an IPv4 address wrapped in IPv6 is judged like the IPv4 address."""
+    assert is_public_address(f"::ffff:{address}") == is_public_address(str(address))
+    assert is_public_address(f"64:ff9b::{address}") == is_public_address(str(address))
 
 
 @pytest.mark.parametrize(
@@ -111,44 +111,44 @@ def test_a_wrapped_address_is_judged_as_the_bare_one(address: Any) -> None:
     ],
 )
 def test_no_spelling_of_loopback_is_reached(host: str) -> None:
-    """Issue 6: whatever the spelling, a server on this machine hears nothing."""
-    with web(lambda asked: (200, {}, b"inside")) as server:
+    """Issue 6: no spelling of loopback reaches a server on this machine."""
+    with serve_web(lambda request: (200, {}, b"inside")) as server:
         name, _, rest = host.partition("#")
-        result = told(tool(f"http://{name}:{server.port}/{'#' + rest if rest else ''}"))
+        result = fetch(make_fetch_tool(f"http://{name}:{server.port}/{'#' + rest if rest else ''}"))
     assert not result["success"]
-    assert server.asked == []
+    assert server.requests == []
 
 
 async def test_every_address_behind_a_name_must_be_public() -> None:
-    """Issue 6: a name that stands for a public and a private address is refused."""
+    """Issue 6: a name that resolves to a public and a private address is refused."""
 
-    async def both(host: str, port: int) -> list[str]:
+    async def resolve_to_both(host: str, port: int) -> list[str]:
         return ["93.184.216.34", "10.0.0.1"]
 
     with pytest.raises(ToolFailure, match="not on the public network"):
-        await Guard(resolver=both).address("https", "evil.example", 443)
+        await AddressGuard(resolver=resolve_to_both).choose_address("https", "evil.example", 443)
     for scheme in ("file", "ftp", "gopher", "javascript"):
         with pytest.raises(ToolFailure, match="only http and https"):
-            await Guard(resolver=both).address(scheme, "x", 1)
+            await AddressGuard(resolver=resolve_to_both).choose_address(scheme, "x", 1)
 
 
-def test_a_second_look_up_cannot_answer_differently() -> None:
-    """Issue 6: the connection goes to the address that was judged; the name is not asked again."""
+def test_a_name_is_resolved_only_once() -> None:
+    """Issue 6: the connection goes to the address that was checked; the name is not resolved again."""
     answers = iter([["127.0.0.1"], ["203.0.113.7"]])
-    asked_for: list[str] = []
+    resolved_hosts: list[str] = []
 
-    async def rebinding(host: str, port: int) -> list[str]:
-        asked_for.append(host)
+    async def resolve_once_privately(host: str, port: int) -> list[str]:
+        resolved_hosts.append(host)
         return next(answers)
 
-    def answer(asked: dict[str, Any]) -> Answer:
-        return 200, {"Content-Type": "text/plain"}, asked["headers"]["Host"].encode()
+    def answer(request: dict[str, Any]) -> WebAnswer:
+        return 200, {"Content-Type": "text/plain"}, request["headers"]["Host"].encode()
 
-    with web(answer) as server:
-        guard = Guard(resolver=rebinding, allow_hosts=("rebind.example",))
-        result = told(tool(f"http://rebind.example:{server.port}/", guard=guard))
+    with serve_web(answer) as server:
+        guard = AddressGuard(resolver=resolve_once_privately, allow_hosts=("rebind.example",))
+        result = fetch(make_fetch_tool(f"http://rebind.example:{server.port}/", guard=guard))
     assert result["result"] == f"rebind.example:{server.port}"
-    assert asked_for == ["rebind.example"]
+    assert resolved_hosts == ["rebind.example"]
 
 
 @pytest.mark.parametrize(
@@ -164,63 +164,67 @@ def test_a_second_look_up_cannot_answer_differently() -> None:
     ],
 )
 def test_no_redirect_leads_inside(target: str) -> None:
-    """Issue 6: a redirect is judged anew; only the host that was named may be private."""
+    """Issue 6: every redirect is checked again; only the host that `allow_hosts` names may be private."""
 
-    def answer(asked: dict[str, Any]) -> Answer:
-        if asked["path"] == "/start":
+    def answer(request: dict[str, Any]) -> WebAnswer:
+        if request["path"] == "/start":
             return 302, {"Location": target.format(port=server.port)}, b""
         return 200, {}, b"inside"
 
-    with web(answer) as server:
-        result = told(tool(f"{server.url}/start", allow_hosts=["127.0.0.1"]))
+    with serve_web(answer) as server:
+        result = fetch(make_fetch_tool(f"{server.url}/start", allow_hosts=["127.0.0.1"]))
     assert not result["success"]
-    assert [asked["path"] for asked in server.asked] == ["/start"]
+    assert [request["path"] for request in server.requests] == ["/start"]
 
 
 def test_redirects_without_end_are_ended() -> None:
-    """Issue 6: a loop of redirects stops at its limit."""
-    with web(lambda asked: (302, {"Location": "/again"}, b"")) as server:
-        result = told(tool(server.url, allow_hosts=["127.0.0.1"], max_redirects=3))
+    """Issue 6: a loop of redirects ends at the limit."""
+    with serve_web(lambda request: (302, {"Location": "/again"}, b"")) as server:
+        result = fetch(make_fetch_tool(server.url, allow_hosts=["127.0.0.1"], max_redirects=3))
     assert "more than 3 redirects" in result["error"]
-    assert len(server.asked) == 4
+    assert len(server.requests) == 4
 
 
-def test_a_packed_answer_cannot_fill_the_memory() -> None:
-    """Issue 6: a small packed answer that unpacks without end is stopped at the size."""
+def test_a_compressed_answer_cannot_fill_the_memory() -> None:
+    """Issue 6: decompression of a small answer with huge content stops at `max_bytes`."""
     bomb = gzip.compress(b"\0" * 200_000_000, 9)
     headers = {"Content-Encoding": "gzip", "Content-Type": "text/plain"}
-    with web(lambda asked: (200, headers, bomb)) as server:
-        result = told(tool(server.url, allow_hosts=["127.0.0.1"], max_bytes=100_000))
+    with serve_web(lambda request: (200, headers, bomb)) as server:
+        result = fetch(make_fetch_tool(server.url, allow_hosts=["127.0.0.1"], max_bytes=100_000))
     assert "larger than 100000 bytes" in result["error"]
 
 
 def test_a_large_answer_is_not_read_to_its_end() -> None:
-    """Issue 6: an answer beyond its size is refused, an error's body is cut."""
+    """Issue 6: an answer larger than `max_bytes` is refused; the body of an error is cut."""
     answers = iter(
         [(200, {"Content-Type": "text/plain"}, b"x" * 500_000), (500, {}, b"y" * 500_000)]
     )
-    with web(lambda asked: next(answers)) as server:
-        made = tool(server.url, allow_hosts=["127.0.0.1"], max_bytes=1000, method="POST")
-        large, failed = told(made), told(made)
+    with serve_web(lambda request: next(answers)) as server:
+        fetching = make_fetch_tool(
+            server.url, allow_hosts=["127.0.0.1"], max_bytes=1000, method="POST"
+        )
+        large, failed = fetch(fetching), fetch(fetching)
     assert "larger than 1000 bytes" in large["error"]
     assert failed["error"].startswith("HTTP 500")
     assert len(failed["error"]) < 400
 
 
 @pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "\x00", "é", "\u2028"])
-def test_a_header_cannot_be_broken_open(value: str) -> None:
-    """Issue 6: an argument in a header carries no line end and no odd character."""
-    settings = parse_http({"url": "https://x/", "params_mapping": {"h": "header:X-A"}}, "t")
+def test_an_argument_cannot_break_a_header(value: str) -> None:
+    """Issue 6: an argument with a line end or a special character is refused in a header."""
+    settings = parse_http_settings(
+        {"url": "https://x/", "params_mapping": {"h": "header:X-A"}}, "t"
+    )
     with pytest.raises(ToolFailure, match="header"):
-        outgoing(settings, {"h": value})
+        build_request(settings, {"h": value})
 
 
 @given(value=st.text(max_size=30))
-def test_an_argument_cannot_leave_its_place_in_the_address(value: str) -> None:
-    """Issue 6: whatever an argument holds, host and path around it stay as they are."""
-    settings = parse_http({"url": "https://api.example.com/v1/{id}/end"}, "t")
+def test_an_argument_cannot_change_the_url_around_it(value: str) -> None:
+    """Issue 6: no argument changes the host or the path around its place in the URL."""
+    settings = parse_http_settings({"url": "https://api.example.com/v1/{id}/end"}, "t")
     try:
-        url = outgoing(settings, {"id": value.encode("utf-8", "replace").decode()}).url
+        url = build_request(settings, {"id": value.encode("utf-8", "replace").decode()}).url
     except ToolFailure:
         assert value in ("", ".", "..")
         return
@@ -231,31 +235,36 @@ def test_an_argument_cannot_leave_its_place_in_the_address(value: str) -> None:
     assert not set(rest) & set("?#@\\")
 
 
-def test_a_body_cannot_be_broken_open() -> None:
-    """Issue 6: an argument inside a body template stays a value, whatever quotes it holds."""
-    settings = parse_http(
+def test_an_argument_cannot_break_a_body() -> None:
+    """Issue 6: an argument in a body template stays one value, even with quotes in it."""
+    settings = parse_http_settings(
         {"url": "https://x/", "method": "POST", "body": {"q": "{{q}}", "admin": False}}, "t"
     )
-    made = outgoing(settings, {"q": '", "admin": true, "x": "{{q}}'})
-    assert json.loads(made.content or b"") == {"q": '", "admin": true, "x": "{{q}}', "admin": False}
+    outgoing = build_request(settings, {"q": '", "admin": true, "x": "{{q}}'})
+    assert json.loads(outgoing.content or b"") == {
+        "q": '", "admin": true, "x": "{{q}}',
+        "admin": False,
+    }
 
 
 def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue 6: a proxy would connect where the guard cannot look."""
-    with web(lambda asked: (200, {}, b"")) as proxy:
+    """Issue 6: a proxy from the environment, which the guard cannot check, is ignored."""
+    with serve_web(lambda request: (200, {}, b"")) as proxy:
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, proxy.url)
-        with web(lambda asked: (200, {"Content-Type": "text/plain"}, b"direct")) as server:
-            result = told(tool(server.url, allow_hosts=["127.0.0.1"]))
+        with serve_web(lambda request: (200, {"Content-Type": "text/plain"}, b"direct")) as server:
+            result = fetch(make_fetch_tool(server.url, allow_hosts=["127.0.0.1"]))
     assert result["result"] == "direct"
-    assert proxy.asked == []
+    assert proxy.requests == []
 
 
 def test_allowing_a_host_allows_that_host_alone() -> None:
-    """Issue 6: `allow_hosts` names a host, with a port where one is meant; others stay refused."""
-    with web(lambda asked: (200, {"Content-Type": "text/plain"}, b"ok")) as server:
+    """Issue 6: `allow_hosts` allows a host, or a host and a port; all others stay refused."""
+    with serve_web(lambda request: (200, {"Content-Type": "text/plain"}, b"ok")) as server:
         port = server.port
-        assert told(tool(server.url, allow_hosts=[f"127.0.0.1:{port}"]))["success"]
-        assert not told(tool(server.url, allow_hosts=[f"127.0.0.1:{port + 1}"]))["success"]
-        assert not told(tool(server.url, allow_hosts=["127.0.0.2"]))["success"]
-    assert socket.gethostname()  # the name of this machine is no way in either
+        assert fetch(make_fetch_tool(server.url, allow_hosts=[f"127.0.0.1:{port}"]))["success"]
+        assert not fetch(make_fetch_tool(server.url, allow_hosts=[f"127.0.0.1:{port + 1}"]))[
+            "success"
+        ]
+        assert not fetch(make_fetch_tool(server.url, allow_hosts=["127.0.0.2"]))["success"]
+    assert socket.gethostname()

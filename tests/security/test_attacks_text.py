@@ -1,4 +1,4 @@
-"""Attacks by text: patterns that run for ever, templates that nest, arguments that swell."""
+"""Attacks by text: regular expressions without end, nested templates, huge arguments and results."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import re
 from typing import Any
 
 import pytest
-from bounded import bounded
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tool_calls import call, executor, made, ran
+from resource_limits import run_bounded
+from tool_calls import build_tool, make_call, make_executor, run_calls
 
 from toolchart.specs.models import ToolsConfig
 from toolchart.states.messages import ToolCall
 from toolchart.tools.builtin import BUILTINS
-from toolchart.tools.execution.argument_repair import repaired_text
+from toolchart.tools.execution.argument_repair import repair_json_text
 from toolchart.tools.manager import ToolManager
-from toolchart.tools.sources.foreign_schemas import is_calm, tamed
-from toolchart.tools.sources.http.settings import fill
+from toolchart.tools.sources.foreign_schemas import is_safe_pattern, sanitize_schema
+from toolchart.tools.sources.http.settings import fill_template
 
 RUNAWAY = (
     r"(a+)+$",
@@ -42,37 +42,37 @@ RUNAWAY = (
 
 
 @pytest.mark.parametrize("pattern", RUNAWAY)
-def test_a_pattern_without_end_is_ended(pattern: str) -> None:
-    """Issue 6: a regex that runs away is stopped by the kernel, and the model hears why."""
-    (event,) = ran(
-        executor(BUILTINS["text"]),
-        call("text", {"operation": "regex", "text": "a" * 200 + "!", "find": pattern}),
+def test_a_runaway_pattern_is_stopped(pattern: str) -> None:
+    """Issue 6: a regular expression that backtracks without end is stopped, and the model gets the reason."""
+    (event,) = run_calls(
+        make_executor(BUILTINS["text"]),
+        make_call("text", {"operation": "regex", "text": "a" * 200 + "!", "find": pattern}),
     )
     assert event.outcome in ("failed", "succeeded")
     if event.outcome == "failed":
         assert "too much time" in event.result["error"] or "not a regular" in event.result["error"]
 
 
-def test_a_replacement_that_swells_is_ended() -> None:
+def test_a_huge_replacement_is_stopped() -> None:
     """Issue 6: a replacement that would fill the memory is stopped."""
-    given_ = {
+    arguments = {
         "operation": "regex",
         "text": "a" * 60_000,
         "find": "a",
         "replacement": r"\g<0>" * 20_000,
     }
-    (event,) = ran(executor(BUILTINS["text"]), call("text", given_))
+    (event,) = run_calls(make_executor(BUILTINS["text"]), make_call("text", arguments))
     assert event.outcome == "failed"
     long = {"operation": "replace", "text": "a" * 9000, "find": "a", "replacement": "b" * 9000}
-    (event,) = ran(executor(BUILTINS["text"]), call("text", long))
+    (event,) = run_calls(make_executor(BUILTINS["text"]), make_call("text", long))
     assert "the result would have" in event.result["error"]
 
 
 @pytest.mark.parametrize("pattern", RUNAWAY)
-def test_a_foreign_schema_cannot_bring_such_a_pattern(pattern: str) -> None:
-    """Issue 6: patterns of foreign schemas run in this process, so only calm ones are kept."""
-    assert not is_calm(pattern)
-    schema, changes = tamed({"properties": {"x": {"type": "string", "pattern": pattern}}})
+def test_runaway_patterns_are_removed_from_foreign_schemas(pattern: str) -> None:
+    """Issue 6: foreign schemas are checked in this process, so runaway patterns are removed from them."""
+    assert not is_safe_pattern(pattern)
+    schema, changes = sanitize_schema({"properties": {"x": {"type": "string", "pattern": pattern}}})
     assert "pattern" not in schema["properties"]["x"]
     assert changes
 
@@ -82,8 +82,8 @@ def test_a_foreign_schema_cannot_bring_such_a_pattern(pattern: str) -> None:
     [r"^[a-z]+$", r"^\d{4}-\d{2}-\d{2}$", r"^(red|green)$", r"^[^@\s]+@[^@\s]+$", r"^#?\w{1,9}$"],
 )
 def test_ordinary_patterns_are_kept(pattern: str) -> None:
-    """Issue 6: the patterns that schemas really have are not lost."""
-    assert is_calm(pattern)
+    """Issue 6: ordinary patterns in schemas are kept."""
+    assert is_safe_pattern(pattern)
 
 
 @settings(max_examples=60, deadline=None)
@@ -95,20 +95,20 @@ def test_ordinary_patterns_are_kept(pattern: str) -> None:
         max_size=10,
     ).map("".join)
 )
-def test_calm_patterns_really_end(pattern: str) -> None:
-    """Issue 6: whatever is judged calm ends on long texts that almost match."""
-    if not is_calm(pattern):
+def test_accepted_patterns_end(pattern: str) -> None:
+    """Issue 6: every pattern that is accepted ends on long texts that almost match."""
+    if not is_safe_pattern(pattern):
         return
     for text in ("a" * 2000 + "!", "ab" * 1000 + "!", "b" * 2000 + "!"):
-        bounded(_searched, pattern, text)
+        run_bounded(_search_pattern, pattern, text)
 
 
-def _searched(pattern: str, text: str) -> bool:
+def _search_pattern(pattern: str, text: str) -> bool:
     return re.search(pattern + "$", text) is not None
 
 
-def test_what_an_argument_says_is_never_a_template() -> None:
-    """DESIGN 8: a value with braces in it is not substituted again, nor read as a format."""
+def test_an_argument_is_never_a_template() -> None:
+    """An argument with braces in it is not filled again and not used as a format string."""
     config = {
         "registry": [
             {
@@ -125,9 +125,9 @@ def test_what_an_argument_says_is_never_a_template() -> None:
         ]
     }
     manager = ToolManager.from_config(ToolsConfig.model_validate(config))
-    (event,) = ran(manager, call("m", {"a": "{{b}} {0.__class__}", "b": "SECRET"}))
+    (event,) = run_calls(manager, make_call("m", {"a": "{{b}} {0.__class__}", "b": "SECRET"}))
     assert event.result["result"] == "{{b}} {0.__class__} {{a.__class__}} {a} %s ${HOME}"
-    assert fill({"x": "{{a}}-{{b}}"}, {"a": "{{b}}", "b": "S"}) == {"x": "{{b}}-S"}
+    assert fill_template({"x": "{{a}}-{{b}}"}, {"a": "{{b}}", "b": "S"}) == {"x": "{{b}}-S"}
 
 
 @pytest.mark.parametrize(
@@ -142,45 +142,47 @@ def test_what_an_argument_says_is_never_a_template() -> None:
         "{" + "'a':1," * 3000 + "}",
     ],
 )
-def test_broken_text_costs_no_more_than_reading_it(raw: str) -> None:
+def test_repair_of_arguments_is_bounded(raw: str) -> None:
     """Issue 6: repair of broken arguments is bounded in time and memory."""
-    found = bounded(_repaired, raw)
-    assert found in ("refused", "repaired")
+    outcome = run_bounded(_repair_arguments, raw)
+    assert outcome in ("refused", "repaired")
 
 
-def _repaired(raw: str) -> str:
-    return "refused" if repaired_text(raw) is None else "repaired"
+def _repair_arguments(raw: str) -> str:
+    return "refused" if repair_json_text(raw) is None else "repaired"
 
 
 def test_deep_and_large_arguments_are_data() -> None:
-    """Issue 6: nesting and size beyond reason end as results, not as crashes."""
+    """Issue 6: very deep or very large arguments end in results, not in crashes."""
     deep: Any = {}
     for _ in range(5000):
         deep = {"a": deep}
-    ex = executor(made("note", lambda given: "ran", {"type": "object", "properties": {"a": {}}}))
+    ex = make_executor(
+        build_tool("note", lambda arguments: "ran", {"type": "object", "properties": {"a": {}}})
+    )
     calls = [
         ToolCall(id="1", name="note", arguments=deep),
         ToolCall(id="2", name="note", arguments={"a": "x" * 3_000_000}),
         ToolCall(id="3", name="note" * 100_000, arguments={}),
         ToolCall(id="4", name="note", arguments={"b" * 100_000: 1}),
     ]
-    events = ran(ex, *calls)
+    events = run_calls(ex, *calls)
     assert len(events) == 4
     for event in events:
         assert len(json.dumps(event.result)) < 700_000
 
 
-def test_a_result_without_end_is_refused() -> None:
-    """Issue 6: a result beyond a million characters is an error, not a log entry."""
+def test_a_huge_result_is_refused() -> None:
+    """Issue 6: a result of more than a million characters becomes an error and is not logged."""
     ring: list[Any] = []
     ring.append(ring)
-    ex = executor(
-        made("huge", lambda given: "x" * 2_000_000),
-        made("wide", lambda given: [0] * 2_000_000),
-        made("ring", lambda given: ring),
+    ex = make_executor(
+        build_tool("huge", lambda arguments: "x" * 2_000_000),
+        build_tool("wide", lambda arguments: [0] * 2_000_000),
+        build_tool("ring", lambda arguments: ring),
     )
-    huge, wide, rings = ran(ex, call("huge"), call("wide"), call("ring"))
-    assert "at most 1000000" in huge.result["error"]
-    assert "at most 1000000" in wide.result["error"]
+    huge, wide, rings = run_calls(ex, make_call("huge"), make_call("wide"), make_call("ring"))
+    assert "1000000" in huge.result["error"]
+    assert "1000000" in wide.result["error"]
     assert len(json.dumps(rings.result)) < 10_000
     assert asyncio.iscoroutinefunction(ex.run)

@@ -21,8 +21,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import conftest  # noqa: F401  makes a checkout importable
-from killing import check, run_and_kill
-from logs import database
+from killed_process import check_resume, run_and_kill
+from postgres_database import create_database
 
 LONGEST_S = {"sqlite": 0.03, "jsonl": 0.03, "postgres": 0.12}
 """How long a run takes at most before it is killed: about as long as it would need."""
@@ -42,7 +42,7 @@ def addresses(folder: Path) -> tuple[list[str], Address, Callable[[], None]]:
 
     def address(kind: str, place: Path) -> str:
         if kind == "postgres":
-            return database(uri, place)
+            return create_database(uri, place)
         return str(place / "log.db") if kind == "sqlite" else f"{place}/log/"
 
     return kinds, address, end
@@ -64,7 +64,7 @@ def soak(kills: int, seconds: float, seed: int, folder: Path) -> Counter[str]:
             killed = run_and_kill(log, place / "marks", chance.uniform(0, LONGEST_S[kind]))
             told[f"{kind} runs"] += 1
             told[f"{kind} killed"] += killed
-            told[f"{kind} interrupted"] += check(log, place / "marks")
+            told[f"{kind} interrupted"] += check_resume(log, place / "marks")
     finally:
         end()
     return told

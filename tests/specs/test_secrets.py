@@ -1,4 +1,4 @@
-"""Secrets in a spec: what is written into it itself never reaches the log; references and words do."""
+"""Secrets in a spec: literal secrets never reach the log; references and harmless values do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ import agents
 import pytest
 
 from toolchart.engine import Engine
-from toolchart.specs.secrets import HIDDEN, hidden, literal_secrets, references
+from toolchart.specs.secrets import (
+    SECRET_PLACEHOLDER,
+    find_literal_secrets,
+    find_references,
+    hide_secrets,
+)
 
 LITERAL = {
     "llms": {
@@ -46,42 +51,42 @@ HARMLESS = {
 
 
 def test_literal_secrets_are_hidden() -> None:
-    """Keys, tokens, cookies and passwords in addresses are hidden by the names of their keys."""
-    assert "lit-" not in json.dumps(hidden(LITERAL))
-    assert json.dumps(hidden(LITERAL)).count(HIDDEN) == 11
-    found = list(literal_secrets(LITERAL))
-    assert {f"lit-{n}" for n in range(1, 12)} - {"lit-2"} <= set(found)
-    assert "me:lit-2" in found
+    """Keys, tokens, cookies and passwords in URLs are hidden, recognised by the names of their keys."""
+    assert "lit-" not in json.dumps(hide_secrets(LITERAL))
+    assert json.dumps(hide_secrets(LITERAL)).count(SECRET_PLACEHOLDER) == 11
+    secrets = list(find_literal_secrets(LITERAL))
+    assert {f"lit-{n}" for n in range(1, 12)} - {"lit-2"} <= set(secrets)
+    assert "me:lit-2" in secrets
 
 
 def test_references_and_words_stay() -> None:
-    """References, schemas of parameters and words that only look alike stay as they are written."""
-    assert hidden(HARMLESS) == HARMLESS
-    assert list(literal_secrets(HARMLESS)) == []
+    """References, parameter schemas and keys that only resemble secret ones are not changed."""
+    assert hide_secrets(HARMLESS) == HARMLESS
+    assert list(find_literal_secrets(HARMLESS)) == []
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("${A}", [("A", "${A}")]),
         ("x${A:-b}y${C}", [("A", "${A:-b}"), ("C", "${C}")]),
         ("$A {B}", []),
     ],
 )
-def test_references_are_found(text: str, found: list[tuple[str, str]]) -> None:
-    """Each reference of a text is found with its name and as it is written."""
-    assert list(references(text)) == found
+def test_find_references(text: str, expected: list[tuple[str, str]]) -> None:
+    """`find_references` yields each reference of a text with its name and as it is written."""
+    assert list(find_references(text)) == expected
 
 
 def test_no_literal_secret_reaches_the_log() -> None:
-    """A key that was written into a header is not in the conversation's records."""
-    spec = agents.spec()
+    """A literal secret in a spec does not appear in the records of a conversation."""
+    spec = agents.make_spec()
     spec["llms"]["model"]["comment"] = {
         "x-api-key": "lit-header-key",
         "at": "https://me:lit-pw@h.org",
     }
     with Engine(spec, log="memory") as engine:
         engine.run("hi", conversation="c")
-        records = b"".join(engine.store.read("c"))
+        records = b"".join(engine.store.read_lines("c"))
     assert b"lit-header-key" not in records
     assert b"lit-pw" not in records

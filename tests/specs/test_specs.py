@@ -1,4 +1,4 @@
-"""The agent spec: what loads, what is refused and where, and what a turn runs with."""
+"""Agent specs: which load, which are refused with what position, and how a turn is planned from them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from recorded import RECORDED, needs_recorded
+from recorded_traffic import RECORDED, needs_recorded
 
 from toolchart.engine import Engine
 from toolchart.providers.scripted.provider import ScriptedProvider
-from toolchart.specs.handler_selection import matches, select_handler
+from toolchart.specs.handler_selection import conditions_hold, select_handler
 from toolchart.specs.history import load_history
-from toolchart.specs.loader import load_spec, shipped_agents
-from toolchart.specs.prompts import render
-from toolchart.specs.schema import spec_schema
-from toolchart.specs.secrets import resolve
+from toolchart.specs.loader import list_shipped_agents, load_spec
+from toolchart.specs.models import build_spec_schema
+from toolchart.specs.prompts import render_template
+from toolchart.specs.secrets import resolve_environment
 from toolchart.specs.turn_plan import plan_turn
 from toolchart.states.errors import SpecError
 
@@ -37,22 +37,22 @@ responses:
 """
 
 
-def write(folder: Path, text: str, name: str = "agent.yaml") -> Path:
-    """A file with this text."""
+def write_file(folder: Path, text: str, name: str = "agent.yaml") -> Path:
+    """Write a file with this text."""
     path = folder / name
     path.write_text(text, "utf-8")
     return path
 
 
-def problem(path: Path | str) -> SpecError:
-    """The one error that loading raises."""
-    with pytest.raises(SpecError) as caught:
+def load_error(path: Path | str) -> SpecError:
+    """Return the error that loading a spec raises."""
+    with pytest.raises(SpecError) as error_info:
         load_spec(path)
-    return caught.value
+    return error_info.value
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "line", "told"),
+    ("before", "after", "line", "expected"),
     [
         ("responses:", "responces:", 7, "did you mean 'responses'"),
         ("provider: openai", "providr: openai", 3, "did you mean 'provider'"),
@@ -74,17 +74,17 @@ def problem(path: Path | str) -> SpecError:
     ],
 )
 def test_errors_point_at_the_place(
-    tmp_path: Path, before: str, after: str, line: int, told: str
+    tmp_path: Path, before: str, after: str, line: int, expected: str
 ) -> None:
-    """Issue 2: a mistake is told with file, line, key path, and the nearest known key."""
-    path = write(tmp_path, GOOD.replace(before, after))
-    error = problem(path)
+    """Issue 2: a mistake is reported with file, line, key path, and the nearest known key."""
+    path = write_file(tmp_path, GOOD.replace(before, after))
+    error = load_error(path)
     assert str(error).startswith(f"{path}:{line}")
-    assert told in str(error)
+    assert expected in str(error)
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "expected"),
     [
         ("a.yaml", "", "empty"),
         ("a.yaml", "- 1", "found a list"),
@@ -98,24 +98,24 @@ def test_errors_point_at_the_place(
         ("a.yaml", "llms: {}\nresponses: []", "at least 1"),
     ],
 )
-def test_unusable_documents(tmp_path: Path, name: str, text: str, told: str) -> None:
-    """An empty, broken or foreign document is one readable error."""
-    assert told in str(problem(write(tmp_path, text, name)))
+def test_unusable_documents(tmp_path: Path, name: str, text: str, expected: str) -> None:
+    """An empty, broken or unrelated document is one readable error."""
+    assert expected in str(load_error(write_file(tmp_path, text, name)))
 
 
-def test_missing_things(tmp_path: Path) -> None:
-    """A missing file, a folder, bad bytes and a misspelt shipped name are told apart."""
-    assert "no such file" in str(problem(tmp_path / "none.yaml"))
-    assert "folder" in str(problem(tmp_path))
+def test_unreadable_sources(tmp_path: Path) -> None:
+    """A missing file, a folder, invalid UTF-8 and a misspelt shipped name each have their own error."""
+    assert "no such file" in str(load_error(tmp_path / "none.yaml"))
+    assert "folder" in str(load_error(tmp_path))
     (tmp_path / "b.yaml").write_bytes(b"\xff\xfe\xfa")
-    assert "UTF-8" in str(problem(tmp_path / "b.yaml"))
-    assert "did you mean 'quickstart'" in str(problem("quickstrat"))
+    assert "UTF-8" in str(load_error(tmp_path / "b.yaml"))
+    assert "did you mean 'quickstart'" in str(load_error("quickstrat"))
 
 
-def test_several_problems_are_told_together(tmp_path: Path) -> None:
-    """Two mistakes in one file are told in one error, each with its line."""
+def test_one_error_reports_several_problems(tmp_path: Path) -> None:
+    """Two mistakes in one file are reported in one error, each with its line."""
     text = GOOD.replace("llm: a", "llm: b").replace("enabled: true", "enabeld: true")
-    error = str(problem(write(tmp_path, text)))
+    error = str(load_error(write_file(tmp_path, text)))
     assert ":8" in error
     assert ":10" in error
 
@@ -123,16 +123,16 @@ def test_several_problems_are_told_together(tmp_path: Path) -> None:
 @needs_recorded
 @pytest.mark.parametrize("name", ["04-multi-rag-multi-llm.json", "08-tool-calling.json"])
 def test_existing_files_load_unchanged(name: str) -> None:
-    """S2.11: an existing server's configurations load, foreign sections named once, and fit the schema."""
+    """S2.11: configurations of an existing server load with at most one warning, and fit the schema."""
     path = RECORDED / "configs" / name
     spec = load_spec(path)
     assert len(spec.warnings) <= 1
-    Draft202012Validator(spec_schema()).validate(json.loads(path.read_text("utf-8")))
+    Draft202012Validator(build_spec_schema()).validate(json.loads(path.read_text("utf-8")))
 
 
 @needs_recorded
 def test_an_existing_file_answers_by_match() -> None:
-    """A handler of an existing file is chosen by the variables, its prompt filled, and it runs."""
+    """In an existing file the variables select a handler and fill its prompt, and the turn runs."""
     spec = load_spec(RECORDED / "configs" / "04-multi-rag-multi-llm.json")
     model = ScriptedProvider(["Use oc login."])
     run = Engine(spec, log="memory", providers={"local": model})
@@ -153,17 +153,17 @@ def test_an_existing_file_answers_by_match() -> None:
     assert fallback.model == "qwen2.5:3b-instruct"
 
 
-@pytest.mark.parametrize("name", shipped_agents())
+@pytest.mark.parametrize("name", list_shipped_agents())
 def test_shipped_agents_load_and_fit_the_schema(name: str) -> None:
     """Every example agent loads without a warning and fits the published schema."""
     spec = load_spec(name)
     assert spec.warnings == ()
-    Draft202012Validator(spec_schema()).validate(spec.public())
-    assert load_spec(spec.public()).public() == spec.public()
+    Draft202012Validator(build_spec_schema()).validate(spec.to_public_dict())
+    assert load_spec(spec.to_public_dict()).to_public_dict() == spec.to_public_dict()
 
 
 @pytest.mark.parametrize(
-    ("conditions", "variables", "holds"),
+    ("conditions", "variables", "expected"),
     [
         (None, {}, True),
         ({"intent": "a"}, {"intent": "a"}, True),
@@ -180,13 +180,13 @@ def test_shipped_agents_load_and_fit_the_schema(name: str) -> None:
         ({"comment": "words"}, {}, True),
     ],
 )
-def test_match(conditions: Any, variables: Any, holds: bool) -> None:
-    """Each field of `match`: equality, contains, regexp, rag_results; all must hold."""
-    assert matches(conditions, variables) is holds
+def test_match(conditions: Any, variables: Any, expected: bool) -> None:
+    """Each kind of condition in `match` works: equality, contains, regexp, rag_results; all must hold."""
+    assert conditions_hold(conditions, variables) is expected
 
 
 def test_no_handler_is_a_clear_error() -> None:
-    """When nothing matches, or a handler is misnamed, the error lists what there is."""
+    """If no handler matches, or a handler's name is misspelt, the error lists what exists."""
     spec = load_spec(
         {
             "llms": {"a": {"provider": "openai"}},
@@ -199,9 +199,9 @@ def test_no_handler_is_a_clear_error() -> None:
         select_handler(spec, {}, "frist")
 
 
-def test_prompts_fill_once_and_name_what_is_missing() -> None:
-    """S1.1: nested names, JSON for values that are no text, missing ones empty and named, no second pass."""
-    text, missing = render(
+def test_prompts_fill_once_and_report_missing_names() -> None:
+    """S1.1: prompts fill nested names, write values as JSON, report missing names, and fill only once."""
+    text, missing = render_template(
         "{{a}} {{ b.c }} {{list}} {{gone}} {{b.gone}}|",
         {"a": "{{gone}}", "b": {"c": 1}, "list": [1]},
     )
@@ -213,11 +213,11 @@ def test_prompts_fill_once_and_name_what_is_missing() -> None:
 def test_prompts_without_slots_are_unchanged(text: str) -> None:
     """A template without `{{` is its own result."""
     if "{{" not in text:
-        assert render(text, {}) == (text, ())
+        assert render_template(text, {}) == (text, ())
 
 
-def test_missing_variables_are_warned_of() -> None:
-    """A prompt that names what was not given warns, by name."""
+def test_missing_variables_are_a_warning() -> None:
+    """A prompt with a variable that has no value gives a warning that names it."""
     spec = load_spec(
         {
             "llms": {"a": {"provider": "openai", "model": "m"}},
@@ -229,7 +229,7 @@ def test_missing_variables_are_warned_of() -> None:
 
 
 def test_secrets_resolve_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`${VAR}` resolves when asked for; unset is an error that names variable and place."""
+    """`${VAR}` resolves when a client is made; an unset one is an error with variable and key path."""
     spec = load_spec(
         {
             "llms": {"a": {"provider": "openai", "model": "m", "api_key": "${NOT_SET}"}},
@@ -239,18 +239,18 @@ def test_secrets_resolve_late(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SpecError, match=r"llms\.a: the environment variable NOT_SET is not set"):
         Engine(spec, log="memory").run("x")
     monkeypatch.setenv("NOT_SET", "now")
-    assert resolve("${NOT_SET}/${OTHER:-d}", "x") == "now/d"
+    assert resolve_environment("${NOT_SET}/${OTHER:-d}", "x") == "now/d"
 
 
 def test_an_unknown_provider_is_a_clear_error() -> None:
-    """A misspelt provider names the nearest."""
+    """The error for a misspelt provider names the nearest known one."""
     spec = {"llms": {"a": {"provider": "opnai", "model": "m"}}, "responses": [{"llm": "a"}]}
     with pytest.raises(SpecError, match="did you mean 'openai'"):
         Engine(spec, log="memory").run("x")
 
 
 @pytest.mark.parametrize(
-    ("messages", "told"),
+    ("messages", "expected"),
     [
         ([{"role": "usr", "content": "x"}], r"\[0\].role: unknown role"),
         ([{"role": "tool", "content": "x"}], r"\[0\]: a tool message needs"),
@@ -277,8 +277,8 @@ def test_an_unknown_provider_is_a_clear_error() -> None:
         ),
     ],
 )
-def test_a_bad_history_names_the_message(tmp_path: Path, messages: Any, told: str) -> None:
-    """A history that no provider would take is refused, with the message's place."""
-    path = write(tmp_path, json.dumps(messages), "h.json")
-    with pytest.raises(SpecError, match=told):
+def test_a_bad_history_names_the_message(tmp_path: Path, messages: Any, expected: str) -> None:
+    """A history with a broken message is refused; the error names the message's position."""
+    path = write_file(tmp_path, json.dumps(messages), "h.json")
+    with pytest.raises(SpecError, match=expected):
         load_history(path)

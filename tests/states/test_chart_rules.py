@@ -1,4 +1,4 @@
-"""What charts may not contain: each rule, the line that it names, and why it stands."""
+"""Rules for charts: each rule is enforced, and its error names the line and the remedy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from toolchart.specs.charts import load_chart, shipped
+from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.states.chart.loading import Chart, make_chart, parse_chart
 from toolchart.states.errors import SpecError
 
@@ -28,10 +28,13 @@ def chart(row: str = "{event: replied, target: there}", enter: str = "enter: cal
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "error_text"),
     [
         ("{event: replid, target: there}", "did you mean 'replied'"),
         ("{event: succeeded, target: there}", "nothing sends the event 'succeeded'"),
+        ("{event: forked, target: there}", "nothing sends the event 'forked'"),
+        ("{event: configured, target: there}", "nothing sends the event 'configured'"),
+        ("{event: turn_started, target: there}", "nothing sends the event 'turn_started'"),
         ("{event: replied, target: ther}", "did you mean 'there'"),
         ("{event: replied, target: there, cond: 'iterations > 2'}", "did you mean 'iteration'"),
         ("{event: replied, target: there, cond: 'iteration >'}", "cannot be read"),
@@ -65,16 +68,16 @@ def chart(row: str = "{event: replied, target: there}", enter: str = "enter: cal
         ("{event: replied, target: there, internal: true}", "stays in its own state"),
     ],
 )
-def test_refuses_a_row(row: str, told: str) -> None:
+def test_refuses_a_row(row: str, error_text: str) -> None:
     """A row that is impure, misspelt or unreadable is an error that names file, line and remedy."""
     with pytest.raises(SpecError) as caught:
         chart(row)
-    assert told in str(caught.value)
+    assert error_text in str(caught.value)
     assert str(caught.value).startswith("probe.yaml:8")
 
 
 @pytest.mark.parametrize(
-    ("enter", "told", "line"),
+    ("enter", "error_text", "line"),
     [
         ("enter: call_modle", "did you mean 'call_model'", 6),
         ("invoke: {type: x}", "`invoke` keeps state inside the machine", 6),
@@ -84,16 +87,16 @@ def test_refuses_a_row(row: str, told: str) -> None:
         ("enter:\n\t- call_model", "not valid YAML", 7),
     ],
 )
-def test_refuses_a_state(enter: str, told: str, line: int) -> None:
+def test_refuses_a_state(enter: str, error_text: str, line: int) -> None:
     """A state with an unknown effect, with memory, or with a key twice is refused at its line."""
     with pytest.raises(SpecError) as caught:
         chart(enter=enter)
-    assert told in str(caught.value)
+    assert error_text in str(caught.value)
     assert caught.value.line == line
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "error_text"),
     [
         ("replied", "the name is an event"),
         ("call_model", "the name is an effect"),
@@ -106,17 +109,17 @@ def test_refuses_a_state(enter: str, told: str, line: int) -> None:
         ("two words", "is not a name for a state"),
     ],
 )
-def test_refuses_a_name(name: str, told: str) -> None:
-    """A state's name that the library reads as something else is refused, not lost in silence."""
-    with pytest.raises(SpecError, match=told):
+def test_refuses_a_name(name: str, error_text: str) -> None:
+    """A state name that the library would read as something else is refused."""
+    with pytest.raises(SpecError, match=error_text):
         make_chart({"name": "n", "states": {"here": {"initial": True}, name: {"final": True}}})
 
 
 def test_refuses_one_name_at_two_levels() -> None:
     """A state's name is unique in the whole chart; the library would keep one of the two."""
-    nested = {"initial": True, "states": {"there": {"initial": True}}}
+    nested_state = {"initial": True, "states": {"there": {"initial": True}}}
     with pytest.raises(SpecError, match="stands twice"):
-        make_chart({"name": "n", "states": {"here": nested, "there": {"final": True}}})
+        make_chart({"name": "n", "states": {"here": nested_state, "there": {"final": True}}})
 
 
 def test_refuses_a_datamodel_and_two_beginnings() -> None:
@@ -137,10 +140,10 @@ def test_refuses_what_is_no_chart(text: str) -> None:
 
 def test_keeps_words_that_yaml_would_turn_into_truth_values() -> None:
     """`on`, `off`, `yes` and `no` are names in a chart, as they are for the library's own loader."""
-    read = parse_chart(
+    parsed_chart = parse_chart(
         "states:\n  off: {initial: true, transitions: [{event: failed, target: on}]}\n  on: {final: true}"
     )
-    assert list(read.document["states"]) == ["off", "on"]
+    assert list(parsed_chart.document["states"]) == ["off", "on"]
 
 
 # -- extending -----------------------------------------------------------------------------------
@@ -149,8 +152,8 @@ def test_keeps_words_that_yaml_would_turn_into_truth_values() -> None:
 def extend(text: str) -> Chart:
     """A chart written in a test that extends the shipped tool_loop."""
     base = load_chart("tool_loop").document
-    resolved = make_chart(base)
-    assert resolved.name == "tool_loop"
+    resolved_chart = make_chart(base)
+    assert resolved_chart.name == "tool_loop"
     import yaml
 
     return parse_chart(
@@ -213,14 +216,14 @@ def test_circles_and_unknown_bases_are_errors() -> None:
         load_chart({"extends": "tool_lop", "states": {}})
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", list_shipped_charts())
 def test_shipped_charts_are_plain_for_the_library(name: str) -> None:
     """Resolved, a shipped chart loads in plain `statemachine.io.load` and fits its JSON Schema."""
     import yaml
     from statemachine.io import load
 
-    resolved = load_chart(name)
-    text = yaml.safe_dump(resolved.document, sort_keys=False)
+    resolved_chart = load_chart(name)
+    text = yaml.safe_dump(resolved_chart.document, sort_keys=False)
     assert load(text, format="yaml", validate=True, name=f"Plain_{name}") is not None
     again = parse_chart(text)
-    assert again.digest == resolved.digest
+    assert again.digest == resolved_chart.digest

@@ -1,4 +1,4 @@
-"""The checks: silent where a chart is sound, and right about what is not."""
+"""`check`: no findings for sound charts, and the right finding for each fault."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolchart.specs.charts import load_chart, shipped
+from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.states.chart.document import walk_states
 from toolchart.states.chart.loading import make_chart, parse_chart
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Limits
 from toolchart.states.proofs.check import Finding, check
-from toolchart.states.proofs.solver import compile_guard, satisfiable, witness
+from toolchart.states.proofs.solver import compile_guard, find_witness, is_satisfiable
 
 BROKEN = sorted((Path(__file__).parent / "broken_charts").glob("*.yaml"))
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", list_shipped_charts())
 def test_shipped_charts_are_clean(name: str) -> None:
-    """No false alarm: every shipped chart is proved, and its worst case is a number."""
+    """Every shipped chart has no findings and a bounded worst case."""
     report = check(load_chart(name), risky=True)
     assert report.findings == ()
     assert report.worst is not None
@@ -37,9 +37,9 @@ def test_the_worst_case_is_the_worst_case() -> None:
     worst = check(load_chart("tool_loop"), limits=Limits(max_iterations=7)).worst
     assert worst is not None
     assert (worst.model_calls, worst.tool_rounds, worst.waits) == (7, 7, 0)
-    forced = check(load_chart("forced_answer"), limits=Limits(max_iterations=7)).worst
-    assert forced is not None
-    assert forced.model_calls == 8
+    forced_answer = check(load_chart("forced_answer"), limits=Limits(max_iterations=7)).worst
+    assert forced_answer is not None
+    assert forced_answer.model_calls == 8
     resilient = check(
         load_chart("resilient"), limits=Limits(max_iterations=1, max_attempts=3)
     ).worst
@@ -48,34 +48,78 @@ def test_the_worst_case_is_the_worst_case() -> None:
     assert resilient.waiting_s == resilient.waits * Limits().max_wait_s
 
 
+@pytest.mark.parametrize("name", list_shipped_charts())
+def test_shipped_charts_have_no_notes_about_order(name: str) -> None:
+    """The rows of shipped charts are "if, else if, else", so no note says that their order matters."""
+    kinds = {note.kind for note in check(load_chart(name), risky=True).notes}
+    assert "order" not in kinds
+
+
+def list_order_notes(
+    first_guard: str, second_guard: str, *, has_else: bool = False
+) -> list[Finding]:
+    """The notes about order for a state with two guarded rows of the event `replied`."""
+    rows: Rows = [
+        {"event": "replied", "target": "good", "cond": first_guard},
+        {"event": "replied", "target": "bad", "cond": second_guard},
+        *([{"event": "replied", "target": "bad"}] if has_else else []),
+        {"event": "failed", "target": "bad"},
+    ]
+    states = {
+        "asking": {"initial": True, "enter": "call_model", "transitions": rows},
+        "good": {"final": True, "enter": "answer"},
+        "bad": {"final": True, "enter": "answer_with_error"},
+    }
+    report = check(make_chart({"name": "n", "states": states}))
+    return [note for note in report.notes if note.kind == "order"]
+
+
+def test_a_note_names_guarded_rows_that_overlap() -> None:
+    """Two separate conditions that can both be true give a note with facts under which both are."""
+    (note,) = list_order_notes("has_content", "tool_calls == 0")
+    assert note.state == "asking"
+    assert note.counterexample is not None
+    assert note.counterexample["has_content"] is True
+    assert note.counterexample["tool_calls"] == 0
+    assert "transition 1 goes before transition 2" in note.message
+
+
+def test_rows_whose_order_is_plainly_meant_give_no_note() -> None:
+    """Disjoint guards, a final row without a guard, and a special case with its fallback give no note."""
+    assert list_order_notes("tool_calls == 0", "tool_calls > 0") == []
+    assert list_order_notes("has_content", "tool_calls == 0", has_else=True) == []
+    assert list_order_notes("tool_calls > 2", "tool_calls > 0") == []
+    assert list_order_notes("tool_calls == 0 and has_content", "tool_calls == 0") == []
+
+
 @pytest.mark.parametrize("path", BROKEN, ids=lambda path: path.stem)
 def test_broken_charts_give_their_finding(path: Path) -> None:
-    """Each broken chart gives the finding that its first line names, at a line of the file."""
+    """Each broken chart gives the finding that its first line names, with a line of the file."""
     text = path.read_text("utf-8")
-    expected = text.splitlines()[0].removeprefix("# finding: ")
+    expected_kind = text.splitlines()[0].removeprefix("# finding: ")
     report = check(parse_chart(text, source=path.name), risky=True)
-    found = {finding.kind: finding for finding in report.findings}
-    assert expected in found, found
-    assert found[expected].line is not None
+    findings = {finding.kind: finding for finding in report.findings}
+    assert expected_kind in findings, findings
+    assert findings[expected_kind].line is not None
 
 
 def test_a_gap_is_shown_as_facts() -> None:
     """A gap comes with a concrete assignment of facts, for instance `finish_reason = 'length'`."""
-    report = check(parse_chart(BROKEN_TEXT("gap")))
+    report = check(parse_chart(read_broken_chart("gap")))
     (gap,) = [finding for finding in report.findings if finding.kind == "gap"]
     assert gap.event == "replied"
     assert gap.counterexample is not None
     assert gap.counterexample["finish_reason"] != "stop"
 
 
-def BROKEN_TEXT(name: str) -> str:  # noqa: N802
+def read_broken_chart(name: str) -> str:
     """The text of a broken chart."""
     return next(path for path in BROKEN if path.stem == name).read_text("utf-8")
 
 
-def test_unbounded_may_be_said_aloud() -> None:
-    """Invariant 7: an unbounded chart is a finding unless the agent says so."""
-    chart = parse_chart(BROKEN_TEXT("unbounded"))
+def test_an_agent_may_declare_its_chart_unbounded() -> None:
+    """Invariant 8: an unbounded chart is a finding unless the agent spec declares it."""
+    chart = parse_chart(read_broken_chart("unbounded"))
     assert [finding.kind for finding in check(chart).findings] == ["unbounded"]
     assert check(chart, unbounded=True).findings == ()
     assert check(chart, unbounded=True).worst is None
@@ -88,93 +132,120 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class Mutant:
-    """A chart with one thing changed, and the rows of the resolved chart that were touched."""
+    """A chart with one mutation, and the rows that it changed."""
 
-    what: str
+    mutation: str
     state: str
-    touched: Rows
-    left: Rows
-    """Rows of the same state that were not touched."""
+    changed_rows: Rows
+    other_rows: Rows
+    """Rows of the same state that were not changed."""
     document: dict[str, Any]
 
 
-def mutants(document: dict[str, Any]) -> Iterator[Mutant]:
-    """One row dropped, its guard dropped, its bound taken away, its target swapped with another's."""
+def make_mutants(document: dict[str, Any]) -> Iterator[Mutant]:
+    """Mutants of a chart: a row removed, its guard or bound removed, or two targets swapped."""
     for state, body in document["states"].items():
         rows = body.get("transitions") or []
-        for place, row in enumerate(rows):
-            without = rows[:place] + rows[place + 1 :]
-            bound = "max_" in str(row.get("cond"))
-            yield _mutant("bound" if bound else "dropped", document, state, [row], without, without)
+        for index, row in enumerate(rows):
+            without = rows[:index] + rows[index + 1 :]
+            is_bound = "max_" in str(row.get("cond"))
+            yield _build_mutant(
+                "bound" if is_bound else "dropped", document, state, [row], without, without
+            )
             if row.get("cond"):
-                bare = {key: value for key, value in row.items() if key != "cond"}
-                changed = [*rows[:place], bare, *rows[place + 1 :]]
-                yield _mutant("unguarded", document, state, [row], without, changed)
-        for (i, one), (j, other) in combinations(enumerate(rows), 2):
-            if one.get("target") != other.get("target"):
-                changed = list(rows)
-                changed[i], changed[j] = _aimed(one, other), _aimed(other, one)
-                left = [row for place, row in enumerate(rows) if place not in (i, j)]
-                yield _mutant("swapped", document, state, [one, other], left, changed)
+                unguarded_row = {key: value for key, value in row.items() if key != "cond"}
+                mutated_rows = [*rows[:index], unguarded_row, *rows[index + 1 :]]
+                yield _build_mutant("unguarded", document, state, [row], without, mutated_rows)
+        for (i, first_row), (j, second_row) in combinations(enumerate(rows), 2):
+            if first_row.get("target") != second_row.get("target"):
+                mutated_rows = list(rows)
+                mutated_rows[i], mutated_rows[j] = (
+                    _retarget_row(first_row, second_row),
+                    _retarget_row(second_row, first_row),
+                )
+                other_rows = [row for index, row in enumerate(rows) if index not in (i, j)]
+                yield _build_mutant(
+                    "swapped", document, state, [first_row, second_row], other_rows, mutated_rows
+                )
 
 
-def _mutant(
-    what: str, document: dict[str, Any], state: str, touched: Rows, left: Rows, rows: Rows
+def _build_mutant(
+    mutation: str,
+    document: dict[str, Any],
+    state: str,
+    changed_rows: Rows,
+    other_rows: Rows,
+    rows: Rows,
 ) -> Mutant:
-    changed = copy.deepcopy(document)
-    changed["states"][state]["transitions"] = rows
-    return Mutant(what=what, state=state, touched=touched, left=left, document=changed)
+    mutated_rows = copy.deepcopy(document)
+    mutated_rows["states"][state]["transitions"] = rows
+    return Mutant(
+        mutation=mutation,
+        state=state,
+        changed_rows=changed_rows,
+        other_rows=other_rows,
+        document=mutated_rows,
+    )
 
 
-def _aimed(row: dict[str, Any], at: dict[str, Any]) -> dict[str, Any]:
-    aimed = {key: value for key, value in row.items() if key != "target"}
-    return aimed if at.get("target") is None else {**aimed, "target": at["target"]}
+def _retarget_row(row: dict[str, Any], at: dict[str, Any]) -> dict[str, Any]:
+    row_without_target = {key: value for key, value in row.items() if key != "target"}
+    return (
+        row_without_target
+        if at.get("target") is None
+        else {**row_without_target, "target": at["target"]}
+    )
 
 
-def _sound_all_the_same(mutant: Mutant, document: dict[str, Any], idle: set[str]) -> str | None:
-    """Why a mutant is a sound chart that merely does something else; None where it must be found."""
-    events = {row["event"] for row in mutant.touched}
+def _find_reason_for_soundness(
+    mutant: Mutant, document: dict[str, Any], idle: set[str]
+) -> str | None:
+    """Why a mutant is still a sound chart; None where `check` must report a finding."""
+    events = {row["event"] for row in mutant.changed_rows}
     if "cancelled" in events:
-        return "a cancellation that is not taken rests in the log and is resumed from there"
+        return "without a row for it, a cancelled turn stays open and can be resumed"
     if {f"{mutant.state}/{event}" for event in events} & idle:
         return "the event never arrives there"
-    if mutant.what in ("dropped", "bound") and any(
+    if mutant.mutation in ("dropped", "bound") and any(
         row["event"] in events and ("cond" not in row or "max_iterations" in row["cond"])
-        for row in mutant.left
+        for row in mutant.other_rows
     ):
-        return "another row of the event takes the case, and ends or bounds it"
-    ends = {name for name, body in document["states"].items() if body.get("final")}
-    last = {"answering", "concluding"}  # the call that ends the turn, without tools
-    if mutant.what == "swapped" and {row.get("target") for row in mutant.touched} <= ends | last:
-        return "one end of the turn stands for another"
-    if mutant.what == "swapped" and any(
-        "budget_spent" in str(r.get("cond")) for r in mutant.touched
+        return "another row of the event handles the case, and ends or bounds it"
+    final_states = {name for name, body in document["states"].items() if body.get("final")}
+    last_calls = {"answering", "concluding"}  # the call that ends the turn, without tools
+    if (
+        mutant.mutation == "swapped"
+        and {row.get("target") for row in mutant.changed_rows} <= final_states | last_calls
     ):
-        return "calls are run when the budget is spent, and only then: odd, but it ends"
+        return "one end of the turn replaces another"
+    if mutant.mutation == "swapped" and any(
+        "budget_spent" in str(r.get("cond")) for r in mutant.changed_rows
+    ):
+        return "calls run only when the budget is spent: odd, but the turn ends"
     return None
 
 
-@pytest.mark.parametrize("name", shipped())
-def test_mutated_charts_are_found_out(name: str) -> None:
-    """Drop a row, a guard or a bound, or swap two targets: each gives a finding, or is sound for a reason."""
+@pytest.mark.parametrize("name", list_shipped_charts())
+def test_mutated_charts_give_findings(name: str) -> None:
+    """Each mutant of a shipped chart gives a finding, or is sound for a stated reason."""
     chart = load_chart(name)
     idle = {f"{note.state}/{note.event}" for note in check(chart).notes if note.kind == "idle"}
-    found, missed = 0, []
-    for mutant in mutants(chart.document):
+    found_count, missed_mutants = 0, []
+    for mutant in make_mutants(chart.document):
         try:
             findings: tuple[Finding, ...] = check(make_chart(mutant.document), risky=True).findings
         except SpecError:
             continue
-        found += bool(findings)
-        if not findings and not _sound_all_the_same(mutant, chart.document, idle):
-            missed.append((mutant.what, mutant.state, mutant.touched))
-    assert missed == []
-    assert found
+        found_count += bool(findings)
+        if not findings and not _find_reason_for_soundness(mutant, chart.document, idle):
+            missed_mutants.append((mutant.mutation, mutant.state, mutant.changed_rows))
+    assert missed_mutants == []
+    assert found_count
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", list_shipped_charts())
 def test_a_chart_without_any_iteration_bound_is_unbounded(name: str) -> None:
-    """Invariant 7: with every comparison with `max_iterations` taken away, the loop has no end."""
+    """Invariant 8: without any comparison with `max_iterations`, the loop is unbounded."""
     document = copy.deepcopy(load_chart(name).document)
     for _, body, _ in walk_states(make_chart(document)):
         if rows := body.get("transitions"):
@@ -216,17 +287,17 @@ expressions = st.recursive(
 @settings(max_examples=80, deadline=None)
 @given(st.dictionaries(expressions, st.booleans(), min_size=1, max_size=3))
 def test_logic_agrees_with_evaluation(literals: dict[str, bool]) -> None:
-    """What the solver calls impossible has no small witness, and every witness is one."""
-    found = witness(literals)
-    assert satisfiable(literals) or found is None
-    if found is not None:
-        assert all(bool(compile_guard(text)(found)) is truth for text, truth in literals.items())
+    """Where the solver says "impossible" no witness exists, and every witness satisfies its guards."""
+    facts = find_witness(literals)
+    assert is_satisfiable(literals) or facts is None
+    if facts is not None:
+        assert all(bool(compile_guard(text)(facts)) is truth for text, truth in literals.items())
 
 
 def test_integers_have_nothing_between_them() -> None:
     """`1 < iteration < 2` cannot hold, though it could for real numbers."""
-    assert not satisfiable({"1 < iteration < 2": True})
-    assert not satisfiable({"finish_reason == 'stop'": True, "finish_reason == 'length'": True})
-    assert not satisfiable(
+    assert not is_satisfiable({"1 < iteration < 2": True})
+    assert not is_satisfiable({"finish_reason == 'stop'": True, "finish_reason == 'length'": True})
+    assert not is_satisfiable(
         {"finish_reason == 'tool_calls'": True, "tool_calls == 0": True}, "replied"
     )

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 import statemachine.io
-from agents import calls, engine
+from agents import make_engine, reply_with_calls
 from hypothesis import HealthCheck, given, settings
 from random_charts import charts
 
 from toolchart.engine.log.replay import replay
-from toolchart.engine.log.visited_path import overlay_of
-from toolchart.specs.charts import load_chart, shipped
+from toolchart.engine.log.visited_path import build_overlay
+from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.states.chart.loading import make_chart, parse_chart, walk_states
-from toolchart.states.diagram import FORMATS, TEXT_FORMATS, diagram_of, draw
+from toolchart.states.diagram import FORMATS, TEXT_FORMATS, build_diagram, draw
 from toolchart.states.diagram.model import Node, Overlay
 from toolchart.states.errors import SpecError
 
@@ -32,20 +32,22 @@ def ids(nodes: tuple[Node, ...]) -> Iterator[str]:
         yield from ids(node.children)
 
 
-@pytest.mark.parametrize("form", TEXT_FORMATS)
-@pytest.mark.parametrize("name", shipped())
-def test_every_state_and_event_is_drawn(name: str, form: str) -> None:
+@pytest.mark.parametrize("format_name", TEXT_FORMATS)
+@pytest.mark.parametrize("name", list_shipped_charts())
+def test_every_state_and_event_is_drawn(name: str, format_name: str) -> None:
     """The card: each text format names every state, event, guard and effect of every shipped chart."""
     chart = load_chart(name)
-    text = draw(chart, form)
+    text = draw(chart, format_name)
     assert isinstance(text, str)
-    plain = text.replace("&gt;", ">").replace("&lt;", "<").replace("''", "'").replace("\n", " ")
+    unescaped_text = (
+        text.replace("&gt;", ">").replace("&lt;", "<").replace("''", "'").replace("\n", " ")
+    )
     for state, body, _ in walk_states(chart):
         assert state in text
         for row in body.get("transitions", ()):
             assert row["event"] in text
             guard = " ".join(str(row.get("cond") or "").split())
-            assert all(word in plain for word in guard.split())
+            assert all(word in unescaped_text for word in guard.split())
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -53,21 +55,21 @@ def test_every_state_and_event_is_drawn(name: str, form: str) -> None:
 def test_any_chart_can_be_drawn(document: dict[str, Any]) -> None:
     """Nested, parallel, historic, eventless: every text format draws it, and YAML reads back equal."""
     chart = make_chart(document)
-    for form in TEXT_FORMATS:
-        assert draw(chart, form)
-    assert parse_chart(chart.text()).digest == chart.digest
-    assert set(ids(diagram_of(chart).nodes)) >= {state for state, _, _ in walk_states(chart)}
+    for format_name in TEXT_FORMATS:
+        assert draw(chart, format_name)
+    assert parse_chart(chart.to_yaml()).digest == chart.digest
+    assert set(ids(build_diagram(chart).nodes)) >= {state for state, _, _ in walk_states(chart)}
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", list_shipped_charts())
 def test_the_library_reads_our_scxml(name: str) -> None:
     """SCXML, which the library only reads, comes back with the same states, events and targets."""
     chart = load_chart(name)
     text = draw(chart, "scxml")
     assert isinstance(text, str)
-    read = statemachine.io.load(text, format="scxml", name=f"Scxml_{name}")
-    plain = statemachine.io.load(chart.text(), format="yaml", name=f"Yaml_{name}")
-    assert shape(read) == shape(plain)
+    machine_from_scxml = statemachine.io.load(text, format="scxml", name=f"Scxml_{name}")
+    machine_from_yaml = statemachine.io.load(chart.to_yaml(), format="yaml", name=f"Yaml_{name}")
+    assert shape(machine_from_scxml) == shape(machine_from_yaml)
 
 
 def shape(machine: Any) -> list[Any]:
@@ -90,10 +92,16 @@ def shape(machine: Any) -> list[Any]:
 
 def conversation() -> tuple[Any, Overlay]:
     """A chart and the path of a conversation through it."""
-    run = engine([calls(("echo", {"text": "a"})), calls(("echo", {"text": "b"})), "end"])
+    run = make_engine(
+        [
+            reply_with_calls(("echo", {"text": "a"})),
+            reply_with_calls(("echo", {"text": "b"})),
+            "end",
+        ]
+    )
     run.run("go", conversation="c")
-    steps = list(replay(run.store.read("c"), "c"))
-    return steps[-1].machine.chart, overlay_of(steps)
+    steps = list(replay(run.store.read_lines("c"), "c"))
+    return steps[-1].machine.chart, build_overlay(steps)
 
 
 def test_the_path_of_a_conversation() -> None:
@@ -114,8 +122,8 @@ def test_the_path_of_a_conversation() -> None:
     assert "(2x)" in mermaid
     assert "class finished current" in mermaid
     assert "class error" not in mermaid
-    for form in ("text", "table", "dot"):
-        assert draw(chart, form, overlay) != draw(chart, form)
+    for format_name in ("text", "table", "dot"):
+        assert draw(chart, format_name, overlay) != draw(chart, format_name)
 
 
 @pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed here")
@@ -141,8 +149,11 @@ def test_without_graphviz_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPa
 
 def documented() -> str:
     """docs/charts.md as it should be; this file, run as a script, writes it."""
-    parts = ["# The shipped charts\n\nMade from the charts themselves; a test holds it to them.\n"]
-    for name in shipped():
+    parts = [
+        "# The shipped charts\n\nDiagram and transition table of each chart that ships with Toolchart. "
+        "Generated by\n`tests/states/test_diagram.py`, which also checks that this page is up to date.\n"
+    ]
+    for name in list_shipped_charts():
         chart = load_chart(name)
         mermaid, table = draw(chart, "mermaid"), draw(chart, "table")
         parts.append(f"## {name}\n\n```mermaid\n{mermaid}```\n\n{table}")

@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from toolchart.states.chart.loading import make_chart, parse_chart
-from toolchart.states.diagram import TEXT_FORMATS, Overlay, diagram_of, draw
+from toolchart.states.diagram import TEXT_FORMATS, Overlay, build_diagram, draw
 from toolchart.states.diagram.model import Edge, Node
 
 CHART = parse_chart(
@@ -52,90 +52,95 @@ CHART = parse_chart(
         """
     )
 )
-DIAGRAM = diagram_of(CHART)
+DIAGRAM = build_diagram(CHART)
 
 
 def nodes(level: tuple[Node, ...] = DIAGRAM.nodes) -> dict[str, Node]:
     """Every node by name."""
-    return {one.id: one for node in level for one in (node, *nodes(node.children).values())}
+    return {
+        node.id: node for parent in level for node in (parent, *nodes(parent.children).values())
+    }
 
 
 def edge(source: str, row: int) -> Edge:
     """One edge."""
-    return next(one for one in DIAGRAM.edges if (one.source, one.row) == (source, row))
+    return next(item for item in DIAGRAM.edges if (item.source, item.row) == (source, row))
 
 
-def text(form: str, overlay: Overlay | None = None) -> str:
+def text(format_name: str, overlay: Overlay | None = None) -> str:
     """A drawing as text."""
-    drawn = draw(CHART, form, overlay)
-    assert isinstance(drawn, str)
-    return drawn
+    drawing = draw(CHART, format_name, overlay)
+    assert isinstance(drawing, str)
+    return drawing
 
 
-def test_the_model_says_what_a_state_is() -> None:
+def test_the_model_has_the_kind_of_each_state() -> None:
     """Initial where marked or first, never among parallel regions; final, parallel and history."""
-    found = nodes()
-    assert [name for name, node in found.items() if node.initial] == [
+    nodes_by_name = nodes()
+    assert [name for name, node in nodes_by_name.items() if node.initial] == [
         "busy",
         "asking",
         "left_open",
         "right_open",
     ]
-    assert [name for name, node in found.items() if node.final] == ["left_done", "ended"]
-    assert [name for name, node in found.items() if node.parallel] == ["both"]
-    assert {name: node.history for name, node in found.items() if node.history} == {
+    assert [name for name, node in nodes_by_name.items() if node.final] == ["left_done", "ended"]
+    assert [name for name, node in nodes_by_name.items() if node.parallel] == ["both"]
+    assert {name: node.history for name, node in nodes_by_name.items() if node.history} == {
         "before": "deep"
     }
-    assert found["busy"].enter == ("call_model",)
-    assert found["resting"].exit == ("wait",)
+    assert nodes_by_name["busy"].enter == ("call_model",)
+    assert nodes_by_name["resting"].exit == ("wait",)
 
 
-def test_the_model_says_what_a_row_does() -> None:
-    """Guards of a list hold together, with brackets where they need them; effects in their order."""
-    both = edge("asking_again", 1)
-    assert both.event is None
-    assert both.guard == "(retryable or has_content) and iteration > 1 and not (attempt > 2)"
+def test_the_model_has_guards_and_effects_of_each_row() -> None:
+    """The guards of a list become one expression, with brackets where needed; effects keep their order."""
+    eventless_edge = edge("asking_again", 1)
+    assert eventless_edge.event is None
+    assert (
+        eventless_edge.guard == "(retryable or has_content) and iteration > 1 and not (attempt > 2)"
+    )
     assert edge("asking_again", 0).effects == ("raise decided", "review_calls")
     assert edge("resting", 1).targets == ()
     assert edge("before", 0).targets == ("asking_again",)
 
 
-def test_every_format_tells_everything() -> None:
-    """States, effects of states and rows, and events stand in each format, nested states too."""
-    for form in TEXT_FORMATS:
-        drawn = text(form)
+def test_every_format_contains_everything() -> None:
+    """Every format contains all states, effects and events, nested ones included."""
+    for format_name in TEXT_FORMATS:
+        drawing = text(format_name)
         words = ("busy", "left_done", "call_model", "review_calls", "done.state.both", "cancelled")
-        assert [word for word in words if word not in drawn] == [], form
+        assert [word for word in words if word not in drawing] == [], format_name
 
 
 def test_ascii_is_the_same_drawing() -> None:
-    """The ASCII drawing has no other characters, and says line by line what the other one says."""
+    """The ASCII drawing contains only ASCII and has the same text in every line as the other drawing."""
     plain, boxes = text("ascii"), text("text")
     assert plain.isascii()
     assert not boxes.isascii()
     bars = str.maketrans(dict.fromkeys("┌┐└┘─│╔╗╚╝═║+-|=", " "))
 
-    def said(drawn: str) -> list[str]:
+    def normalise_lines(drawing: str) -> list[str]:
         return [
-            " ".join(line.translate(bars).replace("→", ">").split()) for line in drawn.splitlines()
+            " ".join(line.translate(bars).replace("→", ">").split())
+            for line in drawing.splitlines()
         ]
 
-    assert said(plain) == said(boxes)
+    assert normalise_lines(plain) == normalise_lines(boxes)
 
 
-@pytest.mark.parametrize("form", ["text", "ascii"])
-def test_boxes_are_closed(form: str) -> None:
+@pytest.mark.parametrize("format_name", ["text", "ascii"])
+def test_boxes_are_closed(format_name: str) -> None:
     """Every line of a box is as wide as its frame, however deep it is nested."""
-    for box in text(form).split("\n\n")[1:]:
+    for box in text(format_name).split("\n\n")[1:]:
         widths = {len(line) for line in box.splitlines()}
         assert len(widths) == 1, box
 
 
 def test_a_long_label_is_wrapped_in_pictures() -> None:
-    """Graphviz gets labels in short lines, whole words each; nothing of the text is lost."""
-    drawn = text("dot")
-    assert "(retryable or has_content)" in drawn.replace("\\n", " ")
-    labels = [part.split('"')[0] for part in drawn.split('label="')[1:]]
+    """Labels for Graphviz are wrapped at word ends, and no text is lost."""
+    drawing = text("dot")
+    assert "(retryable or has_content)" in drawing.replace("\\n", " ")
+    labels = [part.split('"')[0] for part in drawing.split('label="')[1:]]
     assert max(len(line) for label in labels for line in label.split("\\n")) <= 34
 
 
@@ -157,9 +162,9 @@ def test_a_path_is_marked_in_every_drawing() -> None:
         seconds={"asking": 1.5},
         current=("resting",),
     )
-    for form in ("text", "ascii", "mermaid", "dot"):
-        assert "(1x)" in text(form, overlay), form
-        assert "1.5" in text(form, overlay), form
+    for format_name in ("text", "ascii", "mermaid", "dot"):
+        assert "(1x)" in text(format_name, overlay), format_name
+        assert "1.5" in text(format_name, overlay), format_name
     assert "● 1x" in text("text", overlay)
     assert text("mermaid", overlay).count("class resting current") == 1
     assert "class ended" not in text("mermaid", overlay)
@@ -168,7 +173,7 @@ def test_a_path_is_marked_in_every_drawing() -> None:
 
 
 def test_a_colon_does_not_end_a_mermaid_label() -> None:
-    """Mermaid ends a label at a colon or a semicolon, so that no label has one of its own."""
+    """No label contains a colon or a semicolon, because Mermaid ends a label there."""
     for line in text("mermaid").splitlines():
         if "-->" in line:
             assert line.count(": ") <= 1
@@ -176,8 +181,8 @@ def test_a_colon_does_not_end_a_mermaid_label() -> None:
 
 
 @pytest.mark.parametrize("word", ["state", "note", "default", "Class", "end"])
-def test_words_that_mermaid_keeps_are_no_ids(word: str) -> None:
-    """A state may be called as Mermaid's own words are: it gets another id there and keeps its title."""
+def test_reserved_words_of_mermaid_are_not_ids(word: str) -> None:
+    """A state may have a reserved word of Mermaid as its name: it gets another id and keeps its title."""
     chart = make_chart(
         {
             "states": {
@@ -186,9 +191,9 @@ def test_words_that_mermaid_keeps_are_no_ids(word: str) -> None:
             }
         }
     )
-    drawn = draw(chart, "mermaid", Overlay(states={word: 1, "outer": 0}))
-    assert isinstance(drawn, str)
-    lines = [line.strip() for line in drawn.splitlines()]
+    drawing = draw(chart, "mermaid", Overlay(states={word: 1, "outer": 0}))
+    assert isinstance(drawing, str)
+    lines = [line.strip() for line in drawing.splitlines()]
     assert lines[1] == f"{word}__: {word}"
     assert f"[*] --> {word}__" in lines
     assert f"{word}__ --> outer: replied" in lines

@@ -12,7 +12,7 @@ from random_charts import EVENTS, charts, worlds
 from statemachine.io import model
 from statemachine.io.scxml.reader import parse_scxml
 
-from toolchart.specs.charts import load_chart, shipped
+from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.states.chart.loading import make_chart
 from toolchart.states.diagram import draw
 from toolchart.states.errors import IllegalEvent, SpecError
@@ -22,89 +22,109 @@ from toolchart.states.machine import Machine
 def read_back(text: str) -> dict[str, Any]:
     """A native chart document of an SCXML text, as the library's own reader understands it."""
     definition = parse_scxml(text)
-    first = set(definition.initial_states)
-    states = {name: _state(body, first) for name, body in definition.states.items()}
+    initial_names = set(definition.initial_states)
+    states = {name: _convert_state(body, initial_names) for name, body in definition.states.items()}
     return {"name": definition.name, "states": states}
 
 
-def _state(state: model.State, first: set[str]) -> dict[str, Any]:
-    inner = {one.target for one in state.transitions if one.initial}
-    return _present(
-        initial=state.initial or state.id in first,
+def _convert_state(state: model.State, initial_names: set[str]) -> dict[str, Any]:
+    child_state = {item.target for item in state.transitions if item.initial}
+    return _drop_empty_values(
+        initial=state.initial or state.id in initial_names,
         final=state.final,
         parallel=state.parallel,
-        enter=[_action(one) for block in state.onentry for one in block.actions],
-        exit=[_action(one) for block in state.onexit for one in block.actions],
-        transitions=[_row(one) for one in state.transitions if not one.initial],
-        states={name: _state(child, first | inner) for name, child in state.states.items()},
+        enter=[_convert_action(item) for block in state.onentry for item in block.actions],
+        exit=[_convert_action(item) for block in state.onexit for item in block.actions],
+        transitions=[_convert_row(item) for item in state.transitions if not item.initial],
+        states={
+            name: _convert_state(child, initial_names | child_state)
+            for name, child in state.states.items()
+        },
         history={
-            name: {"type": kept.type, "transitions": [_row(one) for one in kept.transitions]}
-            for name, kept in state.history.items()
+            name: {
+                "type": history_state.type,
+                "transitions": [_convert_row(item) for item in history_state.transitions],
+            }
+            for name, history_state in state.history.items()
         },
     )
 
 
-def _row(row: model.Transition) -> dict[str, Any]:
-    actions = [_action(one) for one in row.on.actions] if row.on else []
-    return _present(
+def _convert_row(row: model.Transition) -> dict[str, Any]:
+    actions = [_convert_action(item) for item in row.on.actions] if row.on else []
+    return _drop_empty_values(
         event=row.event, target=row.target, cond=row.cond, internal=row.internal, on=actions
     )
 
 
-def _action(action: model.Action) -> Any:
+def _convert_action(action: model.Action) -> Any:
     match action:
         case model.SendAction(event=str(event)):
             return event.removeprefix("effect.")
         case model.RaiseAction(event=event):
             return {"raise": event}
-        case model.IfAction(branches=[first, *_]):
-            return {"if": {"cond": first.cond, "then": [_action(one) for one in first.actions]}}
+        case model.IfAction(branches=[initial_names, *_]):
+            return {
+                "if": {
+                    "cond": initial_names.cond,
+                    "then": [_convert_action(item) for item in initial_names.actions],
+                }
+            }
     raise AssertionError(f"no chart writes {action}")
 
 
-def _present(**values: Any) -> dict[str, Any]:
+def _drop_empty_values(**values: Any) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value}
 
 
-def normal(document: dict[str, Any]) -> Any:
-    """A document without its liberties: lists for single actions, guards as one, no empty keys."""
-    return {name: _normal_state(body or {}, place) for place, (name, body) in _marked(document)}
+def normalise_document(document: dict[str, Any]) -> Any:
+    """A chart document in normal form: actions as lists, guards as one expression, no empty keys."""
+    return {
+        name: _normalise_state(body or {}, is_initial)
+        for is_initial, (name, body) in _mark_initial_states(document)
+    }
 
 
-def _marked(holder: dict[str, Any]) -> Any:
+def _mark_initial_states(holder: dict[str, Any]) -> Any:
     states = holder.get("states") or {}
-    marked = any((body or {}).get("initial") for body in states.values())
-    return [(not marked and n == 0, item) for n, item in enumerate(states.items())]
+    has_initial = any((body or {}).get("initial") for body in states.values())
+    return [(not has_initial and n == 0, item) for n, item in enumerate(states.items())]
 
 
-def _normal_state(body: dict[str, Any], first: bool) -> Any:
+def _normalise_state(body: dict[str, Any], initial_names: bool) -> Any:
     history = {
-        name: (kept.get("type", "shallow"), [_normal_row(row) for row in kept["transitions"]])
-        for name, kept in (body.get("history") or {}).items()
+        name: (
+            history_state.get("type", "shallow"),
+            [_normalise_row(row) for row in history_state["transitions"]],
+        )
+        for name, history_state in (body.get("history") or {}).items()
     }
     return (
-        bool(body.get("initial") or first),
+        bool(body.get("initial") or initial_names),
         bool(body.get("final")),
         bool(body.get("parallel")),
-        _listed(body.get("enter")),
-        _listed(body.get("exit")),
-        [_normal_row(row) for row in body.get("transitions") or ()],
+        _to_list(body.get("enter")),
+        _to_list(body.get("exit")),
+        [_normalise_row(row) for row in body.get("transitions") or ()],
         history,
-        {name: _normal_state(child or {}, place) for place, (name, child) in _marked(body)},
+        {
+            name: _normalise_state(child or {}, is_initial)
+            for is_initial, (name, child) in _mark_initial_states(body)
+        },
     )
 
 
-def _normal_row(row: dict[str, Any]) -> Any:
-    wanted = [f"({text})" for text in _listed(row.get("cond"))]
-    refused = [f"not ({text})" for text in _listed(row.get("unless"))]
-    guard = " and ".join(wanted + refused)
-    if len(wanted) == 1 and not refused:
+def _normalise_row(row: dict[str, Any]) -> Any:
+    conditions = [f"({text})" for text in _to_list(row.get("cond"))]
+    negated_conditions = [f"not ({text})" for text in _to_list(row.get("unless"))]
+    guard = " and ".join(conditions + negated_conditions)
+    if len(conditions) == 1 and not negated_conditions:
         guard = guard[1:-1]
-    actions = [one for slot in ("before", "on", "after") for one in _listed(row.get(slot))]
+    actions = [item for slot in ("before", "on", "after") for item in _to_list(row.get(slot))]
     return row.get("event"), row.get("target"), guard, bool(row.get("internal")), actions
 
 
-def _listed(value: Any) -> list[Any]:
+def _to_list(value: Any) -> list[Any]:
     return [] if not value else value if isinstance(value, list) else [value]
 
 
@@ -115,34 +135,36 @@ def scxml(chart: Any) -> str:
     return text
 
 
-def region_free(states: dict[str, Any]) -> dict[str, Any]:
-    """Regions of a parallel state are all entered, and none of them is marked in SCXML."""
+def ignore_initial_regions(states: dict[str, Any]) -> dict[str, Any]:
+    """The same states without initial marks on parallel regions, because SCXML has none there."""
     return {
         name: (
             *body[:7],
             {
-                child: (False, *inner[1:]) if body[2] else inner
-                for child, inner in region_free(body[7]).items()
+                child: (False, *child_state[1:]) if body[2] else child_state
+                for child, child_state in ignore_initial_regions(body[7]).items()
             },
         )
         for name, body in states.items()
     }
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", list_shipped_charts())
 def test_shipped_charts_come_back_equal(name: str) -> None:
-    """States, kinds, rows with events, guards and targets, effects, history: all come back."""
+    """A shipped chart that is written as SCXML and read back is equal to the original."""
     chart = load_chart(name)
-    assert normal(read_back(scxml(chart))) == normal(chart.document)
+    assert normalise_document(read_back(scxml(chart))) == normalise_document(chart.document)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(document=charts())
 def test_any_chart_comes_back_equal(document: dict[str, Any]) -> None:
-    """Random charts, nested, parallel, with history, raised events and conditions, come back equal."""
+    """A random chart that is written as SCXML and read back is equal to the original."""
     chart = make_chart(document)
-    back = read_back(scxml(chart))
-    assert region_free(normal(back)) == region_free(normal(chart.document))
+    chart_from_scxml = read_back(scxml(chart))
+    assert ignore_initial_regions(normalise_document(chart_from_scxml)) == ignore_initial_regions(
+        normalise_document(chart.document)
+    )
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -150,24 +172,27 @@ def test_any_chart_comes_back_equal(document: dict[str, Any]) -> None:
 def test_any_chart_comes_back_doing_the_same(
     document: dict[str, Any], steps: list[tuple[str, dict[str, Any]]]
 ) -> None:
-    """What was read from SCXML takes the same events to the same states with the same effects."""
+    """A chart that was read back from SCXML makes the same moves as the original."""
     chart = make_chart(document)
-    told, back = walked(chart, steps), walked(make_chart(read_back(scxml(chart))), steps)
-    assert told == back
+    moves, chart_from_scxml = (
+        walk_chart(chart, steps),
+        walk_chart(make_chart(read_back(scxml(chart))), steps),
+    )
+    assert moves == chart_from_scxml
 
 
-def walked(chart: Any, steps: list[tuple[str, dict[str, Any]]]) -> list[Any]:
-    """Where each event leads, and what it asks for; a chart that spins ends there."""
-    seen: list[Any] = []
+def walk_chart(chart: Any, steps: list[tuple[str, dict[str, Any]]]) -> list[Any]:
+    """States and effects after each event, up to the first error."""
+    outcomes: list[Any] = []
     try:
         machine = Machine(chart)
         move = machine.start(defaultdict(int))
         for event, world in steps:
-            seen.append((sorted(move.configuration.states), move.effects))
+            outcomes.append((sorted(move.configuration.states), move.effects))
             move = machine.advance(move.configuration, event, defaultdict(int, world))
-        seen.append((sorted(move.configuration.states), move.effects))
+        outcomes.append((sorted(move.configuration.states), move.effects))
     except IllegalEvent as refusal:
-        seen.append(refusal.event)
+        outcomes.append(refusal.event)
     except SpecError:
-        seen.append("spins")
-    return seen
+        outcomes.append("spins")
+    return outcomes

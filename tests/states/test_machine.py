@@ -1,4 +1,4 @@
-"""The machine: the table answers as python-statemachine does, quickly, and keeps nothing back."""
+"""The machine: the table gives the library's answers, and stays small."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from toolchart.specs.charts import load_chart, shipped
+from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.states.chart.loading import parse_chart
 from toolchart.states.errors import IllegalEvent, SpecError
-from toolchart.states.machine import Machine, machine_of
+from toolchart.states.machine import Machine, get_machine
 
 
-def facts(**given: Any) -> defaultdict[str, Any]:
-    """Facts with zero for everything that is not given."""
-    return defaultdict(int, given)
+def facts(**values: Any) -> defaultdict[str, Any]:
+    """Facts that are zero unless they are set."""
+    return defaultdict(int, values)
 
 
 def machine(text: str) -> Machine:
@@ -26,12 +26,12 @@ def machine(text: str) -> Machine:
 
 
 def test_walks_the_six_states() -> None:
-    """The card: prompting, awaiting_tools, executing, prompting, finished, by the finish reason."""
+    """The tool loop walks its states by the finish reason: prompting, awaiting_tools, executing, finished."""
     loop = Machine(load_chart("tool_loop"))
-    now = facts(finish_reason="tool_calls", max_iterations=5)
-    seen = [loop.start(now)]
+    world = facts(finish_reason="tool_calls", max_iterations=5)
+    seen = [loop.start(world)]
     for event in ("replied", "reviewed", "tool_finished"):
-        seen.append(loop.advance(seen[-1].configuration, event, now))
+        seen.append(loop.advance(seen[-1].configuration, event, world))
     seen.append(loop.advance(seen[-1].configuration, "replied", facts(finish_reason="stop")))
     assert [move.configuration.label for move in seen] == [
         "prompting",
@@ -50,8 +50,8 @@ def test_walks_the_six_states() -> None:
     assert seen[-1].configuration.terminated
 
 
-def test_says_why() -> None:
-    """A move names every guard that was asked, in order, with its truth."""
+def test_a_move_has_its_reason() -> None:
+    """A move lists every guard that was evaluated, in order, with its truth."""
     loop = Machine(load_chart("tool_loop"))
     start = loop.start(facts()).configuration
     move = loop.advance(start, "replied", facts(finish_reason="length"))
@@ -60,13 +60,13 @@ def test_says_why() -> None:
         "finish_reason == 'stop'": False,
     }
     assert move.configuration.label == "error"
-    assert [(taken.source, taken.targets, taken.row) for taken in move.taken] == [
-        ("prompting", ("error",), 2)
-    ]
+    assert [
+        (transition.source, transition.targets, transition.row) for transition in move.fired
+    ] == [("prompting", ("error",), 2)]
 
 
-def test_an_event_that_nothing_takes_is_illegal() -> None:
-    """The error names state, event, the guards that were false and the events that would be legal."""
+def test_an_event_without_a_transition_is_illegal() -> None:
+    """The error names state, event, the false guards and the legal events."""
     chart = machine(
         """
         name: gate
@@ -83,33 +83,33 @@ def test_an_event_that_nothing_takes_is_illegal() -> None:
     with pytest.raises(IllegalEvent) as caught:
         chart.advance(start, "replied", facts(iteration=1))
     assert caught.value.state == "waiting_room"
-    assert caught.value.refused == ("iteration > 2",)
+    assert caught.value.false_conditions == ("iteration > 2",)
     assert caught.value.legal == ("replied", "failed")
-    ended = chart.advance(start, "failed", facts()).configuration
+    final_configuration = chart.advance(start, "failed", facts()).configuration
     with pytest.raises(IllegalEvent, match="final"):
-        chart.advance(ended, "failed", facts())
+        chart.advance(final_configuration, "failed", facts())
 
 
 def test_asks_the_library_once() -> None:
-    """The same question is answered from the table: the library is not started again."""
+    """A repeated question is answered from the table, without the library."""
     loop = Machine(load_chart("tool_loop"))
     start = loop.start(facts()).configuration
     first = loop.advance(start, "replied", facts(finish_reason="stop"))
-    loop._class = None  # whoever asks the library now fails
+    loop._class = None  # asking the library fails from now on
     assert loop.advance(start, "replied", facts(finish_reason="stop")) is first
     with pytest.raises(TypeError):
         loop.advance(start, "replied", facts(finish_reason="length"))
 
 
 def test_one_machine_per_chart() -> None:
-    """Equal charts share one machine, since the library never frees a class."""
-    assert machine_of(load_chart("tool_loop")) is machine_of(load_chart("tool_loop"))
-    assert machine_of(load_chart("tool_loop")) is not machine_of(load_chart("full"))
+    """Equal charts share one machine, because the library never frees a class."""
+    assert get_machine(load_chart("tool_loop")) is get_machine(load_chart("tool_loop"))
+    assert get_machine(load_chart("tool_loop")) is not get_machine(load_chart("full"))
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", list_shipped_charts())
 def test_tables_of_shipped_charts_stay_small(name: str) -> None:
-    """However often a shipped chart is asked, its table has a few dozen answers."""
+    """The table of a shipped chart never has more than a few dozen answers."""
     chart = Machine(load_chart(name))
     frontier, seen = [chart.start(facts()).configuration], set()
     worlds = [
@@ -118,7 +118,7 @@ def test_tables_of_shipped_charts_stay_small(name: str) -> None:
             pending_calls=pending,
             iteration=iteration,
             max_iterations=2,
-            undecided_calls=undecided,
+            undecided_calls=undecided_count,
             retryable=retry,
             max_attempts=1,
             tools_sent=True,
@@ -131,7 +131,7 @@ def test_tables_of_shipped_charts_stay_small(name: str) -> None:
         for word in ("stop", "tool_calls", "length")
         for pending in (0, 1)
         for iteration in (0, 2)
-        for undecided in (0, 1)
+        for undecided_count in (0, 1)
         for retry in (False, True)
         for spent in (False, True)
         for repeats in (0, 2)
@@ -145,12 +145,12 @@ def test_tables_of_shipped_charts_stay_small(name: str) -> None:
             for world in worlds:
                 with contextlib.suppress(IllegalEvent):
                     frontier.append(chart.advance(here, event, world).configuration)
-    assert len(seen) == sum(1 for _ in chart._by_id) - (name == "planner")
+    assert len(seen) == sum(1 for _ in chart._states_by_id) - (name == "planner")
     assert chart.table_size <= 64
 
 
 def test_history_and_parallel_regions_survive_a_restart() -> None:
-    """Each step starts a fresh machine, and order, history and termination come along."""
+    """Each step uses a fresh instance, and order, history and termination are carried over."""
     chart = machine(
         """
         name: nest
@@ -199,7 +199,7 @@ def test_history_and_parallel_regions_survive_a_restart() -> None:
 
 
 def test_a_chart_that_never_rests_is_refused() -> None:
-    """Eventless transitions that chase each other end in an error, not in a hung process."""
+    """An endless loop of eventless transitions is an error, and does not hang."""
     with pytest.raises(SpecError, match="never rests"):
         machine(
             """
@@ -212,10 +212,10 @@ def test_a_chart_that_never_rests_is_refused() -> None:
 
 
 def test_a_saved_configuration_is_checked() -> None:
-    """A configuration that names states the chart does not have is refused; a true one comes back."""
+    """A saved configuration is restored, unless it names a state that the chart does not have."""
     loop = Machine(load_chart("planner"))
     here = loop.start(facts()).configuration
     plain = {"states": list(here.states), "history": [], "terminated": False}
-    assert loop.restore(plain) == here
+    assert loop.restore_configuration(plain) == here
     with pytest.raises(SpecError, match="no state 'elsewhere'"):
-        loop.restore({"states": ["elsewhere"]})
+        loop.restore_configuration({"states": ["elsewhere"]})

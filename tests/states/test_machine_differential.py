@@ -1,4 +1,4 @@
-"""The table against the library itself, on random charts: the one property everything rests on."""
+"""Differential test: on random charts the machine's table agrees with python-statemachine."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from toolchart.states.chart.loading import make_chart
 from toolchart.states.errors import IllegalEvent, SpecError
 from toolchart.states.machine import Machine
 
-MOST = 200
+MAX_TRANSITIONS = 200
 
 
-class Spun(BaseException):
-    """The plain machine did not come to rest."""
+class NeverRested(BaseException):
+    """The library's machine did not come to rest."""
 
 
 class PlainModel:
@@ -26,53 +26,55 @@ class PlainModel:
 
     def __init__(self, world: dict[str, Any]) -> None:
         self.__dict__.update(world)
-        self.called: list[str] = []
+        self.effect_calls: list[str] = []
 
 
-def _effect(name: str) -> Any:
-    def call(self: PlainModel) -> None:
-        self.called.append(name)
+def _build_effect_method(name: str) -> Any:
+    def record_call(self: PlainModel) -> None:
+        self.effect_calls.append(name)
 
-    return call
+    return record_call
 
 
 for _name in EFFECT_NAMES:
-    setattr(PlainModel, _name, _effect(_name))
+    setattr(PlainModel, _name, _build_effect_method(_name))
 
 
-class Watch:
-    """Counts transitions of the plain machine and notes whether it took the sent event."""
+class TransitionCounter:
+    """Counts transitions, and records whether one fired on the event that was sent."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self.took = False
+        self.transition_count = 0
+        self.has_fired_on_event = False
 
     def before_transition(self, event: Any, source: Any, transition: Any) -> None:
         """Called by the library before every transition."""
-        self.count += 1
-        self.took |= event is not None and not event.internal
-        if self.count > MOST:
-            raise Spun
+        self.transition_count += 1
+        self.has_fired_on_event |= event is not None and not event.internal
+        if self.transition_count > MAX_TRANSITIONS:
+            raise NeverRested
 
 
-class Plain:
-    """One live machine of the library, started once and fed every event."""
+class LibraryMachine:
+    """One live machine of the library that receives every event."""
 
     def __init__(self, document: dict[str, Any], world: dict[str, Any]) -> None:
         # The library reads plain YAML here, by its own reader and its own evaluator.
-        made = load(yaml.safe_dump(document, sort_keys=False), format="yaml", name="PlainRandom")
-        made.catch_errors_as_events = False
+        machine_class = load(
+            yaml.safe_dump(document, sort_keys=False), format="yaml", name="PlainRandom"
+        )
+        machine_class.catch_errors_as_events = False
         self.model = PlainModel(world)
-        self.watch = Watch()
-        self.machine = made(model=self.model, listeners=[self.watch])
+        self.counter = TransitionCounter()
+        self.machine = machine_class(model=self.model, listeners=[self.counter])
 
     def send(self, event: str, world: dict[str, Any]) -> bool:
-        """Whether the event was taken."""
+        """Send the event; true if a transition fired on it."""
         self.model.__dict__.update(world)
-        self.model.called.clear()
-        self.watch.count, self.watch.took = 0, False
+        self.model.effect_calls.clear()
+        self.counter.transition_count, self.counter.has_fired_on_event = 0, False
         self.machine.send(event)
-        return self.watch.took
+        return self.counter.has_fired_on_event
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -95,8 +97,8 @@ def test_the_table_answers_as_the_library_does(
 ) -> None:
     """Random charts and events give equal ordered configurations and equal effects on both sides.
 
-    The library keeps one live machine from beginning to end; the table starts from a saved
-    configuration at every event. Whatever the table forgot to save would show as a difference.
+    The library keeps one live machine throughout. The table starts from a saved configuration at every
+    event, so anything that is missing from a configuration shows as a difference.
     """
     try:
         machine = Machine(make_chart(document))
@@ -105,32 +107,35 @@ def test_the_table_answers_as_the_library_does(
         if "never rests" not in str(error):
             raise
         return
-    plain = Plain(document, first)
-    assert (move.configuration.states, list(move.effects)) == (plain.states, plain.model.called)
+    library_machine = LibraryMachine(document, first)
+    assert (move.configuration.states, list(move.effects)) == (
+        library_machine.states,
+        library_machine.model.effect_calls,
+    )
     for event, world in script:
         try:
-            moved = machine.advance(move.configuration, event, world)
+            next_move = machine.advance(move.configuration, event, world)
         except IllegalEvent:
-            assert not _sent(plain, event, world)
-            return  # the library may have taken eventless rows on the way: the two part here
+            assert not _send_event(library_machine, event, world)
+            return  # the library may have fired eventless rows, so the two differ from here on
         except SpecError:
-            assert _spins(plain, event, world)
+            assert _never_rests(library_machine, event, world)
             return
-        assert plain.send(event, world)
-        assert moved.configuration.states == plain.states
-        assert moved.configuration.terminated == plain.machine.is_terminated
-        assert list(moved.effects) == plain.model.called
-        assert machine.advance(move.configuration, event, world) is moved
-        move = moved
+        assert library_machine.send(event, world)
+        assert next_move.configuration.states == library_machine.states
+        assert next_move.configuration.terminated == library_machine.machine.is_terminated
+        assert list(next_move.effects) == library_machine.model.effect_calls
+        assert machine.advance(move.configuration, event, world) is next_move
+        move = next_move
 
 
-def _sent(plain: Plain, event: str, world: dict[str, Any]) -> bool:
-    return plain.send(event, world)
+def _send_event(library_machine: LibraryMachine, event: str, world: dict[str, Any]) -> bool:
+    return library_machine.send(event, world)
 
 
-def _spins(plain: Plain, event: str, world: dict[str, Any]) -> bool:
+def _never_rests(library_machine: LibraryMachine, event: str, world: dict[str, Any]) -> bool:
     try:
-        plain.send(event, world)
-    except Spun:
+        library_machine.send(event, world)
+    except NeverRested:
         return True
     return False

@@ -1,4 +1,4 @@
-"""Small agents for tests: a spec, its tools and a scripted model."""
+"""Makes small agents for tests: a spec, tools, a scripted model and an engine."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Tool
 
 
-def spec(**changes: Any) -> dict[str, Any]:
-    """An agent spec with a calculator, an echo and a mock, on a scripted model."""
+def make_spec(**changes: Any) -> dict[str, Any]:
+    """Make an agent spec with a calculator, an echo and a mock tool, on a scripted model."""
     return {
         "llms": {"model": {"provider": "scripted", "model": "m", "replies": ["unused"]}},
         "tools": {
@@ -37,15 +37,14 @@ def spec(**changes: Any) -> dict[str, Any]:
     }
 
 
-def engine(
+def make_engine(
     replies: Sequence[Any], *, log: Any = "memory", functions: Sequence[Any] = (), **changes: Any
 ) -> Engine:
-    """An engine whose model gives these replies."""
-    options = {
-        k: changes.pop(k) for k in ("observer", "approver", "clock", "services") if k in changes
-    }
+    """Make an engine whose model gives these replies; `changes` replace sections of the spec."""
+    names = ("observer", "approver", "clock", "services")
+    options = {name: changes.pop(name) for name in names if name in changes}
     return Engine(
-        spec(**changes),
+        make_spec(**changes),
         log=log,
         functions=functions,
         providers={"model": ScriptedProvider(replies)},
@@ -53,13 +52,15 @@ def engine(
     )
 
 
-def calls(*made: tuple[str, Any]) -> dict[str, Any]:
-    """A scripted reply that asks for these calls."""
-    return {"tool_calls": [{"name": name, "arguments": given} for name, given in made]}
+def reply_with_calls(*tool_calls: tuple[str, Any]) -> dict[str, Any]:
+    """Make a scripted reply with these tool calls, each a name and its arguments."""
+    return {
+        "tool_calls": [{"name": name, "arguments": arguments} for name, arguments in tool_calls]
+    }
 
 
-def fixed_tool(name: str, parameters: dict[str, Any], run: Callable[..., Any]) -> Tool:
-    """A tool of the test's own."""
+def make_function_tool(name: str, parameters: dict[str, Any], run: Callable[..., Any]) -> Tool:
+    """Make a tool from a function of the test."""
     definition = ToolDefinition(name=name, description=name, parameters=parameters)
     way = "async" if asyncio.iscoroutinefunction(run) else "inline"
-    return Tool(definition=definition, run=run, way=way)
+    return Tool(definition=definition, run=run, execution_mode=way)

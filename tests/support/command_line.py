@@ -1,4 +1,4 @@
-"""The command line in a process of its own: plain, or on a terminal."""
+"""Runs the command line in a separate process: with pipes, on a terminal, or with a person who types."""
 
 from __future__ import annotations
 
@@ -7,21 +7,27 @@ import pty
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# What the console script does, for a checkout that may not be installed.
 SETUP = (
     f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!r}); import conftest; "
     "sys.path.pop(0); from toolchart.app.cli import main"
 )
+"""Python code that imports `main`, also from a checkout that is not installed."""
+
 START = f"{SETUP}; main()"
+"""Python code that does what the console script does."""
+
+CTRL_C = b"\x03"
+CTRL_D = b"\x04"
 
 
-def toolchart(*words: str, cwd: Path, stdin: str | None = None, **env: str) -> Any:
-    """Run the command line in a process of its own."""
+def run_toolchart(*words: str, cwd: Path, stdin: str | None = None, **env: str) -> Any:
+    """Run the command line with pipes; return its exit code and output."""
     return subprocess.run(
         [sys.executable, "-c", START, *words],
         cwd=cwd,
@@ -34,10 +40,13 @@ def toolchart(*words: str, cwd: Path, stdin: str | None = None, **env: str) -> A
     )
 
 
-def on_terminal(
+def run_on_terminal(
     words: list[str], cwd: Path, interrupt_on: bytes | None = None, **env: str
 ) -> tuple[int, str]:
-    """Run on a pseudo-terminal; with `interrupt_on`, press Ctrl-C when that text appears."""
+    """Run on a pseudo-terminal; return exit code and screen text.
+
+    With `interrupt_on`, send SIGINT once that text appears.
+    """
     parent, child = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-c", START, *words],
@@ -49,17 +58,42 @@ def on_terminal(
         start_new_session=True,
     )
     os.close(child)
-    seen = b""
-    while True:
-        try:
-            part = os.read(parent, 4096)
-        except OSError:
-            break
-        if not part:
-            break
-        seen += part
-        if interrupt_on and interrupt_on in seen:
+    screen = b""
+    while part := _read_terminal(parent):
+        screen += part
+        if interrupt_on and interrupt_on in screen:
             interrupt_on = None
             process.send_signal(signal.SIGINT)
     os.close(parent)
-    return process.wait(timeout=120), seen.decode()
+    return process.wait(timeout=120), screen.decode()
+
+
+def run_and_type(
+    words: Sequence[str], cwd: Path, answers: Sequence[tuple[bytes, bytes]], **env: str
+) -> tuple[int, str]:
+    """Run on a terminal and type each answer once its prompt has appeared; return exit code and screen text.
+
+    The terminal controls the process, so that Ctrl-C reaches it as from a keyboard.
+    """
+    child, parent = pty.fork()
+    if child == 0:  # pragma: no cover  (another process)
+        os.chdir(cwd)
+        os.environ.update({"TERM": "xterm", "COLUMNS": "120", **env})
+        os.execv(sys.executable, [sys.executable, "-c", START, *words])
+    screen, searched, remaining = b"", 0, list(answers)
+    while part := _read_terminal(parent):
+        screen += part
+        while remaining and (position := screen.find(remaining[0][0], searched)) >= 0:
+            prompt, answer = remaining.pop(0)
+            searched = position + len(prompt)
+            os.write(parent, answer)
+    os.close(parent)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status), screen.decode()
+
+
+def _read_terminal(parent: int) -> bytes:
+    try:
+        return os.read(parent, 4096)
+    except OSError:  # the process has closed its side
+        return b""

@@ -1,6 +1,6 @@
-"""Recorded tool conversations as something that can be run again: messages, tools, results, end.
+"""Reads recorded tool conversations, so that tests can run them again: messages, tools, results, replies.
 
-An independent reading of the recorded bodies: nothing here uses an adapter.
+The bodies are read without the adapters of the package, as an independent check of them.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from recorded import RECORDED, index, replayer
+from recorded_traffic import RECORDED, load_cassette_server, read_index
 
 
 @dataclass
-class Told:
-    """One recorded reply, read from the body by hand."""
+class RecordedReply:
+    """One recorded reply of a model: its text and its tool calls."""
 
     text: str
     calls: list[tuple[str, Any]]
@@ -22,8 +22,8 @@ class Told:
 
 
 @dataclass
-class Recording:
-    """One conversation of a cassette."""
+class RecordedConversation:
+    """One conversation from a cassette."""
 
     path: str
     model: str
@@ -35,101 +35,101 @@ class Recording:
     """`{name, description, parameters}`."""
     results: list[Any]
     """Recorded tool results, in the order in which they were sent."""
-    replies: list[Told]
+    replies: list[RecordedReply]
     requests: list[dict[str, Any]] = field(repr=False, default_factory=list)
 
 
-def cassette(path: str) -> list[Any]:
-    """The model calls of a cassette, in order."""
+def load_model_calls(path: str) -> list[Any]:
+    """Load the model calls of a cassette, in order."""
     tails = ("/chat/completions", "/api/chat", "generateContent")
-    return [one for one in replayer().load(RECORDED / path) if one.tail in tails]
+    return [call for call in load_cassette_server().load(RECORDED / path) if call.tail in tails]
 
 
-def openai_recording(path: str) -> Recording:
-    """A chat-completions cassette whose requests extend one conversation."""
-    found = cassette(path)
-    requests = [json.loads(one.req_body) for one in found]
+def read_openai_conversation(path: str) -> RecordedConversation:
+    """Read a chat-completions cassette whose requests extend one conversation."""
+    calls = load_model_calls(path)
+    requests = [json.loads(call.req_body) for call in calls]
     first, last = requests[0]["messages"], requests[-1]["messages"]
-    system = [_text(m["content"]) for m in first if m["role"] in ("system", "developer")]
+    system = [_join_text(m["content"]) for m in first if m["role"] in ("system", "developer")]
     talk = [m for m in first if m["role"] not in ("system", "developer")]
-    return Recording(
+    return RecordedConversation(
         path=path,
-        model=requests[0].get("model") or found[0].uri.split("/deployments/")[1].split("/")[0],
+        model=requests[0].get("model") or calls[0].uri.split("/deployments/")[1].split("/")[0],
         system="\n".join(system) or None,
         history=talk[:-1],
-        message=_text(talk[-1]["content"]),
-        tools=[one["function"] for one in requests[0].get("tools", ())],
-        results=[_text(m["content"]) for m in last[len(first) :] if m["role"] == "tool"],
-        replies=[_openai_reply(json.loads(one.body)) for one in found],
+        message=_join_text(talk[-1]["content"]),
+        tools=[tool["function"] for tool in requests[0].get("tools", ())],
+        results=[_join_text(m["content"]) for m in last[len(first) :] if m["role"] == "tool"],
+        replies=[_parse_openai_reply(json.loads(call.body)) for call in calls],
         requests=requests,
     )
 
 
-def _openai_reply(body: dict[str, Any]) -> Told:
+def _parse_openai_reply(body: dict[str, Any]) -> RecordedReply:
     message = body["choices"][0]["message"]
     calls = [
-        (one["function"]["name"], json.loads(one["function"]["arguments"] or "{}"))
-        for one in message.get("tool_calls") or ()
+        (call["function"]["name"], json.loads(call["function"]["arguments"] or "{}"))
+        for call in message.get("tool_calls") or ()
     ]
-    return Told(message.get("content") or "", calls)
+    return RecordedReply(message.get("content") or "", calls)
 
 
-def _text(content: Any) -> str:
+def _join_text(content: Any) -> str:
     if isinstance(content, list):
         return "".join(part.get("text", "") for part in content)
     return content or ""
 
 
-def gemini_recording(path: str) -> Recording:
-    """A generateContent cassette whose requests extend one conversation."""
-    found = cassette(path)
-    requests = [json.loads(one.req_body) for one in found]
+def read_gemini_conversation(path: str) -> RecordedConversation:
+    """Read a generateContent cassette whose requests extend one conversation."""
+    calls = load_model_calls(path)
+    requests = [json.loads(call.req_body) for call in calls]
     first, last = requests[0]["contents"], requests[-1]["contents"]
     system = requests[0].get("systemInstruction") or {}
-    declared = _declarations(requests[0])
-    return Recording(
+    declarations = _list_declarations(requests[0])
+    return RecordedConversation(
         path=path,
-        model=found[0].uri.split("/models/")[1].split(":")[0],
+        model=calls[0].uri.split("/models/")[1].split(":")[0],
         system="".join(p.get("text", "") for p in system.get("parts", ())) or None,
         history=[],
         message="".join(p.get("text", "") for p in first[-1]["parts"]),
-        tools=[_declared(one) for one in declared],
+        tools=[_convert_declaration(declaration) for declaration in declarations],
         results=[
             p["functionResponse"]["response"]
             for content in last[len(first) :]
             for p in content["parts"]
             if "functionResponse" in p
         ],
-        replies=[_gemini_reply(json.loads(one.body)) for one in found],
+        replies=[_parse_gemini_reply(json.loads(call.body)) for call in calls],
         requests=requests,
     )
 
 
-def _declared(one: dict[str, Any]) -> dict[str, Any]:
+def _convert_declaration(declaration: dict[str, Any]) -> dict[str, Any]:
     schema = (
-        one.get("parametersJsonSchema")
-        or one.get("parameters_json_schema")
-        or one.get("parameters")
+        declaration.get("parametersJsonSchema")
+        or declaration.get("parameters_json_schema")
+        or declaration.get("parameters")
         or {"type": "OBJECT", "properties": {}}
     )
     return {
-        "name": one["name"],
-        "description": one.get("description", ""),
-        "parameters": _lower(schema),
+        "name": declaration["name"],
+        "description": declaration.get("description", ""),
+        "parameters": _lower_types(schema),
     }
 
 
-def _lower(schema: Any) -> Any:
-    """Gemini's upper-case types in JSON Schema's spelling."""
+def _lower_types(schema: Any) -> Any:
+    """Convert Gemini's upper-case types to JSON Schema's spelling."""
     if isinstance(schema, dict):
         return {
-            key: value.lower() if key == "type" and isinstance(value, str) else _lower(value)
+            key: value.lower() if key == "type" and isinstance(value, str) else _lower_types(value)
             for key, value in schema.items()
         }
-    return [_lower(one) for one in schema] if isinstance(schema, list) else schema
+    return [_lower_types(item) for item in schema] if isinstance(schema, list) else schema
 
 
-def _gemini_reply(body: dict[str, Any]) -> Told:
+def _parse_gemini_reply(body: dict[str, Any]) -> RecordedReply:
     parts = body["candidates"][0]["content"].get("parts") or []
     text = "".join(p["text"] for p in parts if "text" in p and not p.get("thought"))
     calls = [
@@ -137,17 +137,17 @@ def _gemini_reply(body: dict[str, Any]) -> Told:
         for p in parts
         if "functionCall" in p
     ]
-    return Told(text, calls)
+    return RecordedReply(text, calls)
 
 
-# -- which cassettes are one conversation ---------------------------------------------------------
+# -- cassettes with one conversation --------------------------------------------------------------
 
 
-def linear(provider: str) -> list[str]:
-    """Cassettes whose requests extend one text conversation, with every call answered in order.
+def list_linear_cassettes(provider: str) -> list[str]:
+    """List the cassettes whose requests extend one text conversation, with every call answered in order.
 
-    Others hold several conversations, put words of their own between results and the next request,
-    show pictures, or stop in the middle.
+    Other cassettes contain several conversations, add messages between the results and the next request,
+    contain images, or end in the middle of a turn.
     """
     folders = {
         "openai": (
@@ -158,32 +158,34 @@ def linear(provider: str) -> list[str]:
         ),
         "gemini": ("gemini", "gemini-vertex"),
     }[provider]
-    check = _linear_openai if provider == "openai" else _linear_gemini
+    is_linear = _is_linear_openai if provider == "openai" else _is_linear_gemini
     return [
         entry["file"]
-        for entry in index()
+        for entry in read_index()
         if entry["kind"] == "cassette"
         and entry["file"].split("/")[1] in folders
         and entry.get("interactions", 0) > 1
         and not entry.get("streamed_responses")
-        and check(cassette(entry["file"]))
+        and is_linear(load_model_calls(entry["file"]))
     ]
 
 
-def _linear_openai(found: list[Any]) -> bool:
-    if len(found) < 2 or any(one.status != 200 for one in found):
+def _is_linear_openai(model_calls: list[Any]) -> bool:
+    if len(model_calls) < 2 or any(call.status != 200 for call in model_calls):
         return False
-    requests = [json.loads(one.req_body) for one in found]
-    bodies = [json.loads(one.body) for one in found]
+    requests = [json.loads(call.req_body) for call in model_calls]
+    bodies = [json.loads(call.body) for call in model_calls]
     if not all(body.get("choices") for body in bodies):
         return False
     if any(not isinstance(m["content"], str) for m in requests[0]["messages"]):
         return False
-    for now, then, body in zip(requests, requests[1:], bodies, strict=False):
+    for request, next_request, body in zip(requests, requests[1:], bodies, strict=False):
         calls = body["choices"][0]["message"].get("tool_calls") or ()
-        start = len(now["messages"])
-        added = then["messages"][start:]
-        if then["messages"][:start] != now["messages"] or now.get("tools") != then.get("tools"):
+        start = len(request["messages"])
+        added = next_request["messages"][start:]
+        if next_request["messages"][:start] != request["messages"]:
+            return False
+        if next_request.get("tools") != request.get("tools"):
             return False
         if [m["role"] for m in added] != ["assistant"] + ["tool"] * len(calls) or not calls:
             return False
@@ -192,34 +194,36 @@ def _linear_openai(found: list[Any]) -> bool:
     return not bodies[-1]["choices"][0]["message"].get("tool_calls")
 
 
-def _linear_gemini(found: list[Any]) -> bool:
-    if len(found) < 2 or any(one.status != 200 for one in found):
+def _is_linear_gemini(model_calls: list[Any]) -> bool:
+    if len(model_calls) < 2 or any(call.status != 200 for call in model_calls):
         return False
-    requests = [json.loads(one.req_body) for one in found]
-    bodies = [json.loads(one.body) for one in found]
+    requests = [json.loads(call.req_body) for call in model_calls]
+    bodies = [json.loads(call.body) for call in model_calls]
     first = requests[0]["contents"]
     if len(first) != 1 or [set(part) for part in first[0]["parts"]] != [{"text"}]:
         return False
-    declared = {one["name"] for one in _declarations(requests[0])}
-    for now, then, body in zip(requests, requests[1:], bodies, strict=False):
-        calls = _gemini_reply(body).calls
-        start = len(now["contents"])
-        added = then["contents"][start:]
-        if then["contents"][:start] != now["contents"] or len(added) != 2 or not calls:
+    declarations = {declaration["name"] for declaration in _list_declarations(requests[0])}
+    for request, next_request, body in zip(requests, requests[1:], bodies, strict=False):
+        calls = _parse_gemini_reply(body).calls
+        start = len(request["contents"])
+        added = next_request["contents"][start:]
+        if next_request["contents"][:start] != request["contents"] or len(added) != 2 or not calls:
             return False
         if [set(p) & {"functionResponse"} for p in added[1]["parts"]] != [
             {"functionResponse"}
         ] * len(calls):
             return False
-        if not {name for name, _ in calls} <= declared:
+        if not {name for name, _ in calls} <= declarations:
             return False
     last = bodies[-1]["candidates"][0]
-    return last.get("finishReason") == "STOP" and not _gemini_reply(bodies[-1]).calls
+    return last.get("finishReason") == "STOP" and not _parse_gemini_reply(bodies[-1]).calls
 
 
-def _declarations(request: dict[str, Any]) -> list[dict[str, Any]]:
+def _list_declarations(request: dict[str, Any]) -> list[dict[str, Any]]:
     return [
-        one
+        declaration
         for tool in request.get("tools", ())
-        for one in tool.get("functionDeclarations") or tool.get("function_declarations") or ()
+        for declaration in tool.get("functionDeclarations")
+        or tool.get("function_declarations")
+        or ()
     ]

@@ -1,4 +1,4 @@
-"""A tool with models for a process of its own: its module must be importable by name there."""
+"""A tool with pydantic models that runs in a separate process, so its module must be importable by name."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ class Place(BaseModel):
 
 
 def where(place: Place) -> Place:
-    """Give the place back."""
+    """The same place with the city in upper case and the next zip code."""
     return Place(city=place.city.upper(), zip=place.zip + 1)

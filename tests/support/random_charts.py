@@ -1,4 +1,4 @@
-"""Random charts of every kind that the library can express purely, for differential tests."""
+"""Hypothesis strategies for random pure charts of every kind, for differential tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ worlds = st.fixed_dictionaries(
         "pending_calls": st.integers(0, 3),
     }
 )
-"""What the guards may read at one moment."""
+"""Facts for the guards at one moment."""
 
 
 @st.composite
@@ -37,35 +37,35 @@ def charts(draw: st.DrawFn) -> dict[str, Any]:
     names: list[str] = []
     compounds: list[str] = []
     histories: list[str] = []
-    states = _level(draw, names, compounds, histories, depth=0)
-    every = [*names, *histories]
-    for name, body in _all(states):
+    states = _draw_level(draw, names, compounds, histories, depth=0)
+    targets = [*names, *histories]
+    for name, body in _list_states(states):
         if not body.get("final"):
             body["transitions"] = [
-                _row(draw, name, every, compounds) for _ in range(draw(st.integers(0, 3)))
+                _draw_row(draw, name, targets, compounds) for _ in range(draw(st.integers(0, 3)))
             ]
-    for body in (b for _, b in _all(states)):
+    for body in (b for _, b in _list_states(states)):
         for history in (body.get("history") or {}).values():
             history["transitions"] = [{"target": next(iter(body["states"]))}]
     return {"name": "random", "states": states}
 
 
-def _level(
+def _draw_level(
     draw: st.DrawFn, names: list[str], compounds: list[str], histories: list[str], depth: int
 ) -> dict[str, Any]:
     level: dict[str, Any] = {}
-    for place in range(draw(st.integers(2, 3))):
+    for index in range(draw(st.integers(2, 3))):
         name = f"s{len(names)}"
         names.append(name)
         body: dict[str, Any] = {}
         level[name] = body
-        if place == 0:
+        if index == 0:
             body["initial"] = True
         kind = draw(st.sampled_from(("leaf", "leaf", "compound", "parallel", "final")))
-        if kind == "final" and place:
+        if kind == "final" and index:
             body["final"] = True
         elif kind == "compound" and depth < 2:
-            _compound(draw, body, name, names, compounds, histories, depth)
+            _fill_compound(draw, body, name, names, compounds, histories, depth)
         elif kind == "parallel" and depth < 1:
             body["parallel"] = True
             compounds.append(name)
@@ -74,7 +74,7 @@ def _level(
                 region = f"s{len(names)}"
                 names.append(region)
                 body["states"][region] = {}
-                _compound(
+                _fill_compound(
                     draw, body["states"][region], region, names, compounds, histories, depth + 1
                 )
         for slot in ("enter", "exit"):
@@ -85,7 +85,7 @@ def _level(
     return level
 
 
-def _compound(
+def _fill_compound(
     draw: st.DrawFn,
     body: dict[str, Any],
     name: str,
@@ -95,14 +95,16 @@ def _compound(
     depth: int,
 ) -> None:
     compounds.append(name)
-    body["states"] = _level(draw, names, compounds, histories, depth + 1)
+    body["states"] = _draw_level(draw, names, compounds, histories, depth + 1)
     if draw(st.booleans()):
         history = f"h{len(histories)}"
         histories.append(history)
         body["history"] = {history: {"type": draw(st.sampled_from(("shallow", "deep")))}}
 
 
-def _row(draw: st.DrawFn, source: str, names: list[str], compounds: list[str]) -> dict[str, Any]:
+def _draw_row(
+    draw: st.DrawFn, source: str, names: list[str], compounds: list[str]
+) -> dict[str, Any]:
     row: dict[str, Any] = {}
     kind = draw(st.sampled_from(("event",) * 6 + ("eventless", "done", "raised", "any")))
     if kind == "eventless":
@@ -137,9 +139,9 @@ def _row(draw: st.DrawFn, source: str, names: list[str], compounds: list[str]) -
     return row
 
 
-def _all(states: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    found = []
+def _list_states(states: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    states_with_bodies = []
     for name, body in states.items():
-        found.append((name, body))
-        found.extend(_all(body.get("states") or {}))
-    return found
+        states_with_bodies.append((name, body))
+        states_with_bodies.extend(_list_states(body.get("states") or {}))
+    return states_with_bodies

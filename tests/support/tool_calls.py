@@ -1,4 +1,4 @@
-"""Small parts for tests of the tools room."""
+"""Builders of tools, calls, executors and snapshots for the tests of tools."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from toolchart.states.events import Limits, Settings
 from toolchart.states.messages import Message, ToolCall, ToolDefinition
-from toolchart.states.persistent_list import Trail
+from toolchart.states.persistent_list import PersistentList
 from toolchart.states.snapshot import OpenCall, Snapshot
 from toolchart.tools.definition import Tool
 from toolchart.tools.execution.executor import ToolExecutor
@@ -20,51 +20,55 @@ TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required"
 NOTHING: dict[str, Any] = {"type": "object", "properties": {}}
 
 
-def made(
+def build_tool(
     name: str, run: Callable[..., Any], parameters: dict[str, Any] | None = None, **options: Any
 ) -> Tool:
-    """A tool around a function of the test."""
+    """A tool that runs the given function; `options` are fields of `Tool`."""
     definition = ToolDefinition(name=name, description=name, parameters=parameters or NOTHING)
-    way = "async" if inspect.iscoroutinefunction(run) else "inline"
-    return Tool(definition=definition, run=run, **{"way": way, "kind": "test", **options})
+    execution_mode = "async" if inspect.iscoroutinefunction(run) else "inline"
+    return Tool(
+        definition=definition,
+        run=run,
+        **{"execution_mode": execution_mode, "kind": "test", **options},
+    )
 
 
-def executor(*tools: Tool, **options: Any) -> ToolExecutor:
-    """An executor of these tools."""
+def make_executor(*tools: Tool, **options: Any) -> ToolExecutor:
+    """An executor for these tools."""
     return ToolExecutor(Registry(tools), **options)
 
 
-def call(name: str, arguments: Any = None, id: str = "call_1", **given: Any) -> ToolCall:
-    """A call; text as arguments is read as a provider's adapter reads it."""
+def make_call(name: str, arguments: Any = None, id: str = "call_1", **fields: Any) -> ToolCall:
+    """A tool call; arguments that are a text are parsed as a provider's adapter parses them."""
     if isinstance(arguments, str):
         try:
-            read = json.loads(arguments)
+            parsed_arguments = json.loads(arguments)
         except ValueError as error:
             return ToolCall(id=id, name=name, raw=arguments, problem=f"not valid JSON: {error}")
-        return ToolCall(id=id, name=name, arguments=read, raw=arguments)
-    return ToolCall(id=id, name=name, arguments={} if arguments is None else arguments, **given)
+        return ToolCall(id=id, name=name, arguments=parsed_arguments, raw=arguments)
+    return ToolCall(id=id, name=name, arguments={} if arguments is None else arguments, **fields)
 
 
-def ran(executor_: Any, *calls: ToolCall, allowed: Sequence[str] | None = None) -> list[Any]:
-    """How the calls ended, run at the same time as the driver does."""
+def run_calls(executor: Any, *calls: ToolCall, allowed: Sequence[str] | None = None) -> list[Any]:
+    """Run the calls concurrently, as the driver does, and return how they ended."""
 
-    async def all_() -> list[Any]:
-        names = executor_.definitions() if allowed is None else ()
-        permitted = tuple(d.name for d in names) if allowed is None else allowed
-        return await asyncio.gather(*(executor_.run(one, permitted) for one in calls))
+    async def gather_runs() -> list[Any]:
+        names = tuple(definition.name for definition in executor.definitions())
+        allowed_tools = names if allowed is None else allowed
+        return await asyncio.gather(*(executor.run(call, allowed_tools) for call in calls))
 
-    return asyncio.run(all_())
+    return asyncio.run(gather_runs())
 
 
-def standing(*calls: ToolCall, repeat: int = 1, **given: Any) -> Snapshot:
-    """A snapshot in which these calls of the latest reply are about to run."""
-    limits = given.pop("limits", Limits())
-    opened = tuple(OpenCall(call=one, ruling="run", repeat=repeat) for one in calls)
-    messages = given.pop("messages", (Message(role="user", content="go"),))
+def build_snapshot(*calls: ToolCall, repeat_count: int = 1, **fields: Any) -> Snapshot:
+    """A snapshot whose latest reply has these calls, which are about to run."""
+    limits = fields.pop("limits", Limits())
+    open_calls = tuple(OpenCall(call=call, ruling="run", repeat=repeat_count) for call in calls)
+    messages = fields.pop("messages", (Message(role="user", content="go"),))
     return Snapshot(
         turn=1,
         settings=Settings(service="s", provider="scripted", model="m", limits=limits),
-        calls=opened,
-        messages=Trail(messages),
-        **given,
+        calls=open_calls,
+        messages=PersistentList(messages),
+        **fields,
     )

@@ -1,4 +1,4 @@
-"""A small web server on loopback for tests of HTTP tools; it keeps what it was asked."""
+"""A small web server on loopback for tests; it records the requests that it gets."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from typing import Any
 
 
 @dataclass
-class Web:
-    """The server as a test sees it."""
+class WebServer:
+    """A running server: its port and the requests so far."""
 
     port: int = 0
-    asked: list[dict[str, Any]] = field(default_factory=list)
+    requests: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def url(self) -> str:
-        """Its address."""
+        """The base URL of the server."""
         return f"http://127.0.0.1:{self.port}"
 
 
-Answer = tuple[int, dict[str, str], bytes]
+WebAnswer = tuple[int, dict[str, str], bytes]
 
 
 @contextmanager
-def web(answer: Callable[[dict[str, Any]], Answer]) -> Iterator[Web]:
-    """A server that answers as the function says."""
-    state = Web()
+def serve_web(make_answer: Callable[[dict[str, Any]], WebAnswer]) -> Iterator[WebServer]:
+    """Run a server that answers each request with the result of a function."""
+    web_server = WebServer()
 
     class Handler(BaseHTTPRequestHandler):
-        def _answer(self) -> None:
+        def _send_answer(self) -> None:
             length = int(self.headers.get("content-length") or 0)
-            asked = {
+            request = {
                 "method": self.command,
                 "path": self.path,
                 "headers": dict(self.headers),
                 "body": self.rfile.read(length),
             }
-            state.asked.append(asked)
-            status, headers, body = answer(asked)
+            web_server.requests.append(request)
+            status, headers, body = make_answer(request)
             self.send_response(status)
             for name, value in headers.items():
                 self.send_header(name, value)
@@ -50,17 +50,17 @@ def web(answer: Callable[[dict[str, Any]], Answer]) -> Iterator[Web]:
             if self.command != "HEAD":
                 self.wfile.write(body)
 
-        do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = _answer  # noqa: N815
+        do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = _send_answer  # noqa: N815
 
         def log_message(self, *_: Any) -> None:
-            """Say nothing."""
+            """Suppress the log on standard error."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    state.port = server.server_address[1]
+    web_server.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
-        yield state
+        yield web_server
     finally:
         server.shutdown()
         server.server_close()

@@ -1,4 +1,4 @@
-"""The Hypothesis state machine of a chart: quiet on sound charts, loud on each kind of fault."""
+"""The Hypothesis state machine of a chart: it passes on sound charts and reports each kind of fault."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from toolchart.specs.charts import load_chart, shipped
+from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.states.chart.loading import Chart, parse_chart
 from toolchart.states.errors import SpecError, ToolchartError
 from toolchart.states.messages import Message, ToolCall
 from toolchart.testing import chart_state_machine
-from toolchart.testing.invariants import answered_once
+from toolchart.testing.invariants import check_calls_answered_once
 
 QUICK = settings(
     max_examples=15,
@@ -28,12 +28,12 @@ QUICK = settings(
 THOROUGH = settings(QUICK, max_examples=150, phases=[Phase.generate], derandomize=True)
 
 TestToolLoop = chart_state_machine("tool_loop").TestCase
-"""The one line that a user writes."""
+"""As a user writes it."""
 TestToolLoop.settings = QUICK
 
 
-def failure(chart: Any) -> str:
-    """The report of a chart's state machine; empty when it finds nothing."""
+def find_failure(chart: Any) -> str:
+    """Run a chart's state machine; return its report, empty when it finds nothing."""
     case = chart_state_machine(chart).TestCase
     case.settings = THOROUGH
     outcome = unittest.TestResult()
@@ -41,18 +41,18 @@ def failure(chart: Any) -> str:
     return "\n".join(text for _, text in (*outcome.failures, *outcome.errors))
 
 
-def edited(base: str, text: str) -> Chart:
-    """A shipped chart with an edit."""
+def edit_chart(base: str, text: str) -> Chart:
+    """Parse a chart that extends a shipped one."""
     return parse_chart(
         f"extends: {base}\n" + textwrap.dedent(text),
         source="edited.yaml",
-        resolve=lambda name: load_chart(name).text(),
+        resolve=lambda name: load_chart(name).to_yaml(),
     )
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", list_shipped_charts())
 def test_shipped_charts_keep_the_invariants(name: str) -> None:
-    """Invariants 1, 2, 3, 4 and 6: random turns through every shipped chart break none."""
+    """Random turns through every shipped chart keep the invariants 1, 2, 3, 4 and 6."""
     case = chart_state_machine(name).TestCase
     case.settings = QUICK
     outcome = unittest.TestResult()
@@ -62,8 +62,8 @@ def test_shipped_charts_keep_the_invariants(name: str) -> None:
 
 
 def test_a_call_that_would_run_twice_is_found() -> None:
-    """Invariant 1: a row that enters the running state again while calls are open runs them again."""
-    chart = edited(
+    """Invariant 1: a row that enters `run_tools` again while calls are open is reported."""
+    chart = edit_chart(
         "tool_loop",
         """
         states:
@@ -72,11 +72,11 @@ def test_a_call_that_would_run_twice_is_found() -> None:
               - {event: tool_finished, target: executing, cond: "pending_calls > 0"}
         """,
     )
-    assert "is run a second time after 'executing'" in failure(chart)
+    assert "is run a second time after 'executing'" in find_failure(chart)
 
 
 def test_an_answer_without_a_row_is_found() -> None:
-    """A chart that calls the model and has no row for its failure loses the turn."""
+    """A chart that calls the model and has no row for its failure is reported."""
     document = load_chart("tool_loop").document
     rows = [
         row for row in document["states"]["prompting"]["transitions"] if row["event"] != "failed"
@@ -85,23 +85,23 @@ def test_an_answer_without_a_row_is_found() -> None:
         **document["states"],
         "prompting": {**document["states"]["prompting"], "transitions": rows},
     }
-    report = failure({**document, "states": states})
-    assert "asks for 'call_model' and then does not take its answer" in report
+    report = find_failure({**document, "states": states})
+    assert "asks for 'call_model' and has no row for its answer" in report
     assert "no transition takes 'failed' in state 'prompting'" in report
 
 
 def test_a_final_state_without_an_answer_is_found() -> None:
-    """Invariant 4: a turn that ends without an answer loses what was found."""
+    """Invariant 4: a final state without an answer is reported."""
     document = load_chart("tool_loop").document
     states = {**document["states"], "max_iterations": {"final": True}}
-    assert "the final state 'max_iterations' answers nothing" in failure(
+    assert "the final state 'max_iterations' gives no answer" in find_failure(
         {**document, "states": states}
     )
 
 
-def test_a_turn_that_rests_for_ever_is_found() -> None:
-    """A state that asks for nothing and is not final: nobody can go on from there."""
-    chart = edited(
+def test_a_turn_that_can_never_go_on_is_found() -> None:
+    """A state that is not final and has no open effect is reported, because the turn can never go on."""
+    chart = edit_chart(
         "tool_loop",
         """
         states:
@@ -113,25 +113,26 @@ def test_a_turn_that_rests_for_ever_is_found() -> None:
               - {event: cancelled, target: error}
         """,
     )
-    assert "rests in 'limbo' for ever" in failure(chart)
+    assert "can never leave 'limbo'" in find_failure(chart)
 
 
 def test_a_path_and_an_unknown_name(tmp_path: Path) -> None:
-    """A chart is given as a path too; a misspelt name is an error with the nearest known one."""
+    """A chart may be a path; a misspelt name is an error with the nearest known one."""
     path = tmp_path / "my_chart.yaml"
-    path.write_text(load_chart("tool_loop").text(), encoding="utf-8")
+    path.write_text(load_chart("tool_loop").to_yaml(), encoding="utf-8")
     assert chart_state_machine(path).__name__ == "Chart_tool_loop"
     with pytest.raises(SpecError, match="did you mean 'tool_loop'"):
         chart_state_machine("tool_lop")
 
 
-def told(*parts: str) -> list[Message]:
-    """Messages in short: `u` a user's, `+id` an assistant's with calls, `-id` an answer."""
+def make_messages(*parts: str) -> list[Message]:
+    """Make messages from short forms: `u` from the user, `+id` a reply with calls, `-id` a tool's answer."""
     messages = []
     for part in parts:
         if part[0] == "+":
             calls = tuple(
-                ToolCall(id=one, name="look_up", arguments={}) for one in part[1:].split(",")
+                ToolCall(id=call_id, name="look_up", arguments={})
+                for call_id in part[1:].split(",")
             )
             messages.append(Message(role="assistant", tool_calls=calls))
         elif part[0] == "-":
@@ -142,7 +143,7 @@ def told(*parts: str) -> list[Message]:
 
 
 @pytest.mark.parametrize(
-    ("said", "complaint"),
+    ("parts", "complaint"),
     [
         (("u", "+a,b", "-a", "u"), r"\['b'\] had no answer before the next message"),
         (("u", "+a", "-a", "-a"), "'a' is answered, and no call waits for it"),
@@ -152,39 +153,39 @@ def told(*parts: str) -> list[Message]:
         (("u", "+,a", "-a"), "a call of 'look_up' has no id"),
     ],
 )
-def test_dangling_calls_are_seen(said: tuple[str, ...], complaint: str) -> None:
-    """Invariant 1: the watch names a call without an answer, a stray answer, a used or missing id."""
+def test_dangling_calls_are_seen(parts: tuple[str, ...], complaint: str) -> None:
+    """Invariant 1: a call without an answer, a stray answer, a used id and a missing id are reported."""
     with pytest.raises(AssertionError, match=complaint):
-        answered_once(told(*said))
+        check_calls_answered_once(make_messages(*parts))
 
 
 def test_answered_calls_pass() -> None:
-    """Invariant 1: answers in any order, before anything else is said, are right."""
-    answered_once(told("u", "+a,b", "-b", "-a", "+c", "-c", "u"))
+    """Invariant 1: answers in any order pass if they come before the next message."""
+    check_calls_answered_once(make_messages("u", "+a,b", "-b", "-a", "+c", "-c", "u"))
 
 
 def test_limits_can_be_given() -> None:
-    """The limits of every turn may be fixed: where no iteration can fill them, no turn ends at them."""
+    """Limits can be fixed for every turn: with a high one no turn ends at it."""
     from toolchart.states.events import Limits
 
     case = chart_state_machine("tool_loop", limits=Limits(max_iterations=999))
-    seen: set[str] = set()
+    end_states: set[str] = set()
 
-    class Noting(case):  # type: ignore[misc, valid-type]
+    class RecordingStates(case):  # type: ignore[misc, valid-type]
         def teardown(self) -> None:
-            seen.add(self.conversation.snapshot.state)
+            end_states.add(self.conversation.snapshot.state)
             super().teardown()
 
     outcome = unittest.TestResult()
-    Noting.TestCase.settings = QUICK
-    unittest.defaultTestLoader.loadTestsFromTestCase(Noting.TestCase).run(outcome)
+    RecordingStates.TestCase.settings = QUICK
+    unittest.defaultTestLoader.loadTestsFromTestCase(RecordingStates.TestCase).run(outcome)
     assert outcome.wasSuccessful(), outcome.failures + outcome.errors
-    assert len(seen) > 1
-    assert "max_iterations" not in seen
+    assert len(end_states) > 1
+    assert "max_iterations" not in end_states
 
 
 def test_without_hypothesis_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hypothesis is an extra: without it there is one clear error."""
+    """Without Hypothesis the error says what to install."""
     monkeypatch.setitem(sys.modules, "hypothesis", None)
     with pytest.raises(ToolchartError, match="pip install hypothesis"):
         chart_state_machine("tool_loop")

@@ -1,4 +1,4 @@
-"""Scenarios from a chart: together they take every transition that can be taken."""
+"""Scenarios of a chart: together they take every transition that can be taken."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections import Counter
 import pytest
 
 from toolchart.engine.log.replay import replay
-from toolchart.specs.charts import load_chart, shipped
+from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.states.chart.loading import Chart, parse_chart, walk_states
-from toolchart.testing import Paths, find_paths, measure_coverage, transitions_of
+from toolchart.testing import Paths, find_paths, list_transitions, measure_coverage
 
 NEVER_DECIDED_THERE = {("awaiting_tools", 2), ("awaiting_tools", 3)}
 """In a chart that sends undecided calls to a state of their own, the inherited rows for `decided`
@@ -20,66 +20,73 @@ in awaiting_tools stay behind."""
 IMPOSSIBLE = {"approval": NEVER_DECIDED_THERE, "full": NEVER_DECIDED_THERE}
 
 
-def chart(text: str) -> Chart:
-    """A chart written in a test, which extends shipped ones by name."""
+def parse_test_chart(text: str) -> Chart:
+    """Parse a chart from a test; it may extend shipped charts by name."""
     return parse_chart(
-        textwrap.dedent(text), source="test.yaml", resolve=lambda name: load_chart(name).text()
+        textwrap.dedent(text), source="test.yaml", resolve=lambda name: load_chart(name).to_yaml()
     )
 
 
-def reasons(found: Paths) -> dict[tuple[str, int], str]:
-    """Why transitions are not taken, by transition."""
-    return {one.transition.key: one.reason for one in found.untaken}
+def map_reasons(paths: Paths) -> dict[tuple[str, int], str]:
+    """Return the reason for each transition that no scenario takes, by its key."""
+    return {untaken.transition.key: untaken.reason for untaken in paths.untaken_transitions}
 
 
 @pytest.fixture(scope="module")
-def walked() -> dict[str, Paths]:
+def all_paths() -> dict[str, Paths]:
     """The scenarios of every shipped chart."""
-    return {name: find_paths(name) for name in shipped()}
+    return {name: find_paths(name) for name in list_shipped_charts()}
 
 
-@pytest.mark.parametrize("name", shipped())
-def test_every_transition_is_taken_or_explained(walked: dict[str, Paths], name: str) -> None:
-    """The card: scenarios take every transition of a shipped chart but those known to be left over."""
-    found = walked[name]
-    taken = {one.key for scenario in found for one in scenario.takes}
-    assert {one.key for one in transitions_of(load_chart(name))} - taken == IMPOSSIBLE.get(
-        name, set()
-    )
-    assert reasons(found).keys() == IMPOSSIBLE.get(name, set())
+@pytest.mark.parametrize("name", list_shipped_charts())
+def test_every_transition_is_taken_or_explained(all_paths: dict[str, Paths], name: str) -> None:
+    """Scenarios take every transition of a shipped chart except those listed in IMPOSSIBLE."""
+    paths = all_paths[name]
+    taken_keys = {transition.key for scenario in paths for transition in scenario.transitions}
+    assert {
+        transition.key for transition in list_transitions(load_chart(name))
+    } - taken_keys == IMPOSSIBLE.get(name, set())
+    assert map_reasons(paths).keys() == IMPOSSIBLE.get(name, set())
 
 
-@pytest.mark.parametrize("name", shipped())
-def test_scenarios_are_whole_turns_that_run(walked: dict[str, Paths], name: str) -> None:
-    """A scenario drives the real core to a final state, takes what it says, and its log replays."""
-    for scenario in walked[name]:
-        steps = scenario.steps()
-        took = {(taken.source, taken.row) for step in steps for taken in step.taken}
-        assert took == {one.key for one in scenario.takes}
+@pytest.mark.parametrize("name", list_shipped_charts())
+def test_scenarios_are_whole_turns_that_run(all_paths: dict[str, Paths], name: str) -> None:
+    """A scenario drives the real core to a final state, takes what it lists, and its log replays."""
+    for scenario in all_paths[name]:
+        steps = scenario.run_steps()
+        taken_keys = {(fired.source, fired.row) for step in steps for fired in step.fired}
+        assert taken_keys == {transition.key for transition in scenario.transitions}
         assert steps[-1].target == scenario.ends_in
-        assert steps[-1].snapshot.over
-        assert len(list(replay(scenario.log(), "scripted"))) == len(scenario.events) + 1
+        assert steps[-1].snapshot.is_over
+        assert len(list(replay(scenario.write_log(), "scripted"))) == len(scenario.events) + 1
 
 
-@pytest.mark.parametrize("name", shipped())
-def test_no_scenario_is_superfluous(walked: dict[str, Paths], name: str) -> None:
+@pytest.mark.parametrize("name", list_shipped_charts())
+def test_no_scenario_is_superfluous(all_paths: dict[str, Paths], name: str) -> None:
     """Each scenario takes a transition that no other one takes."""
-    times = Counter(one.key for scenario in walked[name] for one in scenario.takes)
-    assert all(any(times[one.key] == 1 for one in scenario.takes) for scenario in walked[name])
+    times = Counter(
+        transition.key for scenario in all_paths[name] for transition in scenario.transitions
+    )
+    assert all(
+        any(times[transition.key] == 1 for transition in scenario.transitions)
+        for scenario in all_paths[name]
+    )
 
 
-def test_every_state_is_entered(walked: dict[str, Paths]) -> None:
-    """Coverage of all scenarios of a chart: every state, and every transition that can be taken."""
-    for name, found in walked.items():
-        whole = measure_coverage(name, (scenario.log() for scenario in found))
+def test_every_state_is_entered(all_paths: dict[str, Paths]) -> None:
+    """All scenarios of a chart together enter every state and take every transition that can be taken."""
+    for name, paths in all_paths.items():
+        whole = measure_coverage(name, (scenario.write_log() for scenario in paths))
         assert whole.missing_states == ()
-        assert {one.key for one in whole.missing_transitions} == IMPOSSIBLE.get(name, set())
+        assert {transition.key for transition in whole.missing_transitions} == IMPOSSIBLE.get(
+            name, set()
+        )
 
 
 def test_a_state_that_nothing_enters_is_the_reason() -> None:
-    """A row of an orphaned state: the reason names the state."""
-    found = find_paths(
-        chart(
+    """For a row of an unreachable state the reason names the state."""
+    paths = find_paths(
+        parse_test_chart(
             """
             extends: tool_loop
             states:
@@ -93,14 +100,16 @@ def test_a_state_that_nothing_enters_is_the_reason() -> None:
             """
         )
     )
-    assert reasons(found)[("forgotten", 0)] == "no turn enters 'forgotten'"
-    assert "nothing that waits in 'executing' is answered with replied" in reasons(found).values()
+    assert map_reasons(paths)[("forgotten", 0)] == "no turn enters 'forgotten'"
+    assert (
+        "nothing that waits in 'executing' is answered with replied" in map_reasons(paths).values()
+    )
 
 
 def test_a_guard_that_cannot_hold_is_the_reason() -> None:
-    """A row whose guard is never true: the reason quotes the guard."""
-    found = find_paths(
-        chart(
+    """For a row whose guard is never true the reason quotes the guard."""
+    paths = find_paths(
+        parse_test_chart(
             """
             extends: tool_loop
             states:
@@ -110,14 +119,14 @@ def test_a_guard_that_cannot_hold_is_the_reason() -> None:
             """
         )
     )
-    assert list(reasons(found)) == [("prompting", 0)]
-    assert reasons(found)["prompting", 0].startswith("'tool_calls < 0' was false each of the")
+    assert list(map_reasons(paths)) == [("prompting", 0)]
+    assert map_reasons(paths)["prompting", 0].startswith("'tool_calls < 0' was false each of the")
 
 
 def test_a_row_behind_one_that_always_wins_is_the_reason() -> None:
-    """A row that stands after an unguarded one of the same event is never asked."""
-    found = find_paths(
-        chart(
+    """A row after an unguarded row of the same event is never taken, and the reason says that."""
+    paths = find_paths(
+        parse_test_chart(
             """
             name: shadowed
             states:
@@ -133,20 +142,18 @@ def test_a_row_behind_one_that_always_wins_is_the_reason() -> None:
             """
         )
     )
-    assert reasons(found) == {
-        ("asking", 1): "a row that is asked before it is always taken instead"
-    }
-    assert [str(one) for one in found.untaken] == [
+    assert map_reasons(paths) == {("asking", 1): "an earlier row is always taken instead"}
+    assert [str(transition) for transition in paths.untaken_transitions] == [
         "line 9: asking --replied [finish_reason == 'length']--> done_badly: "
-        "a row that is asked before it is always taken instead"
+        "an earlier row is always taken instead"
     ]
 
 
 def test_a_search_that_was_cut_short_claims_nothing() -> None:
-    """Beyond the bound a transition is reported as not found, not as impossible."""
-    found = find_paths("full", most_situations=20)
-    assert found.untaken
-    assert all("may be possible" in one.reason for one in found.untaken)
+    """A search that stopped at its bound reports transitions as not found, not as impossible."""
+    paths = find_paths("full", max_situations=20)
+    assert paths.untaken_transitions
+    assert all("may be possible" in transition.reason for transition in paths.untaken_transitions)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +170,7 @@ def test_a_search_that_was_cut_short_claims_nothing() -> None:
     ],
 )
 def test_guards_are_met(guard: str) -> None:
-    """What a guard asks for is brought about: many calls, many replies, a limit, a kind of failure."""
+    """The search makes guards true that need many calls, many replies, a limit or a kind of failure."""
     event = (
         "failed" if "error_kind" in guard else "tool_finished" if "calls" in guard else "replied"
     )
@@ -174,12 +181,16 @@ def test_guards_are_met(guard: str) -> None:
     document["states"]["prompting"]["transitions"].insert(
         1, {"event": "replied", "target": "prompting", "cond": "finish_reason == 'length'"}
     )
-    assert any(guard in one.guards for scenario in find_paths(document) for one in scenario.takes)
+    assert any(
+        guard in transition.guards
+        for scenario in find_paths(document)
+        for transition in scenario.transitions
+    )
 
 
 def test_compound_parallel_and_eventless_rows_are_taken() -> None:
-    """Rows of parents, of regions, without an event and of `done.state` count like any other."""
-    found = chart(
+    """Rows of compound states, of regions, without an event and on `done.state` are taken like any other."""
+    chart = parse_test_chart(
         """
         name: nested
         states:
@@ -213,26 +224,26 @@ def test_compound_parallel_and_eventless_rows_are_taken() -> None:
           failed_state: {final: true, enter: answer_with_error}
         """
     )
-    walked = find_paths(found)
-    taken = {one.key for scenario in walked for one in scenario.takes}
-    every = {one.key for one in transitions_of(found)}
-    assert every - taken == set(reasons(walked))
+    paths = find_paths(chart)
+    taken_keys = {transition.key for scenario in paths for transition in scenario.transitions}
+    all_keys = {transition.key for transition in list_transitions(chart)}
+    assert all_keys - taken_keys == set(map_reasons(paths))
     assert {
         ("working", 0),
         ("working", 1),
         ("settled", 0),
         ("settled", 1),
         ("prompted", 0),
-    } <= taken
-    assert {name for name, _, _ in walk_states(found)} >= {source for source, _ in every}
+    } <= taken_keys
+    assert {name for name, _, _ in walk_states(chart)} >= {source for source, _ in all_keys}
 
 
 def test_a_scenario_is_data() -> None:
-    """A scenario as JSON data names its events with their times and the transitions as the chart does."""
+    """A scenario converts to JSON with its events, their times and its transitions."""
     import orjson
 
     (first, *_) = find_paths("tool_loop")
     data = orjson.loads(orjson.dumps(first.to_dict()))
     assert [event["type"] for event in data["events"]] == [event.TYPE for event in first.events]
-    assert data["takes"] == [str(one) for one in first.takes]
+    assert data["takes"] == [str(transition) for transition in first.transitions]
     assert data["events"][0]["at"] < data["events"][-1]["at"]

@@ -1,4 +1,4 @@
-"""The pytest plugin, in a test suite of its own: its fixtures work, and it loads nothing heavy."""
+"""The pytest plugin in a separate test suite: its fixtures work, and it imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def pytest_collection_finish(session):
 """
 
 
-def pytest_in(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Pytest on a suite in a folder, with no other plugin than what its conftest names."""
+def run_pytest_in(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest on a suite in a folder, with no plugins except those that its conftest names."""
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words],
         cwd=folder,
@@ -112,10 +112,10 @@ def pytest_in(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_fixtures_work_in_a_suite(tmp_path: Path) -> None:
-    """A scripted model, a log of the test's own, `assert_replays`; a log that was changed fails."""
+    """The fixtures of the plugin work in a suite, and `assert_replays` fails on a changed log."""
     (tmp_path / "conftest.py").write_text(CONFTEST, encoding="utf-8")
     (tmp_path / "test_mine.py").write_text(SUITE, encoding="utf-8")
-    done = pytest_in(tmp_path)
+    done = run_pytest_in(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "6 passed" in done.stdout
 
@@ -125,7 +125,7 @@ def test_the_state_machine_is_one_line_of_a_suite(tmp_path: Path) -> None:
     from toolchart.specs.charts import load_chart
 
     (tmp_path / "conftest.py").write_text(CONFTEST, encoding="utf-8")
-    (tmp_path / "mine.yaml").write_text(load_chart("tool_loop").text(), encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(load_chart("tool_loop").to_yaml(), encoding="utf-8")
     suite = """
         from hypothesis import settings
         from toolchart.testing import chart_state_machine
@@ -133,21 +133,21 @@ def test_the_state_machine_is_one_line_of_a_suite(tmp_path: Path) -> None:
         TestMine.settings = settings(max_examples=5, database=None, deadline=None)
     """
     (tmp_path / "test_mine.py").write_text(textwrap.dedent(suite), encoding="utf-8")
-    done = pytest_in(tmp_path)
+    done = run_pytest_in(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed" in done.stdout
 
 
 def test_the_plugin_is_light(tmp_path: Path) -> None:
-    """At pytest's start the plugin brings in pytest and the lazy facade, and nothing else."""
+    """At pytest's start the plugin imports pytest and the lazy `toolchart.testing`, and nothing heavy."""
     (tmp_path / "conftest.py").write_text(CONFTEST + LIGHT, encoding="utf-8")
     (tmp_path / "test_nothing.py").write_text("def test_nothing():\n    pass\n", encoding="utf-8")
-    done = pytest_in(tmp_path)
+    done = run_pytest_in(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_entry_point_names_the_plugin(pytestconfig: pytest.Config) -> None:
-    """An installed Toolchart offers the plugin; this tree's own tests leave it out."""
+    """An installed Toolchart registers the plugin; the tests of this repository turn it off."""
     import importlib
 
     config = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))

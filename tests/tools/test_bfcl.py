@@ -1,4 +1,4 @@
-"""The leaderboard's questions and answers: converted, checked, mutated, scored."""
+"""Tests of the BFCL loader: conversion of schemas, answers against schemas, and scoring."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from recorded import RECORDED, needs_recorded
-from tool_calls import call, executor, made, ran
+from recorded_traffic import RECORDED, needs_recorded
+from tool_calls import build_tool, make_call, make_executor, run_calls
 
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolCall, ToolDefinition
 from toolchart.tools.execution.arguments import ArgumentCheck, check_schema
-from toolchart.tools.formats import NAME, convert
-from toolchart.tools.validation.bfcl import accepted_arguments, load_bfcl, schema_of
+from toolchart.tools.formats import PORTABLE_NAME, convert_tools
+from toolchart.tools.validation.bfcl import convert_schema, iterate_accepted_arguments, load_bfcl
 from toolchart.tools.validation.cases import Case
-from toolchart.tools.validation.scoring import problem_of
+from toolchart.tools.validation.scoring import find_problem
 
 BFCL = RECORDED / "bfcl"
 
@@ -100,15 +100,15 @@ EXCEPTIONS = OUTSIDE | MISSING | OTHER_TYPE | VARIABLE
 
 
 @cache
-def cases() -> list[Case]:
+def load_cases() -> list[Case]:
     """Every single-turn case."""
     files = sorted(BFCL.glob("BFCL_*.jsonl"))
     return [case for file in files if "multi_turn" not in file.name for case in load_bfcl(file)]
 
 
-def definitions() -> Iterator[ToolDefinition]:
-    """Every function definition, those of the multi-turn worlds included."""
-    for case in cases():
+def iterate_definitions() -> Iterator[ToolDefinition]:
+    """Every function definition, including those of the multi-turn worlds."""
+    for case in load_cases():
         yield from case.tools
     for file in sorted((BFCL / "multi_turn_func_doc").glob("*.jsonl")):
         for line in file.read_text().splitlines():
@@ -116,89 +116,96 @@ def definitions() -> Iterator[ToolDefinition]:
             yield ToolDefinition(
                 name=data["name"],
                 description=data["description"],
-                parameters=schema_of(data["parameters"]),
+                parameters=convert_schema(data["parameters"]),
             )
 
 
-def answers() -> Iterator[tuple[Case, ToolDefinition, dict[str, Any]]]:
+def iterate_answers() -> Iterator[tuple[Case, ToolDefinition, dict[str, Any]]]:
     """Every accepted argument object with its tool."""
-    for case in cases():
+    for case in load_cases():
         tools = {tool.name: tool for tool in case.tools}
         for expected in case.calls:
-            for arguments in accepted_arguments(expected):
+            for arguments in iterate_accepted_arguments(expected):
                 yield case, tools[expected.name], arguments
 
 
 KEYS = ("parameters", "parameters_json_schema", "input_schema")
-"""Where each form has the schema."""
+"""The key of the schema in each provider's tool format."""
 
 
 @needs_recorded
 def test_every_definition_converts_to_every_form() -> None:
-    """S2.2, issue 6: all definitions are good schemas with portable names in every form."""
+    """S2.2, issue 6: all definitions convert to valid schemas with portable names for every provider."""
     count = 0
-    for tool in definitions():
+    for tool in iterate_definitions():
         count += 1
         check_schema(tool.parameters, tool.name)
         for provider in ("openai", "anthropic", "ollama", "gemini"):
-            (entry,) = convert([tool], provider).tools
+            (entry,) = convert_tools([tool], provider).tools
             inner = entry.get("function") or entry.get("function_declarations", [entry])[0]
-            told = next(inner[key] for key in KEYS if key in inner)
-            assert NAME.fullmatch(inner["name"])
-            assert set(told["properties"]) == set(tool.parameters["properties"])
+            schema = next(inner[key] for key in KEYS if key in inner)
+            assert PORTABLE_NAME.fullmatch(inner["name"])
+            assert set(schema["properties"]) == set(tool.parameters["properties"])
     assert count > 4000
 
 
 @needs_recorded
 def test_every_accepted_answer_fits_its_schema() -> None:
-    """S2.6, issue 6: each accepted answer validates, but for those that contradict themselves."""
-    unfit = set()
+    """S2.6, issue 6: each accepted answer fits its schema, except the listed ones that contradict it."""
+    unfit_cases = set()
     count = 0
-    for case, tool, arguments in answers():
+    for case, tool, arguments in iterate_answers():
         count += 1
-        problem = ArgumentCheck(tool.parameters, tool.name, trusted=True).problem(arguments)
+        problem = ArgumentCheck(tool.parameters, tool.name, is_trusted=True).describe_problem(
+            arguments
+        )
         if problem is not None:
-            unfit.add(case.id)
+            unfit_cases.add(case.id)
     assert count > 2500
-    assert unfit == EXCEPTIONS
+    assert unfit_cases == EXCEPTIONS
 
 
 @needs_recorded
 def test_the_compiled_check_agrees_on_real_schemas() -> None:
-    """Issue 6: on the benchmark's schemas the quick check says what jsonschema says."""
-    for number, (_, tool, arguments) in enumerate(answers()):
-        check = ArgumentCheck(tool.parameters, tool.name, trusted=True)
+    """Issue 6: on the benchmark's schemas the compiled check agrees with jsonschema."""
+    for number, (_, tool, arguments) in enumerate(iterate_answers()):
+        check = ArgumentCheck(tool.parameters, tool.name, is_trusted=True)
         reference = Draft202012Validator(tool.parameters)
-        tried = [arguments, *(bad for _, bad in mutations(tool, arguments))]
-        for one in tried[: None if number % 10 == 0 else 2]:
-            assert check.valid(one) == reference.is_valid(one), (tool.name, one)
+        candidates = [arguments, *(bad for _, bad in iterate_mutations(tool, arguments))]
+        for candidate in candidates[: None if number % 10 == 0 else 2]:
+            assert check.is_valid(candidate) == reference.is_valid(candidate), (
+                tool.name,
+                candidate,
+            )
 
 
-def mutations(tool: ToolDefinition, arguments: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Wrong variants of good arguments, each with the parameter that is wrong."""
+def iterate_mutations(tool: ToolDefinition, arguments: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Wrong variants of valid arguments, each with the name of the wrong parameter."""
     for name, schema in tool.parameters["properties"].items():
         if name not in arguments:
             continue
-        changed = copy.deepcopy(arguments)
+        wrong_arguments = copy.deepcopy(arguments)
         if name in tool.parameters.get("required", ()):
             yield name, {key: value for key, value in arguments.items() if key != name}
         if "type" in schema:
-            changed[name] = {"wrong": "type"} if schema["type"] != "object" else [None]
-            yield name, changed
+            wrong_arguments[name] = {"wrong": "type"} if schema["type"] != "object" else [None]
+            yield name, wrong_arguments
         if "enum" in schema and schema.get("type") == "string":
             yield name, {**arguments, name: "no such value at all"}
 
 
 @needs_recorded
 def test_mutated_answers_are_rejected_by_name() -> None:
-    """S2.6, issue 6: a wrong type, a missing and an unlisted value are refused, naming it."""
+    """S2.6, issue 6: a wrong type, a missing and an unlisted value are refused by the parameter's name."""
     count = 0
-    for case, tool, arguments in answers():
+    for case, tool, arguments in iterate_answers():
         if case.id in EXCEPTIONS:
             continue
-        runner = executor(made(tool.name, lambda given: given, tool.parameters))
-        for name, wrong in list(mutations(tool, arguments))[:3]:
-            verdict = runner.review(call(tool.name, wrong), (tool.name,))
+        runner = make_executor(
+            build_tool(tool.name, lambda arguments_: arguments_, tool.parameters)
+        )
+        for name, wrong in list(iterate_mutations(tool, arguments))[:3]:
+            verdict = runner.review(make_call(tool.name, wrong), (tool.name,))
             count += 1
             assert verdict.ruling == "invalid", (case.id, name, wrong)
             assert repr(name)[1:-1] in str(verdict.reason)
@@ -208,39 +215,40 @@ def test_mutated_answers_are_rejected_by_name() -> None:
 @needs_recorded
 def test_good_answers_run_unchanged() -> None:
     """S3.5: arguments that fit are neither repaired nor dropped."""
-    for number, (case, tool, arguments) in enumerate(answers()):
+    for number, (case, tool, arguments) in enumerate(iterate_answers()):
         if case.id in EXCEPTIONS | UNKNOWN or number % 20:
             continue
-        seen: list[Any] = []
-        (event,) = ran(
-            executor(made(tool.name, seen.append, tool.parameters)), call(tool.name, arguments)
+        runs: list[Any] = []
+        (event,) = run_calls(
+            make_executor(build_tool(tool.name, runs.append, tool.parameters)),
+            make_call(tool.name, arguments),
         )
-        assert (event.notes, seen) == ((), [arguments])
+        assert (event.notes, runs) == ((), [arguments])
 
 
 @needs_recorded
 def test_the_accepted_answers_score_as_right_and_others_do_not() -> None:
     """Issue 6: scoring accepts every accepted answer, and refuses it once a call is missing."""
-    for case in cases():
+    for case in load_cases():
         calls = [
-            ToolCall(name=expected.name, arguments=next(accepted_arguments(expected)))
+            ToolCall(name=expected.name, arguments=next(iterate_accepted_arguments(expected)))
             for expected in case.calls
         ]
         if case.any_call:
-            assert problem_of(case, []) is not None
+            assert find_problem(case, []) is not None
             continue
         if case.id in UNSCORABLE:
             continue
-        assert problem_of(case, list(reversed(calls))) is None, case.id
+        assert find_problem(case, list(reversed(calls))) is None, case.id
         if calls:
-            assert problem_of(case, calls[1:]) is not None
+            assert find_problem(case, calls[1:]) is not None
         else:
-            assert problem_of(case, [ToolCall(name="anything", arguments={})]) is not None
+            assert find_problem(case, [ToolCall(name="anything", arguments={})]) is not None
 
 
-def test_type_words_of_every_language_are_known() -> None:
-    """Issue 6: the benchmark's own type words become JSON Schema's."""
-    schema = schema_of(
+def test_type_names_of_every_language_are_known() -> None:
+    """Issue 6: the benchmark's type names become JSON Schema types."""
+    schema = convert_schema(
         {
             "type": "dict",
             "properties": {
@@ -265,10 +273,10 @@ def test_type_words_of_every_language_are_known() -> None:
     }
 
 
-def test_a_file_that_is_none_of_theirs_is_named(tmp_path: Path) -> None:
-    """Issue 6: a damaged or foreign file is an error with its place."""
+def test_a_foreign_file_is_an_error(tmp_path: Path) -> None:
+    """Issue 6: a damaged or foreign file is an error that names the file."""
     file = tmp_path / "questions.jsonl"
-    for content, words in (('{"id": "x"}', "no file of BFCL"), ("{", "no JSON")):
+    for content, words in (('{"id": "x"}', "not a file of BFCL"), ("{", "not JSON")):
         file.write_text(content)
         with pytest.raises(SpecError, match=words):
             load_bfcl(file)

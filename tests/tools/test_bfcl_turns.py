@@ -1,4 +1,4 @@
-"""The benchmark's multi-turn questions: loaded, told turn by turn, and judged by their calls."""
+"""Tests of the multi-turn questions of BFCL: loading, the messages of each turn, and judging."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded import RECORDED, needs_recorded
+from recorded_traffic import RECORDED, needs_recorded
 
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
 from toolchart.tools.execution.arguments import ArgumentCheck
-from toolchart.tools.validation.bfcl import accepted_arguments
-from toolchart.tools.validation.bfcl_turns import ANNOUNCED, WORLDS, expected_call, load_turns
+from toolchart.tools.validation.bfcl import iterate_accepted_arguments
+from toolchart.tools.validation.bfcl_turns import (
+    NEW_FUNCTIONS_MESSAGE,
+    WORLDS,
+    load_turns,
+    parse_expected_call,
+)
 from toolchart.tools.validation.cases import Case
 from toolchart.tools.validation.runner import MOST_STEPS, Outcome, run_case
 from toolchart.tools.validation.suites import load_suite
@@ -30,85 +35,94 @@ UNFIT = {
     ("multi_turn_miss_func_196:5", "resolve_ticket"),
     ("multi_turn_miss_param_196:5", "resolve_ticket"),
 }
-"""Their accepted `resolution` is an empty text, which in accepted answers says "may be left out"."""
+"""Their accepted `resolution` is an empty text, which in accepted answers means "may be left out"."""
 
 
 @cache
-def turns() -> list[Case]:
+def load_all_turns() -> list[Case]:
     """Every turn of the four files."""
     return [case for file in sorted(BFCL.glob("*multi_turn*.jsonl")) for case in load_turns(file)]
 
 
-def right(case: Case) -> list[ToolCall]:
+def list_right_calls(case: Case) -> list[ToolCall]:
     """The accepted calls."""
     return [
-        ToolCall(id=f"c{n}", name=one.name, arguments=next(iter(accepted_arguments(one))))
-        for n, one in enumerate(case.calls)
+        ToolCall(
+            id=f"c{n}",
+            name=expected.name,
+            arguments=next(iter(iterate_accepted_arguments(expected))),
+        )
+        for n, expected in enumerate(case.calls)
     ]
 
 
-class Scripted:
-    """A model that makes these calls, one list a reply, and then is content."""
+class ScriptedModel:
+    """A model that makes these calls, one list per reply, and then stops."""
 
     name = "scripted"
 
     def __init__(self, replies: Sequence[Sequence[ToolCall]]) -> None:
-        self._left = list(replies)
+        self._remaining_replies = list(replies)
         self.requests: list[Request] = []
 
     async def complete(self, request: Request) -> Reply:
         self.requests.append(request)
-        calls = tuple(self._left.pop(0)) if self._left else ()
+        calls = tuple(self._remaining_replies.pop(0)) if self._remaining_replies else ()
         return Reply(tool_calls=calls, finish_reason="tool_calls" if calls else "stop")
 
     async def aclose(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is no connection to close."""
 
 
-def judged(case: Case, replies: Sequence[Sequence[ToolCall]]) -> Outcome:
-    """What comes of a case with a model that replies so."""
-    return asyncio.run(run_case(Scripted(replies), "m", case, {}))
+def judge_case(case: Case, replies: Sequence[Sequence[ToolCall]]) -> Outcome:
+    """The outcome of a case with a model that gives these replies."""
+    return asyncio.run(run_case(ScriptedModel(replies), "m", case, {}))
 
 
 @needs_recorded
 def test_every_turn_loads_and_its_accepted_calls_are_right() -> None:
-    """S1.17: all turns with answers load; the accepted calls fit their schemas and pass, in any bundling."""
-    unfit = set()
-    for number, case in enumerate(turns()):
-        calls = right(case)
+    """S1.17: all turns with answers load; the accepted calls fit and pass, together or one per reply."""
+    unfit_calls = set()
+    for number, case in enumerate(load_all_turns()):
+        calls = list_right_calls(case)
         for call in calls:
-            tool = next(one for one in case.tools if one.name == call.name)
-            if ArgumentCheck(tool.parameters, tool.name).problem(call.arguments or {}) is not None:
-                unfit.add((case.id, call.name))
-        assert judged(case, [calls]).passed, case.id
+            tool = next(candidate for candidate in case.tools if candidate.name == call.name)
+            if (
+                ArgumentCheck(tool.parameters, tool.name).describe_problem(call.arguments or {})
+                is not None
+            ):
+                unfit_calls.add((case.id, call.name))
+        assert judge_case(case, [calls]).passed, case.id
         if number % 20 == 0 and len(calls) < MOST_STEPS:
-            assert judged(case, [[call] for call in calls]).passed, case.id
-    assert len(turns()) == 4 * 371
-    assert unfit == UNFIT
+            assert judge_case(case, [[call] for call in calls]).passed, case.id
+    assert len(load_all_turns()) == 4 * 371
+    assert unfit_calls == UNFIT
 
 
 @needs_recorded
-def test_wrong_turns_are_told() -> None:
-    """S1.17: a missing call, another order, another value fail and say which; looking around does not."""
-    for case in turns()[:200]:
-        calls = right(case)
-        assert not judged(case, [calls[:-1]]).passed
-        around = ToolCall(id="x", name=case.tools[0].name, arguments={})
-        assert judged(case, [[around], calls, [around]]).passed
-        wrong = [ToolCall(id="w", name=calls[0].name, arguments={"no_such": 1}), *calls[1:]]
-        outcome = judged(case, [wrong])
+def test_wrong_turns_fail_with_a_reason() -> None:
+    """S1.17: a missing call, another order or value fails with the call's name; extra calls do not."""
+    for case in load_all_turns()[:200]:
+        calls = list_right_calls(case)
+        assert not judge_case(case, [calls[:-1]]).passed
+        other_call = ToolCall(id="x", name=case.tools[0].name, arguments={})
+        assert judge_case(case, [[other_call], calls, [other_call]]).passed
+        wrong_calls = [ToolCall(id="w", name=calls[0].name, arguments={"no_such": 1}), *calls[1:]]
+        outcome = judge_case(case, [wrong_calls])
         assert not outcome.passed
         assert outcome.reason is not None
         assert outcome.reason.startswith(f"call 1 of {len(calls)}, {calls[0].name}, does not come")
         if len(calls) == 2 and calls[0].name != calls[1].name:
-            assert not judged(case, [calls[::-1]]).passed
+            assert not judge_case(case, [calls[::-1]]).passed
 
 
 @needs_recorded
-def test_a_turn_is_told_what_went_before() -> None:
-    """S1.17: earlier turns are there with their accepted calls, each answered; none is dangling."""
-    case = next(one for one in turns() if one.id == "multi_turn_base_0:2")
-    model = Scripted([right(case)])
+def test_a_turn_includes_the_turns_before_it() -> None:
+    """S1.17: the messages include earlier turns, and every call in them has a result."""
+    case = next(
+        candidate for candidate in load_all_turns() if candidate.id == "multi_turn_base_0:2"
+    )
+    model = ScriptedModel([list_right_calls(case)])
     asyncio.run(run_case(model, "m", case, {}))
     first, second = model.requests
     assert [m.role for m in first.messages[:7]] == [
@@ -120,27 +134,27 @@ def test_a_turn_is_told_what_went_before() -> None:
         "assistant",
         "user",
     ]
-    asked = [call.id for m in second.messages for call in m.tool_calls]
-    answered = [m.tool_call_id for m in second.messages if m.role == "tool"]
-    assert sorted(asked) == sorted(map(str, answered))
+    call_ids = [call.id for m in second.messages for call in m.tool_calls]
+    result_ids = [m.tool_call_id for m in second.messages if m.role == "tool"]
+    assert sorted(call_ids) == sorted(map(str, result_ids))
     assert "cp" not in {tool.name for tool in case.tools}
 
 
 @needs_recorded
 def test_held_out_functions_become_known() -> None:
-    """S1.17: a function that is held out is not offered before its turn, which announces it."""
-    by_id = {case.id: case for case in turns()}
+    """S1.17: a withheld function is offered from its turn on, and that turn announces it."""
+    by_id = {case.id: case for case in load_all_turns()}
     early, late = by_id["multi_turn_miss_func_0:1"], by_id["multi_turn_miss_func_0:3"]
     assert "sort" not in {tool.name for tool in early.tools}
     assert "sort" in {tool.name for tool in late.tools}
-    assert late.messages == (("user", ANNOUNCED),)
+    assert late.messages == (("user", NEW_FUNCTIONS_MESSAGE),)
     assert "multi_turn_miss_func_0:2" not in by_id
 
 
 @needs_recorded
 def test_the_suite_holds_the_turns_too() -> None:
-    """S1.17: `bfcl` has single turns and these; one file may be named alone."""
-    assert {one.category for one in load_suite("bfcl", bfcl=BFCL)} >= {
+    """S1.17: the suite `bfcl` has single-turn and multi-turn cases; a single file is a suite too."""
+    assert {case.category for case in load_suite("bfcl", bfcl=BFCL)} >= {
         "multi_turn_base",
         "multiple",
     }
@@ -159,16 +173,16 @@ def test_the_suite_holds_the_turns_too() -> None:
         "(lambda: 1)()",
     ],
 )
-def test_an_answer_is_read_and_never_run(text: str) -> None:
-    """DESIGN 11: only a call of a known name with literals is read; anything else is an error."""
+def test_an_answer_is_never_executed(text: str) -> None:
+    """DESIGN 11: only a call of a known tool with literals is accepted; anything else is an error."""
     tool = ToolDefinition(
         name="f", description="", parameters={"type": "object", "properties": {"x": {}}}
     )
     with pytest.raises((ValueError, KeyError)):
-        expected_call(text, [tool])
+        parse_expected_call(text, [tool])
 
 
-def test_a_file_that_is_none_of_theirs_is_named(tmp_path: Path) -> None:
+def test_a_foreign_file_is_an_error(tmp_path: Path) -> None:
     """S1.17: a broken file is one readable error."""
     file = tmp_path / "BFCL_multi_turn_x.jsonl"
     file.write_text(json.dumps({"id": "x_0", "question": []}))
@@ -177,6 +191,6 @@ def test_a_file_that_is_none_of_theirs_is_named(tmp_path: Path) -> None:
     (tmp_path / "possible_answer").mkdir()
     answer: dict[str, Any] = {"id": "x_0", "ground_truth": []}
     (tmp_path / "possible_answer" / file.name).write_text(json.dumps(answer))
-    with pytest.raises(SpecError, match="no file of multi-turn questions"):
+    with pytest.raises(SpecError, match="not a file of multi-turn questions"):
         load_turns(file)
     assert len(WORLDS) == 8

@@ -1,4 +1,4 @@
-"""The calculator: right, exact, and closed to everything that is not arithmetic."""
+"""Tests of the calculator: exact results, and refusal of everything that is not arithmetic."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from toolchart.tools.builtin.calculator import calculate
 from toolchart.tools.definition import ToolFailure
 
 
-def value(expression: str) -> Any:
-    """What the calculator says."""
+def compute_value(expression: str) -> Any:
+    """The result of the calculator."""
     return calculate({"expression": expression})
 
 
@@ -45,8 +45,8 @@ def value(expression: str) -> Any:
     ],
 )
 def test_computes(expression: str, expected: Any) -> None:
-    """S2.5: expressions come out exactly; a decimal stands beside what has no short form."""
-    assert value(expression) == expected
+    """S2.5: results are exact; a result without a short decimal form has a decimal beside it."""
+    assert compute_value(expression) == expected
 
 
 HOSTILE = (
@@ -110,17 +110,17 @@ HOSTILE = (
 
 @pytest.mark.parametrize("expression", HOSTILE)
 def test_refuses(expression: str) -> None:
-    """S2.9: whatever is no bounded arithmetic is refused in words, before anything large is computed."""
+    """S2.9: anything but bounded arithmetic is refused with a reason, before large values are computed."""
     with pytest.raises(ToolFailure) as caught:
-        value(expression)
+        compute_value(expression)
     assert 0 < len(str(caught.value)) < 700
 
 
 @given(st.text(max_size=60))
 def test_no_text_breaks_it(text: str) -> None:
-    """Any text whatever gives a value or a refusal, never another exception."""
+    """Any text gives a value or a `ToolFailure`, never another exception."""
     with contextlib.suppress(ToolFailure):
-        value(text)
+        compute_value(text)
 
 
 numbers = st.integers(-99, 99)
@@ -137,17 +137,17 @@ expressions = st.recursive(
 
 
 @given(expressions)
-def test_agrees_with_exact_arithmetic(made: tuple[str, Fraction]) -> None:
-    """Random sums and products of integers come out as exact arithmetic has them."""
-    text, exact = made
-    got = value(text)
-    assert int(got) == exact
+def test_agrees_with_exact_arithmetic(expression: tuple[str, Fraction]) -> None:
+    """Random sums and products of integers agree with exact arithmetic."""
+    text, exact = expression
+    result = compute_value(text)
+    assert int(result) == exact
 
 
 @given(st.floats(0.01, 1000), st.sampled_from(["sqrt", "ln", "sin", "cos", "atan", "log10"]))
 def test_agrees_with_the_math_module(number: float, name: str) -> None:
-    """Functions agree with the standard library's to fourteen digits."""
-    got = value(f"{name}({number!r})")
-    decimal = got["decimal"] if isinstance(got, dict) else got
+    """Functions agree with the standard library to about twelve digits."""
+    result = compute_value(f"{name}({number!r})")
+    decimal = result["decimal"] if isinstance(result, dict) else result
     reference = {"ln": math.log}.get(name) or getattr(math, name)
     assert math.isclose(float(decimal), reference(number), rel_tol=1e-12, abs_tol=1e-13)

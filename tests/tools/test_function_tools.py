@@ -1,4 +1,4 @@
-"""Python functions as tools: the schema from the signature, the values as the types want them."""
+"""Tests of Python functions as tools: the schema from the signature, arguments with their types."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field
-from tool_calls import call, executor, ran
+from tool_calls import make_call, make_executor, run_calls
 
 from toolchart.states.errors import SpecError
 from toolchart.tools import tool
-from toolchart.tools.sources.python import tool_of
+from toolchart.tools.sources.python import make_tool
 
 
 class Colour(enum.Enum):
@@ -62,27 +62,27 @@ def plan(
 
 def test_the_schema_comes_from_the_signature() -> None:
     """Issue 2: types, defaults, constraints and the docstring make the schema."""
-    made = tool_of(plan)
-    schema = made.definition.parameters
+    plan_tool = make_tool(plan)
+    schema = plan_tool.definition.parameters
     assert schema["required"] == ["who", "day", "colours"]
     assert schema["properties"]["size"]["minimum"] == 1
     assert schema["properties"]["size"]["description"] == "How many."
     assert schema["properties"]["who"]["description"] == "The person who travels."
     assert schema["properties"]["day"]["format"] == "date"
     assert schema["properties"]["kind"]["enum"] == ["fast", "slow"]
-    assert made.definition.description == "Plan a day.\n\nThe second paragraph."
-    assert (made.idempotent, made.risk, made.timeout_s) == (True, "high", 2.0)
+    assert plan_tool.definition.description == "Plan a day.\n\nThe second paragraph."
+    assert (plan_tool.idempotent, plan_tool.risk, plan_tool.timeout_s) == (True, "high", 2.0)
 
 
 def test_values_arrive_as_the_types_say() -> None:
-    """Issue 2: a model, a date and an enumeration arrive as such; the result becomes plain JSON."""
+    """Issue 2: arguments arrive as model, date and enumeration; the result becomes plain JSON."""
     arguments = {
         "who": {"name": "Ada", "born": "1815-12-10"},
         "day": "2026-01-02",
         "colours": ["red"],
         "note": None,
     }
-    (event,) = ran(executor(tool_of(plan)), call("plan", arguments))
+    (event,) = run_calls(make_executor(make_tool(plan)), make_call("plan", arguments))
     assert event.result["result"] == {
         "born": 1815,
         "day": "2026-01-02",
@@ -93,26 +93,26 @@ def test_values_arrive_as_the_types_say() -> None:
     }
 
 
-def test_what_only_the_type_refuses_is_an_error_that_names_it() -> None:
+def test_values_that_only_the_type_refuses_name_their_parameter() -> None:
     """S2.6: a value that fits the schema but not the type names its parameter."""
     arguments = {"who": {"name": "A", "born": "1815-12-10"}, "day": "soon", "colours": []}
-    (event,) = ran(executor(tool_of(plan)), call("plan", arguments))
+    (event,) = run_calls(make_executor(make_tool(plan)), make_call("plan", arguments))
     assert event.outcome == "failed"
     assert "'day'" in event.result["error"]
 
 
 def test_odd_parameter_names_work() -> None:
-    """Issue 2: a parameter may be called what a pydantic field may not."""
+    """Issue 2: a parameter may have a name that pydantic forbids for fields."""
 
     def odd(json: str, _x: int, model_config: int = 3, self_: int = 4) -> list[Any]:
         return [json, _x, model_config, self_]
 
-    (event,) = ran(executor(tool_of(odd)), call("odd", {"json": "a", "_x": 1}))
+    (event,) = run_calls(make_executor(make_tool(odd)), make_call("odd", {"json": "a", "_x": 1}))
     assert event.result["result"] == ["a", 1, 3, 4]
 
 
 def test_a_callable_object_is_a_tool_too() -> None:
-    """Issue 2: anything with a signature can be a tool."""
+    """Issue 2: any callable with a signature can be a tool."""
 
     class Adder:
         """Adds."""
@@ -121,17 +121,17 @@ def test_a_callable_object_is_a_tool_too() -> None:
             """Add two numbers."""
             return a + b
 
-    (event,) = ran(executor(tool_of(Adder())), call("Adder", {"a": 1, "b": 2}))
+    (event,) = run_calls(make_executor(make_tool(Adder())), make_call("Adder", {"a": 1, "b": 2}))
     assert event.result["result"] == 3
 
 
-def test_functions_that_cannot_be_tools_say_why() -> None:
+def test_functions_that_cannot_be_tools_are_explained() -> None:
     """Issue 2: a star parameter, a type without a schema and an unknown option are named."""
 
     def star(*args: int) -> None: ...
 
     with pytest.raises(SpecError, match="'args' of tool 'star'"):
-        tool_of(star)
+        make_tool(star)
     with pytest.raises(SpecError, match="risk"):
         tool(rsik="high")
 
@@ -141,7 +141,7 @@ def test_functions_that_cannot_be_tools_say_why() -> None:
 
     foreign.__annotations__["value"] = Opaque
     with pytest.raises(SpecError, match="'foreign'"):
-        tool_of(foreign)
+        make_tool(foreign)
 
 
 def test_docstrings_in_the_other_style_are_read_too() -> None:
@@ -155,6 +155,6 @@ def test_docstrings_in_the_other_style_are_read_too() -> None:
         """
         return query
 
-    definition = tool_of(look).definition
+    definition = make_tool(look).definition
     assert definition.description == "Look something up."
     assert definition.parameters["properties"]["query"]["description"] == "What to look for."

@@ -1,4 +1,4 @@
-"""What a turn offers a model: under a host's cap, and with what the documents say in its prompt."""
+"""The tools offered to a model under a host's limit, and the documents inserted into its prompt."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agents import calls, engine
+from agents import make_engine, reply_with_calls
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolchart.specs.tool_limits import cap_tools
+from toolchart.specs.turn_plan import cap_tools
 from toolchart.states.messages import Reply, Request
 from toolchart.tools.definition import ToolFailure
 from toolchart.tools.sources.services import Hit
@@ -18,8 +18,8 @@ from toolchart.tools.sources.services import Hit
 TOOLS = {"registry": [{"name": name} for name in ("calculator", "echo", "generate_uuid")]}
 
 
-class Listening:
-    """A reply that keeps the requests it answers."""
+class RecordingModel:
+    """A scripted model that records the requests it answers."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
@@ -30,82 +30,88 @@ class Listening:
 
     @property
     def names(self) -> list[str]:
-        """Tools that were offered last."""
+        """Names of the tools in the latest request."""
         return [tool.name for tool in self.requests[-1].tools]
 
     @property
     def system(self) -> str:
-        """The prompt that was sent last."""
+        """The system prompt of the latest request."""
         return self.requests[-1].messages[0].content or ""
 
 
-def host(**settings: Any) -> dict[str, Any]:
+def build_llms(**settings: Any) -> dict[str, Any]:
     """An `llms` section with one host."""
     return {"model": {"provider": "scripted", "model": "m", "replies": ["unused"], **settings}}
 
 
-def test_a_host_is_offered_no_more_tools_than_it_takes() -> None:
-    """S3.8: `max_tools` of an llms entry holds, essential tools go first, and the others are named."""
-    heard = Listening()
-    capped = host(max_tools=2, essential_tools=["generate_*", "missing"])
-    with engine([heard], llms=capped, tools=TOOLS) as made:
-        result = made.run("go")
-    assert heard.names == ["calculator", "generate_uuid"]
+def test_a_host_is_offered_at_most_max_tools() -> None:
+    """S3.8: `max_tools` of an llms entry limits the tools; essential ones stay, a warning names the rest."""
+    model = RecordingModel()
+    llms = build_llms(max_tools=2, essential_tools=["generate_*", "missing"])
+    with make_engine([model], llms=llms, tools=TOOLS) as engine:
+        result = engine.run("go")
+    assert model.names == ["calculator", "generate_uuid"]
     assert "2 tools at most (max_tools): echo not offered" in result.warnings
     assert any("essential_tools names 'missing'" in warning for warning in result.warnings)
 
 
 def test_a_tool_beyond_the_cap_does_not_run() -> None:
-    """S3.8, DESIGN 11: a tool that the cap left out is denied when a model calls it all the same."""
-    capped = host(max_tools=1)
-    with engine([calls(("echo", {"text": "x"})), "done"], llms=capped, tools=TOOLS) as made:
-        (call,) = made.run("go").tool_calls
+    """S3.8, DESIGN 11: a call of a tool that the limit left out is denied."""
+    llms = build_llms(max_tools=1)
+    with make_engine(
+        [reply_with_calls(("echo", {"text": "x"})), "done"], llms=llms, tools=TOOLS
+    ) as engine:
+        (call,) = engine.run("go").tool_calls
     assert not call["result"]["success"]
     assert "not allowed here; allowed: calculator" in call["result"]["error"]
 
 
 def test_the_smaller_of_two_caps_holds() -> None:
-    """S3.8: the tools section may cap every host; essential to either is essential."""
-    heard = Listening()
-    section = {**TOOLS, "max_tools": 1, "essential_tools": ["echo"]}
-    with engine([heard], llms=host(max_tools=2), tools=section) as made:
-        result = made.run("go")
-    assert heard.names == ["echo"]
+    """S3.8: the smaller `max_tools` of host and tools section holds; essential tools of both stay."""
+    model = RecordingModel()
+    tools_section = {**TOOLS, "max_tools": 1, "essential_tools": ["echo"]}
+    with make_engine([model], llms=build_llms(max_tools=2), tools=tools_section) as engine:
+        result = engine.run("go")
+    assert model.names == ["echo"]
     assert not any("does not use" in warning for warning in result.warnings)
 
 
 def test_lists_may_use_the_spec_s_own_names() -> None:
-    """Issue 6: a tool whose name is mapped for hosts is found by its own name in every list."""
-    heard = Listening()
-    section = {
+    """Issue 6: every list accepts the spec's own name of a tool whose name was made portable."""
+    model = RecordingModel()
+    tools_section = {
         "registry": [
             {"name": "echo"},
             {"name": "geo.lookup", "implementation": {"type": "mock", "mock_response": "Brno"}},
         ]
     }
     responses = [{"llm": "model", "tools": {"allowed_tools": ["geo.*", "echo"]}}]
-    capped = host(max_tools=1, essential_tools=["geo.lookup"])
-    replies = [calls(("geo.lookup", {})), heard]
-    with engine(replies, llms=capped, tools=section, responses=responses) as made:
-        result = made.run("go")
-    assert heard.names == ["geo_lookup"]
+    llms = build_llms(max_tools=1, essential_tools=["geo.lookup"])
+    replies = [reply_with_calls(("geo.lookup", {})), model]
+    with make_engine(replies, llms=llms, tools=tools_section, responses=responses) as engine:
+        result = engine.run("go")
+    assert model.names == ["geo_lookup"]
     assert result.tool_calls[0]["result"]["result"] == "Brno"
-    assert [one for one in result.warnings if "allowed_tools" in one or "essential" in one] == []
+    assert not any(
+        "allowed_tools" in warning or "essential" in warning for warning in result.warnings
+    )
 
 
 @given(
     names=st.lists(st.sampled_from("abcdefgh"), unique=True),
-    most=st.integers(1, 9) | st.none(),
+    max_tools=st.integers(1, 9) | st.none(),
     essential=st.lists(st.sampled_from("abcdefgh*"), max_size=4),
 )
-def test_a_cap_parts_the_tools(names: list[str], most: int | None, essential: list[str]) -> None:
-    """S3.8: kept and left out are all tools, in order; no tool is kept before an essential one."""
-    kept, left = cap_tools({name: name for name in names}, most, essential)
-    assert sorted([*kept, *left]) == sorted(names)
-    assert list(kept) == [name for name in names if name in kept]
-    assert len(kept) == min(len(names), most if most is not None else len(names))
-    wanted = {name for name in names if name in essential or "*" in essential}
-    assert not (wanted & set(left)) or set(kept) <= wanted
+def test_max_tools_splits_the_tools(
+    names: list[str], max_tools: int | None, essential: list[str]
+) -> None:
+    """S3.8: offered and omitted are all tools, in order; essential tools are offered first."""
+    offered_names, omitted_names = cap_tools({name: name for name in names}, max_tools, essential)
+    assert sorted([*offered_names, *omitted_names]) == sorted(names)
+    assert list(offered_names) == [name for name in names if name in offered_names]
+    assert len(offered_names) == min(len(names), max_tools if max_tools is not None else len(names))
+    expected_names = {name for name in names if name in essential or "*" in essential}
+    assert not (expected_names & set(omitted_names)) or set(offered_names) <= expected_names
 
 
 # -- documents in the prompt ---------------------------------------------------------------------
@@ -113,8 +119,8 @@ def test_a_cap_parts_the_tools(names: list[str], most: int | None, essential: li
 PROMPT = [{"llm": "model", "prompt": "Known: <{{rag_context}}>"}]
 
 
-def documents(folder: Path) -> dict[str, Any]:
-    """A tools section that searches a folder with one document."""
+def build_documents_section(folder: Path) -> dict[str, Any]:
+    """A tools section with a search over a folder with one document."""
     folder.mkdir()
     (folder / "ovens.md").write_text("# Ovens\n\nBread bakes at 230 degrees.\n", "utf-8")
     entry = {"name": "search_documents", "folder": str(folder), "index": str(folder / ".index.db")}
@@ -122,60 +128,67 @@ def documents(folder: Path) -> dict[str, Any]:
 
 
 def test_a_prompt_is_filled_from_the_documents(tmp_path: Path) -> None:
-    """S3.9: `{{rag_context}}` becomes the best passages, each with its file and line."""
-    heard = Listening()
-    section = documents(tmp_path / "docs")
-    with engine([heard], tools=section, responses=PROMPT) as made:
-        result = made.run("At how many degrees does bread bake?")
-    assert heard.system == "Known: <[ovens.md:1] # Ovens\n\nBread bakes at 230 degrees.>"
+    """S3.9: `{{rag_context}}` is replaced by the best passages, each with its file and line."""
+    model = RecordingModel()
+    tools_section = build_documents_section(tmp_path / "docs")
+    with make_engine([model], tools=tools_section, responses=PROMPT) as engine:
+        result = engine.run("At how many degrees does bread bake?")
+    assert model.system == "Known: <[ovens.md:1] # Ovens\n\nBread bakes at 230 degrees.>"
     assert not result.warnings
 
 
-def test_a_context_that_was_given_stays(tmp_path: Path) -> None:
-    """S3.9: the caller's own `rag_context` is not replaced, and no document is searched for it."""
-    heard = Listening()
-    section = documents(tmp_path / "docs")
-    with engine([heard, heard], tools=section, responses=PROMPT) as made:
-        made.run("bread", variables={"rag_context": "mine"})
-    assert heard.system == "Known: <mine>"
+def test_the_caller_s_own_context_is_not_replaced(tmp_path: Path) -> None:
+    """S3.9: with the caller's own `rag_context` no document is searched."""
+    model = RecordingModel()
+    tools_section = build_documents_section(tmp_path / "docs")
+    with make_engine([model, model], tools=tools_section, responses=PROMPT) as engine:
+        engine.run("bread", variables={"rag_context": "mine"})
+    assert model.system == "Known: <mine>"
     assert not (tmp_path / "docs" / ".index.db").exists()
 
 
-class Own:
-    """A search of a program's own."""
+class OwnSearch:
+    """A search that a program implements itself."""
 
     def __init__(self, problem: Exception | None = None) -> None:
         self.problem = problem
-        self.asked: list[str] = []
+        self.queries: list[str] = []
 
     def search(self, query: str, *, collection: str | None, limit: int) -> Sequence[Hit]:
-        self.asked.append(query)
+        self.queries.append(query)
         if self.problem:
             raise self.problem
         return [Hit(file="own", line=1, title="", snippet=query, text=query[::-1], score=1.0)]
 
 
-def test_an_own_search_stands_behind_tool_and_prompt() -> None:
-    """Issue 6: `services={"search_documents": ...}` is one line, for the tool and for the prompt."""
-    heard, own = Listening(), Own()
-    section = {"registry": [{"name": "search_documents", "implementation": {"type": "internal"}}]}
-    replies = [calls(("search_documents", {"query": "deep"})), heard]
+def test_an_own_search_serves_tool_and_prompt() -> None:
+    """Issue 6: `services={"search_documents": ...}` installs a search for the tool and the prompt."""
+    model, own_search = RecordingModel(), OwnSearch()
+    tools_section = {
+        "registry": [{"name": "search_documents", "implementation": {"type": "internal"}}]
+    }
+    replies = [reply_with_calls(("search_documents", {"query": "deep"})), model]
     responses = [{**PROMPT[0], "tools": {}}]
-    services = {"search_documents": own}
-    with engine(replies, tools=section, responses=responses, services=services) as made:
-        result = made.run("abc")
-    assert own.asked == ["abc", "deep"]
-    assert heard.system == "Known: <[own:1] cba>"
+    services = {"search_documents": own_search}
+    with make_engine(
+        replies, tools=tools_section, responses=responses, services=services
+    ) as engine:
+        result = engine.run("abc")
+    assert own_search.queries == ["abc", "deep"]
+    assert model.system == "Known: <[own:1] cba>"
     assert result.tool_calls[0]["result"]["result"]["hits"][0]["file"] == "own"
 
 
-def test_a_search_that_fails_does_not_lose_the_turn() -> None:
-    """S3.9: a search that fails leaves an empty context and a warning, and the model is asked."""
+def test_a_failed_search_does_not_end_the_turn() -> None:
+    """S3.9: after a failed search the context is empty, there is a warning, and the model is called."""
     for problem in (OSError("no disk"), ToolFailure("no disk")):
-        heard = Listening()
-        services = {"search_documents": Own(problem)}
-        with engine([heard], responses=PROMPT, services=services) as made:
-            result = made.run("abc")
-        assert heard.system == "Known: <>"
+        model = RecordingModel()
+        services = {"search_documents": OwnSearch(problem)}
+        with make_engine([model], responses=PROMPT, services=services) as engine:
+            result = engine.run("abc")
+        assert model.system == "Known: <>"
         assert result.content == "done"
-        assert any("could not be searched" in one and "no disk" in one for one in result.warnings)
+        assert any(
+            "could not be searched" in warning and "no disk" in warning
+            for warning in result.warnings
+        )

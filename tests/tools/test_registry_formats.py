@@ -1,4 +1,4 @@
-"""The registry, the providers' forms, and what a subset of JSON Schema forces."""
+"""The registry, tool definitions encoded per provider, and schemas rewritten for a provider's subset."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from tool_calls import NOTHING, TEXT, call, executor, made, ran
+from tool_calls import NOTHING, TEXT, build_tool, make_call, make_executor, run_calls
 
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition
-from toolchart.states.schema_dialects import GEMINI, OLLAMA, OPENAI, lowered
-from toolchart.tools.formats import NAME, convert, portable_name
+from toolchart.states.schema_dialects import GEMINI, OLLAMA, OPENAI, lower_schema
+from toolchart.tools.formats import PORTABLE_NAME, convert_tools, make_portable_name
 from toolchart.tools.registry import Registry
 
 RICH: dict[str, Any] = {
@@ -44,67 +44,73 @@ RICH: dict[str, Any] = {
 
 
 def test_a_duplicate_is_an_error_and_the_first_stays() -> None:
-    """S2.1: two tools of one name are refused, also when only the case differs."""
-    registry = Registry([made("echo", lambda a: 1)])
+    """S2.1: a second tool with the same name is refused, also when only the case differs."""
+    registry = Registry([build_tool("echo", lambda a: 1)])
     for name in ("echo", "Echo"):
         with pytest.raises(SpecError, match="two tools"):
-            registry.add(made(name, lambda a: 2))
+            registry.add(build_tool(name, lambda a: 2))
     tool = registry.get("echo")
     assert tool is not None
     assert tool.run({}) == 1
 
 
-def test_names_that_a_provider_refuses_are_mapped_and_mapped_back() -> None:
-    """Issue 6: a dotted name gets a portable one; the tool answers to both, and is allowed by both."""
-    registry = Registry([made("geo_look_up", lambda a: "b"), made("geo.look up", lambda a: "here")])
+def test_names_that_a_provider_refuses_become_portable() -> None:
+    """Issue 6: a dotted name gets a portable name; the tool can be called and allowed by both."""
+    registry = Registry(
+        [build_tool("geo_look_up", lambda a: "b"), build_tool("geo.look up", lambda a: "here")]
+    )
     assert registry.names() == ("geo_look_up", "geo_look_up_2")
     tool = registry.get("geo.look up")
     assert tool is not None
     assert tool.alias == "geo.look up"
-    ex = executor(made("geo.look", lambda a: "here"))
-    for wanted in ("geo.look", "geo_look"):
+    executor = make_executor(build_tool("geo.look", lambda a: "here"))
+    for called_name in ("geo.look", "geo_look"):
         for allowed in (("geo.look",), ("geo_look",), ("geo*",)):
-            (event,) = ran(ex, call(wanted), allowed=allowed)
+            (event,) = run_calls(executor, make_call(called_name), allowed=allowed)
             assert event.result["result"] == "here"
 
 
 @settings(max_examples=200, deadline=None)
 @given(names=st.lists(st.text(max_size=80), max_size=6))
 def test_portable_names_suit_every_provider_and_differ(names: list[str]) -> None:
-    """Issue 6: whatever a tool is called, its portable name is legal and nobody else's."""
-    taken: list[str] = []
+    """Issue 6: for any tool name, the portable name is legal for every provider and unused."""
+    used_names: list[str] = []
     for name in names:
-        fresh = portable_name(name, taken)
-        assert NAME.fullmatch(fresh)
-        assert fresh.lower() not in {one.lower() for one in taken}
-        taken.append(fresh)
+        portable_name = make_portable_name(name, used_names)
+        assert PORTABLE_NAME.fullmatch(portable_name)
+        assert portable_name.lower() not in {name.lower() for name in used_names}
+        used_names.append(portable_name)
 
 
-def test_the_three_forms() -> None:
-    """S2.2: OpenAI and Ollama take functions, Gemini one tool with all declarations."""
+def test_the_three_provider_formats() -> None:
+    """S2.2: OpenAI and Ollama get functions, Gemini one tool with all declarations."""
     tools = [ToolDefinition(name=n, description=n, parameters=TEXT) for n in ("a", "b")]
     for provider in ("openai", "ollama"):
-        forms = convert(tools, provider).tools
-        assert [form["type"] for form in forms] == ["function"] * 2
-        assert forms[0]["function"] == {"name": "a", "description": "a", "parameters": TEXT}
-    (gemini,) = convert(tools, "gemini").tools
-    assert [one["name"] for one in gemini["function_declarations"]] == ["a", "b"]
+        entries = convert_tools(tools, provider).tools
+        assert [entry["type"] for entry in entries] == ["function"] * 2
+        assert entries[0]["function"] == {
+            "name": "a",
+            "description": "a",
+            "parameters": TEXT,
+        }
+    (gemini,) = convert_tools(tools, "gemini").tools
+    assert [entry["name"] for entry in gemini["function_declarations"]] == ["a", "b"]
     with pytest.raises(SpecError, match="did you mean 'gemini'"):
-        convert(tools, "gemni")
+        convert_tools(tools, "gemni")
 
 
 def test_conversion_happens_once() -> None:
-    """Issue 6: converted once and cached; a further tool makes it anew."""
-    registry = Registry([made("a", lambda a: 1)])
-    first = registry.converted("openai")
-    assert registry.converted("openai") is first
-    registry.add(made("b", lambda a: 1))
-    assert len(registry.converted("openai").tools) == 2
+    """Issue 6: the conversion is cached; adding a tool makes a new one."""
+    registry = Registry([build_tool("a", lambda a: 1)])
+    first = registry.convert_for_provider("openai")
+    assert registry.convert_for_provider("openai") is first
+    registry.add(build_tool("b", lambda a: 1))
+    assert len(registry.convert_for_provider("openai").tools) == 2
 
 
 def test_every_rewrite_is_listed() -> None:
-    """Issue 6: what a provider's subset forces is listed with its place, never silent."""
-    rewrites = "\n".join(lowered(RICH, GEMINI)[1])
+    """Issue 6: every change for a provider's subset is listed with its path."""
+    rewrites = "\n".join(lower_schema(RICH, GEMINI)[1])
     for words in (
         "mode: const written as enum",
         "size: oneOf written as anyOf",
@@ -113,8 +119,8 @@ def test_every_rewrite_is_listed() -> None:
         "both: allOf merged",
     ):
         assert words in rewrites
-    schema, further = lowered(RICH, OLLAMA)
-    assert "(root): additionalProperties left out" in further
+    schema, ollama_rewrites = lower_schema(RICH, OLLAMA)
+    assert "(root): additionalProperties left out" in ollama_rewrites
     text = json.dumps(schema)
     assert not re.search(r'"(\$ref|oneOf|allOf|const|additionalProperties|\$defs)"', text)
     assert schema["properties"]["mode"] == {"enum": ["fast"]}
@@ -123,14 +129,14 @@ def test_every_rewrite_is_listed() -> None:
 
 
 def test_a_schema_within_the_subset_is_not_touched() -> None:
-    """Issue 6: nothing is rewritten that need not be."""
+    """Issue 6: a schema within the subset is returned as it is."""
     for dialect in (OPENAI, OLLAMA, GEMINI):
-        assert lowered(TEXT, dialect) == (TEXT, ())
-        assert lowered(NOTHING, dialect) == (NOTHING, ())
+        assert lower_schema(TEXT, dialect) == (TEXT, ())
+        assert lower_schema(NOTHING, dialect) == (NOTHING, ())
 
 
 def test_a_schema_that_would_explode_is_cut() -> None:
-    """Issue 6: references that double at every step do not fill the memory."""
+    """Issue 6: a schema whose references double at every step is cut at a size limit."""
     defs: dict[str, Any] = {"d0": {"type": "string"}}
     for n in range(1, 40):
         pair = {
@@ -138,14 +144,14 @@ def test_a_schema_that_would_explode_is_cut() -> None:
         }
         defs[f"d{n}"] = {"type": "object", **pair}
     schema = {"type": "object", "properties": {"x": {"$ref": "#/$defs/d39"}}, "$defs": defs}
-    result, rewrites = lowered(schema, GEMINI)
+    result, rewrites = lower_schema(schema, GEMINI)
     assert len(json.dumps(result)) < 1_000_000
     assert any("too large" in rewrite for rewrite in rewrites)
 
 
 def test_openai_gets_no_alternatives_at_the_root() -> None:
-    """Issue 6: what the chat API refuses at the root is left out and listed."""
-    schema, rewrites = lowered({"anyOf": [{"type": "object"}], "type": "object"}, OPENAI)
+    """Issue 6: a root `anyOf`, which the chat API refuses, is left out and listed."""
+    schema, rewrites = lower_schema({"anyOf": [{"type": "object"}], "type": "object"}, OPENAI)
     assert "anyOf" not in schema
     assert rewrites == ("(root): anyOf at the root left out",)
 
@@ -182,22 +188,22 @@ tree = st.recursive(
 @settings(max_examples=200, deadline=None)
 @given(schema=tree, definition=tree)
 def test_lowering_always_ends_in_the_dialect(schema: Any, definition: Any) -> None:
-    """Issue 6: every schema, recursive ones too, comes out finite, valid and in the subset."""
+    """Issue 6: every schema, recursive ones too, becomes finite, valid and within the subset."""
     whole = {**schema, "type": "object", "$defs": {"a": definition}}
     for dialect in (OLLAMA, GEMINI):
-        result, rewrites = lowered(whole, dialect)
+        result, rewrites = lower_schema(whole, dialect)
         assert dialect.keywords is not None
         Draft202012Validator.check_schema(result)
-        assert _keywords(result) <= dialect.keywords
-        assert bool(rewrites) or _keywords(whole) - {"$defs"} <= dialect.keywords
+        assert _collect_keywords(result) <= dialect.keywords
+        assert bool(rewrites) or _collect_keywords(whole) - {"$defs"} <= dialect.keywords
 
 
-def _keywords(schema: Any) -> set[str]:
-    found = set(schema)
+def _collect_keywords(schema: Any) -> set[str]:
+    keywords = set(schema)
     for key in ("items",):
-        found |= _keywords(schema[key]) if key in schema else set()
+        keywords |= _collect_keywords(schema[key]) if key in schema else set()
     for inner in schema.get("properties", {}).values():
-        found |= _keywords(inner)
+        keywords |= _collect_keywords(inner)
     for inner in schema.get("anyOf", ()):
-        found |= _keywords(inner)
-    return found
+        keywords |= _collect_keywords(inner)
+    return keywords

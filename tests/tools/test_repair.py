@@ -1,4 +1,4 @@
-"""Repair: deterministic, recorded, and never an invention."""
+"""Argument repair: deterministic, recorded, and without invented values."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tool_calls import call, executor, made, ran
+from tool_calls import build_tool, make_call, make_executor, run_calls
 
-from toolchart.tools.execution.argument_repair import is_near, repaired_arguments, repaired_text
-from toolchart.tools.execution.compiled_schema import compile_check
+from toolchart.tools.execution.argument_repair import (
+    is_misspelling,
+    repair_arguments,
+    repair_json_text,
+)
+from toolchart.tools.execution.compiled_schema import compile_schema
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -30,7 +34,7 @@ SCHEMA: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("given_", "fixed", "rule"),
+    ("arguments", "repaired_arguments", "rule"),
     [
         ({"city": 5}, {"city": "5"}, "text written as a number"),
         ({"city": "B", "days": " 3 "}, {"city": "B", "days": 3}, "a number written as text"),
@@ -53,18 +57,20 @@ SCHEMA: dict[str, Any] = {
         ),
     ],
 )
-def test_what_has_one_reading_is_put_right(
-    given_: dict[str, Any], fixed: dict[str, Any], rule: str
+def test_a_mistake_with_one_reading_is_repaired(
+    arguments: dict[str, Any], repaired_arguments: dict[str, Any], rule: str
 ) -> None:
-    """S3.5: each rule changes exactly what it names, and the record says what it did."""
-    seen: list[Any] = []
-    (event,) = ran(executor(made("w", seen.append, SCHEMA)), call("w", given_))
-    assert seen == [fixed]
+    """S3.5: each rule makes exactly its change, and a note records it."""
+    received_arguments: list[Any] = []
+    (event,) = run_calls(
+        make_executor(build_tool("w", received_arguments.append, SCHEMA)), make_call("w", arguments)
+    )
+    assert received_arguments == [repaired_arguments]
     assert any(rule in note and "->" in note for note in event.notes)
 
 
 @pytest.mark.parametrize(
-    "given_",
+    "arguments",
     [
         {},
         {"days": 1},
@@ -82,17 +88,19 @@ def test_what_has_one_reading_is_put_right(
         {"city": "B", "days": True},
     ],
 )
-def test_what_has_no_single_reading_is_an_error(given_: dict[str, Any]) -> None:
-    """S3.5: a repair never makes up a value; a missing parameter stays missing."""
-    seen: list[Any] = []
-    (event,) = ran(executor(made("w", seen.append, SCHEMA)), call("w", given_))
-    assert seen == []
+def test_a_mistake_without_a_single_reading_is_an_error(arguments: dict[str, Any]) -> None:
+    """S3.5: a repair never invents a value; a missing parameter stays missing."""
+    received_arguments: list[Any] = []
+    (event,) = run_calls(
+        make_executor(build_tool("w", received_arguments.append, SCHEMA)), make_call("w", arguments)
+    )
+    assert received_arguments == []
     assert event.outcome == "failed"
     assert "Invalid arguments for 'w'" in event.result["error"]
 
 
 @pytest.mark.parametrize(
-    ("raw", "meant"),
+    ("raw", "expected_arguments"),
     [
         ('{"a": 1,}', {"a": 1}),
         ("{'a': 'x'}", {"a": "x"}),
@@ -101,12 +109,14 @@ def test_what_has_no_single_reading_is_an_error(given_: dict[str, Any]) -> None:
         ('{"a": "x" "b": "y"}', {"a": "x", "b": "y"}),
     ],
 )
-def test_broken_text_is_read_where_its_sense_is_plain(raw: str, meant: dict[str, Any]) -> None:
-    """S3.5: a comma too many, Python's spelling and a code fence are read, and recorded."""
-    found = repaired_text(raw)
-    assert found is not None
-    assert found[0] == meant
-    assert found[1].before == raw
+def test_broken_json_with_a_clear_meaning_is_repaired(
+    raw: str, expected_arguments: dict[str, Any]
+) -> None:
+    """S3.5: a trailing comma, Python literals and a code fence are repaired and recorded."""
+    repair_result = repair_json_text(raw)
+    assert repair_result is not None
+    assert repair_result[0] == expected_arguments
+    assert repair_result[1].before == raw
 
 
 @pytest.mark.parametrize(
@@ -129,34 +139,34 @@ def test_broken_text_is_read_where_its_sense_is_plain(raw: str, meant: dict[str,
         "{" + " " * 30_000 + "'a': 1}",
     ],
 )
-def test_cut_or_ambiguous_text_is_never_completed(raw: str) -> None:
-    """DESIGN 5 and 11: text that was cut off, or says a key twice, is refused, not completed."""
-    assert repaired_text(raw) is None
+def test_truncated_or_ambiguous_json_is_not_repaired(raw: str) -> None:
+    """DESIGN 5 and 11: text that was cut off, or has a key twice, is refused."""
+    assert repair_json_text(raw) is None
 
 
-def test_near_names_are_slips_not_other_words() -> None:
-    """S3.5: a slip is one letter or the writing; another number or another word is not."""
-    assert is_near("startDate", "start_date")
-    assert is_near("querry", "query")
-    assert not is_near("x1", "x2")
-    assert not is_near("address1", "address2")
-    assert not is_near("min_price", "max_price")
-    assert not is_near("to", "on")
+def test_misspellings_are_not_other_words() -> None:
+    """S3.5: a misspelling differs in one letter or in case; another number or word is none."""
+    assert is_misspelling("startDate", "start_date")
+    assert is_misspelling("querry", "query")
+    assert not is_misspelling("x1", "x2")
+    assert not is_misspelling("address1", "address2")
+    assert not is_misspelling("min_price", "max_price")
+    assert not is_misspelling("to", "on")
 
 
-def test_two_near_neighbours_are_no_answer() -> None:
-    """S3.5: where two parameters are near, none is chosen."""
+def test_a_name_near_two_parameters_is_not_renamed() -> None:
+    """S3.5: a name that is similar to two parameters is left as it is."""
     schema = {
         "type": "object",
         "properties": {"colour": {"type": "string"}, "colours": {"type": "string"}},
     }
-    value, repairs = repaired_arguments({"coloura": "x"}, schema)
+    value, repairs = repair_arguments({"coloura": "x"}, schema)
     assert value == {"coloura": "x"}
     assert repairs == ()
 
 
-def test_a_schema_that_names_itself_is_repaired_too() -> None:
-    """S3.5: repair follows local references, recursive ones included."""
+def test_recursive_schemas_are_repaired() -> None:
+    """S3.5: repair follows local references, also recursive ones."""
     schema = {
         "type": "object",
         "properties": {"tree": {"$ref": "#/$defs/node"}},
@@ -170,10 +180,12 @@ def test_a_schema_that_names_itself_is_repaired_too() -> None:
             }
         },
     }
-    seen: list[Any] = []
-    given_ = {"tree": {"size": "1", "next": {"size": "2"}}}
-    ran(executor(made("w", seen.append, schema)), call("w", given_))
-    assert seen == [{"tree": {"size": 1, "next": {"size": 2}}}]
+    received_arguments: list[Any] = []
+    arguments = {"tree": {"size": "1", "next": {"size": "2"}}}
+    run_calls(
+        make_executor(build_tool("w", received_arguments.append, schema)), make_call("w", arguments)
+    )
+    assert received_arguments == [{"tree": {"size": 1, "next": {"size": 2}}}]
 
 
 values = st.recursive(
@@ -189,16 +201,18 @@ values = st.recursive(
 @settings(max_examples=300, deadline=None)
 @given(arguments=st.dictionaries(st.sampled_from([*SCHEMA["properties"], "Citty"]), values))
 def test_repair_is_deterministic_and_leaves_good_arguments_alone(arguments: dict[str, Any]) -> None:
-    """S3.5: the same arguments give the same repair; fitting ones and known values are untouched."""
-    check = compile_check(SCHEMA)
+    """S3.5: the same arguments give the same repair; valid arguments are not changed."""
+    check = compile_schema(SCHEMA)
     assert check is not None
     before = repr(arguments)
-    mended, repairs = repaired_arguments(arguments, SCHEMA)
+    repaired_arguments, repairs = repair_arguments(arguments, SCHEMA)
     assert repr(arguments) == before
-    assert (mended, repairs) == repaired_arguments(arguments, SCHEMA)
-    assert bool(repairs) == (mended != arguments) or all(r.before == r.after for r in repairs)
+    assert (repaired_arguments, repairs) == repair_arguments(arguments, SCHEMA)
+    assert bool(repairs) == (repaired_arguments != arguments) or all(
+        r.before == r.after for r in repairs
+    )
     if check(arguments):
         assert repairs == ()
-    if check(mended):
-        assert repaired_arguments(mended, SCHEMA)[1] == ()
-    assert len(mended) <= len(arguments)
+    if check(repaired_arguments):
+        assert repair_arguments(repaired_arguments, SCHEMA)[1] == ()
+    assert len(repaired_arguments) <= len(arguments)

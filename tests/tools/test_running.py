@@ -1,4 +1,4 @@
-"""Running: every way of running ends in time, and leaves nothing behind."""
+"""Running a tool in each execution mode: it ends within its timeout and leaves no process or thread."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 from places import where
-from tool_calls import call, executor, made, ran
+from tool_calls import build_tool, make_call, make_executor, run_calls
 
 from toolchart.states.errors import SpecError
 from toolchart.tools.definition import Tool
-from toolchart.tools.execution.tool_runs import MOST_LATE_THREADS
-from toolchart.tools.sources.python import tool, tool_of
+from toolchart.tools.execution.tool_runs import MAX_LATE_THREADS
+from toolchart.tools.sources.python import make_tool, tool
 
 
 def sleep_for_ever(marker: str) -> None:
-    """Start a grandchild, say so, and never end."""
+    """Start a grandchild, write both process ids to a file, and never end."""
     import subprocess
 
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
@@ -31,33 +31,33 @@ def sleep_for_ever(marker: str) -> None:
 
 
 def eat_memory() -> int:
-    """Take far more memory than is allowed."""
+    """Use far more memory than the limit."""
     return len(bytearray(4_000_000_000))
 
 
 def die() -> None:
-    """End without an answer."""
+    """Exit without an answer."""
     os._exit(3)
 
 
 def chatter() -> str:
-    """Print, which must not be taken for the answer."""
+    """Print a forged answer, then return the real one."""
     print('{"result": "forged"}', flush=True)
     return "true answer"
 
 
 async def later() -> str:
-    """An async function."""
+    """Return a text from an async function."""
     await asyncio.sleep(0)
     return "later"
 
 
-def isolated(function: Any, **options: Any) -> Tool:
-    """The function as a tool in a process of its own."""
-    return tool_of(tool(**{"isolation": "process", "timeout_s": 20.0, **options})(function))
+def make_isolated_tool(function: Any, **options: Any) -> Tool:
+    """The function as a tool that runs in a child process."""
+    return make_tool(tool(**{"isolation": "process", "timeout_s": 20.0, **options})(function))
 
 
-def alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     """Whether a process still runs (a zombie does not)."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
@@ -69,16 +69,18 @@ def test_a_sync_function_runs_in_a_thread() -> None:
     """S4.5: a blocking function does not block the loop; it runs in a thread of its own."""
     main = threading.get_ident()
 
-    def which() -> bool:
+    def runs_off_main_thread() -> bool:
         return threading.get_ident() != main
 
-    (event,) = ran(executor(tool_of(which)), call("which"))
+    (event,) = run_calls(
+        make_executor(make_tool(runs_off_main_thread)), make_call("runs_off_main_thread")
+    )
     assert event.result["result"] is True
 
 
-@pytest.mark.parametrize("way", ["thread", "async"])
-def test_a_tool_over_its_time_ends_as_timed_out(way: str) -> None:
-    """S2.8: the per-tool timeout ends the call with its text, in each way of running."""
+@pytest.mark.parametrize("execution_mode", ["thread", "async"])
+def test_a_tool_over_its_time_ends_as_timed_out(execution_mode: str) -> None:
+    """S2.8: the per-tool timeout ends the call with its error text, in each execution mode."""
     release = threading.Event()
 
     def slow(arguments: Any) -> None:
@@ -87,15 +89,18 @@ def test_a_tool_over_its_time_ends_as_timed_out(way: str) -> None:
     async def slow_async(arguments: Any) -> None:
         await asyncio.sleep(30)
 
-    run = slow if way == "thread" else slow_async
-    (event,) = ran(executor(made("slow", run, way=way, timeout_s=0.05)), call("slow"))
+    run = slow if execution_mode == "thread" else slow_async
+    (event,) = run_calls(
+        make_executor(build_tool("slow", run, execution_mode=execution_mode, timeout_s=0.05)),
+        make_call("slow"),
+    )
     release.set()
     assert event.outcome == "timed_out"
     assert event.result["error"] == "Tool execution timed out after 50 ms"
 
 
-def test_a_tool_that_ignores_its_cancellation_is_left_to_itself() -> None:
-    """S2.8: an async tool that swallows the cancellation cannot hold the turn."""
+def test_a_tool_that_ignores_its_cancellation_does_not_block() -> None:
+    """S2.8: an async tool that ignores its cancellation does not block the turn."""
 
     async def stubborn(arguments: Any) -> None:
         while True:
@@ -108,21 +113,23 @@ def test_a_tool_that_ignores_its_cancellation_is_left_to_itself() -> None:
     stop = threading.Event()
 
     async def scenario() -> Any:
-        ex = executor(made("stubborn", stubborn, timeout_s=0.05))
-        event = await ex.run(call("stubborn"), ("stubborn",))
+        executor = make_executor(build_tool("stubborn", stubborn, timeout_s=0.05))
+        event = await executor.run(make_call("stubborn"), ("stubborn",))
         stop.set()
         return event
 
     assert asyncio.run(scenario()).outcome == "timed_out"
 
 
-@pytest.mark.parametrize("way", ["inline", "thread", "async"])
+@pytest.mark.parametrize("execution_mode", ["inline", "thread", "async"])
 @pytest.mark.parametrize(
     "error", [ValueError("boom"), TimeoutError("own"), SystemExit(3), asyncio.CancelledError()]
 )
-def test_whatever_a_tool_raises_is_data(way: str, error: BaseException) -> None:
-    """S4.5: no exception of a tool escapes, and its own time-out is not taken for ours."""
-    if way == "inline" and not isinstance(error, Exception):
+def test_every_exception_of_a_tool_becomes_a_failure(
+    execution_mode: str, error: BaseException
+) -> None:
+    """S4.5: every exception of a tool becomes a failure; its own TimeoutError is not our timeout."""
+    if execution_mode == "inline" and not isinstance(error, Exception):
         pytest.skip("inline tools are Toolchart's own")
 
     def bad(arguments: Any) -> None:
@@ -131,13 +138,15 @@ def test_whatever_a_tool_raises_is_data(way: str, error: BaseException) -> None:
     async def bad_async(arguments: Any) -> None:
         raise error
 
-    run = bad_async if way == "async" else bad
-    (event,) = ran(executor(made("bad", run, way=way)), call("bad"))
+    run = bad_async if execution_mode == "async" else bad
+    (event,) = run_calls(
+        make_executor(build_tool("bad", run, execution_mode=execution_mode)), make_call("bad")
+    )
     assert event.outcome == "failed"
     assert event.result["error"]
 
 
-def test_an_error_that_cannot_be_told_is_still_data() -> None:
+def test_an_exception_without_a_text_becomes_a_failure() -> None:
     """S4.5: an exception whose own text raises becomes its class name."""
 
     class Odd(Exception):
@@ -147,59 +156,62 @@ def test_an_error_that_cannot_be_told_is_still_data() -> None:
     def bad(arguments: Any) -> None:
         raise Odd
 
-    (event,) = ran(executor(made("bad", bad)), call("bad"))
+    (event,) = run_calls(make_executor(build_tool("bad", bad)), make_call("bad"))
     assert event.result["error"] == "Odd"
 
 
 def test_hanging_threads_are_counted_and_bounded() -> None:
-    """S2.8: tools that hang past their time cannot pile up threads without end."""
+    """S2.8: the number of threads past their timeout is limited."""
     release = threading.Event()
-    ex = executor(
-        made("hang", lambda arguments: release.wait(60), way="thread", timeout_s=0.01), parallel=100
+    executor = make_executor(
+        build_tool(
+            "hang", lambda arguments: release.wait(60), execution_mode="thread", timeout_s=0.01
+        ),
+        parallel=100,
     )
-    events = ran(ex, *(call("hang", id=f"c{n}") for n in range(MOST_LATE_THREADS)))
+    events = run_calls(executor, *(make_call("hang", id=f"c{n}") for n in range(MAX_LATE_THREADS)))
     assert {event.outcome for event in events} == {"timed_out"}
-    (refused,) = ran(ex, call("hang"))
+    (refused_event,) = run_calls(executor, make_call("hang"))
     release.set()
-    assert "isolation: process" in refused.result["error"]
+    assert "isolation: process" in refused_event.result["error"]
     for _ in range(200):
         if not any(thread.name == "tool hang" for thread in threading.enumerate()):
             break
         time.sleep(0.01)
-    (after,) = ran(ex, call("hang"))
-    assert after.result["result"] is True
+    (later_event,) = run_calls(executor, make_call("hang"))
+    assert later_event.result["result"] is True
 
 
-def test_a_process_takes_models_and_gives_json() -> None:
-    """Issue 6: a function with pydantic models runs in a process like anywhere else."""
-    ex = executor(isolated(where))
-    (event,) = ran(ex, call("where", {"place": {"city": "brno", "zip": 60200}}))
+def test_a_process_accepts_models_and_returns_json() -> None:
+    """Issue 6: a function with pydantic models runs in a child process as it does in this one."""
+    executor = make_executor(make_isolated_tool(where))
+    (event,) = run_calls(executor, make_call("where", {"place": {"city": "brno", "zip": 60200}}))
     assert event.result["result"] == {"city": "BRNO", "zip": 60201}
 
 
 def test_a_timed_out_process_leaves_nothing_behind(tmp_path: Path) -> None:
-    """Issue 6: at the timeout the child and everything that it started are gone."""
+    """Issue 6: after the timeout the child and all processes that it started are dead."""
     marker = tmp_path / "pids"
-    ex = executor(isolated(sleep_for_ever, timeout_s=2.0))
-    (event,) = ran(ex, call("sleep_for_ever", {"marker": str(marker)}))
+    executor = make_executor(make_isolated_tool(sleep_for_ever, timeout_s=2.0))
+    (event,) = run_calls(executor, make_call("sleep_for_ever", {"marker": str(marker)}))
     assert event.outcome == "timed_out"
     pids = [int(pid) for pid in marker.read_text().split()]
     assert len(pids) == 2
     for _ in range(100):
-        if not any(map(alive, pids)):
+        if not any(map(is_alive, pids)):
             break
         time.sleep(0.02)
-    assert not any(map(alive, pids))
+    assert not any(map(is_alive, pids))
 
 
 def test_a_cancelled_process_leaves_nothing_behind(tmp_path: Path) -> None:
-    """Issue 6: cancellation reaches a process tool too."""
+    """Issue 6: cancelling a run kills its child process and all that it started."""
     marker = tmp_path / "pids"
-    ex = executor(isolated(sleep_for_ever))
+    executor = make_executor(make_isolated_tool(sleep_for_ever))
 
     async def scenario() -> None:
-        one = call("sleep_for_ever", {"marker": str(marker)})
-        task = asyncio.ensure_future(ex.run(one, ("sleep_for_ever",)))
+        call = make_call("sleep_for_ever", {"marker": str(marker)})
+        task = asyncio.ensure_future(executor.run(call, ("sleep_for_ever",)))
         while not (marker.exists() and len(marker.read_text().split()) == 2):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         task.cancel()
@@ -208,85 +220,94 @@ def test_a_cancelled_process_leaves_nothing_behind(tmp_path: Path) -> None:
 
     asyncio.run(scenario())
     time.sleep(0.1)
-    assert not any(alive(int(pid)) for pid in marker.read_text().split())
+    assert not any(is_alive(int(pid)) for pid in marker.read_text().split())
 
 
 def test_a_process_has_its_memory_limited() -> None:
-    """Issue 6: a tool in a process cannot take more memory than it was given."""
-    (event,) = ran(executor(isolated(eat_memory)), call("eat_memory"))
+    """Issue 6: a tool in a child process cannot use more than its `memory_mb`."""
+    (event,) = run_calls(make_executor(make_isolated_tool(eat_memory)), make_call("eat_memory"))
     assert event.outcome == "failed"
     assert "Memory" in event.result["error"]
 
 
-def test_a_process_that_dies_or_prints_is_told_apart_from_an_answer() -> None:
-    """Issue 6: what a tool prints is not its answer, and an early end is a failure in words."""
-    ex = executor(isolated(chatter), isolated(die), isolated(later))
-    printed, died, late = ran(ex, call("chatter"), call("die"), call("later"))
-    assert printed.result["result"] == "true answer"
-    assert "ended without an answer (exit code 3)" in died.result["error"]
-    assert late.result["result"] == "later"
+def test_prints_and_early_exits_are_no_answers() -> None:
+    """Issue 6: what a tool prints is not its answer, and an early exit is a failure with its exit code."""
+    executor = make_executor(
+        make_isolated_tool(chatter), make_isolated_tool(die), make_isolated_tool(later)
+    )
+    chatter_event, dead_event, async_event = run_calls(
+        executor, make_call("chatter"), make_call("die"), make_call("later")
+    )
+    assert chatter_event.result["result"] == "true answer"
+    assert "ended without an answer (exit code 3)" in dead_event.result["error"]
+    assert async_event.result["result"] == "later"
 
 
 def test_a_function_that_no_process_could_find_is_refused() -> None:
-    """Issue 6: a lambda or an inner function cannot be isolated, and the spec's author is told."""
+    """Issue 6: a lambda or an inner function cannot be isolated; the error names the reason."""
 
     def inner() -> None:
         """Inside."""
 
     with pytest.raises(SpecError, match="cannot be found by its name"):
-        isolated(inner)
-    with pytest.raises(SpecError, match="no isolation"):
-        isolated(where, isolation="jail")
+        make_isolated_tool(inner)
+    with pytest.raises(SpecError, match="not an isolation"):
+        make_isolated_tool(where, isolation="jail")
 
 
 def test_calls_of_a_reply_run_together_up_to_the_cap() -> None:
     """S3.12: at most `parallel` calls run at once, and a tool with `parallel: false` runs alone."""
     running: set[str] = set()
-    most: list[int] = []
-    alone: list[set[str]] = []
+    running_counts: list[int] = []
+    running_beside_exclusive: list[set[str]] = []
 
     async def work(arguments: Any) -> None:
-        running.add(name := f"w{len(most)}")
-        most.append(len(running))
+        running.add(name := f"w{len(running_counts)}")
+        running_counts.append(len(running))
         await asyncio.sleep(0.01)
         running.discard(name)
 
     async def exclusive(arguments: Any) -> None:
-        alone.append(set(running))
+        running_beside_exclusive.append(set(running))
         running.add("alone")
         await asyncio.sleep(0.01)
         running.discard("alone")
-        alone.append(set(running))
+        running_beside_exclusive.append(set(running))
 
-    ex = executor(made("work", work), made("exclusive", exclusive, parallel=False), parallel=3)
+    executor = make_executor(
+        build_tool("work", work), build_tool("exclusive", exclusive, parallel=False), parallel=3
+    )
     order = ["work"] * 4 + ["exclusive"] + ["work"] * 4
-    events = ran(ex, *(call(name, id=f"c{n}") for n, name in enumerate(order)))
+    events = run_calls(executor, *(make_call(name, id=f"c{n}") for n, name in enumerate(order)))
     assert [event.outcome for event in events] == ["succeeded"] * 9
-    assert max(most) == 3
-    assert alone == [set(), set()]
+    assert max(running_counts) == 3
+    assert running_beside_exclusive == [set(), set()]
 
 
-def test_a_cancelled_wait_gives_its_place_back() -> None:
-    """S3.12: a call that is cancelled while it waits for a place blocks nobody after it."""
+def test_a_cancelled_wait_releases_its_slot() -> None:
+    """S3.12: a call that is cancelled while it waits for a slot does not block the calls after it."""
 
     async def scenario() -> list[str]:
         done: list[str] = []
-        hold = asyncio.Event()
+        release = asyncio.Event()
 
         async def work(arguments: Any) -> None:
-            await hold.wait()
+            await release.wait()
 
-        ex = executor(made("work", work), made("alone", work, parallel=False), parallel=1)
+        executor = make_executor(
+            build_tool("work", work), build_tool("alone", work, parallel=False), parallel=1
+        )
         names = ("work", "alone")
-        first = asyncio.ensure_future(ex.run(call("work", id="1"), names))
+        first = asyncio.ensure_future(executor.run(make_call("work", id="1"), names))
         waiting = [
-            asyncio.ensure_future(ex.run(call("alone", id=f"w{n}"), names)) for n in range(3)
+            asyncio.ensure_future(executor.run(make_call("alone", id=f"w{n}"), names))
+            for n in range(3)
         ]
-        last = asyncio.ensure_future(ex.run(call("work", id="9"), names))
+        last = asyncio.ensure_future(executor.run(make_call("work", id="9"), names))
         await asyncio.sleep(0.01)
         for task in waiting:
             task.cancel()
-        hold.set()
+        release.set()
         for task in (first, last):
             done.append((await task).outcome)
         await asyncio.gather(*waiting, return_exceptions=True)

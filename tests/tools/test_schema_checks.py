@@ -1,4 +1,4 @@
-"""The compiled check agrees with `jsonschema`, on made-up schemas and on real ones."""
+"""The compiled schema check agrees with `jsonschema`; invalid schemas are refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from toolchart.states.errors import SpecError
 from toolchart.tools.execution.arguments import ArgumentCheck
-from toolchart.tools.execution.compiled_schema import compile_check
+from toolchart.tools.execution.compiled_schema import compile_schema
 
 scalars = (
     st.none()
@@ -30,7 +30,7 @@ instances = st.recursive(
 types = st.sampled_from(["string", "integer", "number", "boolean", "null", "array", "object"])
 
 
-def _schemas(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def _nested_schemas(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     several = st.lists(inner, min_size=1, max_size=3)
     small = st.integers(0, 3)
     return st.fixed_dictionaries(
@@ -59,7 +59,7 @@ def _schemas(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
-schemas = st.recursive(st.booleans() | st.just({}), _schemas, max_leaves=6)
+schemas = st.recursive(st.booleans() | st.just({}), _nested_schemas, max_leaves=6)
 
 
 @settings(max_examples=600, deadline=None)
@@ -67,15 +67,15 @@ schemas = st.recursive(st.booleans() | st.just({}), _schemas, max_leaves=6)
 def test_the_compiled_check_agrees_with_the_library(
     schema: Any, definition: Any, instance: Any
 ) -> None:
-    """S2.6: on every schema that is compiled, the quick answer is jsonschema's answer."""
+    """S2.6: for every schema that can be compiled, the compiled check gives jsonschema's answer."""
     if not isinstance(schema, dict):
         schema = {"allOf": [schema]}
     schema = {**schema, "$defs": {"x": definition}}
-    check = compile_check(schema)
+    check = compile_schema(schema)
     assert check is not None
     try:
         ours, theirs = check(instance), Draft202012Validator(schema).is_valid(instance)
-    except RecursionError:  # a schema that names nothing but itself has no answer
+    except RecursionError:  # a schema that only refers to itself has no answer
         assume(False)
     assert ours == theirs
 
@@ -93,50 +93,50 @@ def test_the_compiled_check_agrees_with_the_library(
         {"prefixItems": [{}]},
     ],
 )
-def test_what_is_not_compiled_is_left_to_the_library(schema: dict[str, Any]) -> None:
-    """S2.6: a keyword that the compiler does not know is never silently passed over."""
-    assert compile_check(schema) is None
+def test_unsupported_keywords_are_left_to_the_library(schema: dict[str, Any]) -> None:
+    """S2.6: a schema with a keyword that is not compiled is left to jsonschema, never half checked."""
+    assert compile_schema(schema) is None
 
 
 def test_keywords_beyond_the_compiler_still_hold() -> None:
-    """S2.6: the whole of 2020-12 is checked, through the library where the compiler ends."""
+    """S2.6: all keywords of 2020-12 are checked; jsonschema checks those that are not compiled."""
     check = ArgumentCheck(
         {"type": "object", "properties": {"ids": {"type": "array", "uniqueItems": True}}}, "t"
     )
-    assert check.problem({"ids": [1, 2]}) is None
-    assert "'ids'" in str(check.problem({"ids": [1, 1]}))
+    assert check.describe_problem({"ids": [1, 2]}) is None
+    assert "'ids'" in str(check.describe_problem({"ids": [1, 1]}))
 
 
-def test_a_pattern_is_not_held_against_a_text_without_end() -> None:
-    """Issue 6: a text too long for its pattern is a problem in words, found without matching it."""
+def test_a_pattern_is_not_matched_with_a_very_long_text() -> None:
+    """Issue 6: a text that is too long for its pattern is a problem, and is not matched at all."""
     schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
     check = ArgumentCheck(schema, "t")
-    assert check.problem({"a": "a" * 20}) is None
-    assert "too long for a pattern" in str(check.problem({"a": "a" * 5001 + "!"}))
+    assert check.describe_problem({"a": "a" * 20}) is None
+    assert "too long for a pattern" in str(check.describe_problem({"a": "a" * 5001 + "!"}))
 
 
 def test_endless_nesting_is_refused_not_a_crash() -> None:
-    """S1.17: arguments nested beyond reason end as a problem in words."""
+    """S1.17: arguments that are nested too deeply are a problem with an error text, not a crash."""
     schema = {"type": "object", "properties": {"a": {"$ref": "#"}}}
     value: Any = {}
     for _ in range(100_000):
         value = {"a": value}
     check = ArgumentCheck(schema, "t")
-    assert not check.valid(value)
-    assert "nested too deeply" in str(check.problem(value))
+    assert not check.is_valid(value)
+    assert "nested too deeply" in str(check.describe_problem(value))
 
 
 @pytest.mark.parametrize(
-    ("schema", "place"),
+    ("schema", "path"),
     [
         ({"type": "object", "properties": {"a": {"type": "text"}}}, "parameters/properties/a/type"),
         ({"type": "array"}, ""),
         ({"type": "object", "required": "a"}, "parameters/required"),
     ],
 )
-def test_a_schema_that_is_none_is_refused_with_its_place(schema: Any, place: str) -> None:
-    """S2.6: a broken schema is an error of the spec, with the place inside it."""
+def test_an_invalid_schema_is_refused_with_the_path(schema: Any, path: str) -> None:
+    """S2.6: an invalid schema is a SpecError with the path inside the schema."""
     with pytest.raises(SpecError) as caught:
         ArgumentCheck(schema, "weather")
-    assert place in str(caught.value)
+    assert path in str(caught.value)
     assert "weather" in str(caught.value)

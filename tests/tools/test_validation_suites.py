@@ -1,4 +1,4 @@
-"""Suites, scoring and runs: which models can call tools."""
+"""Tests of model validation: suites of cases, scoring of calls, and runs against a model."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
 from toolchart.tools.validation.cases import Case, ExpectedCall
-from toolchart.tools.validation.runner import Outcome, run_suite, summarized
-from toolchart.tools.validation.scoring import problem_of
-from toolchart.tools.validation.suites import basic, load_suite
+from toolchart.tools.validation.runner import Outcome, run_suite, summarize_outcomes
+from toolchart.tools.validation.scoring import find_problem
+from toolchart.tools.validation.suites import load_suite
 from toolchart.tools.validation.tracker import Tracker
 
 TOOLS = tuple(
@@ -42,23 +42,23 @@ TOOLS = tuple(
 )
 
 
-def made(name: str, **arguments: Any) -> ToolCall:
+def make_call(name: str, **arguments: Any) -> ToolCall:
     """A call that a model made."""
     return ToolCall(id="x", name=name, arguments=arguments)
 
 
-def expected(name: str, **arguments: list[Any]) -> ExpectedCall:
+def make_expected_call(name: str, **arguments: list[Any]) -> ExpectedCall:
     """A call that is right."""
     return ExpectedCall(name=name, arguments=arguments)
 
 
-def case(*calls: ExpectedCall, **options: Any) -> Case:
+def make_case(*calls: ExpectedCall, **options: Any) -> Case:
     """A case of these calls."""
     return Case(id="c", category="c", messages=(), tools=TOOLS, calls=calls, **options)
 
 
 @pytest.mark.parametrize(
-    ("right", "call"),
+    ("right", "arguments"),
     [
         ({"a": [1]}, {"a": 1}),
         ({"a": [1], "b": [""]}, {"a": 1}),
@@ -69,13 +69,16 @@ def case(*calls: ExpectedCall, **options: Any) -> Case:
         ({"a": [1], "t": [True]}, {"a": 1, "t": True}),
     ],
 )
-def test_right_calls_pass(right: dict[str, Any], call: dict[str, Any]) -> None:
+def test_right_calls_pass(right: dict[str, Any], arguments: dict[str, Any]) -> None:
     """Issue 6: accepted values, optional arguments, and texts without case and punctuation."""
-    assert problem_of(case(expected("one", **right)), [made("one", **call)]) is None
+    assert (
+        find_problem(make_case(make_expected_call("one", **right)), [make_call("one", **arguments)])
+        is None
+    )
 
 
 @pytest.mark.parametrize(
-    ("right", "call", "words"),
+    ("right", "arguments", "words"),
     [
         ({"a": [1]}, {}, "required parameter 'a' is missing"),
         ({"a": [1]}, {"a": 2}, "'a' is 2"),
@@ -90,46 +93,50 @@ def test_right_calls_pass(right: dict[str, Any], call: dict[str, Any]) -> None:
         ({"a": [1], "t": [True]}, {"a": 1, "t": 1}, "'t' is int, not boolean"),
     ],
 )
-def test_wrong_calls_say_why(right: dict[str, Any], call: dict[str, Any], words: str) -> None:
+def test_wrong_calls_give_the_reason(
+    right: dict[str, Any], arguments: dict[str, Any], words: str
+) -> None:
     """Issue 6: each rule that is broken is named with its parameter."""
-    assert words in str(problem_of(case(expected("one", **right)), [made("one", **call)]))
+    assert words in str(
+        find_problem(make_case(make_expected_call("one", **right)), [make_call("one", **arguments)])
+    )
 
 
 def test_numbers_and_names_of_calls_count() -> None:
     """Issue 6: too few, too many, another tool, unreadable arguments and needless calls are wrong."""
-    one = case(expected("one", a=[1]))
-    assert "1 calls were expected, not 0" in str(problem_of(one, []))
-    assert "not 2" in str(problem_of(one, [made("one", a=1), made("one", a=1)]))
-    assert "instead of 'one'" in str(problem_of(one, [made("two", a=1)]))
+    one_call = make_case(make_expected_call("one", a=[1]))
+    assert "1 calls were expected, not 0" in str(find_problem(one_call, []))
+    assert "not 2" in str(find_problem(one_call, [make_call("one", a=1), make_call("one", a=1)]))
+    assert "instead of 'one'" in str(find_problem(one_call, [make_call("two", a=1)]))
     broken = ToolCall(name="one", problem="cut off")
-    assert "cut off" in str(problem_of(one, [broken]))
-    assert "0 calls were expected" in str(problem_of(case(), [made("one", a=1)]))
-    assert problem_of(case(), []) is None
-    anything = case(any_call=True)
-    assert problem_of(anything, [made("two")]) is None
-    assert "none was made" in str(problem_of(anything, []))
+    assert "cut off" in str(find_problem(one_call, [broken]))
+    assert "0 calls were expected" in str(find_problem(make_case(), [make_call("one", a=1)]))
+    assert find_problem(make_case(), []) is None
+    anything = make_case(any_call=True)
+    assert find_problem(anything, [make_call("two")]) is None
+    assert "none was made" in str(find_problem(anything, []))
 
 
 @given(order=st.permutations([1, 2, 3]), wrong=st.booleans())
 def test_parallel_calls_count_in_any_order(order: list[int], wrong: bool) -> None:
     """Issue 6: expected and made calls are matched one to one, whatever their order."""
-    right = case(*(expected("one", a=[n]) for n in (1, 2, 3)))
-    calls = [made("one", a=n) for n in order]
+    right = make_case(*(make_expected_call("one", a=[n]) for n in (1, 2, 3)))
+    calls = [make_call("one", a=n) for n in order]
     if wrong:
-        calls[0] = made("one", a=order[1])
-    assert (problem_of(right, calls) is None) is not wrong
+        calls[0] = make_call("one", a=order[1])
+    assert (find_problem(right, calls) is None) is not wrong
 
 
-def test_a_call_that_fits_twice_is_given_to_the_one_that_needs_it() -> None:
-    """Issue 6: matching is not greedy: a call that fits two expectations goes where it must."""
-    right = case(expected("one", a=[1, 2]), expected("one", a=[1]))
-    assert problem_of(right, [made("one", a=1), made("one", a=2)]) is None
-    assert problem_of(right, [made("one", a=2), made("one", a=1)]) is None
-    assert problem_of(right, [made("one", a=2), made("one", a=2)]) is not None
+def test_matching_is_not_greedy() -> None:
+    """Issue 6: a call that fits two expected calls is matched so that both can be fulfilled."""
+    right = make_case(make_expected_call("one", a=[1, 2]), make_expected_call("one", a=[1]))
+    assert find_problem(right, [make_call("one", a=1), make_call("one", a=2)]) is None
+    assert find_problem(right, [make_call("one", a=2), make_call("one", a=1)]) is None
+    assert find_problem(right, [make_call("one", a=2), make_call("one", a=2)]) is not None
 
 
-class Fake:
-    """A model that answers as a function says; it speaks no wire."""
+class FakeModel:
+    """A model without a network whose calls come from a function."""
 
     name = "fake"
 
@@ -144,10 +151,10 @@ class Fake:
         return Reply(tool_calls=calls, finish_reason="tool_calls" if calls else "stop")
 
     async def aclose(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is no connection to close."""
 
 
-def outcomes(provider: Any, cases: Sequence[Case], **options: Any) -> list[Outcome]:
+def collect_outcomes(provider: Any, cases: Sequence[Case], **options: Any) -> list[Outcome]:
     """All outcomes of a run."""
 
     async def all_() -> list[Outcome]:
@@ -156,62 +163,66 @@ def outcomes(provider: Any, cases: Sequence[Case], **options: Any) -> list[Outco
     return asyncio.run(all_())
 
 
-def perfect(cases: Sequence[Case]) -> Callable[[Request], Sequence[ToolCall]]:
+def answer_perfectly(cases: Sequence[Case]) -> Callable[[Request], Sequence[ToolCall]]:
     """A model that knows all the answers."""
     by_words = {one.messages: one for one in cases}
 
     def answer(request: Request) -> Sequence[ToolCall]:
-        said = tuple((m.role, m.content) for m in request.messages if m.role in ("user", "system"))
-        known = by_words[said]  # type: ignore[index]
+        messages = tuple(
+            (m.role, m.content) for m in request.messages if m.role in ("user", "system")
+        )
+        matching_case = by_words[messages]  # type: ignore[index]
         return [
             ToolCall(name=call.name, arguments={k: v[0] for k, v in call.arguments.items() if v[0]})
-            for call in known.calls
+            for call in matching_case.calls
         ]
 
     return answer
 
 
 def test_the_basic_suite_can_be_passed_and_failed(tmp_path: Path) -> None:
-    """Issue 6: a model that knows the answers passes all; one that never calls passes the rest."""
-    cases = basic()
-    assert len({one.id for one in cases}) == len(cases)
+    """Issue 6: a model that knows the answers passes all cases; one without calls only `irrelevant`."""
+    cases = load_suite("basic")
+    assert len({item.id for item in cases}) == len(cases)
     tracker = Tracker(tmp_path / "models.json")
-    good = outcomes(Fake(perfect(cases)), cases, tracker=tracker)
-    assert [one.reason for one in good] == [None] * len(cases)
-    mute = summarized(outcomes(Fake(lambda request: []), cases))
-    assert (mute.passed, mute.failed) == (2, len(cases) - 2)
-    assert mute.by_category["irrelevant"] == (2, 2)
-    standing = tracker.standings()["fake/m"]
-    assert (standing.passed, standing.total, standing.validated) == (len(cases),) * 2 + (True,)
+    outcomes_ = collect_outcomes(FakeModel(answer_perfectly(cases)), cases, tracker=tracker)
+    assert [item.reason for item in outcomes_] == [None] * len(cases)
+    summary = summarize_outcomes(collect_outcomes(FakeModel(lambda request: []), cases))
+    assert (summary.passed, summary.failed) == (2, len(cases) - 2)
+    assert summary.by_category["irrelevant"] == (2, 2)
+    rating = tracker.list_ratings()["fake/m"]
+    assert (rating.passed, rating.total, rating.is_validated) == (len(cases),) * 2 + (True,)
 
 
 def test_error_recovery_takes_a_second_reply() -> None:
     """Issue 6: the first call is answered with an error, and the call after it is judged."""
-    cases = [one for one in basic() if one.category == "recovery"]
-    fake = Fake(perfect(cases))
-    assert all(one.passed for one in outcomes(fake, cases))
+    cases = [item for item in load_suite("basic") if item.category == "recovery"]
+    fake = FakeModel(answer_perfectly(cases))
+    assert all(item.passed for item in collect_outcomes(fake, cases))
     assert len(fake.requests) == 2 * len(cases)
-    told = [message for message in fake.requests[1].messages if message.role == "tool"]
-    assert "ISO codes" in str(told[0].content)
-    assert told[0].tool_call_id == fake.requests[1].messages[-2].tool_calls[0].id
+    tool_messages = [message for message in fake.requests[1].messages if message.role == "tool"]
+    assert "ISO codes" in str(tool_messages[0].content)
+    assert tool_messages[0].tool_call_id == fake.requests[1].messages[-2].tool_calls[0].id
 
 
-def test_a_model_that_cannot_be_asked_is_not_recorded(tmp_path: Path) -> None:
-    """S2.7: a connection that fails says nothing of the model."""
+def test_an_unreachable_model_is_not_recorded(tmp_path: Path) -> None:
+    """S2.7: a failed connection is not recorded as a result of the model."""
 
-    class Gone(Fake):
+    class UnreachableModel(FakeModel):
         async def complete(self, request: Request) -> Reply:
             raise ProviderError(kind="connection", message="nobody there")
 
     tracker = Tracker(tmp_path / "models.json")
-    (one,) = outcomes(Gone(lambda request: []), basic()[:1], tracker=tracker)
-    assert one.error
-    assert "nobody there" in str(one.reason)
-    assert tracker.standings() == {}
+    (outcome,) = collect_outcomes(
+        UnreachableModel(lambda request: []), load_suite("basic")[:1], tracker=tracker
+    )
+    assert outcome.error
+    assert "nobody there" in str(outcome.reason)
+    assert tracker.list_ratings() == {}
 
 
-def test_a_suite_of_ones_own(tmp_path: Path) -> None:
-    """Issue 6: a YAML file with tools and cases is a suite; mistakes are named with their place."""
+def test_a_user_suite_file(tmp_path: Path) -> None:
+    """Issue 6: a YAML file with tools and cases is a suite; errors name file and position."""
     file = tmp_path / "mine.yaml"
     text = """
 tools:
@@ -242,7 +253,7 @@ cases:
 
 
 def test_an_unknown_suite_is_named() -> None:
-    """Issue 6: a suite that there is not gives the nearest; BFCL without its files says so."""
+    """Issue 6: an unknown suite gives the most similar name; BFCL without its files is an error."""
     with pytest.raises(SpecError, match="did you mean 'basic'"):
         load_suite("basci")
     with pytest.raises(SpecError, match="question files"):
@@ -250,12 +261,12 @@ def test_an_unknown_suite_is_named() -> None:
 
 
 def test_cases_are_judged_alone() -> None:
-    """Issue 6: the basic suite's cases are right for themselves and wrong for one another."""
-    cases = [one for one in basic() if one.calls]
-    for one, other in itertools.permutations(cases, 2):
+    """Issue 6: in the basic suite the right calls of one case are wrong for every other case."""
+    cases = [first for first in load_suite("basic") if first.calls]
+    for first, other in itertools.permutations(cases, 2):
         calls = [
             ToolCall(name=c.name, arguments={k: v[0] for k, v in c.arguments.items() if v[0]})
-            for c in one.calls
+            for c in first.calls
         ]
-        assert problem_of(one, calls) is None
-        assert problem_of(replace(other, tools=one.tools), calls) is not None
+        assert find_problem(first, calls) is None
+        assert find_problem(replace(other, tools=first.tools), calls) is not None

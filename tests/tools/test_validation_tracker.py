@@ -1,4 +1,4 @@
-"""The record of models: exact under many writers, and never lost."""
+"""Tests of the record of models: concurrent writers, damaged files, confidence intervals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolchart.tools.validation.confidence_interval import wilson
+from toolchart.tools.validation.confidence_interval import compute_wilson_interval
 from toolchart.tools.validation.tracker import (
     LONGEST_HISTORY,
     THRESHOLD,
@@ -20,7 +20,7 @@ from toolchart.tools.validation.tracker import (
 )
 
 
-def entry(number: int, passed: bool = True, category: str = "simple") -> Entry:
+def make_entry(number: int, passed: bool = True, category: str = "simple") -> Entry:
     """A result."""
     return Entry(
         at=f"2026-01-01T00:00:{number % 60:02}Z",
@@ -35,28 +35,28 @@ def entry(number: int, passed: bool = True, category: str = "simple") -> Entry:
 def write_many(file: str, name: str, count: int) -> None:
     """Record many results, as a process of its own does."""
     for number in range(count):
-        Tracker(file).record(name, entry(number, passed=number % 2 == 0))
+        Tracker(file).record(name, make_entry(number, passed=number % 2 == 0))
 
 
 def test_counts_rates_and_categories(tmp_path: Path) -> None:
     """S2.7: counts, rate, threshold of 80 %, categories and the newest 50 entries."""
     tracker = Tracker(tmp_path / "deep" / "models.json")
     for number in range(80):
-        tracker.record("openai/m", entry(number, number >= 16, "a" if number % 2 else "b"))
-    standing = tracker.standings()["openai/m"]
-    assert (standing.passed, standing.total, standing.rate) == (64, 80, THRESHOLD)
-    assert standing.tested
-    assert standing.validated
-    assert standing.categories == {"a": (32, 40), "b": (32, 40)}
-    assert len(standing.history) == LONGEST_HISTORY
-    assert standing.history[-1].case == "c79"
-    assert standing.last_tested == entry(79).at
-    after = tracker.record("openai/m", entry(80, passed=False))
-    assert not after.validated
+        tracker.record("openai/m", make_entry(number, number >= 16, "a" if number % 2 else "b"))
+    rating = tracker.list_ratings()["openai/m"]
+    assert (rating.passed, rating.total, rating.success_rate) == (64, 80, THRESHOLD)
+    assert rating.has_results
+    assert rating.is_validated
+    assert rating.categories == {"a": (32, 40), "b": (32, 40)}
+    assert len(rating.history) == LONGEST_HISTORY
+    assert rating.history[-1].case == "c79"
+    assert rating.last_tested == make_entry(79).at
+    after = tracker.record("openai/m", make_entry(80, passed=False))
+    assert not after.is_validated
 
 
 def test_several_processes_lose_nothing(tmp_path: Path) -> None:
-    """S2.7: processes that write at the same time lose no result of one another."""
+    """S2.7: no result is lost when several processes write at the same time."""
     file = tmp_path / "models.json"
     context = multiprocessing.get_context("fork")
     jobs = [
@@ -67,13 +67,13 @@ def test_several_processes_lose_nothing(tmp_path: Path) -> None:
         job.start()
     for job in jobs:
         job.join()
-    standings = Tracker(file).standings()
-    assert {name: one.total for name, one in standings.items()} == {
+    ratings = Tracker(file).list_ratings()
+    assert {name: rating.total for name, rating in ratings.items()} == {
         "p/one": 80,
         "p/two": 40,
         "p/three": 40,
     }
-    assert standings["p/one"].passed == 40
+    assert ratings["p/one"].passed == 40
     assert not list(tmp_path.glob(".models.json.*"))
 
 
@@ -91,28 +91,28 @@ def test_several_processes_lose_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_file_is_set_aside(tmp_path: Path, content: bytes) -> None:
-    """S2.7: what cannot be read is kept under another name, and the record goes on."""
+    """S2.7: an unreadable file is renamed and kept, and a new record begins."""
     file = tmp_path / "models.json"
     for number in (1, 2):
         file.write_bytes(content)
-        assert Tracker(file).standings() == {}
+        assert Tracker(file).list_ratings() == {}
         assert file.read_bytes() == content
-        assert Tracker(file).record("a/b", entry(1)).total == 1
-        aside = tmp_path / f"models.json.damaged-{number}"
-        assert aside.read_bytes() == content
+        assert Tracker(file).record("a/b", make_entry(1)).total == 1
+        renamed_file = tmp_path / f"models.json.damaged-{number}"
+        assert renamed_file.read_bytes() == content
 
 
-def test_a_record_that_cannot_be_written_says_so(tmp_path: Path) -> None:
-    """S2.7: an unwritable place is an error in words."""
+def test_an_unwritable_record_is_an_error(tmp_path: Path) -> None:
+    """S2.7: an unwritable path is an error with a reason."""
     (tmp_path / "file").write_text("x")
     with pytest.raises(TrackerUnavailable, match="cannot be written"):
-        Tracker(tmp_path / "file" / "models.json").record("a/b", entry(1))
+        Tracker(tmp_path / "file" / "models.json").record("a/b", make_entry(1))
 
 
 def test_the_file_is_plain_json(tmp_path: Path) -> None:
-    """S2.7: the file can be read by anybody."""
+    """S2.7: the file is plain JSON."""
     file = tmp_path / "models.json"
-    Tracker(file).record("ollama/qwen3", entry(1, passed=False))
+    Tracker(file).record("ollama/qwen3", make_entry(1, passed=False))
     data = json.loads(file.read_text())
     assert data["models"]["ollama/qwen3"]["history"][0]["reason"] == "wrong"
 
@@ -121,12 +121,12 @@ def test_the_file_is_plain_json(tmp_path: Path) -> None:
 def test_the_interval_holds_the_rate_and_narrows(total: int, data: st.DataObject) -> None:
     """Issue 6: the interval lies within 0 and 1, holds the rate, and narrows with more tests."""
     passed = data.draw(st.integers(0, total))
-    low, high = wilson(passed, total)
+    low, high = compute_wilson_interval(passed, total)
     assert (
         0 <= low <= passed / total <= high <= 1
         or abs(low - passed / total) < 1e-12
         or (abs(high - passed / total) < 1e-12)
     )
     wide = high - low
-    low, high = wilson(passed * 10, total * 10)
+    low, high = compute_wilson_interval(passed * 10, total * 10)
     assert high - low < wide

@@ -1,4 +1,4 @@
-"""The builtin tools, by the name that activates them."""
+"""The table of builtin tools: name, description, schema and function of each."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from toolchart.states.messages import ToolDefinition
 from toolchart.tools.builtin import dates, fetch, files, planner, text
 from toolchart.tools.builtin.algebra import OPERATIONS
 from toolchart.tools.builtin.calculator import calculate
-from toolchart.tools.builtin.clock import current_datetime
+from toolchart.tools.builtin.clock import get_current_datetime
 from toolchart.tools.definition import Runner, Tool
 
 
-def _uuid(arguments: Mapping[str, Any]) -> str:
+def _generate_uuid(arguments: Mapping[str, Any]) -> str:
     return str(uuid.uuid4())
 
 
-def _echo(arguments: Mapping[str, Any]) -> Any:
+def _return_text(arguments: Mapping[str, Any]) -> Any:
     return arguments["text"]
 
 
-def _builtin(
+def _define_builtin(
     name: str, description: str, run: Runner, schema: dict[str, Any], **options: Any
 ) -> Tool:
     definition = ToolDefinition(name=name, description=description, parameters=schema)
     return Tool(definition=definition, run=run, **{"idempotent": True, **options})
 
 
-def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+def _make_object_schema(properties: dict[str, Any], *required: str) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "object", "properties": properties}
     return {**schema, "required": list(required)} if required else schema
 
 
-_CALCULATOR = _object(
+_CALCULATOR = _make_object_schema(
     {
         "expression": {
             "type": "string",
@@ -55,7 +55,7 @@ _CALCULATOR = _object(
     },
     "expression",
 )
-_CLOCK = _object(
+_CLOCK = _make_object_schema(
     {
         "timezone": {
             "type": "string",
@@ -67,32 +67,37 @@ _CLOCK = _object(
 BUILTINS: dict[str, Tool] = {
     tool.name: tool
     for tool in (
-        _builtin(
+        _define_builtin(
             "calculator", "Evaluate a mathematical expression exactly.", calculate, _CALCULATOR
         ),
-        _builtin(
-            "get_current_datetime", "Get the current date and time.", current_datetime, _CLOCK
+        _define_builtin(
+            "get_current_datetime", "Get the current date and time.", get_current_datetime, _CLOCK
         ),
-        _builtin("generate_uuid", "Generate a random UUID (version 4).", _uuid, _object({})),
-        _builtin(
+        _define_builtin(
+            "generate_uuid",
+            "Generate a random UUID (version 4).",
+            _generate_uuid,
+            _make_object_schema({}),
+        ),
+        _define_builtin(
             "echo",
             "Give back a text unchanged.",
-            _echo,
-            _object({"text": {"type": "string", "description": "The text."}}, "text"),
+            _return_text,
+            _make_object_schema({"text": {"type": "string", "description": "The text."}}, "text"),
         ),
-        _builtin(
+        _define_builtin(
             "text",
             "Count, change the case of, replace in, search, slice or compare texts.",
-            text.text_tool,
+            text.run_text_operation,
             text.SCHEMA,
         ),
-        _builtin(
+        _define_builtin(
             "date_arithmetic",
             "Add to a date, take the difference of two, find a weekday, convert between zones.",
-            dates.date_arithmetic,
+            dates.run_date_operation,
             dates.SCHEMA,
         ),
-        _builtin(
+        _define_builtin(
             "planner",
             "Keep a plan of steps: create it, mark steps as done, read it again.",
             planner.Planner(),
@@ -102,7 +107,7 @@ BUILTINS: dict[str, Tool] = {
             repeatable=True,
             max_result_size=40_000,
         ),
-        _builtin(
+        _define_builtin(
             "fetch_result",
             "Get more of an earlier result that was shortened.",
             fetch.fetch_result,
@@ -111,10 +116,10 @@ BUILTINS: dict[str, Tool] = {
         ),
     )
 }
-"""Every builtin that needs no settings; a spec activates one by naming it."""
+"""Builtins without settings, by name; a spec activates one by its name alone."""
 
 
-def _folder(settings: Mapping[str, Any], name: str) -> files.Folder:
+def _open_folder(settings: Mapping[str, Any], name: str) -> files.Folder:
     root = settings.get("root")
     if not isinstance(root, str) or not root:
         raise SpecError(
@@ -124,38 +129,45 @@ def _folder(settings: Mapping[str, Any], name: str) -> files.Folder:
     return files.Folder(root)
 
 
-def _list_directory(settings: Mapping[str, Any], name: str) -> Tool:
-    run = _folder(settings, name).list_directory
+def _make_list_directory(settings: Mapping[str, Any], name: str) -> Tool:
+    run = _open_folder(settings, name).list_directory
     description = "List the files of a folder."
-    return _builtin(name, description, run, files.LIST_SCHEMA, way="thread", listing=True)
+    return _define_builtin(
+        name, description, run, files.LIST_SCHEMA, execution_mode="thread", listing=True
+    )
 
 
-def _read_file(settings: Mapping[str, Any], name: str) -> Tool:
-    run = _folder(settings, name).read_file
-    return _builtin(name, "Read a text file.", run, files.READ_SCHEMA, way="thread", listing=True)
+def _make_read_file(settings: Mapping[str, Any], name: str) -> Tool:
+    run = _open_folder(settings, name).read_file
+    return _define_builtin(
+        name, "Read a text file.", run, files.READ_SCHEMA, execution_mode="thread", listing=True
+    )
 
 
-WITH_SETTINGS: dict[str, Callable[[Mapping[str, Any], str], Tool]] = {
-    "list_directory": _list_directory,
-    "read_file": _read_file,
+BUILTIN_FACTORIES: dict[str, Callable[[Mapping[str, Any], str], Tool]] = {
+    "list_directory": _make_list_directory,
+    "read_file": _make_read_file,
 }
-"""Builtins that need settings: `root`, relative to the folder of the spec."""
+"""Builtins with settings, by name; each function makes the tool from the settings and a tool name."""
 
-SETTINGS: dict[str, tuple[str, ...]] = {"list_directory": ("root",), "read_file": ("root",)}
-"""The settings that each of them takes."""
+BUILTIN_SETTINGS: dict[str, tuple[str, ...]] = {"list_directory": ("root",), "read_file": ("root",)}
+"""The settings of each builtin that has any. `root` is relative to the folder of the spec."""
 
 
 def make_builtin(handler: str, settings: Mapping[str, Any], name: str) -> Tool | None:
-    """The builtin of a handler under a name, or None where there is no such builtin.
+    """Make the builtin tool of a handler, or None if there is no such builtin.
+
+    Args:
+        name: the name that the model calls it by.
 
     Raises:
-        SpecError: a setting that it needs is missing.
+        SpecError: a required setting is missing.
     """
-    if handler in WITH_SETTINGS:
-        return WITH_SETTINGS[handler](settings, name)
-    found = BUILTINS.get(handler)
-    if found is None:
+    if handler in BUILTIN_FACTORIES:
+        return BUILTIN_FACTORIES[handler](settings, name)
+    builtin = BUILTINS.get(handler)
+    if builtin is None:
         return None
-    # A planner of its own for every agent: it remembers the plan of a reply under way.
-    run = planner.Planner() if handler == "planner" else found.run
-    return replace(found, run=run, definition=replace(found.definition, name=name))
+    # Each agent gets its own planner, because a planner remembers the plan of the current reply.
+    run = planner.Planner() if handler == "planner" else builtin.run
+    return replace(builtin, run=run, definition=replace(builtin.definition, name=name))

@@ -1,7 +1,7 @@
-"""Solve, simplify, derivative and integral, through the calculator's allow-list.
+"""Symbolic operations of the calculator: solve, simplify, derivative and integral.
 
-The text goes through the same parser and the same allow-list, with at most three names as symbols.
-How long SymPy takes over such a problem cannot be bounded beforehand, so it works in a process of its
+Expressions are parsed and checked as for arithmetic, and may contain up to three symbols besides. The
+time that SymPy needs for such a problem cannot be estimated beforehand. So SymPy runs in a process of its
 own, with limits of time and memory.
 """
 
@@ -12,27 +12,27 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from toolchart.tools.builtin.calculator import (
+from toolchart.tools.builtin.arithmetic import evaluate_node
+from toolchart.tools.builtin.expressions import (
     DEEPEST,
     MOST_CHARACTERS,
-    checked_text,
-    parsed,
-    refusal,
-    value_of,
+    make_refusal,
+    parse_expression,
+    require_expression_text,
 )
-from toolchart.tools.definition import Tool, ToolFailure
+from toolchart.tools.definition import Tool, ToolFailure, ToolTimeout
 
 OPERATIONS = ("simplify", "solve", "derivative", "integral")
 
 MOST_POWER = 20
-"""Largest exponent of something that holds a symbol."""
+"""Largest exponent of an expression that contains a symbol."""
 MOST_SYMBOLS = 3
 LONGEST_RESULT = 2000
-"""Characters of an answer; what is longer is no answer to anybody."""
+"""Characters of the longest result that is returned."""
 TIMEOUT_S = 10.0
 
 _CONSTANTS = ("pi", "e", "tau")
-"""Names that stand for numbers, not for symbols."""
+"""Names of numbers; any other name is a symbol."""
 
 _FUNCTIONS = (
     "sqrt",
@@ -52,50 +52,54 @@ _FUNCTIONS = (
 )
 
 
-async def transformed(arguments: Mapping[str, Any]) -> Any:
-    """The result of `operation` on `expression`, from a process of its own.
+async def solve_symbolically(arguments: Mapping[str, Any]) -> Any:
+    """Run `operation` on `expression` in a process of its own and return its result.
 
     Raises:
-        ToolFailure: not an expression of the allowed kind, or no answer within the limits.
+        ToolFailure: the expression is not allowed, or there is no result within the limits.
     """
-    from toolchart.tools.execution.isolation import Ended, run_in_process
-    from toolchart.tools.execution.tool_runs import TimedOut
+    from toolchart.tools.execution.isolation import ChildEnded, run_in_process
 
-    given = {
+    values = {
         "operation": arguments["operation"],
-        "expression": checked_text(arguments["expression"]),
+        "expression": require_expression_text(arguments["expression"]),
         "variable": arguments.get("variable", "x"),
     }
-    _tree(given["expression"])  # what is refused is refused at once
+    _parse_sides(values["expression"])  # refuse a bad expression before a process is started
     try:
-        return await run_in_process(_isolated(), given)
-    except (Ended, TimedOut):
+        return await run_in_process(_make_isolated_tool(), values)
+    except (ChildEnded, ToolTimeout):
         raise ToolFailure("no answer within the limits of time and memory") from None
 
 
 @cache
-def _isolated() -> Tool:
-    from toolchart.tools.sources.python import tool, tool_of
+def _make_isolated_tool() -> Tool:
+    from toolchart.tools.sources.python import make_tool, tool
 
-    return tool_of(tool(isolation="process", timeout_s=TIMEOUT_S, memory_mb=1024)(worked_out))
+    return make_tool(
+        tool(isolation="process", timeout_s=TIMEOUT_S, memory_mb=1024)(compute_symbolic_result)
+    )
 
 
-def worked_out(operation: str, expression: str, variable: str) -> dict[str, Any]:
-    """`{result}` or, for an equation, `{solutions}`, as texts that the calculator reads again.
+def compute_symbolic_result(operation: str, expression: str, variable: str) -> dict[str, Any]:
+    """Compute the result of one operation in this process, without a time limit.
+
+    Returns:
+        `{result}`, or `{variable, solutions, decimals?}` for `solve`. The texts are valid expressions.
 
     Raises:
-        ToolFailure: not an expression of the allowed kind, or it has no such answer.
+        ToolFailure: the expression is not allowed, or it has no result in closed form.
     """
     import sympy
 
-    left, right = _tree(expression)
-    names = _names(left) | _names(right)
+    left, right = _parse_sides(expression)
+    names = _collect_symbols(left) | _collect_symbols(right)
     if len(names) > MOST_SYMBOLS:
         raise ToolFailure(f"at most {MOST_SYMBOLS} symbols, not {', '.join(sorted(names))}")
     symbol = sympy.Symbol(variable)
-    value = _built(left, 0)
+    value = _build_expression(left, 0)
     if operation == "solve":
-        return _solved(value - _built(right, 0), symbol)
+        return _solve_equation(value - _build_expression(right, 0), symbol)
     if not _is_zero(right):
         raise ToolFailure("only 'solve' takes an equation")
     match operation:
@@ -107,25 +111,28 @@ def worked_out(operation: str, expression: str, variable: str) -> dict[str, Any]
             result = sympy.integrate(value, symbol)
     if result.has(sympy.Integral, sympy.zoo, sympy.nan):
         raise ToolFailure("there is no answer in closed form")
-    return {"result": _written(result)}
+    return {"result": _format_result(result)}
 
 
-def _solved(value: Any, symbol: Any) -> dict[str, Any]:
+def _solve_equation(value: Any, symbol: Any) -> dict[str, Any]:
     import sympy
 
     if symbol not in value.free_symbols:
         raise ToolFailure(f"the equation does not contain {symbol}")
     try:
-        found = sympy.solve(value, symbol)
+        solutions = sympy.solve(value, symbol)
     except NotImplementedError:
         raise ToolFailure("there is no answer in closed form") from None
-    told: dict[str, Any] = {"variable": str(symbol), "solutions": [_written(one) for one in found]}
-    if any(not one.is_Integer and not one.free_symbols for one in found):
-        told["decimals"] = [str(one.evalf(15)) for one in found]
-    return told
+    result: dict[str, Any] = {
+        "variable": str(symbol),
+        "solutions": [_format_result(solution) for solution in solutions],
+    }
+    if any(not solution.is_Integer and not solution.free_symbols for solution in solutions):
+        result["decimals"] = [str(solution.evalf(15)) for solution in solutions]
+    return result
 
 
-def _written(value: Any) -> str:
+def _format_result(value: Any) -> str:
     text = str(value)
     if len(text) > LONGEST_RESULT:
         raise ToolFailure(f"the answer has {len(text)} characters; at most {LONGEST_RESULT}")
@@ -135,19 +142,19 @@ def _written(value: Any) -> str:
 # -- reading -------------------------------------------------------------------------------------
 
 
-def _tree(expression: str) -> tuple[ast.expr, ast.expr]:
-    """Left and right side; without `=` the right side is 0.
+def _parse_sides(expression: str) -> tuple[ast.expr, ast.expr]:
+    """Parse both sides of an equation; without `=` the right side is 0.
 
     Raises:
-        ToolFailure: something is not on the allow-list.
+        ToolFailure: a part is not on the allow-list.
     """
     sides = expression.replace("==", "=").split("=")
     if len(sides) > 2 or not all(side.strip() for side in sides):
         raise ToolFailure("an equation has one '=' between two expressions")
-    left = parsed(sides[0].strip())
-    right = parsed(sides[1].strip()) if len(sides) == 2 else ast.Constant(value=0)
+    left = parse_expression(sides[0].strip())
+    right = parse_expression(sides[1].strip()) if len(sides) == 2 else ast.Constant(value=0)
     for side in (left, right):
-        _check(side, 0)
+        _check_allowed(side, 0)
     return left, right
 
 
@@ -159,17 +166,19 @@ def _is_symbol(name: str) -> bool:
     return name.isascii() and name.isalpha() and len(name) <= 10 and name not in _FUNCTIONS
 
 
-def _names(node: ast.expr) -> set[str]:
-    called = {id(one.func) for one in ast.walk(node) if isinstance(one, ast.Call)}
+def _collect_symbols(node: ast.expr) -> set[str]:
+    function_nodes = {id(part.func) for part in ast.walk(node) if isinstance(part, ast.Call)}
     return {
-        one.id
-        for one in ast.walk(node)
-        if isinstance(one, ast.Name) and id(one) not in called and one.id not in _CONSTANTS
+        part.id
+        for part in ast.walk(node)
+        if isinstance(part, ast.Name)
+        and id(part) not in function_nodes
+        and part.id not in _CONSTANTS
     }
 
 
-def _check(node: ast.expr, depth: int) -> None:
-    """Whether every part is on the allow-list; needs no SymPy."""
+def _check_allowed(node: ast.expr, depth: int) -> None:
+    """Raise `ToolFailure` unless every part is on the allow-list; works without SymPy."""
     if depth > DEEPEST or len(ast.dump(node)) > 60 * MOST_CHARACTERS:
         raise ToolFailure("the expression is nested too deeply")
     match node:
@@ -178,36 +187,38 @@ def _check(node: ast.expr, depth: int) -> None:
         case ast.Name(id=name) if _is_symbol(name):
             return
         case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=inner):
-            return _check(inner, depth + 1)
+            return _check_allowed(inner, depth + 1)
         case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div() | ast.Pow()):
-            _check(node.left, depth + 1)
-            return _check(node.right, depth + 1)
+            _check_allowed(node.left, depth + 1)
+            return _check_allowed(node.right, depth + 1)
         case ast.Call(func=ast.Name(id=name), args=[inner], keywords=[]) if name in _FUNCTIONS:
-            return _check(inner, depth + 1)
-    raise refusal(node)
+            return _check_allowed(inner, depth + 1)
+    raise make_refusal(node)
 
 
-def _built(node: ast.expr, depth: int) -> Any:
-    """The SymPy expression of a checked node; what holds no symbol goes through the calculator."""
+def _build_expression(node: ast.expr, depth: int) -> Any:
+    """The SymPy expression of a checked node; a part without symbols is computed as arithmetic."""
     import sympy
 
-    if not _names(node):
-        return value_of(node, depth)
+    if not _collect_symbols(node):
+        return evaluate_node(node, depth)
     match node:
         case ast.Name(id=name):
             return sympy.Symbol(name)
         case ast.UnaryOp(op=op, operand=inner):
-            value = _built(inner, depth + 1)
+            value = _build_expression(inner, depth + 1)
             return -value if isinstance(op, ast.USub) else value
         case ast.BinOp(left=left, op=op, right=right):
-            return _combined(op, _built(left, depth + 1), _built(right, depth + 1))
+            return _combine_operands(
+                op, _build_expression(left, depth + 1), _build_expression(right, depth + 1)
+            )
         case ast.Call(func=ast.Name(id=name), args=[inner]):
             word = {"ln": "log", "abs": "Abs"}.get(name, name)
-            return getattr(sympy, word)(_built(inner, depth + 1))
-    raise refusal(node)
+            return getattr(sympy, word)(_build_expression(inner, depth + 1))
+    raise make_refusal(node)
 
 
-def _combined(op: ast.operator, left: Any, right: Any) -> Any:
+def _combine_operands(op: ast.operator, left: Any, right: Any) -> Any:
     match op:
         case ast.Add():
             return left + right

@@ -1,4 +1,4 @@
-"""What time it is, in any zone of the IANA database."""
+"""The `get_current_datetime` tool: the current date and time in any IANA time zone."""
 
 from __future__ import annotations
 
@@ -9,43 +9,47 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 
-def current_datetime(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def get_current_datetime(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """`{iso, date, time, weekday, timezone, utc_offset}`, and a `note` where the zone is unknown.
 
-    An unknown zone falls back to UTC and says so, so that the model can tell the user.
+    An unknown zone falls back to UTC with a note, so that the model can tell the user.
     """
-    asked = str(arguments.get("timezone") or "UTC").strip()
-    zone, name, note = zone_of(asked)
+    zone_name = str(arguments.get("timezone") or "UTC").strip()
+    zone, used_name, note = find_zone(zone_name)
     now = datetime.now(zone)
     result = {
         "iso": now.isoformat(timespec="seconds"),
         "date": now.date().isoformat(),
         "time": now.strftime("%H:%M:%S"),
         "weekday": now.strftime("%A"),
-        "timezone": name,
+        "timezone": used_name,
         "utc_offset": now.strftime("%z"),
     }
     return {**result, "note": note} if note else result
 
 
-def zone_of(asked: str) -> tuple[tzinfo, str, str | None]:
-    """The zone of an IANA name or of a city, its name, and a note where there is none: then UTC."""
-    if asked.upper() in ("UTC", "Z", "GMT"):
+def find_zone(name: str) -> tuple[tzinfo, str, str | None]:
+    """Find a time zone by its IANA name or by a city.
+
+    Returns:
+        The zone, its name, and None; for an unknown zone UTC with a note that says so.
+    """
+    if name.upper() in ("UTC", "Z", "GMT"):
         return UTC, "UTC", None
     try:
-        return ZoneInfo(asked), asked, None
+        return ZoneInfo(name), name, None
     except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError
         pass
-    city = asked.replace(" ", "_").lower()
-    known = _by_city().get(city)
-    if known is not None:
-        return ZoneInfo(known), known, None
-    return UTC, "UTC", f"there is no time zone {asked!r}; this is UTC"
+    city = name.replace(" ", "_").lower()
+    zone_name = _map_cities().get(city)
+    if zone_name is not None:
+        return ZoneInfo(zone_name), zone_name, None
+    return UTC, "UTC", f"there is no time zone {name!r}; this is UTC"
 
 
 @cache
-def _by_city() -> dict[str, str]:
-    """Zones by the name of their city, as people write it."""
+def _map_cities() -> dict[str, str]:
+    """IANA zone names by city name in lower case."""
     from zoneinfo import available_timezones
 
     return {

@@ -1,4 +1,4 @@
-"""Date arithmetic: add, difference, weekday, conversion between zones."""
+"""The `date_arithmetic` tool: add to a date, difference, weekday, conversion between time zones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from toolchart.tools.builtin.clock import zone_of
+from toolchart.tools.builtin.clock import find_zone
 from toolchart.tools.definition import ToolFailure
 
 UNITS = ("years", "months", "weeks", "days", "hours", "minutes", "seconds")
@@ -37,11 +37,12 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def date_arithmetic(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The result of one operation.
+def run_date_operation(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Run one operation on a date.
 
     Raises:
-        ToolFailure: not an ISO date, a missing parameter, or a result outside the years 1 to 9999.
+        ToolFailure: the date is not ISO 8601, a parameter is missing, or the result lies outside the
+            years 1 to 9999.
     """
     try:
         return _OPERATIONS[arguments["operation"]](arguments)
@@ -49,29 +50,29 @@ def date_arithmetic(arguments: Mapping[str, Any]) -> dict[str, Any]:
         raise ToolFailure("the result lies outside the years 1 to 9999") from None
 
 
-def _read(text: str) -> date | datetime:
-    written = text.strip()
+def _parse_date(text: str) -> date | datetime:
+    iso_text = text.strip()
     try:
-        return date.fromisoformat(written)
+        return date.fromisoformat(iso_text)
     except ValueError:
         pass
     try:
-        return datetime.fromisoformat(written)
+        return datetime.fromisoformat(iso_text)
     except ValueError:
         raise ToolFailure(
-            f"{text!r} is no ISO date; write 2026-03-01 or 2026-03-01T12:00"
+            f"{text!r} is not an ISO date; write 2026-03-01 or 2026-03-01T12:00"
         ) from None
 
 
-def _needed(arguments: Mapping[str, Any], name: str) -> Any:
+def _require_argument(arguments: Mapping[str, Any], name: str) -> Any:
     if name not in arguments:
         raise ToolFailure(f"the operation {arguments['operation']!r} needs {name!r}")
     return arguments[name]
 
 
-def _add(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    start = _read(arguments["date"])
-    amount, unit = _needed(arguments, "amount"), _needed(arguments, "unit")
+def _add_amount(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    start = _parse_date(arguments["date"])
+    amount, unit = _require_argument(arguments, "amount"), _require_argument(arguments, "unit")
     if unit in ("years", "months"):
         result = _add_months(start, amount * (12 if unit == "years" else 1))
     else:
@@ -82,7 +83,7 @@ def _add(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _add_months(start: date | datetime, months: int) -> date | datetime:
-    """The same day of another month, or that month's last day where it is shorter."""
+    """The same day of another month, or the last day of that month if it is shorter."""
     count = start.year * 12 + start.month - 1 + months
     year, month = divmod(count, 12)
     if not 1 <= year <= 9999:
@@ -91,9 +92,9 @@ def _add_months(start: date | datetime, months: int) -> date | datetime:
     return start.replace(year=year, month=month + 1, day=min(start.day, last))
 
 
-def _difference(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    one, other = (_moment(_read(text), arguments) for text in _both(arguments))
-    span = other - one
+def _compute_difference(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    start, end = (_to_datetime(_parse_date(text), arguments) for text in _get_both_dates(arguments))
+    span = end - start
     seconds = int(span.total_seconds())
     days, rest = divmod(abs(seconds), 86_400)
     sign = "-" if seconds < 0 else ""
@@ -106,28 +107,28 @@ def _difference(arguments: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _both(arguments: Mapping[str, Any]) -> tuple[str, str]:
-    return arguments["date"], _needed(arguments, "other")
+def _get_both_dates(arguments: Mapping[str, Any]) -> tuple[str, str]:
+    return arguments["date"], _require_argument(arguments, "other")
 
 
-def _moment(value: date | datetime, arguments: Mapping[str, Any]) -> datetime:
-    """A point in time; what names no zone is in the given one, else in UTC."""
+def _to_datetime(value: date | datetime, arguments: Mapping[str, Any]) -> datetime:
+    """A moment with a time zone; without its own zone it is in `timezone`, or else in UTC."""
     if not isinstance(value, datetime):
         value = datetime(value.year, value.month, value.day)
-    return value if value.tzinfo else value.replace(tzinfo=_zone(arguments))
+    return value if value.tzinfo else value.replace(tzinfo=_get_zone(arguments))
 
 
-def _zone(arguments: Mapping[str, Any]) -> Any:
+def _get_zone(arguments: Mapping[str, Any]) -> Any:
     if "timezone" not in arguments:
         return UTC
-    zone, _, note = zone_of(arguments["timezone"])
+    zone, _, note = find_zone(arguments["timezone"])
     if note is not None:
         raise ToolFailure(f"there is no time zone {arguments['timezone']!r}")
     return zone
 
 
-def _weekday(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    day = _read(arguments["date"])
+def _describe_weekday(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    day = _parse_date(arguments["date"])
     year, week, number = day.isocalendar()
     return {
         "weekday": day.strftime("%A"),
@@ -138,18 +139,18 @@ def _weekday(arguments: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _convert(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    _needed(arguments, "timezone")
-    value = _read(arguments["date"])
+def _convert_zone(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    _require_argument(arguments, "timezone")
+    value = _parse_date(arguments["date"])
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise ToolFailure("to convert a moment its own zone must be known: 2026-03-01T12:00+01:00")
-    there = value.astimezone(_zone(arguments))
-    return {"date": there.isoformat(), "weekday": there.strftime("%A")}
+    result = value.astimezone(_get_zone(arguments))
+    return {"date": result.isoformat(), "weekday": result.strftime("%A")}
 
 
 _OPERATIONS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-    "add": _add,
-    "difference": _difference,
-    "weekday": _weekday,
-    "convert": _convert,
+    "add": _add_amount,
+    "difference": _compute_difference,
+    "weekday": _describe_weekday,
+    "convert": _convert_zone,
 }

@@ -1,7 +1,8 @@
-"""`list_directory` and `read_file`, confined to one folder.
+"""The tools `list_directory` and `read_file`, which see one folder and nothing outside it.
 
-A path is resolved, held against the root, and then opened part by part from the root without following
-any link, so that neither `..` nor a symbolic link, nor one that is put there in between, leads out.
+A path is resolved and compared with the root. Then it is opened part by part from the root, without
+following any link. So neither `..` nor a symbolic link leads out of the folder, even if somebody puts the
+link there between the check and the opening.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from toolchart.tools.definition import ToolFailure
 
 MOST_ENTRIES = 1000
 MOST_BYTES = 5_000_000
-"""Of a file that is read at all, up to the last wanted line."""
+"""Bytes that are read of a file; a longer file is cut there."""
 MOST_LINES = 2000
 
 LIST_SCHEMA: dict[str, Any] = {
@@ -45,98 +46,107 @@ READ_SCHEMA: dict[str, Any] = {
 
 
 class Folder:
-    """What tools may see of the file system: one folder and what is under it."""
+    """The part of the file system that the tools may see: one folder and everything under it."""
 
     def __init__(self, root: str | Path) -> None:
         self._root = Path(os.path.realpath(root))
 
     def list_directory(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """`{path, entries: [{name, type, size}], more?}`, folders first.
+        """List a folder: `{path, entries: [{name, type, size}], more?}`, folders first.
+
+        `more` counts the entries beyond `MOST_ENTRIES`, which are left out.
 
         Raises:
-            ToolFailure: outside the root, or no folder.
+            ToolFailure: the path lies outside the root, or it is not a folder.
         """
-        asked = arguments.get("path", ".")
+        path = arguments.get("path", ".")
         pattern = arguments.get("pattern", "*")
-        with self._opened(asked, os.O_RDONLY) as handle:
+        with self._open_path(path, os.O_RDONLY) as handle:
             if not stat.S_ISDIR(os.fstat(handle).st_mode):
-                raise ToolFailure(f"{asked!r} is no folder")
-            with os.scandir(handle) as found:
-                entries = [_entry(one) for one in found if fnmatchcase(one.name, pattern)]
+                raise ToolFailure(f"{path!r} is not a folder")
+            with os.scandir(handle) as scan:
+                entries = [
+                    _describe_entry(item) for item in scan if fnmatchcase(item.name, pattern)
+                ]
         entries.sort(key=lambda entry: (entry["type"] != "folder", entry["name"]))
-        told: dict[str, Any] = {"path": asked, "entries": entries[:MOST_ENTRIES]}
+        listing: dict[str, Any] = {"path": path, "entries": entries[:MOST_ENTRIES]}
         if len(entries) > MOST_ENTRIES:
-            told["more"] = len(entries) - MOST_ENTRIES
-        return told
+            listing["more"] = len(entries) - MOST_ENTRIES
+        return listing
 
     def read_file(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """`{path, text, start_line, end_line, more}`.
+        """Read lines of a text file: `{path, text, start_line, end_line, more}`.
 
         Raises:
-            ToolFailure: outside the root, no ordinary file, no text, or the line is too far in.
+            ToolFailure: the path lies outside the root, it is not a regular text file, or the file
+                ends before the first line.
         """
-        asked = arguments["path"]
+        path = arguments["path"]
         start, count = arguments.get("start_line", 1), arguments.get("lines", MOST_LINES)
-        with self._opened(asked, os.O_RDONLY) as handle:
+        with self._open_path(path, os.O_RDONLY) as handle:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise ToolFailure(f"{asked!r} is no ordinary file")
-            data = _read(handle)
+                raise ToolFailure(f"{path!r} is not a regular file")
+            data = _read_bytes(handle)
         if b"\0" in data[:8192]:
-            raise ToolFailure(f"{asked!r} is no text")
+            raise ToolFailure(f"{path!r} is not a text file")
         lines = data.decode("utf-8", "replace").splitlines(keepends=True)
-        chosen = lines[start - 1 : start - 1 + count]
-        if not chosen and start > 1:
-            raise ToolFailure(f"{asked!r} has {len(lines)} lines that can be read")
-        end = start - 1 + len(chosen)
+        selection = lines[start - 1 : start - 1 + count]
+        if not selection and start > 1:
+            raise ToolFailure(f"{path!r} has {len(lines)} lines that can be read")
+        end = start - 1 + len(selection)
         return {
-            "path": asked,
-            "text": "".join(chosen),
+            "path": path,
+            "text": "".join(selection),
             "start_line": start,
             "end_line": end,
             "more": end < len(lines) or len(data) >= MOST_BYTES,
         }
 
     @contextmanager
-    def _opened(self, asked: str, flags: int) -> Iterator[int]:
-        """A file under the root, opened so that no link is followed on the way."""
-        parts = self._inside(asked)
-        # O_NONBLOCK: a pipe that somebody put there must not be waited for.
+    def _open_path(self, path: str, flags: int) -> Iterator[int]:
+        """Open a path under the root, part by part without following links; yields the handle."""
+        parts = self._resolve_parts(path)
+        # O_NONBLOCK: opening a named pipe must not block.
         safe = flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-        here = os.open(self._root, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+        current = os.open(self._root, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
         try:
             for part in parts:
-                inner = os.open(part, safe, dir_fd=here)
-                os.close(here)
-                here = inner
-            yield here
+                inner = os.open(part, safe, dir_fd=current)
+                os.close(current)
+                current = inner
+            yield current
         except OSError as error:
-            words = error.strerror or type(error).__name__
-            raise ToolFailure(f"{asked!r} cannot be opened: {words}") from None
+            reason = error.strerror or type(error).__name__
+            raise ToolFailure(f"{path!r} cannot be opened: {reason}") from None
         finally:
-            os.close(here)
+            os.close(current)
 
-    def _inside(self, asked: str) -> tuple[str, ...]:
-        """The parts of the real path below the root."""
-        if "\0" in asked:
+    def _resolve_parts(self, path: str) -> tuple[str, ...]:
+        """The parts of the real path below the root.
+
+        Raises:
+            ToolFailure: the path lies outside the root.
+        """
+        if "\0" in path:
             raise ToolFailure("a path cannot contain a null character")
         try:
-            real = Path(os.path.realpath(self._root / asked))
+            real = Path(os.path.realpath(self._root / path))
         except (OSError, ValueError) as error:
-            raise ToolFailure(f"{asked!r} cannot be opened: {error}") from None
+            raise ToolFailure(f"{path!r} cannot be opened: {error}") from None
         if real != self._root and self._root not in real.parents:
-            raise ToolFailure(f"{asked!r} lies outside the folder that this tool may see")
+            raise ToolFailure(f"{path!r} lies outside the folder that this tool may see")
         return real.relative_to(self._root).parts
 
 
-def _entry(found: os.DirEntry[str]) -> dict[str, Any]:
-    if found.is_symlink():
-        return {"name": found.name, "type": "link"}
-    if found.is_dir(follow_symlinks=False):
-        return {"name": found.name, "type": "folder"}
-    return {"name": found.name, "type": "file", "size": found.stat(follow_symlinks=False).st_size}
+def _describe_entry(entry: os.DirEntry[str]) -> dict[str, Any]:
+    if entry.is_symlink():
+        return {"name": entry.name, "type": "link"}
+    if entry.is_dir(follow_symlinks=False):
+        return {"name": entry.name, "type": "folder"}
+    return {"name": entry.name, "type": "file", "size": entry.stat(follow_symlinks=False).st_size}
 
 
-def _read(handle: int) -> bytes:
+def _read_bytes(handle: int) -> bytes:
     data = bytearray()
     while len(data) < MOST_BYTES:
         chunk = os.read(handle, min(1 << 20, MOST_BYTES - len(data)))

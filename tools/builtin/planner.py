@@ -1,7 +1,7 @@
-"""The planner: just another tool, whose plan lives in the conversation's log.
+"""The `planner` tool: keeps a plan of steps in the log of the conversation.
 
-Every result holds the whole plan, so the newest planner result of a conversation is the plan. Nothing
-is kept here between turns: a conversation that goes on tomorrow, elsewhere, has its plan with it.
+Each result holds the whole plan, so the newest planner result of a conversation is its plan. The tool
+stores nothing between turns. A conversation that continues in another process still has its plan.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from toolchart.tools.execution.context import CallContext
 
 MOST_STEPS = 50
 LONGEST_STEP = 300
-"""Characters; with the number of steps it keeps a plan short enough to be shown whole."""
+"""Characters of a step. Together with `MOST_STEPS` it keeps a plan short enough to show it whole."""
 
 MOST_UNDER_WAY = 64
-"""Conversations whose reply under way is remembered."""
+"""Number of conversations whose plan of the current reply is remembered."""
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -49,109 +49,116 @@ Plan = dict[str, Any]
 class Planner:
     """Runs planner calls.
 
-    Calls of one reply do not see each other's results in the snapshot yet, so the newest plan of the
-    reply under way is remembered, for that reply alone.
+    The snapshot does not yet hold the results of other calls in the same reply. So the planner remembers
+    the newest plan of the current reply, and only of that one.
     """
 
     def __init__(self) -> None:
-        self._under_way: dict[str, tuple[tuple[int, int, int], Plan]] = {}
+        self._recent_plans: dict[str, tuple[tuple[int, int, int], Plan]] = {}
 
     def __call__(self, arguments: Mapping[str, Any], context: CallContext) -> Plan:
-        """The plan after the action.
+        """Apply an action and return the whole plan.
 
         Raises:
-            ToolFailure: there is no plan yet, or the action cannot be done.
+            ToolFailure: there is no plan yet, or the action is not possible.
         """
-        plan = changed(self._current(context), arguments)
+        plan = apply_action(self._find_plan(context), arguments)
         if context.conversation:
-            known = list(self._under_way.items())[-MOST_UNDER_WAY:]
-            self._under_way = {**dict(known), context.conversation: (_place(context), plan)}
+            recent = list(self._recent_plans.items())[-MOST_UNDER_WAY:]
+            self._recent_plans = {
+                **dict(recent),
+                context.conversation: (_get_reply_position(context), plan),
+            }
         return plan
 
-    def _current(self, context: CallContext) -> Plan | None:
-        place, plan = self._under_way.get(context.conversation, (None, None))
-        if plan is not None and place == _place(context):
+    def _find_plan(self, context: CallContext) -> Plan | None:
+        position, plan = self._recent_plans.get(context.conversation, (None, None))
+        if plan is not None and position == _get_reply_position(context):
             return plan
-        return newest_plan(context)
+        return find_newest_plan(context)
 
 
-def _place(context: CallContext) -> tuple[int, int, int]:
-    """What is the same for all calls of one reply."""
+def _get_reply_position(context: CallContext) -> tuple[int, int, int]:
+    """A value that is equal for all calls of one reply and differs between replies."""
     return context.turn, context.iteration, len(context.messages)
 
 
-def newest_plan(context: CallContext) -> Plan | None:
-    """The plan of the conversation: that of the newest good result of this tool."""
-    for name, result in reversed(context.siblings):
+def find_newest_plan(context: CallContext) -> Plan | None:
+    """The plan of the newest successful planner result of the conversation, or None."""
+    for name, result in reversed(context.finished_siblings):
         if name == context.tool and result.get("success"):
-            return _as_plan(result.get("result"))
-    for place in range(len(context.messages) - 1, -1, -1):
-        message = context.messages[place]
+            return _accept_plan(result.get("result"))
+    for index in range(len(context.messages) - 1, -1, -1):
+        message = context.messages[index]
         if message.role == "tool" and message.name == context.tool:
-            plan = _read(message.content or "")
+            plan = _parse_plan(message.content or "")
             if plan is not None:
                 return plan
     return None
 
 
-def _read(content: str) -> Plan | None:
+def _parse_plan(content: str) -> Plan | None:
     try:
         result = json.loads(content)
     except ValueError:
         return None
-    return _as_plan(result.get("result")) if isinstance(result, dict) else None
+    return _accept_plan(result.get("result")) if isinstance(result, dict) else None
 
 
-def _as_plan(value: Any) -> Plan | None:
+def _accept_plan(value: Any) -> Plan | None:
     return value if isinstance(value, dict) and isinstance(value.get("steps"), list) else None
 
 
-def changed(plan: Plan | None, arguments: Mapping[str, Any]) -> Plan:
-    """The plan after an action; pure.
+def apply_action(plan: Plan | None, arguments: Mapping[str, Any]) -> Plan:
+    """The plan after an action; the given plan does not change.
 
     Raises:
-        ToolFailure: the action cannot be done.
+        ToolFailure: the action is not possible.
     """
     action = arguments["action"]
     if action == "create_plan":
-        return _plan(arguments.get("goal", ""), [_step(text) for text in _steps(arguments)])
+        return _make_plan(
+            arguments.get("goal", ""), [_make_step(text) for text in _get_step_texts(arguments)]
+        )
     if plan is None:
         raise ToolFailure("there is no plan yet; create one with create_plan")
     if action == "update_plan":
-        known = {step["text"]: step for step in plan["steps"] if step["done"]}
-        steps = [known.get(text, _step(text)) for text in _steps(arguments)]
-        return _plan(arguments.get("goal", plan["goal"]), steps)
+        finished_steps = {step["text"]: step for step in plan["steps"] if step["done"]}
+        steps = [finished_steps.get(text, _make_step(text)) for text in _get_step_texts(arguments)]
+        return _make_plan(arguments.get("goal", plan["goal"]), steps)
     if action == "mark_done":
-        return _plan(plan["goal"], _marked(plan["steps"], arguments))
+        return _make_plan(plan["goal"], _mark_step_done(plan["steps"], arguments))
     return plan
 
 
-def _steps(arguments: Mapping[str, Any]) -> list[str]:
+def _get_step_texts(arguments: Mapping[str, Any]) -> list[str]:
     if "steps" not in arguments:
         raise ToolFailure(f"{arguments['action']} needs 'steps'")
     return [str(text) for text in arguments["steps"]]
 
 
-def _step(text: str) -> dict[str, Any]:
+def _make_step(text: str) -> dict[str, Any]:
     return {"text": text, "done": False}
 
 
-def _marked(steps: list[dict[str, Any]], arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _mark_step_done(
+    steps: list[dict[str, Any]], arguments: Mapping[str, Any]
+) -> list[dict[str, Any]]:
     number = arguments.get("step")
     if number is None or not 1 <= number <= len(steps):
         raise ToolFailure(f"mark_done needs 'step', a number from 1 to {len(steps)}")
     done = {**steps[number - 1], "done": True}
     if "note" in arguments:
         done["note"] = arguments["note"]
-    return [done if place == number - 1 else step for place, step in enumerate(steps)]
+    return [done if index == number - 1 else step for index, step in enumerate(steps)]
 
 
-def _plan(goal: str, steps: list[dict[str, Any]]) -> Plan:
-    numbered = [{**step, "step": place} for place, step in enumerate(steps, 1)]
-    open_ = [step["step"] for step in numbered if not step["done"]]
+def _make_plan(goal: str, steps: list[dict[str, Any]]) -> Plan:
+    numbered_steps = [{**step, "step": number} for number, step in enumerate(steps, 1)]
+    open_steps = [step["step"] for step in numbered_steps if not step["done"]]
     return {
         "goal": goal,
-        "steps": numbered,
-        "done": len(numbered) - len(open_),
-        "next": open_[0] if open_ else None,
+        "steps": numbered_steps,
+        "done": len(numbered_steps) - len(open_steps),
+        "next": open_steps[0] if open_steps else None,
     }

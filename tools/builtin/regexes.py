@@ -1,7 +1,7 @@
-"""A regular expression on a text, within half a second of processor time.
+"""Regular expressions of the `text` tool: search and replacement within a limit of processor time.
 
-Run in a process of its own: Python's engine cannot be interrupted, and a pattern of a dozen characters
-can keep it busy for years. The kernel's timer ends the process, wherever it is.
+The functions run in a process of their own. Python's engine cannot be interrupted, and a short pattern can
+take exponential time. A timer of the kernel ends the process at any point.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ MOST_MATCHES = 100
 
 
 def search(pattern: str, text: str, ignore_case: bool) -> dict[str, Any]:
-    """Every match with its place and groups, at most a hundred, and how many there are."""
-    _timer()
-    compiled = _compiled(pattern, ignore_case)
-    found = []
+    """Find matches: `{count, matches: [{text, start, groups?}]}`, at most `MOST_MATCHES` of them."""
+    _start_timer()
+    regex = _compile_pattern(pattern, ignore_case)
+    matches = []
     count = 0
-    for match in compiled.finditer(text):
+    for match in regex.finditer(text):
         count += 1
         if count <= MOST_MATCHES:
-            found.append(_match(match))
-    return {"count": count, "matches": found}
+            matches.append(_encode_match(match))
+    return {"count": count, "matches": matches}
 
 
 def substitute(pattern: str, text: str, ignore_case: bool, replacement: str) -> dict[str, Any]:
-    """The text with every match replaced; `\\1` and `\\g<name>` stand for groups."""
-    _timer()
+    """Replace every match: `{text, count}`; `\\1` and `\\g<name>` in the replacement are groups."""
+    _start_timer()
     try:
-        result, count = _compiled(pattern, ignore_case).subn(replacement, text)
+        result, count = _compile_pattern(pattern, ignore_case).subn(replacement, text)
     except (re.error, IndexError) as error:
         raise ToolFailure(f"the replacement cannot be used: {error}") from None
     return {"text": result, "count": count}
 
 
-def _match(match: re.Match[str]) -> dict[str, Any]:
-    told: dict[str, Any] = {"text": match.group(), "start": match.start()}
+def _encode_match(match: re.Match[str]) -> dict[str, Any]:
+    result: dict[str, Any] = {"text": match.group(), "start": match.start()}
     if match.groups():
-        told["groups"] = list(match.groups())
-    return told
+        result["groups"] = list(match.groups())
+    return result
 
 
-def _compiled(pattern: str, ignore_case: bool) -> re.Pattern[str]:
+def _compile_pattern(pattern: str, ignore_case: bool) -> re.Pattern[str]:
     try:
         return re.compile(pattern, re.IGNORECASE if ignore_case else 0)
     except (re.error, OverflowError, RecursionError) as error:
         raise ToolFailure(f"not a regular expression: {error}") from None
 
 
-def _timer() -> None:
+def _start_timer() -> None:
     signal.setitimer(signal.ITIMER_PROF, CPU_S)

@@ -1,4 +1,4 @@
-"""Text operations: count, case, replace, regex, slice, diff."""
+"""The `text` tool: count, change case, replace, regular expressions, slice and compare."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 from toolchart.tools.definition import Tool, ToolFailure
 
 MOST_CHARACTERS = 200_000
-"""Of the texts of one call."""
+"""Characters of all texts of one call together, and of a result."""
 
 MOST_DIFF_LINES = 2000
-"""Of each side of a diff: comparing costs their product."""
+"""Lines of each text of a diff; the time grows with the product of the two."""
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -50,11 +50,11 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def text_tool(arguments: Mapping[str, Any]) -> Any:
-    """The result of one operation; a regex runs elsewhere and is awaited.
+def run_text_operation(arguments: Mapping[str, Any]) -> Any:
+    """Run one operation; for a regular expression return a coroutine that runs in another process.
 
     Raises:
-        ToolFailure: a parameter that the operation needs is missing, or a text is too long.
+        ToolFailure: the operation needs a parameter that is missing, or a text is too long.
     """
     size = sum(len(value) for value in arguments.values() if isinstance(value, str))
     if size > MOST_CHARACTERS:
@@ -62,88 +62,94 @@ def text_tool(arguments: Mapping[str, Any]) -> Any:
     return _OPERATIONS[arguments["operation"]](arguments)
 
 
-def _needed(arguments: Mapping[str, Any], name: str) -> Any:
+def _require_argument(arguments: Mapping[str, Any], name: str) -> Any:
     if name not in arguments:
         raise ToolFailure(f"the operation {arguments['operation']!r} needs {name!r}")
     return arguments[name]
 
 
-def _count(arguments: Mapping[str, Any]) -> dict[str, int]:
+def _count_text(arguments: Mapping[str, Any]) -> dict[str, int]:
     text = arguments["text"]
     if "find" in arguments:
-        wanted = arguments["find"]
-        if not wanted:
+        needle = arguments["find"]
+        if not needle:
             raise ToolFailure("'find' is empty")
         if arguments.get("ignore_case"):
-            text, wanted = text.casefold(), wanted.casefold()
-        return {"count": text.count(wanted)}
+            text, needle = text.casefold(), needle.casefold()
+        return {"count": text.count(needle)}
     lines = len(text.splitlines())
     return {"characters": len(text), "words": len(text.split()), "lines": lines}
 
 
-def _case(arguments: Mapping[str, Any]) -> str:
-    text, wanted = arguments["text"], _needed(arguments, "to")
-    if wanted in ("upper", "lower", "title"):
-        return str(getattr(text, wanted)())
-    words = _words(text)
-    if wanted == "camel":
-        return "".join(word.capitalize() if place else word for place, word in enumerate(words))
-    return ("_" if wanted == "snake" else "-").join(words)
+def _change_case(arguments: Mapping[str, Any]) -> str:
+    text, case = arguments["text"], _require_argument(arguments, "to")
+    if case in ("upper", "lower", "title"):
+        return str(getattr(text, case)())
+    words = _split_words(text)
+    if case == "camel":
+        return "".join(word.capitalize() if index else word for index, word in enumerate(words))
+    return ("_" if case == "snake" else "-").join(words)
 
 
-def _words(text: str) -> list[str]:
-    """The words of a text or of a name in any case, in lower case."""
-    spaced = ""
-    for before, here in itertools.pairwise(" " + text):
-        boundary = here.isupper() and (before.islower() or before.isdigit())
-        spaced += (" " if boundary else "") + (here if here.isalnum() else " ")
-    return spaced.lower().split()
+def _split_words(text: str) -> list[str]:
+    """The words of a text, or of a name in snake, kebab or camel case, in lower case."""
+    spaced_text = ""
+    for previous, character in itertools.pairwise(" " + text):
+        boundary = character.isupper() and (previous.islower() or previous.isdigit())
+        spaced_text += (" " if boundary else "") + (character if character.isalnum() else " ")
+    return spaced_text.lower().split()
 
 
-def _replace(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    wanted, replacement = _needed(arguments, "find"), _needed(arguments, "replacement")
-    if not wanted:
+def _replace_text(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    needle, replacement = (
+        _require_argument(arguments, "find"),
+        _require_argument(arguments, "replacement"),
+    )
+    if not needle:
         raise ToolFailure("'find' is empty")
     text = arguments["text"]
     if arguments.get("ignore_case"):
         raise ToolFailure("replacing without regard to case is a matter for 'regex'")
-    count = text.count(wanted)
-    grown = len(text) + count * (len(replacement) - len(wanted))
-    if grown > MOST_CHARACTERS:
-        raise ToolFailure(f"the result would have {grown} characters; at most {MOST_CHARACTERS}")
-    return {"text": text.replace(wanted, replacement), "count": count}
+    count = text.count(needle)
+    new_size = len(text) + count * (len(replacement) - len(needle))
+    if new_size > MOST_CHARACTERS:
+        raise ToolFailure(f"the result would have {new_size} characters; at most {MOST_CHARACTERS}")
+    return {"text": text.replace(needle, replacement), "count": count}
 
 
-def _slice(arguments: Mapping[str, Any]) -> str:
+def _slice_text(arguments: Mapping[str, Any]) -> str:
     return str(arguments["text"][arguments.get("start") : arguments.get("end")])
 
 
-def _diff(arguments: Mapping[str, Any]) -> str:
-    one, other = arguments["text"].splitlines(), _needed(arguments, "other").splitlines()
-    if max(len(one), len(other)) > MOST_DIFF_LINES:
+def _compare_texts(arguments: Mapping[str, Any]) -> str:
+    text_lines, other_lines = (
+        arguments["text"].splitlines(),
+        _require_argument(arguments, "other").splitlines(),
+    )
+    if max(len(text_lines), len(other_lines)) > MOST_DIFF_LINES:
         raise ToolFailure(f"a diff takes at most {MOST_DIFF_LINES} lines on each side")
-    lines = difflib.unified_diff(one, other, "text", "other", lineterm="")
+    lines = difflib.unified_diff(text_lines, other_lines, "text", "other", lineterm="")
     return "\n".join(lines) or "no difference"
 
 
-def _regex(arguments: Mapping[str, Any]) -> Awaitable[Any]:
-    pattern = _needed(arguments, "find")
-    given = {
+def _run_regex(arguments: Mapping[str, Any]) -> Awaitable[Any]:
+    pattern = _require_argument(arguments, "find")
+    values = {
         "pattern": pattern,
         "text": arguments["text"],
         "ignore_case": bool(arguments.get("ignore_case")),
     }
     if "replacement" in arguments:
-        return _elsewhere("substitute", {**given, "replacement": arguments["replacement"]})
-    return _elsewhere("search", given)
+        return _run_isolated("substitute", {**values, "replacement": arguments["replacement"]})
+    return _run_isolated("search", values)
 
 
-async def _elsewhere(name: str, given: dict[str, Any]) -> Any:
-    from toolchart.tools.execution.isolation import Ended, run_in_process
+async def _run_isolated(name: str, values: dict[str, Any]) -> Any:
+    from toolchart.tools.execution.isolation import ChildEnded, run_in_process
 
     try:
-        return await run_in_process(_isolated(name), given)
-    except Ended:
+        return await run_in_process(_make_isolated_tool(name), values)
+    except ChildEnded:
         raise ToolFailure(
             "the pattern takes too much time or memory on this text; use a simpler one, without "
             "repetition inside repetition"
@@ -151,18 +157,20 @@ async def _elsewhere(name: str, given: dict[str, Any]) -> Any:
 
 
 @cache
-def _isolated(name: str) -> Tool:
+def _make_isolated_tool(name: str) -> Tool:
     from toolchart.tools.builtin import regexes
-    from toolchart.tools.sources.python import tool, tool_of
+    from toolchart.tools.sources.python import make_tool, tool
 
-    return tool_of(tool(isolation="process", timeout_s=10.0, memory_mb=256)(getattr(regexes, name)))
+    return make_tool(
+        tool(isolation="process", timeout_s=10.0, memory_mb=256)(getattr(regexes, name))
+    )
 
 
 _OPERATIONS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-    "count": _count,
-    "case": _case,
-    "replace": _replace,
-    "regex": _regex,
-    "slice": _slice,
-    "diff": _diff,
+    "count": _count_text,
+    "case": _change_case,
+    "replace": _replace_text,
+    "regex": _run_regex,
+    "slice": _slice_text,
+    "diff": _compare_texts,
 }

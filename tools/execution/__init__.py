@@ -1,1 +1,1 @@
-"""Running tool calls: checking arguments, limits of time and number, isolation, results."""
+"""Running tool calls: argument checks, approval, limits of time and number, isolation, results."""

@@ -1,9 +1,9 @@
-"""One deterministic repair of a call's arguments, recorded rule by rule.
+"""Deterministic repair of a call's arguments: at most one attempt, and a record of every change.
 
-Models write numbers as text, one value where a list is wanted, `True` for `true`, a name with a
-letter too many. What has exactly one sensible reading is put right and written down (rule, before,
-after); everything else goes back to the model as an error. A repair never makes up a value: a
-missing parameter stays missing, and text that was cut off is never completed.
+Models write numbers as text, one value where a list is expected, `True` for `true`, or a name with one
+letter too many. Where such a mistake has exactly one sensible reading, it is repaired and recorded
+(rule, before, after). Everything else goes back to the model as an error. A repair never invents a
+value: a missing parameter stays missing, and text that was cut off is never completed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from toolchart.states.canonical_json import canonical_text
-from toolchart.tools.execution.arguments import shown
-from toolchart.tools.execution.compiled_schema import compile_check, is_number, same
+from toolchart.states.canonical_json import encode_canonical_text
+from toolchart.tools.execution.arguments import format_value
+from toolchart.tools.execution.compiled_schema import compile_schema, is_json_equal, is_number
 
-LONGEST_TEXT = 20_000
-"""Characters of broken JSON text that are looked at; repair costs more than reading."""
+MAX_TEXT = 20_000
+"""Longest broken JSON text, in characters, that is repaired; repair costs more than parsing."""
 
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
 _NUMBER = re.compile(r"[+-]?(\d{1,18}(\.\d{1,18})?|\.\d{1,18})([eE][+-]?\d{1,2})?")
@@ -27,29 +27,30 @@ _NUMBER = re.compile(r"[+-]?(\d{1,18}(\.\d{1,18})?|\.\d{1,18})([eE][+-]?\d{1,2})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """One thing that was put right."""
+    """One change to the arguments."""
 
     rule: str
-    place: str
+    path: str
     """Path of the parameter; empty for the arguments as a whole."""
     before: Any
     after: Any
 
     def __str__(self) -> str:
-        where = f" {self.place}" if self.place else ""
-        return f"repaired{where} ({self.rule}): {shown(self.before)} -> {shown(self.after)}"
+        subject = f" {self.path}" if self.path else ""
+        change = f"{format_value(self.before)} -> {format_value(self.after)}"
+        return f"repaired{subject} ({self.rule}): {change}"
 
 
 # -- broken JSON text ----------------------------------------------------------------------------
 
 
-def repaired_text(raw: str | None) -> tuple[dict[str, Any], Repair] | None:
-    """The arguments that broken JSON text plainly means, or None.
+def repair_json_text(raw: str | None) -> tuple[dict[str, Any], Repair] | None:
+    """The arguments that broken JSON text clearly means, or None.
 
-    None for text that was cut off (an open string or bracket), that names a key twice or uses NaN,
-    that is no object, or that is too long; and where the `repair` extra is not installed.
+    None for text that was cut off (an open string or bracket), that has a key twice or uses NaN, that
+    is not an object, or that is too long; and where the `repair` extra is not installed.
     """
-    if not raw or len(raw) > LONGEST_TEXT or _reads(raw) or not _closed(raw):
+    if not raw or len(raw) > MAX_TEXT or _is_json(raw) or not _is_complete_object(raw):
         return None
     try:
         from json_repair import repair_json
@@ -59,13 +60,14 @@ def repaired_text(raw: str | None) -> tuple[dict[str, Any], Repair] | None:
         value = repair_json(raw, return_objects=True, skip_json_loads=True)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(value, dict) or not value or _twice(raw, value):
+    if not isinstance(value, dict) or not value or _has_repeated_key(raw, value):
         return None
-    return value, Repair(rule="broken JSON text", place="", before=raw, after=canonical_text(value))
+    after = encode_canonical_text(value)
+    return value, Repair(rule="broken JSON text", path="", before=raw, after=after)
 
 
-def _reads(raw: str) -> bool:
-    """Whether it is JSON after all: then it was refused for what it says, not for how."""
+def _is_json(raw: str) -> bool:
+    """Whether the text is JSON: then the adapter refused it for another reason, such as NaN."""
     try:
         json.loads(raw)
     except (ValueError, RecursionError):
@@ -73,243 +75,259 @@ def _reads(raw: str) -> bool:
     return True
 
 
-def _closed(raw: str) -> bool:
-    """Whether the text is one object in braces, every string and bracket closed."""
-    body = _fenced(raw).strip()
+def _is_complete_object(raw: str) -> bool:
+    """Whether the text is one object in braces, with every string and bracket closed."""
+    body = _strip_code_fence(raw).strip()
     if not (body.startswith("{") and body.endswith("}")):
         return False
-    open_, quote, skip = [], "", False
-    for mark in body:
-        if skip:
-            skip = False
-        elif mark == "\\":
-            skip = bool(quote)
+    closing_brackets, quote, is_escaped = [], "", False
+    for character in body:
+        if is_escaped:
+            is_escaped = False
+        elif character == "\\":
+            is_escaped = bool(quote)
         elif quote:
-            quote = "" if mark == quote else quote
-        elif mark == '"':
-            quote = mark
-        elif mark in "{[":
-            open_.append("}" if mark == "{" else "]")
-        elif mark in "}]" and (not open_ or open_.pop() != mark):
+            quote = "" if character == quote else quote
+        elif character == '"':
+            quote = character
+        elif character in "{[":
+            closing_brackets.append("}" if character == "{" else "]")
+        elif character in "}]" and (not closing_brackets or closing_brackets.pop() != character):
             return False
-    return not open_ and not quote
+    return not closing_brackets and not quote
 
 
-def _fenced(raw: str) -> str:
-    """The inside of a Markdown fence, where the text is one."""
+def _strip_code_fence(raw: str) -> str:
+    """The text inside a Markdown code fence, or the text itself."""
     match = re.fullmatch(r"\s*```[a-z]*\s*\n?(.*?)```\s*", raw, re.S)
     return match.group(1) if match else raw
 
 
-def _twice(raw: str, value: Mapping[str, Any]) -> bool:
-    """Whether a key may stand twice in the text; which one was meant cannot be known."""
+def _has_repeated_key(raw: str, value: Mapping[str, Any]) -> bool:
+    """Whether a key may stand twice in the text; then its value is ambiguous."""
     return any(len(re.findall(rf"\b{re.escape(key)}['\"]?\s*:", raw)) > 1 for key in value)
 
 
 # -- values that do not fit ----------------------------------------------------------------------
 
 
-def repaired_arguments(
+def repair_arguments(
     arguments: Mapping[str, Any], schema: Mapping[str, Any]
 ) -> tuple[dict[str, Any], tuple[Repair, ...]]:
-    """The arguments with what has one sensible reading put right; they may still not fit."""
-    work = _Work(schema)
-    value = work.mended(dict(arguments), schema, "")
-    return (value, tuple(work.repairs)) if isinstance(value, dict) else (dict(arguments), ())
+    """Repair every mistake that has one sensible reading; the result may still not fit the schema."""
+    repairer = _ArgumentRepairer(schema)
+    value = repairer.repair_value(dict(arguments), schema, "")
+    if not isinstance(value, dict):
+        return dict(arguments), ()
+    return value, tuple(repairer.repairs)
 
 
-class _Work:
+class _ArgumentRepairer:
+    """Repairs values against parts of one schema, and collects the repairs."""
+
     def __init__(self, root: Mapping[str, Any]) -> None:
         self.repairs: list[Repair] = []
         self._root = root
 
-    def mended(self, value: Any, schema: Any, place: str, depth: int = 0) -> Any:
-        """The value as the schema wants it, or the value itself."""
-        schema = self._resolved(schema)
-        if not isinstance(schema, Mapping) or depth > 20 or self._fits(value, schema):
+    def repair_value(self, value: Any, schema: Any, path: str, depth: int = 0) -> Any:
+        """The value changed to fit the schema, or the value itself."""
+        schema = self._resolve_reference(schema)
+        if not isinstance(schema, Mapping) or depth > 20 or self._is_valid(value, schema):
             return value
         options = schema.get("anyOf") or schema.get("oneOf")
         if isinstance(options, list):
-            return self._by_option(value, options, place, depth)
-        value = self._coerced(value, schema, place)
+            return self._repair_by_option(value, options, path, depth)
+        value = self._apply_rules(value, schema, path)
         if isinstance(value, dict):
-            return self._object(value, schema, place, depth)
-        items = schema.get("items")
-        if isinstance(value, list) and isinstance(items, Mapping):
+            return self._repair_object(value, schema, path, depth)
+        item_schema = schema.get("items")
+        if isinstance(value, list) and isinstance(item_schema, Mapping):
             return [
-                self.mended(item, items, f"{place}[{index}]", depth + 1)
+                self.repair_value(item, item_schema, f"{path}[{index}]", depth + 1)
                 for index, item in enumerate(value)
             ]
         return value
 
-    def _object(
-        self, value: dict[str, Any], schema: Mapping[str, Any], place: str, depth: int
+    def _repair_object(
+        self, value: dict[str, Any], schema: Mapping[str, Any], path: str, depth: int
     ) -> dict[str, Any]:
         properties = schema.get("properties")
         if not isinstance(properties, Mapping):
             return value
-        named = self._renamed(value, properties, place)
+        items = self._repair_names(value, properties, path)
         return {
-            name: self.mended(item, properties[name], f"{place}.{name}".lstrip("."), depth + 1)
+            name: self.repair_value(item, properties[name], f"{path}.{name}".lstrip("."), depth + 1)
             if name in properties
             else item
-            for name, item in named.items()
+            for name, item in items.items()
         }
 
-    def _renamed(
-        self, value: dict[str, Any], properties: Mapping[str, Any], place: str
+    def _repair_names(
+        self, value: dict[str, Any], properties: Mapping[str, Any], path: str
     ) -> dict[str, Any]:
-        """Misspelt names, where exactly one parameter that is not given is near."""
-        absent = [name for name in properties if name not in value]
+        """Rename a misspelt parameter where exactly one absent parameter is similar."""
+        absent_names = [name for name in properties if name not in value]
         result: dict[str, Any] = {}
         for name, item in value.items():
-            near = [one for one in absent if name not in properties and is_near(name, one)]
-            if len(near) == 1 and near[0] not in result:
-                self._note("misspelt name", f"{place}.{name}".lstrip("."), name, near[0])
-                absent.remove(near[0])
-                name = near[0]
+            similar_names = [
+                absent_name
+                for absent_name in absent_names
+                if name not in properties and is_misspelling(name, absent_name)
+            ]
+            if len(similar_names) == 1 and similar_names[0] not in result:
+                new_name = similar_names[0]
+                self._add_repair("misspelt name", f"{path}.{name}".lstrip("."), name, new_name)
+                absent_names.remove(new_name)
+                name = new_name
             result[name] = item
         return result
 
-    def _by_option(self, value: Any, options: list[Any], place: str, depth: int) -> Any:
-        """What the alternatives agree on: a repair that only one of them makes possible."""
-        found: list[tuple[Any, list[Repair]]] = []
+    def _repair_by_option(self, value: Any, options: list[Any], path: str, depth: int) -> Any:
+        """The repaired value where all alternatives that a repair can satisfy agree on it."""
+        candidates: list[tuple[Any, list[Repair]]] = []
         for option in options:
-            trial = _Work(self._root)
-            result = trial.mended(value, option, place, depth + 1)
-            if trial._fits(result, option) and not any(same(result, one) for one, _ in found):
-                found.append((result, trial.repairs))
-        if len(found) != 1:
+            trial = _ArgumentRepairer(self._root)
+            result = trial.repair_value(value, option, path, depth + 1)
+            if trial._is_valid(result, option) and not any(
+                is_json_equal(result, candidate) for candidate, _ in candidates
+            ):
+                candidates.append((result, trial.repairs))
+        if len(candidates) != 1:
             return value
-        self.repairs += found[0][1]
-        return found[0][0]
+        ((result, repairs),) = candidates
+        self.repairs += repairs
+        return result
 
-    def _coerced(self, value: Any, schema: Mapping[str, Any], place: str) -> Any:
-        for rule, change in _RULES.items():
-            changed = change(value, schema)
-            if changed is not None and not same(changed, value):
-                self._note(rule, place, value, changed)
-                return changed
+    def _apply_rules(self, value: Any, schema: Mapping[str, Any], path: str) -> Any:
+        """The value changed by the first rule that applies, or the value itself."""
+        for rule, convert in _RULES.items():
+            new_value = convert(value, schema)
+            if new_value is not None and not is_json_equal(new_value, value):
+                self._add_repair(rule, path, value, new_value)
+                return new_value
         return value
 
-    def _note(self, rule: str, place: str, before: Any, after: Any) -> None:
-        self.repairs.append(Repair(rule=rule, place=place, before=before, after=after))
+    def _add_repair(self, rule: str, path: str, before: Any, after: Any) -> None:
+        self.repairs.append(Repair(rule=rule, path=path, before=before, after=after))
 
-    def _fits(self, value: Any, schema: Any) -> bool:
-        schema = self._resolved(schema)
+    def _is_valid(self, value: Any, schema: Any) -> bool:
+        schema = self._resolve_reference(schema)
         if isinstance(schema, Mapping) and "$defs" in self._root:
             schema = {**schema, "$defs": self._root["$defs"]}
-        check = compile_check(schema)
+        check = compile_schema(schema)
         return check is not None and check(value)
 
-    def _resolved(self, schema: Any) -> Any:
+    def _resolve_reference(self, schema: Any) -> Any:
         target = schema.get("$ref") if isinstance(schema, Mapping) else None
         if not isinstance(target, str) or not target.startswith("#/"):
             return schema
-        here: Any = self._root
+        node: Any = self._root
         for part in target.split("/")[1:]:
-            here = here.get(part) if isinstance(here, Mapping) else None
-        return here if here is not None else schema
+            node = node.get(part) if isinstance(node, Mapping) else None
+        return node if node is not None else schema
 
 
-def is_near(given: str, known: str) -> bool:
-    """Whether a name is a slip of another one: its writing (case, `_`, `-`) or one letter.
+def is_misspelling(name: str, parameter: str) -> bool:
+    """Whether a name is a misspelling of a parameter: in case, `_` and `-`, or in one letter.
 
-    One letter wrong, missing, too many, or two swapped; not in short names, and never a digit:
-    `x1` is not a slip of `x2`.
+    One letter may be wrong, missing or added, or two letters swapped. Short names must not differ in a
+    letter, and digits never: `x1` is not a misspelling of `x2`.
     """
-    one, other = _letters(given), _letters(known)
-    if one == other:
+    first, second = _normalize_name(name), _normalize_name(parameter)
+    if first == second:
         return True
-    if min(len(one), len(other)) < 4 or re.sub(r"\D", "", one) != re.sub(r"\D", "", other):
+    if min(len(first), len(second)) < 4 or re.sub(r"\D", "", first) != re.sub(r"\D", "", second):
         return False
-    return _one_edit(one, other)
+    return _is_one_edit(first, second)
 
 
-def _letters(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return re.sub(r"[^0-9a-z]", "", name.lower())
 
 
-def _one_edit(one: str, other: str) -> bool:
-    if len(one) > len(other):
-        one, other = other, one
-    start = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))
-    if len(other) - len(one) == 1:
-        return one[start:] == other[start + 1 :]
-    if len(one) != len(other):
+def _is_one_edit(first: str, second: str) -> bool:
+    if len(first) > len(second):
+        first, second = second, first
+    pairs = zip(first, second, strict=False)
+    start = next((index for index, (a, b) in enumerate(pairs) if a != b), len(first))
+    if len(second) - len(first) == 1:
+        return first[start:] == second[start + 1 :]
+    if len(first) != len(second):
         return False
-    if one[start + 1 :] == other[start + 1 :]:
+    if first[start + 1 :] == second[start + 1 :]:
         return True
-    swapped = one[start : start + 2][::-1] == other[start : start + 2]
-    return swapped and one[start + 2 :] == other[start + 2 :]
+    is_swap = first[start : start + 2][::-1] == second[start : start + 2]
+    return is_swap and first[start + 2 :] == second[start + 2 :]
 
 
-# -- rules: the changed value, or None where the rule does not apply -------------------------------
+# -- rules: each returns the new value, or None where it does not apply ---------------------------
 
 
-def _wants(schema: Mapping[str, Any]) -> frozenset[str]:
+def _get_types(schema: Mapping[str, Any]) -> frozenset[str]:
     kind = schema.get("type")
     return frozenset(kind if isinstance(kind, list) else [kind] if kind else [])
 
 
-def _enum_case(value: Any, schema: Mapping[str, Any]) -> Any:
-    allowed = [one for one in schema.get("enum", ()) if isinstance(one, str)]
-    if not isinstance(value, str) or value in allowed:
+def _match_enum_case(value: Any, schema: Mapping[str, Any]) -> Any:
+    choices = [choice for choice in schema.get("enum", ()) if isinstance(choice, str)]
+    if not isinstance(value, str) or value in choices:
         return None
-    near = [one for one in allowed if one.strip().lower() == value.strip().lower()]
-    return near[0] if len(near) == 1 else None
+    matches = [choice for choice in choices if choice.strip().lower() == value.strip().lower()]
+    return matches[0] if len(matches) == 1 else None
 
 
-def _text_for_number(value: Any, schema: Mapping[str, Any]) -> Any:
-    wants = _wants(schema)
-    if not isinstance(value, str) or "string" in wants:
+def _convert_text_to_number(value: Any, schema: Mapping[str, Any]) -> Any:
+    types = _get_types(schema)
+    if not isinstance(value, str) or "string" in types:
         return None
     text = value.strip()
-    if wants & {"integer", "number"} and _INTEGER.fullmatch(text):
+    if types & {"integer", "number"} and _INTEGER.fullmatch(text):
         return int(text)
-    if "number" in wants and _NUMBER.fullmatch(text):
+    if "number" in types and _NUMBER.fullmatch(text):
         return float(text)
     return None
 
 
-def _number_for_text(value: Any, schema: Mapping[str, Any]) -> Any:
-    if is_number(value) and _wants(schema) == {"string"}:
-        return canonical_text(value)
+def _convert_number_to_text(value: Any, schema: Mapping[str, Any]) -> Any:
+    if is_number(value) and _get_types(schema) == {"string"}:
+        return encode_canonical_text(value)
     return None
 
 
-def _word_for_truth(value: Any, schema: Mapping[str, Any]) -> Any:
-    if isinstance(value, str) and "boolean" in _wants(schema) and "string" not in _wants(schema):
+def _convert_text_to_boolean(value: Any, schema: Mapping[str, Any]) -> Any:
+    types = _get_types(schema)
+    if isinstance(value, str) and "boolean" in types and "string" not in types:
         return {"true": True, "false": False}.get(value.strip().lower())
     return None
 
 
-def _json_in_text(value: Any, schema: Mapping[str, Any]) -> Any:
-    wants = _wants(schema)
-    if not isinstance(value, str) or "string" in wants or not wants & {"array", "object"}:
+def _parse_nested_json(value: Any, schema: Mapping[str, Any]) -> Any:
+    types = _get_types(schema)
+    if not isinstance(value, str) or "string" in types or not types & {"array", "object"}:
         return None
-    if len(value) > LONGEST_TEXT:
+    if len(value) > MAX_TEXT:
         return None
     try:
-        inner = json.loads(value)
+        parsed_value = json.loads(value)
     except (ValueError, RecursionError):
         return None
-    kind = "array" if isinstance(inner, list) else "object" if isinstance(inner, dict) else None
-    return inner if kind in wants else None
+    is_list, is_object = isinstance(parsed_value, list), isinstance(parsed_value, dict)
+    kind = "array" if is_list else "object" if is_object else None
+    return parsed_value if kind in types else None
 
 
-def _one_for_list(value: Any, schema: Mapping[str, Any]) -> Any:
-    if "array" in _wants(schema) and value is not None and not isinstance(value, (list, dict)):
+def _wrap_in_list(value: Any, schema: Mapping[str, Any]) -> Any:
+    if "array" in _get_types(schema) and value is not None and not isinstance(value, (list, dict)):
         return [value]
     return None
 
 
 _RULES: dict[str, Callable[[Any, Mapping[str, Any]], Any]] = {
-    "letter case of an allowed value": _enum_case,
-    "a number written as text": _text_for_number,
-    "text written as a number": _number_for_text,
-    "true or false written as text": _word_for_truth,
-    "JSON written as text": _json_in_text,
-    "one value where a list is wanted": _one_for_list,
+    "letter case of an allowed value": _match_enum_case,
+    "a number written as text": _convert_text_to_number,
+    "text written as a number": _convert_number_to_text,
+    "true or false written as text": _convert_text_to_boolean,
+    "JSON written as text": _parse_nested_json,
+    "one value where a list is wanted": _wrap_in_list,
 }
-"""In the order in which they are tried; the first that changes a value is the only one for it."""
+"""By name, in the order in which they are tried. Only the first that changes a value is applied."""

@@ -1,4 +1,5 @@
-"""Arguments against their JSON Schema (2020-12), with messages that name the parameter."""
+"""Validation of a call's arguments against the tool's JSON Schema (2020-12), with error texts that
+name the parameter."""
 
 from __future__ import annotations
 
@@ -8,88 +9,92 @@ from functools import cache
 from typing import Any
 
 from toolchart.states.errors import SpecError
-from toolchart.tools.execution.compiled_schema import MOST_PATTERN_TEXT, Check, compile_check
+from toolchart.tools.execution.compiled_schema import (
+    MAX_PATTERN_TEXT,
+    SchemaCheck,
+    compile_schema,
+)
 
-MOST_PROBLEMS = 3
-"""Problems of one call that are told at once."""
+MAX_PROBLEMS = 3
+"""Problems of one call that its error text lists."""
 
-_LONGEST = 60
-"""Characters of a value that an error text shows."""
+_MAX_VALUE_TEXT = 60
+"""Characters of a value in an error text."""
 
 
 class ArgumentCheck:
     """The schema of one tool, compiled once.
 
     Args:
-        trusted: the schema is known to be a schema (a builtin's own), so that it need not be
-        checked
-            and `jsonschema` need not be loaded before a call fails.
+        is_trusted: the schema is known to be valid (that of a builtin), so that it need not be checked
+            and `jsonschema` is not imported before a call fails.
 
     Raises:
         SpecError: the schema itself is not valid.
     """
 
-    def __init__(self, schema: Mapping[str, Any], tool: str, *, trusted: bool = False) -> None:
+    def __init__(self, schema: Mapping[str, Any], tool: str, *, is_trusted: bool = False) -> None:
         self.schema = schema
         self._validator: Any = None
-        if not trusted:
+        if not is_trusted:
             check_schema(schema, tool)
-        self._quick: Check | None = compile_check(schema)
+        self._compiled_check: SchemaCheck | None = compile_schema(schema)
 
-    def valid(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether the arguments fit; quick where the schema could be compiled."""
+    def is_valid(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether the arguments fit; fast where the schema could be compiled."""
         try:
-            if self._quick is not None:
-                return self._quick(arguments)
-            return bool(self._full().is_valid(arguments))
+            if self._compiled_check is not None:
+                return self._compiled_check(arguments)
+            return bool(self._get_validator().is_valid(arguments))
         except RecursionError:
             return False
 
-    def problem(self, arguments: Mapping[str, Any]) -> str | None:
-        """What is wrong with the arguments, or None; at most three problems, the outermost
-        first."""
+    def describe_problem(self, arguments: Mapping[str, Any]) -> str | None:
+        """What is wrong with the arguments: at most three problems, the outermost first; None where
+        they fit."""
         try:
-            if self._quick is not None and self._quick(arguments):
+            if self._compiled_check is not None and self._compiled_check(arguments):
                 return None
             errors = sorted(
-                self._full().iter_errors(arguments), key=lambda error: len(error.absolute_path)
+                self._get_validator().iter_errors(arguments),
+                key=lambda error: len(error.absolute_path),
             )
         except RecursionError:
             return "the arguments are nested too deeply to be checked"
-        told = list(dict.fromkeys(_told(error) for error in errors))
-        return "; ".join(told[:MOST_PROBLEMS]) or None
+        problems = list(dict.fromkeys(_describe_schema_error(error) for error in errors))
+        return "; ".join(problems[:MAX_PROBLEMS]) or None
 
-    def _full(self) -> Any:
+    def _get_validator(self) -> Any:
         if self._validator is None:
-            self._validator = _validator_class()(self.schema)
+            self._validator = _make_validator_class()(self.schema)
         return self._validator
 
 
 @cache
-def _validator_class() -> Any:
-    """The validator of 2020-12, with a bound for the texts that patterns are held against."""
+def _make_validator_class() -> Any:
+    """The 2020-12 validator, with a limit for the length of a text that is matched with a pattern."""
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import ValidationError
     from jsonschema.validators import extend
 
-    known = Draft202012Validator.VALIDATORS["pattern"]
+    check_pattern = Draft202012Validator.VALIDATORS["pattern"]
 
-    def pattern(validator: Any, expected: Any, given: Any, schema: Any) -> Iterator[Any]:
-        if isinstance(given, str) and len(given) > MOST_PATTERN_TEXT:
+    def check_short_pattern(validator: Any, pattern: Any, value: Any, schema: Any) -> Iterator[Any]:
+        if isinstance(value, str) and len(value) > MAX_PATTERN_TEXT:
             yield ValidationError(
-                f"longer than {MOST_PATTERN_TEXT} characters, too long for a pattern"
+                f"longer than {MAX_PATTERN_TEXT} characters, too long for a pattern"
             )
         else:
-            yield from known(validator, expected, given, schema) or ()
+            yield from check_pattern(validator, pattern, value, schema) or ()
 
-    return extend(Draft202012Validator, {"pattern": pattern})  # type: ignore[no-untyped-call]
+    return extend(Draft202012Validator, {"pattern": check_short_pattern})  # type: ignore[no-untyped-call]
 
 
 def check_schema(schema: Any, tool: str) -> None:
-    """Whether it is a JSON Schema (2020-12) of an object.
+    """Check that a tool's parameters are a JSON Schema (2020-12) of an object.
 
     Raises:
-        SpecError: it is not, with the place inside the schema.
+        SpecError: they are not, with the path inside the schema.
     """
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import SchemaError
@@ -98,86 +103,92 @@ def check_schema(schema: Any, tool: str) -> None:
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
-        place = "/".join(["parameters", *map(str, error.absolute_path)])
-        message = f"the parameters of tool {tool!r} are not a JSON Schema: {_cut(error.message)}"
-        raise SpecError(message, path=place, hint=hint) from None
+        path = "/".join(["parameters", *map(str, error.absolute_path)])
+        problem = _shorten_message(error.message)
+        message = f"the parameters of tool {tool!r} are not a JSON Schema: {problem}"
+        raise SpecError(message, path=path, hint=hint) from None
     if not isinstance(schema, Mapping) or schema.get("type", "object") != "object":
         raise SpecError(f"the parameters of tool {tool!r} are not an object", hint=hint)
 
 
-def _told(error: Any) -> str:
-    place = _place(error.absolute_path)
-    subject = f"parameter {place!r}" if place else "the arguments"
-    expected, given = error.validator_value, error.instance
+def _describe_schema_error(error: Any) -> str:
+    path = _format_argument_path(error.absolute_path)
+    subject = f"parameter {path!r}" if path else "the arguments"
+    constraint, value = error.validator_value, error.instance
     match error.validator:
         case "required":
-            missing = next(name for name in expected if name not in given)
-            return f"missing required parameter {_inside(place, missing)!r}"
+            missing_name = next(name for name in constraint if name not in value)
+            return f"missing required parameter {_join_argument_path(path, missing_name)!r}"
         case "type":
-            words = expected if isinstance(expected, list) else [expected]
-            return f"{subject} must be {_either(words)}, not {shown(given)}"
+            types = constraint if isinstance(constraint, list) else [constraint]
+            return f"{subject} must be {_format_types(types)}, not {format_value(value)}"
         case "enum":
-            allowed = ", ".join(map(shown, expected))
-            return (
-                f"{subject} must be one of {allowed}, not {shown(given)}{_nearest(given, expected)}"
-            )
-        case "additionalProperties" if expected is False:
-            return _unexpected(place, given, error.schema)
+            choices = ", ".join(map(format_value, constraint))
+            hint = _suggest_allowed_value(value, constraint)
+            return f"{subject} must be one of {choices}, not {format_value(value)}{hint}"
+        case "additionalProperties" if constraint is False:
+            return _describe_unknown_parameter(path, value, error.schema)
         case "anyOf" | "oneOf":
-            options = " or ".join(dict.fromkeys(_described(option) for option in expected))
-            return f"{subject} must be {options}, not {shown(given)}"
-    return f"{subject}: {_cut(error.message)}"
+            options = " or ".join(dict.fromkeys(_describe_option(option) for option in constraint))
+            return f"{subject} must be {options}, not {format_value(value)}"
+    return f"{subject}: {_shorten_message(error.message)}"
 
 
-def _place(path: Iterable[Any]) -> str:
-    """`filters[0].name` for a path into the arguments."""
+def _format_argument_path(path: Iterable[Any]) -> str:
+    """A path into the arguments, such as `filters[0].name`."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
     return text
 
 
-def _inside(place: str, name: str) -> str:
-    return f"{place}.{name}" if place else name
+def _join_argument_path(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
 
 
-def _unexpected(place: str, given: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    known = [str(name) for name in schema.get("properties", {})]
-    extra = next((str(name) for name in given if name not in known), "")
-    close = get_close_matches(extra, known, n=1)
-    allowed = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known) or 'none'}"
-    return f"unknown parameter {_inside(place, extra)!r} ({allowed})"
+def _describe_unknown_parameter(
+    path: str, value: Mapping[str, Any], schema: Mapping[str, Any]
+) -> str:
+    parameters = [str(name) for name in schema.get("properties", {})]
+    unknown_name = next((str(name) for name in value if name not in parameters), "")
+    similar_names = get_close_matches(unknown_name, parameters, n=1)
+    hint = (
+        f"did you mean {similar_names[0]!r}?"
+        if similar_names
+        else f"known: {', '.join(parameters) or 'none'}"
+    )
+    return f"unknown parameter {_join_argument_path(path, unknown_name)!r} ({hint})"
 
 
-def _nearest(given: Any, allowed: Iterable[Any]) -> str:
-    words = [value for value in allowed if isinstance(value, str)]
-    close = get_close_matches(given, words, n=1) if isinstance(given, str) else []
-    return f" (did you mean {close[0]!r}?)" if close else ""
+def _suggest_allowed_value(value: Any, choices: Iterable[Any]) -> str:
+    texts = [choice for choice in choices if isinstance(choice, str)]
+    similar_texts = get_close_matches(value, texts, n=1) if isinstance(value, str) else []
+    return f" (did you mean {similar_texts[0]!r}?)" if similar_texts else ""
 
 
-def _described(option: Any) -> str:
-    """An alternative of a schema in a few words."""
+def _describe_option(option: Any) -> str:
+    """One alternative of an `anyOf` or `oneOf`, in a few words."""
     if not isinstance(option, Mapping):
         return "anything"
     if "const" in option:
-        return shown(option["const"])
+        return format_value(option["const"])
     if "enum" in option:
-        return "one of " + ", ".join(map(shown, option["enum"]))
+        return "one of " + ", ".join(map(format_value, option["enum"]))
     kind = option.get("type")
     if kind is None:
-        return "a value of another alternative"
-    return _either(kind if isinstance(kind, list) else [kind])
+        return "another kind of value"
+    return _format_types(kind if isinstance(kind, list) else [kind])
 
 
-def _either(words: Iterable[str]) -> str:
-    return " or ".join(f"{'an' if word[:1] in 'aeiou' else 'a'} {word}" for word in words)
+def _format_types(types: Iterable[str]) -> str:
+    return " or ".join(f"{'an' if name[:1] in 'aeiou' else 'a'} {name}" for name in types)
 
 
-def shown(value: Any) -> str:
-    """A value in an error text, at most sixty characters of it."""
-    text = repr(value[: _LONGEST * 2]) if isinstance(value, str) else repr(value)
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+def format_value(value: Any) -> str:
+    """A value for an error text, cut to sixty characters."""
+    text = repr(value[: _MAX_VALUE_TEXT * 2]) if isinstance(value, str) else repr(value)
+    return text if len(text) <= _MAX_VALUE_TEXT else text[: _MAX_VALUE_TEXT - 3] + "..."
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= 3 * _LONGEST else text[: 3 * _LONGEST] + "..."
+def _shorten_message(text: str) -> str:
+    return text if len(text) <= 3 * _MAX_VALUE_TEXT else text[: 3 * _MAX_VALUE_TEXT] + "..."

@@ -1,8 +1,8 @@
-"""JSON Schema compiled to closures: the quick yes of the hot path.
+"""JSON Schema compiled to Python closures: fast validation of valid arguments.
 
-`compile_check` gives a predicate that agrees with `jsonschema` on every value, or None where a
-schema uses a keyword that is not compiled here. A yes is final; on a no `jsonschema` is asked,
-which also knows the words for it. Validating a call's arguments this way costs about a microsecond.
+`compile_schema` returns a predicate that agrees with `jsonschema` on every value, or None where a
+schema uses a keyword that is not compiled here. Where the predicate is false, `jsonschema` is called
+for the error messages. Validating a call's arguments this way takes about a microsecond.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-Check = Callable[[Any], bool]
+SchemaCheck = Callable[[Any], bool]
+"""Returns whether a value fits a schema."""
 
 _ANNOTATIONS = frozenset(
     {
@@ -29,40 +30,41 @@ _ANNOTATIONS = frozenset(
         "definitions",
     }
 )
-"""Keywords that do not constrain. `format` is an annotation in 2020-12; unknown keywords too, but a
-schema that has some is left to `jsonschema`."""
+"""Keywords that do not constrain. `format` is an annotation in 2020-12. Unknown keywords are too, but a
+schema with an unknown keyword is left to `jsonschema`."""
+
+MAX_PATTERN_TEXT = 5000
+"""Longest text that is matched with a `pattern`: a model's text is not trusted, and the time that
+Python's engine takes can grow with the square of the length."""
 
 
-MOST_PATTERN_TEXT = 5000
-"""Characters of a text that is held against a `pattern`: what a model writes is not trusted, and the
-time that Python's engine takes may grow with the square of the length."""
-
-
-class _NotCompiled(Exception):
+class _UnsupportedSchema(Exception):
     """The schema uses something that is not compiled here."""
 
 
-def compile_check(schema: Any) -> Check | None:
-    """A predicate for the schema, or None where only `jsonschema` can judge."""
+def compile_schema(schema: Any) -> SchemaCheck | None:
+    """Compile a schema to a predicate; None where only `jsonschema` can validate it."""
     try:
-        return _Compiler(schema).check(schema)
-    except (_NotCompiled, RecursionError, re.error):
+        return _SchemaCompiler(schema).compile_node(schema)
+    except (_UnsupportedSchema, RecursionError, re.error):
         return None
 
 
-def same(one: Any, other: Any) -> bool:
-    """JSON equality: 1 is 1.0, but true is not 1, at any depth."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    return bool(one == other)
+def is_json_equal(first: Any, second: Any) -> bool:
+    """JSON equality: 1 equals 1.0, but true does not equal 1, at any depth."""
+    if isinstance(first, bool) or isinstance(second, bool):
+        return first is second
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(map(is_json_equal, first, second))
+    if isinstance(first, dict) and isinstance(second, dict):
+        return first.keys() == second.keys() and all(
+            is_json_equal(first[key], second[key]) for key in first
+        )
+    return bool(first == second)
 
 
 def is_integer(value: Any) -> bool:
-    """Whether JSON Schema calls it an integer: 3 and 3.0, not true."""
+    """Whether it is an integer for JSON Schema: 3 and 3.0 are, true is not."""
     if type(value) is int:
         return True
     if isinstance(value, bool):
@@ -71,11 +73,11 @@ def is_integer(value: Any) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Whether JSON Schema calls it a number: not true."""
+    """Whether it is a number for JSON Schema: true is not."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-_TYPES: dict[str, Check] = {
+_TYPES: dict[str, SchemaCheck] = {
     "string": lambda value: isinstance(value, str),
     "integer": is_integer,
     "number": is_number,
@@ -86,158 +88,174 @@ _TYPES: dict[str, Check] = {
 }
 
 
-class _Compiler:
+class _SchemaCompiler:
+    """Compiles one schema; `$ref` is resolved against its root."""
+
     def __init__(self, root: Any) -> None:
         self._root = root
-        self._references: dict[str, list[Check]] = {}
+        self._references: dict[str, list[SchemaCheck]] = {}
 
-    def check(self, schema: Any) -> Check:
+    def compile_node(self, schema: Any) -> SchemaCheck:
+        """A predicate for the schema or one of its parts.
+
+        Raises:
+            _UnsupportedSchema: it has a keyword that is not compiled here.
+        """
         if isinstance(schema, bool):
             return (lambda value: True) if schema else (lambda value: False)
         if not isinstance(schema, dict):
-            raise _NotCompiled
-        parts = [
-            part for key in schema if (part := self._keyword(key, schema[key], schema)) is not None
+            raise _UnsupportedSchema
+        checks = [
+            check
+            for key in schema
+            if (check := self._compile_keyword(key, schema[key], schema)) is not None
         ]
-        if not parts:
+        if not checks:
             return lambda value: True
-        if len(parts) == 1:
-            return parts[0]
-        if len(parts) == 2:  # as nearly every object is: its type and its properties
-            first, second = parts
+        if len(checks) == 1:
+            return checks[0]
+        if len(checks) == 2:  # most objects have two: their type and their properties
+            first, second = checks
             return lambda value: first(value) and second(value)
-        return lambda value: all(part(value) for part in parts)
+        return lambda value: all(check(value) for check in checks)
 
-    def _keyword(self, key: str, value: Any, schema: Mapping[str, Any]) -> Check | None:
+    def _compile_keyword(
+        self, key: str, operand: Any, schema: Mapping[str, Any]
+    ) -> SchemaCheck | None:
         if key in _ANNOTATIONS:
             return None
         match key:
             case "type":
-                return _type(value)
+                return _compile_type(operand)
             case "properties" | "required" | "additionalProperties":
-                return self._object(key, schema)
+                return self._compile_object(key, schema)
             case "enum":
-                return _enum(value)
+                return _compile_enum(operand)
             case "const":
-                return lambda given: same(given, value)
+                return lambda value: is_json_equal(value, operand)
             case "items":
-                return self._items(value, schema)
+                return self._compile_items(operand, schema)
             case "anyOf":
-                options = [self.check(option) for option in value]
-                return lambda given: any(option(given) for option in options)
+                options = [self.compile_node(option) for option in operand]
+                return lambda value: any(option(value) for option in options)
             case "allOf":
-                needed = [self.check(option) for option in value]
-                return lambda given: all(one(given) for one in needed)
+                checks = [self.compile_node(part) for part in operand]
+                return lambda value: all(check(value) for check in checks)
             case "oneOf":
-                choices = [self.check(option) for option in value]
-                return lambda given: sum(choice(given) for choice in choices) == 1
+                choices = [self.compile_node(choice) for choice in operand]
+                return lambda value: sum(choice(value) for choice in choices) == 1
             case "not":
-                refused = self.check(value)
-                return lambda given: not refused(given)
+                negated_check = self.compile_node(operand)
+                return lambda value: not negated_check(value)
             case "$ref":
-                return self._reference(value)
-        return _bound(key, value)
+                return self._compile_reference(operand)
+        return _compile_bound(key, operand)
 
-    def _object(self, key: str, schema: Mapping[str, Any]) -> Check | None:
-        """One closure for the three keywords together, made for the first of them."""
+    def _compile_object(self, key: str, schema: Mapping[str, Any]) -> SchemaCheck | None:
+        """One closure for the three object keywords together, made for the first of them."""
         if key != next(
             k for k in schema if k in ("properties", "required", "additionalProperties")
         ):
             return None
         if "patternProperties" in schema:
-            raise _NotCompiled
-        inner = {name: self.check(one) for name, one in schema.get("properties", {}).items()}
-        required = tuple(schema.get("required", ()))
-        further = self.check(schema.get("additionalProperties", True))
-        open_ = schema.get("additionalProperties", True) is True
+            raise _UnsupportedSchema
+        property_checks = {
+            name: self.compile_node(part) for name, part in schema.get("properties", {}).items()
+        }
+        required_names = tuple(schema.get("required", ()))
+        check_additional = self.compile_node(schema.get("additionalProperties", True))
+        allows_any = schema.get("additionalProperties", True) is True
 
-        def check(given: Any) -> bool:
-            if not isinstance(given, dict):
+        def check_object(value: Any) -> bool:
+            if not isinstance(value, dict):
                 return True
-            for name in required:
-                if name not in given:
+            for name in required_names:
+                if name not in value:
                     return False
-            for name, value in given.items():
-                one = inner.get(name)
-                if one is not None:
-                    if not one(value):
+            for name, item in value.items():
+                check_property = property_checks.get(name)
+                if check_property is not None:
+                    if not check_property(item):
                         return False
-                elif not open_ and not further(value):
+                elif not allows_any and not check_additional(item):
                     return False
             return True
 
-        return check
+        return check_object
 
-    def _items(self, value: Any, schema: Mapping[str, Any]) -> Check:
-        if "prefixItems" in schema or isinstance(value, list):
-            raise _NotCompiled
-        one = self.check(value)
-        return lambda given: not isinstance(given, list) or all(map(one, given))
+    def _compile_items(self, operand: Any, schema: Mapping[str, Any]) -> SchemaCheck:
+        if "prefixItems" in schema or isinstance(operand, list):
+            raise _UnsupportedSchema
+        check_item = self.compile_node(operand)
+        return lambda value: not isinstance(value, list) or all(map(check_item, value))
 
-    def _reference(self, target: Any) -> Check:
-        """A check that finds its target when first asked, so that a schema may name itself."""
+    def _compile_reference(self, target: Any) -> SchemaCheck:
+        """A check that looks its target up when it is first called, so that a schema may refer to
+        itself."""
         if not isinstance(target, str) or not (target == "#" or target.startswith("#/")):
-            raise _NotCompiled
+            raise _UnsupportedSchema
         slot = self._references.get(target)
         if slot is None:
             slot = self._references[target] = []
-            slot.append(self.check(self._resolve(target)))
-        return lambda given: slot[0](given)
+            slot.append(self.compile_node(self._find_reference_target(target)))
+        return lambda value: slot[0](value)
 
-    def _resolve(self, target: str) -> Any:
-        here = self._root
+    def _find_reference_target(self, target: str) -> Any:
+        node = self._root
         for part in target.split("/")[1:]:
             name = part.replace("~1", "/").replace("~0", "~")
-            if not isinstance(here, dict) or name not in here:
-                raise _NotCompiled
-            here = here[name]
-        if here is not self._root and isinstance(here, dict) and "$id" in here:
-            raise _NotCompiled
-        return here
+            if not isinstance(node, dict) or name not in node:
+                raise _UnsupportedSchema
+            node = node[name]
+        if node is not self._root and isinstance(node, dict) and "$id" in node:
+            raise _UnsupportedSchema
+        return node
 
 
-def _type(value: Any) -> Check:
-    names = value if isinstance(value, list) else [value]
+def _compile_type(operand: Any) -> SchemaCheck:
+    names = operand if isinstance(operand, list) else [operand]
     if not all(name in _TYPES for name in names):
-        raise _NotCompiled
+        raise _UnsupportedSchema
     checks = [_TYPES[name] for name in names]
     if len(checks) == 1:
         return checks[0]
-    return lambda given: any(check(given) for check in checks)
+    return lambda value: any(check(value) for check in checks)
 
 
-def _enum(values: Any) -> Check:
-    words = frozenset(value for value in values if isinstance(value, str))
-    others = [value for value in values if not isinstance(value, str)]
+def _compile_enum(choices: Any) -> SchemaCheck:
+    texts = frozenset(choice for choice in choices if isinstance(choice, str))
+    others = [choice for choice in choices if not isinstance(choice, str)]
     if not others:
-        return lambda given: isinstance(given, str) and given in words
-    return lambda given: (
-        given in words if isinstance(given, str) else any(same(given, value) for value in others)
+        return lambda value: isinstance(value, str) and value in texts
+    return lambda value: (
+        value in texts
+        if isinstance(value, str)
+        else any(is_json_equal(value, other) for other in others)
     )
 
 
-def _bound(key: str, limit: Any) -> Check:
+def _compile_bound(key: str, limit: Any) -> SchemaCheck:
     match key:
         case "minimum":
-            return lambda given: not is_number(given) or not given < limit
+            return lambda value: not is_number(value) or not value < limit
         case "maximum":
-            return lambda given: not is_number(given) or not given > limit
+            return lambda value: not is_number(value) or not value > limit
         case "exclusiveMinimum":
-            return lambda given: not is_number(given) or not given <= limit
+            return lambda value: not is_number(value) or not value <= limit
         case "exclusiveMaximum":
-            return lambda given: not is_number(given) or not given >= limit
+            return lambda value: not is_number(value) or not value >= limit
         case "minLength":
-            return lambda given: not isinstance(given, str) or len(given) >= limit
+            return lambda value: not isinstance(value, str) or len(value) >= limit
         case "maxLength":
-            return lambda given: not isinstance(given, str) or len(given) <= limit
+            return lambda value: not isinstance(value, str) or len(value) <= limit
         case "minItems":
-            return lambda given: not isinstance(given, list) or len(given) >= limit
+            return lambda value: not isinstance(value, list) or len(value) >= limit
         case "maxItems":
-            return lambda given: not isinstance(given, list) or len(given) <= limit
+            return lambda value: not isinstance(value, list) or len(value) <= limit
         case "pattern":
-            found = re.compile(limit).search
-            return lambda given: (
-                not isinstance(given, str)
-                or (len(given) <= MOST_PATTERN_TEXT and found(given) is not None)
+            search = re.compile(limit).search
+            return lambda value: (
+                not isinstance(value, str)
+                or (len(value) <= MAX_PATTERN_TEXT and search(value) is not None)
             )
-    raise _NotCompiled
+    raise _UnsupportedSchema

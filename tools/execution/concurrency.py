@@ -1,7 +1,7 @@
-"""The gate before running tools: at most so many at once, and some only alone.
+"""A concurrency limiter per conversation: at most `width` tools run at once, some only alone.
 
-First come, first served: a call that wants to be alone waits for those before it, and those after
-it wait for it. So the calls of one reply start in the model's order.
+Calls are admitted in the order in which they arrive. A call that must run alone waits for all calls
+before it, and all calls after it wait for it. So the calls of one reply start in the model's order.
 """
 
 from __future__ import annotations
@@ -13,74 +13,79 @@ from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
 
-class Gate:
-    """The gate of one conversation."""
+class ConcurrencyLimiter:
+    """Admits the tool calls of one conversation."""
 
     def __init__(self, width: int) -> None:
         self._width = width
-        self._inside = 0
-        self._alone = False
-        self._waiting: deque[tuple[asyncio.Future[None], bool]] = deque()
+        self._running_calls = 0
+        self._runs_alone = False
+        self._waiting_calls: deque[tuple[asyncio.Future[None], bool]] = deque()
 
     @asynccontextmanager
-    async def passed(self, *, alone: bool = False) -> AsyncIterator[None]:
-        """Wait for a place; it is given back at the end, also when the wait is cancelled."""
-        await self._enter(alone)
+    async def hold_slot(self, *, alone: bool = False) -> AsyncIterator[None]:
+        """Wait for a slot and release it at the end, also when the wait is cancelled."""
+        await self._acquire_slot(alone)
         try:
             yield
         finally:
-            self._inside -= 1
-            self._alone = False
-            self._admit()
+            self._running_calls -= 1
+            self._runs_alone = False
+            self._admit_waiting_calls()
 
-    async def _enter(self, alone: bool) -> None:
-        if not self._waiting and self._room(alone):
-            self._take(alone)
+    async def _acquire_slot(self, alone: bool) -> None:
+        if not self._waiting_calls and self._has_slot(alone):
+            self._occupy_slot(alone)
             return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((turn, alone))
+        admission: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting_calls.append((admission, alone))
         try:
-            await turn
+            await admission
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # admitted in the moment of its cancellation
-                self._inside -= 1
-                self._alone = False
+            if admission.done() and not admission.cancelled():
+                # Admitted at the moment of the cancellation: the slot is free again.
+                self._running_calls -= 1
+                self._runs_alone = False
             else:
-                self._waiting = deque(place for place in self._waiting if place[0] is not turn)
-            self._admit()
+                self._waiting_calls = deque(
+                    entry for entry in self._waiting_calls if entry[0] is not admission
+                )
+            self._admit_waiting_calls()
             raise
 
-    def _room(self, alone: bool) -> bool:
-        if self._alone:
+    def _has_slot(self, alone: bool) -> bool:
+        if self._runs_alone:
             return False
-        return self._inside == 0 if alone else self._inside < self._width
+        return self._running_calls == 0 if alone else self._running_calls < self._width
 
-    def _take(self, alone: bool) -> None:
-        self._inside += 1
-        self._alone = alone
+    def _occupy_slot(self, alone: bool) -> None:
+        self._running_calls += 1
+        self._runs_alone = alone
 
-    def _admit(self) -> None:
-        while self._waiting:
-            turn, alone = self._waiting[0]
-            if not turn.done():  # a cancelled one has not been taken out yet
-                if not self._room(alone):
+    def _admit_waiting_calls(self) -> None:
+        while self._waiting_calls:
+            admission, alone = self._waiting_calls[0]
+            if not admission.done():  # a cancelled call may still be in the queue
+                if not self._has_slot(alone):
                     return
-                self._take(alone)
-                turn.set_result(None)
-            self._waiting.popleft()
+                self._occupy_slot(alone)
+                admission.set_result(None)
+            self._waiting_calls.popleft()
 
 
-class Gates:
-    """One gate per conversation and event loop, kept only while it is in use."""
+class ConcurrencyLimiters:
+    """One limiter per conversation and event loop, kept only while it is in use."""
 
     def __init__(self, width: int) -> None:
         self.width = width
-        self._gates: WeakValueDictionary[tuple[int, str], Gate] = WeakValueDictionary()
+        self._limiters: WeakValueDictionary[tuple[int, str], ConcurrencyLimiter] = (
+            WeakValueDictionary()
+        )
 
-    def of(self, conversation: str) -> Gate:
-        """The gate of a conversation."""
+    def get_limiter(self, conversation: str) -> ConcurrencyLimiter:
+        """The limiter of a conversation on the running event loop; made where there is none."""
         key = (id(asyncio.get_running_loop()), conversation)
-        gate = self._gates.get(key)
-        if gate is None:
-            gate = self._gates[key] = Gate(self.width)
-        return gate
+        limiter = self._limiters.get(key)
+        if limiter is None:
+            limiter = self._limiters[key] = ConcurrencyLimiter(self.width)
+        return limiter

@@ -1,27 +1,32 @@
-"""What one call may know of its conversation: a plain value, made from the snapshot.
+"""The context of one tool call: its place in the conversation, derived from the snapshot.
 
-Nothing that a tool or the executor needs from a conversation lives in the process. Repetition,
-spent output, grants and the plan follow from the snapshot and so from the log; a turn that is
-resumed on another machine sees the same.
+Tools and the executor keep no state of a conversation in the process. Repeated calls, the output used
+so far, approvals and the plan all follow from the snapshot, and so from the log. A turn that is
+resumed on another machine gets the same context.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from typing import Any
 
-from toolchart.states.messages import Message
+from toolchart.states.messages import Message, ToolCall
 from toolchart.states.quick import quick
+from toolchart.states.snapshot import OpenCall, Snapshot
+from toolchart.tools.approval import Grant, Policy, create_grant
+from toolchart.tools.registry import Registry
 
 FindResult = Callable[[str], dict[str, Any] | None]
-"""From a call id to the whole result that the log holds of it."""
+"""From a call id to the whole result in the log."""
 
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallContext:
-    """Where one call stands in its conversation."""
+    """What one call may know about its conversation."""
 
     conversation: str = ""
     turn: int = 0
@@ -29,29 +34,145 @@ class CallContext:
     call_id: str = ""
     tool: str = ""
     """Name of the tool; set by the executor."""
-    repeat: int = 1
-    """How often this tool was asked for with these arguments in this turn, this time included."""
+    repeat_count: int = 1
+    """Calls of this tool with these arguments in this turn, this one included."""
     max_repeats: int | None = None
-    """Runs of one and the same call before the model is told; None: no limit."""
-    spent: int = 0
-    """Characters of tool output that the model was shown in this turn, before this reply's
-    calls."""
-    batch: int = 1
-    """Calls of this reply, which share what is left of the output budget."""
+    """Runs of the same call before the model gets a notice; None: no limit."""
+    characters_shown: int = 0
+    """Characters of tool output that the model saw in this turn, before this reply's calls."""
+    calls_in_reply: int = 1
+    """Calls of this reply; they share the rest of the output limit."""
     calls_before: int = 0
     """Calls that the turn asked for before this one."""
     max_tool_calls: int | None = None
-    granted: Callable[[], bool] | None = None
-    """Asks whether an unused grant covers this very call, and uses it up; None: the caller answers
-    for approvals itself."""
-    allowance: int = 0
-    """Characters that the result may show; set by the executor."""
+    use_grant: Callable[[], bool] | None = None
+    """Uses up the grant for this call and returns whether there was one; None: the caller is
+    responsible for approvals."""
+    max_characters: int = 0
+    """Characters of the result that the model may see; set by the executor."""
     messages: Sequence[Message] = ()
     """The conversation so far, without its system prompt."""
-    siblings: tuple[tuple[str, dict[str, Any]], ...] = ()
-    """Tool and result of the calls of the same reply that have already ended."""
+    finished_siblings: tuple[tuple[str, dict[str, Any]], ...] = ()
+    """Tool name and result of each call of the same reply that has already ended."""
     find_result: FindResult | None = None
 
 
-ALONE = CallContext()
-"""A call outside any conversation."""
+NO_CONVERSATION = CallContext()
+"""The context of a call outside any conversation."""
+
+
+class CallContextBuilder:
+    """Builds the context of each call of one conversation.
+
+    Args:
+        get_snapshot: returns the newest snapshot of the conversation.
+        find_result: the whole result of an earlier call, from the log, by its call id.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        policy: Policy,
+        conversation: str,
+        get_snapshot: Callable[[], Snapshot],
+        find_result: FindResult | None = None,
+    ) -> None:
+        self._registry = registry
+        self._policy = policy
+        self._conversation = conversation
+        self._get_snapshot = get_snapshot
+        self._find_result = find_result
+        self._shown_sum = (0, 0, 0)
+        """Turn, messages counted, characters shown: a running sum, so that no message is counted
+        twice."""
+        self._used_grants: tuple[tuple[int, int], frozenset[str]] = ((0, 0), frozenset())
+        """Turn and reply, and the digests of the grants used in it."""
+
+    def build_context(self, call: ToolCall) -> CallContext:
+        """The context of a call of the latest reply."""
+        snapshot = self._get_snapshot()
+        index, open_call = _locate_open_call(snapshot, call)
+        limits = snapshot.settings.limits if snapshot.settings else None
+        return CallContext(
+            conversation=self._conversation,
+            turn=snapshot.turn,
+            iteration=snapshot.iteration,
+            call_id=call.id,
+            repeat_count=open_call.repeat if open_call else 1,
+            max_repeats=limits.max_repeats if limits else None,
+            characters_shown=self._count_characters_shown(snapshot),
+            calls_in_reply=max(1, len(snapshot.calls)),
+            calls_before=len(snapshot.tracked_calls) + index,
+            max_tool_calls=limits.max_tool_calls if limits else None,
+            use_grant=partial(self._use_grant, snapshot, call, open_call),
+            messages=snapshot.messages,
+            finished_siblings=_list_finished_siblings(snapshot),
+            find_result=self._find_result,
+        )
+
+    def _count_characters_shown(self, snapshot: Snapshot) -> int:
+        """Characters of tool output in the messages of this turn."""
+        turn, counted_messages, characters = self._shown_sum
+        if turn != snapshot.turn or counted_messages > len(snapshot.messages):
+            counted_messages, characters = _find_turn_start(snapshot), 0
+        new_messages = snapshot.messages[counted_messages:]
+        for message in new_messages:
+            if message.role == "tool":
+                characters += len(message.content or "")
+        self._shown_sum = (snapshot.turn, counted_messages + len(new_messages), characters)
+        return characters
+
+    def _use_grant(self, snapshot: Snapshot, call: ToolCall, open_call: OpenCall | None) -> bool:
+        """Whether there is an unused grant for exactly this call. It is used up: one grant, one run."""
+        if open_call is None or open_call.ruling != "run" or open_call.outcome is not None:
+            return False
+        reply, used_digests = self._used_grants
+        if reply != (snapshot.turn, snapshot.replies):
+            reply, used_digests = (snapshot.turn, snapshot.replies), frozenset()
+        grant = self._create_grant(open_call)
+        now = _parse_time(snapshot.now)
+        if grant.digest in used_digests or not grant.covers(self._conversation, call, now):
+            return False
+        self._used_grants = reply, used_digests | {grant.digest}
+        return True
+
+    def _create_grant(self, open_call: OpenCall) -> Grant:
+        """The grant that the decision about a call gave."""
+        call = open_call.call
+        tool = self._registry.get(call.name)
+        rule = self._policy.find_rule(tool, call.arguments or {}) if tool else None
+        return create_grant(
+            self._conversation,
+            call,
+            decided_at=_parse_time(open_call.decided_at),
+            expires_s=rule.expires_s if rule else None,
+        )
+
+
+def _parse_time(text: str) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
+
+
+def _locate_open_call(snapshot: Snapshot, call: ToolCall) -> tuple[int, OpenCall | None]:
+    for index, open_call in enumerate(snapshot.calls):
+        if open_call.call.id == call.id:
+            return index, open_call
+    return len(snapshot.calls), None
+
+
+def _find_turn_start(snapshot: Snapshot) -> int:
+    """Index of the user message that started the turn."""
+    for index in range(len(snapshot.messages) - 1, -1, -1):
+        if snapshot.messages[index].role == "user":
+            return index
+    return 0
+
+
+def _list_finished_siblings(snapshot: Snapshot) -> tuple[tuple[str, dict[str, Any]], ...]:
+    if len(snapshot.calls) == 1:
+        return ()
+    return tuple(
+        (open_call.call.name, open_call.result)
+        for open_call in snapshot.calls
+        if open_call.result is not None
+    )

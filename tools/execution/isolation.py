@@ -1,8 +1,8 @@
-"""A Python tool in a process of its own, which can be ended from outside.
+"""Running a Python tool in a child process of its own, which can be killed at any time.
 
-The child gets its limits before it loads the tool, sits in a process group of its own, and ends by
-itself when this process dies. Whatever way the run ends, the whole group is killed afterwards, so
-that nothing of it stays behind. What comes back is JSON; it is never unpickled.
+The child sets its limits before it loads the tool, is the leader of its own process group, and exits
+when this process dies. However the run ends, the whole group is killed afterwards, so that nothing that
+the tool started keeps running. The result comes back as JSON and is never unpickled.
 """
 
 from __future__ import annotations
@@ -19,25 +19,24 @@ from pathlib import Path
 from typing import Any
 
 from toolchart.states.errors import SpecError
-from toolchart.tools.definition import Tool, ToolFailure
-from toolchart.tools.execution.tool_runs import TimedOut
+from toolchart.tools.definition import Tool, ToolFailure, ToolTimeout
 
-_CHILD = Path(__file__).with_name("isolated_child.py")
+_CHILD_SCRIPT = Path(__file__).with_name("isolated_child.py")
 
-MOST_BYTES = 16_000_000
-"""Answer of a child that is read at all."""
+MAX_ANSWER_BYTES = 16_000_000
+"""Longest answer of a child that is read."""
 
 CPU_SLACK_S = 1
-"""CPU seconds beyond the tool's timeout after which the kernel ends the child, should nobody
-else."""
+"""CPU seconds beyond the tool's timeout after which the kernel kills the child, in case nothing else
+did."""
 
 
-class Ended(ToolFailure):
-    """The child ended without an answer."""
+class ChildEnded(ToolFailure):
+    """The child process ended without an answer."""
 
 
 def check_isolable(function: Callable[..., Any] | None, tool: str) -> None:
-    """Whether a process of its own could find the function again.
+    """Check that a child process can import the function by its module and name.
 
     Raises:
         SpecError: a lambda, a function inside another one, or no function at all.
@@ -45,43 +44,44 @@ def check_isolable(function: Callable[..., Any] | None, tool: str) -> None:
     name = getattr(function, "__qualname__", "<none>")
     if function is None or "<" in name or not getattr(function, "__module__", None):
         raise SpecError(
-            f"tool {tool!r} cannot run in a process of its own: {name} cannot be found by its name",
+            f"tool {tool!r} cannot run in a child process: {name} cannot be found by its name",
             hint="write it as a function at the top level of a module, or use isolation: thread",
         )
 
 
 async def run_in_process(tool: Tool, arguments: Mapping[str, Any]) -> Any:
-    """The tool's answer from a process of its own.
+    """Run a tool in a child process and return its result as JSON data.
 
     Raises:
         ToolFailure: the tool failed.
-        Ended: the child ended without an answer (killed by one of its limits, say).
-        TimedOut: its time is over; the child has been killed.
+        ChildEnded: the child ended without an answer (for instance killed by one of its limits).
+        ToolTimeout: it did not finish within `tool.timeout_s`; the child has been killed.
     """
-    request = _request(tool, arguments)
+    request = _encode_child_request(tool, arguments)
     child = await asyncio.create_subprocess_exec(
         sys.executable,
-        str(_CHILD),
+        str(_CHILD_SCRIPT),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
         start_new_session=True,
-        limit=MOST_BYTES,
+        limit=MAX_ANSWER_BYTES,
     )
     try:
-        answer = await asyncio.wait_for(_asked(child, request), tool.timeout_s)
+        answer = await asyncio.wait_for(_exchange_messages(child, request), tool.timeout_s)
     except TimeoutError:
-        raise TimedOut from None
+        raise ToolTimeout from None
     finally:
-        await _killed(child)
-    return _read(answer, child.returncode)
+        await _kill_group(child)
+    return _decode_child_answer(answer, child.returncode)
 
 
-def _request(tool: Tool, arguments: Mapping[str, Any]) -> bytes:
+def _encode_child_request(tool: Tool, arguments: Mapping[str, Any]) -> bytes:
+    """The request that `isolated_child.py` reads: JSON header, length of the body, pickled arguments."""
     function = tool.function
     assert function is not None, "checked when the tool was made"
     module = sys.modules.get(function.__module__)
-    head = {
+    header = {
         "path": sys.path,
         "module": function.__module__,
         "file": getattr(module, "__file__", None),
@@ -91,26 +91,27 @@ def _request(tool: Tool, arguments: Mapping[str, Any]) -> bytes:
         "cpu_s": int(tool.timeout_s) + 1 + CPU_SLACK_S,
     }
     try:
-        body = pickle.dumps(tool.run.values(arguments))  # type: ignore[attr-defined]
+        body = pickle.dumps(tool.run.convert_arguments(arguments))  # type: ignore[attr-defined]
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise ToolFailure(f"the arguments cannot be handed to another process: {error}") from None
-    return json.dumps(head).encode() + b"\n" + str(len(body)).encode() + b"\n" + body
+        raise ToolFailure(f"the arguments cannot be sent to the child process: {error}") from None
+    return json.dumps(header).encode() + b"\n" + str(len(body)).encode() + b"\n" + body
 
 
-async def _asked(child: asyncio.subprocess.Process, request: bytes) -> bytes:
+async def _exchange_messages(child: asyncio.subprocess.Process, request: bytes) -> bytes:
     assert child.stdin is not None
     assert child.stdout is not None
-    # The pipe stays open: its end tells the child that nobody waits any more.
+    # The pipe stays open: the child exits when it closes, that is when this process dies.
     with contextlib.suppress(ConnectionError):
         child.stdin.write(request)
         await child.stdin.drain()
     try:
         return await child.stdout.readline()
     except ValueError:
-        raise ToolFailure(f"the answer is larger than {MOST_BYTES} bytes") from None
+        raise ToolFailure(f"the answer is larger than {MAX_ANSWER_BYTES} bytes") from None
 
 
-async def _killed(child: asyncio.subprocess.Process) -> None:
+async def _kill_group(child: asyncio.subprocess.Process) -> None:
+    """Kill the child and every process that it started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     if child.stdin is not None:
@@ -118,14 +119,14 @@ async def _killed(child: asyncio.subprocess.Process) -> None:
     await asyncio.shield(child.wait())
 
 
-def _read(answer: bytes, code: int | None) -> Any:
+def _decode_child_answer(answer: bytes, code: int | None) -> Any:
     if not answer:
-        how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
-        raise Ended(
-            f"the tool's process ended without an answer ({how}); it may have reached its limit of "
-            "memory or processor time"
+        ending = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+        raise ChildEnded(
+            f"the tool's process ended without an answer ({ending}); it may have reached its limit "
+            "of memory or processor time"
         )
-    told = json.loads(answer)
-    if "error" in told:
-        raise ToolFailure(told["error"])
-    return told["result"]
+    message = json.loads(answer)
+    if "error" in message:
+        raise ToolFailure(message["error"])
+    return message["result"]

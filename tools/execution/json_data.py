@@ -1,5 +1,5 @@
-"""Any Python value to JSON data. Uses the standard library alone: a tool's own process loads it
-too."""
+"""Conversion of any Python value to JSON data. Imports only the standard library, since the child
+process of an isolated tool loads this file too."""
 
 from __future__ import annotations
 
@@ -10,49 +10,49 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-DEEPEST = 100
-"""Nesting that is kept; what lies deeper becomes a remark."""
+MAX_DEPTH = 100
+"""Levels of nesting that are converted; a deeper value is replaced by a short text."""
 
 
-def plain(value: Any, depth: int = 0) -> Any:
-    """The value as JSON data: dates as ISO text, bytes as base64, models and dataclasses as
+def to_json_data(value: Any, depth: int = 0) -> Any:
+    """Convert a value to JSON data: dates to ISO text, bytes to base64, models and dataclasses to
     objects.
 
-    What JSON has no word for becomes its text; NaN and the infinities become text, not null, so
-    that the model can tell them apart.
+    Other types become their `str`. NaN and the infinities become text instead of null, so that the
+    model can tell them apart.
     """
     if value is None or type(value) in (bool, str, int):
         return value
     if type(value) is float:
         return value if math.isfinite(value) else str(value)
-    if depth >= DEEPEST:
+    if depth >= MAX_DEPTH:
         return "(nested too deeply)"
     if isinstance(value, Mapping):
-        return {_key(key): plain(item, depth + 1) for key, item in value.items()}
+        return {_to_key_text(key): to_json_data(item, depth + 1) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(item, depth + 1) for item in _ordered(value)]
+        return [to_json_data(item, depth + 1) for item in _iterate_in_order(value)]
     if hasattr(value, "model_dump"):
-        return plain(value.model_dump(mode="json"), depth + 1)
+        return to_json_data(value.model_dump(mode="json"), depth + 1)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = dataclasses.fields(value)
-        return {field.name: plain(getattr(value, field.name), depth + 1) for field in fields}
-    return _word(value)
+        return {field.name: to_json_data(getattr(value, field.name), depth + 1) for field in fields}
+    return _convert_scalar(value)
 
 
-def _key(key: Any) -> str:
-    return key if type(key) is str else str(plain(key))
+def _to_key_text(key: Any) -> str:
+    return key if type(key) is str else str(to_json_data(key))
 
 
-def _ordered(value: Iterable[Any]) -> Iterable[Any]:
-    """Sets in a fixed order, so that the same result is logged the same way."""
+def _iterate_in_order(value: Iterable[Any]) -> Iterable[Any]:
+    """Sorts sets, so that equal results are logged as equal records."""
     if isinstance(value, (set, frozenset)):
         return sorted(value, key=lambda item: (type(item).__name__, str(item)))
     return value
 
 
-def _word(value: Any) -> Any:
+def _convert_scalar(value: Any) -> Any:
     if isinstance(value, enum.Enum):
-        return plain(value.value)
+        return to_json_data(value.value)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return base64.b64encode(bytes(value)).decode("ascii")
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Earlier answers of tools that are declared cacheable."""
+"""The cache of results of tools that are declared `cacheable`."""
 
 from __future__ import annotations
 
@@ -7,57 +7,59 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
-from toolchart.states.canonical_json import canonical
+from toolchart.states.canonical_json import encode_canonical
 from toolchart.tools.definition import Tool
 from toolchart.tools.execution.context import CallContext
 
-MOST_ENTRIES = 256
+MAX_ENTRIES = 256
 
-Key = tuple[str, bytes, str, int]
+CacheKey = tuple[str, bytes, str, int]
+"""Tool, canonical arguments, conversation and turn; the last two are empty for a shared entry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One answer."""
+class CachedResult:
+    """The result of one call that ran."""
 
     value: Any
     call_id: str
-    """The call that was really run."""
-    at: float
+    """The call that ran."""
+    stored_at: float
     """Monotonic seconds."""
 
 
 class ResultCache:
-    """The newest answers, at most 256 of them.
+    """The 256 results that were used last.
 
-    An answer is good for the same tool with the same canonical arguments: within its turn, or for
-    `cache_ttl_s` seconds wherever this executor is used, so a tool whose answer depends on who asks
-    must not declare a time. Failures are never kept.
+    A result answers calls of the same tool with the same canonical arguments. It is valid within its
+    turn, or, for a tool with `cache_ttl_s`, for that many seconds in every conversation of the
+    executor. So a tool whose result depends on the user must not declare a time. Failures are never
+    cached.
     """
 
     def __init__(self) -> None:
-        self._entries: OrderedDict[Key, Entry] = OrderedDict()
+        self._entries: OrderedDict[CacheKey, CachedResult] = OrderedDict()
 
-    def key(self, tool: Tool, arguments: dict[str, Any], context: CallContext) -> Key:
-        """What makes two calls the same."""
-        shared = tool.cache_ttl_s is not None
-        scope = ("", 0) if shared else (context.conversation, context.turn)
-        return (tool.name, canonical(arguments), *scope)
+    def make_key(self, tool: Tool, arguments: dict[str, Any], context: CallContext) -> CacheKey:
+        """The key that two calls share when one may be answered from the other."""
+        is_shared = tool.cache_ttl_s is not None
+        scope = ("", 0) if is_shared else (context.conversation, context.turn)
+        return (tool.name, encode_canonical(arguments), *scope)
 
-    def get(self, key: Key, tool: Tool) -> Entry | None:
-        """The answer, while it is good."""
+    def find_result(self, key: CacheKey, tool: Tool) -> CachedResult | None:
+        """The result under a key, unless its time is over."""
         entry = self._entries.get(key)
         if entry is None:
             return None
-        if tool.cache_ttl_s is not None and time.monotonic() - entry.at > tool.cache_ttl_s:
+        if tool.cache_ttl_s is not None and time.monotonic() - entry.stored_at > tool.cache_ttl_s:
             del self._entries[key]
             return None
         self._entries.move_to_end(key)
         return entry
 
-    def put(self, key: Key, value: Any, call_id: str) -> None:
-        """Keep an answer; the one that was unused longest makes room."""
-        self._entries[key] = Entry(value=value, call_id=call_id, at=time.monotonic())
+    def store_result(self, key: CacheKey, value: Any, call_id: str) -> None:
+        """Store a result; the least recently used one is dropped where the cache is full."""
+        self._entries[key] = CachedResult(value=value, call_id=call_id, stored_at=time.monotonic())
         self._entries.move_to_end(key)
-        while len(self._entries) > MOST_ENTRIES:
+        while len(self._entries) > MAX_ENTRIES:
             self._entries.popitem(last=False)

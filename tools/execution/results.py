@@ -1,79 +1,198 @@
-"""The four keys of every tool result, and what the model is shown of it."""
+"""Tool results: their four keys, their JSON data, and the part of them that the model sees.
+
+The log keeps every result whole. Where a result is longer than its share of the turn's output limit,
+the model gets a part of it (the model text), cut at a line or a word, with a notice and a handle for
+`fetch_result`.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from toolchart.states.canonical_json import clean
+from toolchart.states.canonical_json import encode_canonical_text, make_json_safe
 from toolchart.states.events import Outcome, ToolFinished
 from toolchart.states.messages import ToolCall
-from toolchart.tools.execution.json_data import plain
-from toolchart.tools.execution.output_limits import shown_result
+from toolchart.tools.definition import Tool
+from toolchart.tools.execution.json_data import to_json_data
 
-MOST_CHARACTERS = 1_000_000
-"""A result beyond this is refused rather than logged."""
+MAX_RESULT_CHARACTERS = 1_000_000
+"""A longer result is refused and not logged."""
 
-
-class TooLarge(Exception):
-    """A result that is not kept."""
+_CONVERSION_NOTE = "the result was turned into plain JSON"
 
 
-def ended(
+class ResultTooLarge(Exception):
+    """A result is longer than `MAX_RESULT_CHARACTERS`."""
+
+
+def build_tool_finished(
     call: ToolCall, name: str, outcome: Outcome, value: Any, ms: float, notes: tuple[str, ...] = ()
 ) -> ToolFinished:
-    """How a call ended. `value` is the result where it succeeded, else the words of the error."""
-    good = outcome == "succeeded"
+    """Build the event for the end of a call.
+
+    Args:
+        value: the result where the call succeeded, else the error text.
+        ms: run time in milliseconds.
+    """
+    is_success = outcome == "succeeded"
     result = {
-        "success": good,
-        "result" if good else "error": value,
+        "success": is_success,
+        "result" if is_success else "error": value,
         "tool_name": name,
         "execution_time_ms": ms,
     }
     return ToolFinished(call_id=call.id, outcome=outcome, result=result, notes=notes)
 
 
-def trimmed(event: ToolFinished, size: int, notices: tuple[str, ...]) -> ToolFinished:
-    """The event with what the model is shown, where that is less, or more, than the result."""
-    shown, left_out = shown_result(event.result, size, event.call_id, notices)
-    if shown is None:
-        return event
-    notes = event.notes
-    if left_out:
-        notes = (*notes, f"cut: {left_out} characters were not shown to the model")
-    return ToolFinished(
-        call_id=event.call_id, outcome=event.outcome, result=event.result, shown=shown, notes=notes
-    )
-
-
-def as_json(value: Any) -> tuple[Any, int, tuple[str, ...]]:
-    """The value as JSON data, about how many characters it takes, and a note where it was changed.
+def convert_result(value: Any) -> tuple[Any, tuple[str, ...]]:
+    """Convert what a tool returned to JSON data, with a note where that changed it.
 
     Raises:
-        TooLarge: it has more than a million characters.
+        ResultTooLarge: it is longer than `MAX_RESULT_CHARACTERS`.
     """
     kind = type(value)
     if kind is str:
-        changed = value.encode("utf-8", "replace").decode("utf-8") if not value.isascii() else value
-        return _sized(changed, len(value), value is changed or value == changed)
+        text = value.encode("utf-8", "replace").decode("utf-8") if not value.isascii() else value
+        _check_size(len(value))
+        return text, () if text is value or text == value else (_CONVERSION_NOTE,)
     if value is None or kind is bool or (kind is int and -(2**53) <= value <= 2**53):
-        return value, 20, ()
+        return value, ()
     if kind is float and math.isfinite(value):
-        return value, 20, ()
+        return value, ()
     try:
-        data = orjson.dumps(value)
-        read = orjson.loads(data)
-        if read == value:
-            return _sized(value, len(data), True)
+        encoded_value = orjson.dumps(value)
+        is_plain = orjson.loads(encoded_value) == value
     except (TypeError, ValueError):
-        pass
-    turned = clean(plain(value))
-    return _sized(turned, len(orjson.dumps(turned)), False)
+        is_plain = False
+    if is_plain:
+        _check_size(len(encoded_value))
+        return value, ()
+    converted_value = make_json_safe(to_json_data(value))
+    _check_size(len(orjson.dumps(converted_value)))
+    return converted_value, (_CONVERSION_NOTE,)
 
 
-def _sized(value: Any, size: int, same: bool) -> tuple[Any, int, tuple[str, ...]]:
-    if size > MOST_CHARACTERS:
-        raise TooLarge(f"the result has {size} characters; at most {MOST_CHARACTERS} are kept")
-    return value, size, () if same else ("the result was turned into plain JSON",)
+def _check_size(size: int) -> None:
+    if size > MAX_RESULT_CHARACTERS:
+        raise ResultTooLarge(
+            f"the result has {size} characters; at most {MAX_RESULT_CHARACTERS} are kept"
+        )
+
+
+# -- output limits -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputLimits:
+    """Characters of tool output that a model sees; the spec's `output` section."""
+
+    total: int = 6000
+    """In one turn."""
+    per_tool: int = 2000
+    """From one call."""
+    listing: int = 5000
+    """From one call to a tool whose results are listings."""
+    least: int = 300
+    """From one call when the total is used up; enough to say how to go on."""
+
+
+def compute_max_characters(
+    limits: OutputLimits, tool: Tool, characters_shown: int, calls_in_reply: int = 1
+) -> int:
+    """Characters of one call's result that the model may see.
+
+    The number falls as the turn's total is used up. The calls of one reply get equal shares of the
+    rest, so that the order in which they end makes no difference. A tool's own `max_result_size`
+    overrides every limit.
+
+    Args:
+        characters_shown: tool output that the model saw earlier in this turn.
+    """
+    if tool.max_result_size is not None:
+        return tool.max_result_size
+    call_limit = limits.listing if tool.listing else limits.per_tool
+    share = max(0, limits.total - characters_shown) // max(1, calls_in_reply)
+    return max(min(call_limit, share), min(call_limit, limits.least))
+
+
+def format_result_text(value: Any) -> str:
+    """A result as the text that is measured and cut: a string as it is, other values as JSON."""
+    return value if isinstance(value, str) else encode_canonical_text(value)
+
+
+def truncate_text(text: str, size: int) -> str:
+    """Cut a text to at most `size` characters, after a line, a word or a JSON item if one is near.
+
+    >>> truncate_text("one two three", 8)
+    'one two'
+    """
+    if len(text) <= size:
+        return text
+    head, next_character = text[:size], text[size]
+    for separators, min_share in (("\n", 0.5), (" \t\n,", 0.8)):
+        last_separator = max(head.rfind(separator) for separator in separators)
+        end = size if next_character in separators else last_separator
+        if end >= size * min_share:
+            return text[: end + (text[end] == ",")].rstrip()
+    return head
+
+
+def limit_model_text(event: ToolFinished, size: int, notices: tuple[str, ...] = ()) -> ToolFinished:
+    """Add a model text to an event whose result is too long, or that has notices for the model.
+
+    Args:
+        size: characters of the result that the model may see.
+    """
+    value = event.result.get("result") if event.outcome == "succeeded" else event.result["error"]
+    if not notices:
+        if isinstance(value, (int, float, bool, type(None))):
+            return event
+        if isinstance(value, str) and len(value) <= size:
+            return event
+    model_text, hidden_count = _build_model_text(event.result, size, event.call_id, notices)
+    if model_text is None:
+        return event
+    notes = event.notes
+    if hidden_count:
+        notes = (*notes, f"cut: {hidden_count} characters were not shown to the model")
+    return ToolFinished(
+        call_id=event.call_id,
+        outcome=event.outcome,
+        result=event.result,
+        shown=model_text,
+        notes=notes,
+    )
+
+
+def _build_model_text(
+    result: Mapping[str, Any], size: int, handle: str, notices: tuple[str, ...]
+) -> tuple[str | None, int]:
+    """The text for the model, and the number of characters that it leaves out.
+
+    None where the result fits and there are no notices: then the model gets the result itself.
+    """
+    key = "result" if result.get("success") else "error"
+    text = format_result_text(result.get(key))
+    visible_text = truncate_text(text, size)
+    hidden_count = len(text) - len(visible_text)
+    if not hidden_count and not notices:
+        return None, 0
+    model_result = dict(result)
+    if hidden_count:
+        model_result[key] = visible_text
+        model_result["truncated"] = _format_cut_notice(len(visible_text), hidden_count, handle)
+    if notices:
+        model_result["notice"] = " ".join(notices)
+    return encode_canonical_text(model_result), hidden_count
+
+
+def _format_cut_notice(visible_count: int, hidden_count: int, handle: str) -> str:
+    return (
+        f"{hidden_count} of {visible_count + hidden_count} characters were left out; "
+        f'fetch_result with handle "{handle}" and offset {visible_count} gives more'
+    )

@@ -1,8 +1,8 @@
-"""Running one tool within its time, each in its own way.
+"""Running one tool within its timeout, in its execution mode.
 
-On the loop for what is quick and bounded, as a task that is cancelled, in a thread whose late
-result is dropped, or in a process that is killed. What a tool does wrong comes out as `ToolFailure`
-or `TimedOut`, never as anything else but a cancellation from outside.
+Inline on the event loop, as an asyncio task that can be cancelled, in a thread whose late result is
+dropped, or in a child process that can be killed. Every fault of the tool is raised as `ToolFailure` or
+`ToolTimeout`; the only other exception is a cancellation from outside.
 """
 
 from __future__ import annotations
@@ -14,62 +14,55 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from toolchart.tools.definition import Tool, ToolFailure
+from toolchart.tools.definition import Tool, ToolFailure, ToolTimeout
 from toolchart.tools.execution.context import CallContext
+from toolchart.tools.execution.isolation import run_in_process
 
-GRACE_S = 1.0
-"""How long a cancelled async tool may take to clean up before it is left to itself."""
+CLEANUP_S = 1.0
+"""Seconds that a cancelled async tool may take to clean up before the executor stops waiting."""
 
-MOST_LATE_THREADS = 32
-"""Threads past their time that may still be running; beyond it no further one is started."""
-
-
-_DATA = frozenset({str, int, float, bool, type(None), dict, list})
-"""What nobody awaits; anything else is asked, which takes longer."""
+MAX_LATE_THREADS = 32
+"""Threads past their timeout that may still run. With that many, no further thread is started."""
 
 
-class TimedOut(Exception):
-    """The tool's time is over."""
+_PLAIN_TYPES = frozenset({str, int, float, bool, type(None), dict, list})
+"""Types that are certainly not awaitable: a cheap test, made before `inspect.isawaitable`."""
 
 
-async def perform(tool: Tool, arguments: Mapping[str, Any], context: CallContext) -> Any:
-    """The tool's answer.
+async def run_tool(tool: Tool, arguments: Mapping[str, Any], context: CallContext) -> Any:
+    """Run a tool and return what it returned.
 
     Raises:
-        ToolFailure: the tool says no, or failed in whatever way.
-        TimedOut: its time is over.
+        ToolFailure: the tool refused or failed, in whatever way.
+        ToolTimeout: it did not finish within `tool.timeout_s`.
     """
-    given = (arguments, context) if tool.needs_context else (arguments,)
-    match tool.way:
+    parameters = (arguments, context) if tool.needs_context else (arguments,)
+    match tool.execution_mode:
         case "inline":
-            value = _inline(tool, given)
-            # A builtin may hand the rare hard case on to something that is awaited.
-            return value if type(value) in _DATA else await _if_awaited(value, tool.timeout_s)
+            value = _run_inline(tool, parameters)
+            # A builtin may return an awaitable for the rare input that takes long.
+            if type(value) in _PLAIN_TYPES or not inspect.isawaitable(value):
+                return value
+            return await _run_as_task(value, tool.timeout_s)
         case "async":
-            return await _awaited(tool.run(*given), tool.timeout_s)
+            return await _run_as_task(tool.run(*parameters), tool.timeout_s)
         case "thread":
-            return await _threaded(tool, given)
+            return await _run_in_thread(tool, parameters)
         case "process":
-            from toolchart.tools.execution.isolation import run_in_process
-
             return await run_in_process(tool, arguments)
 
 
-async def _if_awaited(value: Any, timeout_s: float) -> Any:
-    return await _awaited(value, timeout_s) if inspect.isawaitable(value) else value
-
-
-def _inline(tool: Tool, given: tuple[Any, ...]) -> Any:
+def _run_inline(tool: Tool, parameters: tuple[Any, ...]) -> Any:
     try:
-        return tool.run(*given)
+        return tool.run(*parameters)
     except ToolFailure:
         raise
     except Exception as error:
-        raise ToolFailure(words_of(error)) from error
+        raise ToolFailure(describe_error(error)) from error
 
 
-def words_of(error: BaseException) -> str:
-    """What an exception says, whatever its own `__str__` does."""
+def describe_error(error: BaseException) -> str:
+    """Class name and text of an exception; the class name alone where its `__str__` fails."""
     try:
         text = str(error)
     except Exception:
@@ -77,24 +70,24 @@ def words_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-# -- awaited -------------------------------------------------------------------------------------
+# -- as a task -----------------------------------------------------------------------------------
 
 
-async def _awaited(work: Any, timeout_s: float) -> Any:
-    task = asyncio.ensure_future(_guarded(work))
+async def _run_as_task(work: Any, timeout_s: float) -> Any:
+    task = asyncio.ensure_future(_await_work(work))
     try:
         done, _ = await asyncio.wait({task}, timeout=timeout_s)
     except asyncio.CancelledError:
-        await _ended(task)
+        await _cancel_task(task)
         raise
     if done:
         return task.result()
-    await _ended(task)
-    raise TimedOut
+    await _cancel_task(task)
+    raise ToolTimeout
 
 
-async def _guarded(work: Any) -> Any:
-    """The tool's coroutine with every failure of its own in words."""
+async def _await_work(work: Any) -> Any:
+    """Await the tool's coroutine; each of its own exceptions becomes a `ToolFailure`."""
     try:
         return await work if inspect.isawaitable(work) else work
     except ToolFailure:
@@ -105,78 +98,78 @@ async def _guarded(work: Any) -> Any:
             raise
         raise ToolFailure("the tool cancelled itself") from None
     except (Exception, SystemExit) as error:
-        raise ToolFailure(words_of(error)) from error
+        raise ToolFailure(describe_error(error)) from error
 
 
-async def _ended(task: asyncio.Future[Any]) -> None:
-    """Cancel, and wait a moment for the tool's own cleaning up."""
+async def _cancel_task(task: asyncio.Future[Any]) -> None:
+    """Cancel a task and wait `CLEANUP_S` for it to end."""
     task.cancel()
-    await asyncio.wait({task}, timeout=GRACE_S)
+    await asyncio.wait({task}, timeout=CLEANUP_S)
     if task.done() and not task.cancelled():
-        task.exception()  # looked at, so that the loop does not complain of it
+        task.exception()  # marks the exception as retrieved, so that asyncio does not log it
 
 
 # -- in a thread ---------------------------------------------------------------------------------
 
-_late = 0
-_late_lock = threading.Lock()
+_late_thread_count = 0
+_late_thread_lock = threading.Lock()
 
 
-async def _threaded(tool: Tool, given: tuple[Any, ...]) -> Any:
-    """Run in a thread of its own, not in the loop's pool: a tool that hangs must not use that up,
-    nor keep the interpreter from ending."""
-    if _late >= MOST_LATE_THREADS:
+async def _run_in_thread(tool: Tool, parameters: tuple[Any, ...]) -> Any:
+    """Run in a new daemon thread. The event loop's thread pool is not used: a tool that hangs would
+    occupy a place in it and keep the interpreter from exiting."""
+    if _late_thread_count >= MAX_LATE_THREADS:
         raise ToolFailure(
-            f"not started: {_late} earlier tool runs are still going past their time; give such "
-            "tools `isolation: process`"
+            f"not started: {_late_thread_count} earlier tool runs are still running after their timeout; "
+            "give such tools `isolation: process`"
         )
-    run = _Run(tool.run, given)
-    threading.Thread(target=run.work, name=f"tool {tool.name}", daemon=True).start()
+    run = _ThreadRun(tool.run, parameters)
+    threading.Thread(target=run.run_function, name=f"tool {tool.name}", daemon=True).start()
     try:
         done, _ = await asyncio.wait({run.future}, timeout=tool.timeout_s)
     except asyncio.CancelledError:
-        run.leave()
+        run.stop_waiting()
         raise
     if done:
         return run.future.result()
-    run.leave()
-    raise TimedOut
+    run.stop_waiting()
+    raise ToolTimeout
 
 
-class _Run:
-    """One function in one thread, and a future that hears of its end."""
+class _ThreadRun:
+    """One function in one thread, and an asyncio future for its result."""
 
-    def __init__(self, function: Callable[..., Any], given: tuple[Any, ...]) -> None:
+    def __init__(self, function: Callable[..., Any], parameters: tuple[Any, ...]) -> None:
         self._loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self._loop.create_future()
         self._function = function
-        self._given = given
+        self._parameters = parameters
         self._context = contextvars.copy_context()
-        self._left = False
-        self._over = False
+        self._is_late = False
+        self._is_finished = False
 
-    def work(self) -> None:
-        """The thread's own part."""
-        global _late
+    def run_function(self) -> None:
+        """The thread's target: run the function and pass its result to the event loop."""
+        global _late_thread_count
         value: Any = None
         failure: ToolFailure | None = None
         try:
-            value = self._context.run(self._function, *self._given)
-        except ToolFailure as said:
-            failure = said
+            value = self._context.run(self._function, *self._parameters)
+        except ToolFailure as tool_failure:
+            failure = tool_failure
         except BaseException as error:
-            failure = ToolFailure(words_of(error))
-        with _late_lock:
-            self._over = True
-            if self._left:
-                _late -= 1
+            failure = ToolFailure(describe_error(error))
+        with _late_thread_lock:
+            self._is_finished = True
+            if self._is_late:
+                _late_thread_count -= 1
                 return
         try:
-            self._loop.call_soon_threadsafe(self._settle, value, failure)
+            self._loop.call_soon_threadsafe(self._set_result, value, failure)
         except RuntimeError:
-            return  # the loop was closed meanwhile; nobody waits any more
+            return  # the loop has been closed; nobody waits for the result
 
-    def _settle(self, value: Any, failure: ToolFailure | None) -> None:
+    def _set_result(self, value: Any, failure: ToolFailure | None) -> None:
         if self.future.done():
             return
         if failure is not None:
@@ -184,11 +177,11 @@ class _Run:
         else:
             self.future.set_result(value)
 
-    def leave(self) -> None:
-        """Stop waiting; the thread goes on alone and is counted until it ends."""
-        global _late
-        with _late_lock:
-            if not self._over:
-                self._left = True
-                _late += 1
+    def stop_waiting(self) -> None:
+        """Drop the result; the thread counts as late until it ends."""
+        global _late_thread_count
+        with _late_thread_lock:
+            if not self._is_finished:
+                self._is_late = True
+                _late_thread_count += 1
         self.future.cancel()

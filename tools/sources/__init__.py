@@ -1,1 +1,1 @@
-"""Where tools come from: Python functions, HTTP, OpenAPI, MCP servers and documents."""
+"""Loaders that make tools from Python functions, HTTP, OpenAPI, MCP servers and documents."""

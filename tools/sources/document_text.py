@@ -1,4 +1,7 @@
-"""Documents as passages: Markdown, text, HTML and PDF, each passage with its line or page."""
+"""Reads a document file (Markdown, plain text, HTML, PDF) and splits it into passages.
+
+Each passage carries its line number, or its page number for a PDF. `_READERS` lists the file types.
+"""
 
 from __future__ import annotations
 
@@ -9,95 +12,102 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 LONGEST_PASSAGE = 1200
-"""Characters; a passage is what is found and shown, a few paragraphs."""
+"""Characters. A passage is the unit that a search finds and shows: a few paragraphs."""
 MOST_BYTES = 20_000_000
-"""Of a document that is read at all."""
+"""Size of the largest document that is read, in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """A part of a document."""
+    """A part of a document, long enough to answer a question."""
 
     text: str
     line: int
-    """First line of it, from 1; of a PDF the page."""
+    """Its first line, counted from 1; for a PDF the page number."""
     title: str = ""
-    """The heading above it, or the document's title."""
+    """The nearest heading above it, or the document's title."""
 
 
-class Unreadable(Exception):
-    """A document that cannot be read, with the reason."""
+class UnreadableDocument(Exception):
+    """A document cannot be read; the text gives the reason."""
 
 
-def passages(path: Path, data: bytes) -> list[Passage]:
-    """The passages of a document, in order.
+def read_passages(path: Path, data: bytes) -> list[Passage]:
+    """Split a document into passages, in their order.
+
+    Args:
+        path: its suffix selects the reader; the file itself is not opened.
+        data: the content of the file.
 
     Raises:
-        Unreadable: not one of the kinds, damaged, or the library for it is missing.
+        UnreadableDocument: the file type is unknown, the file is damaged, or a library is missing.
     """
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
-        raise Unreadable(f"not a document of a known kind ({', '.join(_READERS)})")
+        raise UnreadableDocument(f"not a document of a known kind ({', '.join(_READERS)})")
     return list(reader(data))
 
 
 def is_document(path: Path) -> bool:
-    """Whether the file's name says that it is one of the kinds."""
+    """Whether the suffix of the file name is one of the known file types."""
     return path.suffix.lower() in _READERS
 
 
-def _decoded(data: bytes) -> str:
+def _decode_text(data: bytes) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         return data.decode("cp1252", "replace")
 
 
-def _text(data: bytes) -> Iterator[Passage]:
-    yield from _chunked(list(enumerate(_decoded(data).splitlines(), 1)), lambda line: None)
+def _read_plain_text(data: bytes) -> Iterator[Passage]:
+    yield from _split_passages(
+        list(enumerate(_decode_text(data).splitlines(), 1)), lambda line: None
+    )
 
 
-def _markdown(data: bytes) -> Iterator[Passage]:
-    def heading(line: str) -> str | None:
+def _read_markdown(data: bytes) -> Iterator[Passage]:
+    def find_heading(line: str) -> str | None:
+        """The text of a Markdown heading, or None."""
         match = re.match(r"#{1,6}\s+(.*?)\s*#*$", line)
         return match.group(1) if match else None
 
-    yield from _chunked(list(enumerate(_decoded(data).splitlines(), 1)), heading)
+    yield from _split_passages(list(enumerate(_decode_text(data).splitlines(), 1)), find_heading)
 
 
-def _chunked(
-    lines: list[tuple[int, str]], heading: Callable[[str], str | None]
+def _split_passages(
+    lines: list[tuple[int, str]], find_heading: Callable[[str], str | None]
 ) -> Iterator[Passage]:
-    """Passages of whole paragraphs, never across a heading."""
+    """Group numbered lines into passages of whole paragraphs that never cross a heading."""
     title, start, size = "", 1, 0
-    held: list[str] = []
+    passage_lines: list[str] = []
     for number, line in lines:
-        found = heading(line)
-        full = size + len(line) > LONGEST_PASSAGE or (
+        heading = find_heading(line)
+        is_full = size + len(line) > LONGEST_PASSAGE or (
             size > LONGEST_PASSAGE // 2 and not line.strip()
         )
-        if (found is not None or full) and held:
-            yield from _passage(held, start, title)
-            held, size = [], 0
-        title = found if found is not None else title
-        if not held:
+        if (heading is not None or is_full) and passage_lines:
+            yield from _make_passages(passage_lines, start, title)
+            passage_lines, size = [], 0
+        title = heading if heading is not None else title
+        if not passage_lines:
             start = number
-        held.append(line)
+        passage_lines.append(line)
         size += len(line) + 1
-    yield from _passage(held, start, title)
+    yield from _make_passages(passage_lines, start, title)
 
 
-def _passage(lines: list[str], start: int, title: str) -> Iterator[Passage]:
-    """A passage without empty lines around it; one overlong line becomes several."""
+def _make_passages(lines: list[str], start: int, title: str) -> Iterator[Passage]:
+    """One passage without the empty lines around it; an overlong line gives several passages."""
     while lines and not lines[0].strip():
         lines, start = lines[1:], start + 1
     text = "\n".join(lines).strip()
-    for place in range(0, len(text), 4 * LONGEST_PASSAGE):
-        yield Passage(text=text[place : place + 4 * LONGEST_PASSAGE], line=start, title=title)
+    for offset in range(0, len(text), 4 * LONGEST_PASSAGE):
+        yield Passage(text=text[offset : offset + 4 * LONGEST_PASSAGE], line=start, title=title)
 
 
-_UNSEEN = frozenset({"script", "style", "template", "noscript", "svg"})
-_BLOCKS = frozenset(
+_HIDDEN_TAGS = frozenset({"script", "style", "template", "noscript", "svg"})
+_BLOCK_TAGS = frozenset(
     {
         "p",
         "div",
@@ -124,82 +134,86 @@ _BLOCKS = frozenset(
 )
 
 
-class _Page(HTMLParser):
-    """Collects the text that a reader would see, line by line, and marks headings."""
+class _HtmlLines(HTMLParser):
+    """Collects the visible text of an HTML page line by line; a heading begins with a null character."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.lines: list[tuple[int, str]] = []
         self._line = ""
         self._start = 1
-        self._unseen: list[str] = []
+        self._open_hidden_tags: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in _UNSEEN:
-            self._unseen.append(tag)
-        if tag in _BLOCKS:
-            self.flush()
+        """Begin a line at a block element, and skip the text of hidden elements."""
+        if tag in _HIDDEN_TAGS:
+            self._open_hidden_tags.append(tag)
+        if tag in _BLOCK_TAGS:
+            self.end_line()
         if re.fullmatch(r"h[1-6]|title", tag):
             self._line = "\x00"
 
     def handle_endtag(self, tag: str) -> None:
-        if tag in self._unseen:
-            self._unseen.remove(tag)
-        if tag in _BLOCKS:
-            self.flush()
+        """End the line of a block element, or the part that is hidden."""
+        if tag in self._open_hidden_tags:
+            self._open_hidden_tags.remove(tag)
+        if tag in _BLOCK_TAGS:
+            self.end_line()
 
     def handle_data(self, data: str) -> None:
-        if self._unseen or not data.strip():
-            self._line += " " if data and self._line and not self._unseen else ""
+        """Add visible text to the current line."""
+        if self._open_hidden_tags or not data.strip():
+            self._line += " " if data and self._line and not self._open_hidden_tags else ""
             return
         if not self._line.strip("\x00 "):
             self._start = self.getpos()[0]
         self._line += re.sub(r"\s+", " ", data)
 
-    def flush(self) -> None:
-        """End the line."""
+    def end_line(self) -> None:
+        """Store the current line, if it has text, and begin a new one."""
         if self._line.strip("\x00 "):
             self.lines.append((self._start, self._line.strip(" ")))
         self._line = ""
 
 
-def _html(data: bytes) -> Iterator[Passage]:
-    page = _Page()
-    page.feed(_decoded(data))
+def _read_html(data: bytes) -> Iterator[Passage]:
+    page = _HtmlLines()
+    page.feed(_decode_text(data))
     page.close()
-    page.flush()
+    page.end_line()
 
-    def heading(line: str) -> str | None:
+    def find_heading(line: str) -> str | None:
+        """The text of a heading that `_HtmlLines` marked, or None."""
         return line[1:].strip() if line.startswith("\x00") else None
 
-    for passage in _chunked(page.lines, heading):
+    for passage in _split_passages(page.lines, find_heading):
         text = passage.text.replace("\x00", "")
         yield Passage(text=text, line=passage.line, title=passage.title)
 
 
-def _pdf(data: bytes) -> Iterator[Passage]:
+def _read_pdf(data: bytes) -> Iterator[Passage]:
     try:
         from pypdf import PdfReader
         from pypdf.errors import PyPdfError
     except ImportError:
-        raise Unreadable("PDF needs a library: pip install 'toolchart[pdf]'") from None
+        raise UnreadableDocument("PDF needs a library: pip install 'toolchart[pdf]'") from None
     import io
 
     try:
         for number, page in enumerate(PdfReader(io.BytesIO(data)).pages, 1):
             lines = (page.extract_text() or "").splitlines()
-            for passage in _chunked([(number, line) for line in lines], lambda line: None):
+            for passage in _split_passages([(number, line) for line in lines], lambda line: None):
                 yield Passage(text=passage.text, line=number, title=f"page {number}")
     except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Unreadable(f"the PDF cannot be read: {type(error).__name__}") from None
+        raise UnreadableDocument(f"the PDF cannot be read: {type(error).__name__}") from None
 
 
 _READERS: dict[str, Callable[[bytes], Iterator[Passage]]] = {
-    ".md": _markdown,
-    ".markdown": _markdown,
-    ".txt": _text,
-    ".rst": _text,
-    ".html": _html,
-    ".htm": _html,
-    ".pdf": _pdf,
+    ".md": _read_markdown,
+    ".markdown": _read_markdown,
+    ".txt": _read_plain_text,
+    ".rst": _read_plain_text,
+    ".html": _read_html,
+    ".htm": _read_html,
+    ".pdf": _read_pdf,
 }

@@ -1,8 +1,8 @@
-"""`search_documents`: a folder of documents in an SQLite index, ranked by BM25.
+"""The `search_documents` tool: full-text search over folders of documents, in an SQLite index.
 
-The index follows the folder: a file whose content has not changed is not read again, one that is gone
-is forgotten. With an embedder the ranking of words and that of meaning are joined by reciprocal rank
-fusion. A search of one's own plugs in by one line: anything with `search` can stand here.
+Hits are ranked by BM25. Before each search the index is brought up to date: changed files are read
+again, deleted files are removed. With an embedder there is a second ranking by vector similarity, and
+reciprocal rank fusion merges the two. A program may supply its own search instead; see `services.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,12 @@ from typing import Any
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Tool, ToolFailure
-from toolchart.tools.sources.document_text import MOST_BYTES, Unreadable, is_document, passages
+from toolchart.tools.sources.document_text import (
+    MOST_BYTES,
+    UnreadableDocument,
+    is_document,
+    read_passages,
+)
 from toolchart.tools.sources.services import DEFAULT_COLLECTION, Embedder, Hit, Search
 
 MOST_FILES = 20_000
@@ -29,8 +34,8 @@ MOST_HITS = 20
 SNIPPET_WORDS = 40
 HIGHLIGHT = ("**", "**")
 FUSION = 60
-"""Weakens the lead of first places when rankings are joined. Source: Cormack, Clarke and Buettcher,
-"Reciprocal Rank Fusion", SIGIR 2009."""
+"""The constant k of reciprocal rank fusion; a larger one gives first places less weight. Source:
+Cormack, Clarke and Buettcher, "Reciprocal Rank Fusion", SIGIR 2009."""
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS files (
@@ -42,12 +47,12 @@ CREATE VIRTUAL TABLE IF NOT EXISTS passages USING fts5 (
 
 
 class DocumentIndex:
-    """One or several folders, each a collection, in one SQLite file.
+    """A search index over one or several folders, in one SQLite file.
 
     Args:
-        folders: folder of each collection.
-        file: where the index is kept; `:memory:` for one that is made anew each time is not possible,
-            since every search opens the file for itself.
+        folders: the folder of each collection, by the collection's name.
+        file: the SQLite file. `:memory:` is not possible, since every search opens the file anew.
+        embedder: adds a ranking by vector similarity; without it hits are ranked by words alone.
     """
 
     def __init__(
@@ -56,86 +61,99 @@ class DocumentIndex:
         self._folders = dict(folders)
         self._file = file
         self._embedder = embedder
-        named = getattr(embedder, "name", type(embedder).__name__)
-        self._made_with = hashlib.sha256(named.encode()).hexdigest()[:8] if embedder else "words"
+        embedder_name = getattr(embedder, "name", type(embedder).__name__)
+        self._vector_source = (
+            hashlib.sha256(embedder_name.encode()).hexdigest()[:8] if embedder else "words"
+        )
 
-    # -- keeping up ------------------------------------------------------------------------------
+    # -- updating --------------------------------------------------------------------------------
 
-    def refresh(self) -> dict[str, int]:
-        """Follow the folders; `{read, unchanged, gone, unreadable}` counts files."""
+    def refresh_files(self) -> dict[str, int]:
+        """Bring the index up to date with the folders.
+
+        Returns:
+            `{read, unchanged, gone, unreadable}`: the number of files of each kind.
+        """
         counts = {"read": 0, "unchanged": 0, "gone": 0, "unreadable": 0}
-        with closing(self._open()) as db, db:
+        with closing(self._open_database()) as db, db:
             for collection, folder in self._folders.items():
-                known = dict(
+                indexed_files = dict(
                     db.execute(
                         "SELECT path, stamp || ' ' || hash FROM files WHERE collection = ?",
                         (collection,),
                     ).fetchall()
                 )
-                for path in _documents(folder):
+                for path in _iterate_documents(folder):
                     name = path.relative_to(folder).as_posix()
-                    counts[self._follow(db, collection, path, name, known.pop(name, None))] += 1
-                for name in known:
-                    _forget(db, collection, name)
+                    counts[
+                        self._update_file(db, collection, path, name, indexed_files.pop(name, None))
+                    ] += 1
+                for name in indexed_files:
+                    _delete_file_rows(db, collection, name)
                     counts["gone"] += 1
         return counts
 
-    def _follow(
-        self, db: sqlite3.Connection, collection: str, path: Path, name: str, known: str | None
+    def _update_file(
+        self,
+        db: sqlite3.Connection,
+        collection: str,
+        path: Path,
+        name: str,
+        previous_state: str | None,
     ) -> str:
-        """Read one file if it has changed; by its time and size first, then by its content."""
-        found = path.stat()
-        # Vectors of another model cannot be compared: such a file counts as changed.
-        stamp = f"{found.st_mtime_ns}:{found.st_size}:{self._made_with}"
-        if known is not None and known.split(" ")[0] == stamp:
+        """Index one file if it has changed, judged by its time and size, then by its hash."""
+        status = path.stat()
+        # Vectors of different models cannot be compared, so a new model makes every file count as changed.
+        stamp = f"{status.st_mtime_ns}:{status.st_size}:{self._vector_source}"
+        if previous_state is not None and previous_state.split(" ")[0] == stamp:
             return "unchanged"
         data = path.read_bytes()[: MOST_BYTES + 1]
-        digest = f"{hashlib.sha256(data).hexdigest()}:{self._made_with}"
-        if known is not None and known.split(" ")[1] == digest:
+        digest = f"{hashlib.sha256(data).hexdigest()}:{self._vector_source}"
+        if previous_state is not None and previous_state.split(" ")[1] == digest:
             db.execute(
                 "UPDATE files SET stamp = ? WHERE collection = ? AND path = ?",
                 (stamp, collection, name),
             )
             return "unchanged"
-        _forget(db, collection, name)
-        problem = self._read(db, collection, path, name, data)
+        _delete_file_rows(db, collection, name)
+        problem = self._index_file(db, collection, path, name, data)
         row = (collection, name, digest, stamp, problem)
         db.execute("INSERT INTO files VALUES (?, ?, ?, ?, ?)", row)
         return "unreadable" if problem else "read"
 
-    def _read(
+    def _index_file(
         self, db: sqlite3.Connection, collection: str, path: Path, name: str, data: bytes
     ) -> str | None:
         if len(data) > MOST_BYTES:
             return f"larger than {MOST_BYTES} bytes"
         try:
-            found = passages(path, data)
-        except Unreadable as problem:
+            passages = read_passages(path, data)
+        except UnreadableDocument as problem:
             return str(problem)
-        vectors = self._vectors([passage.text for passage in found])
+        vectors = self._embed_texts([passage.text for passage in passages])
         db.executemany(
             "INSERT INTO passages VALUES (?, ?, ?, ?, ?, ?)",
             [
-                (one.text, one.title, collection, name, one.line, vector)
-                for one, vector in zip(found, vectors, strict=True)
+                (row_passage.text, row_passage.title, collection, name, row_passage.line, vector)
+                for row_passage, vector in zip(passages, vectors, strict=True)
             ],
         )
         return None
 
-    def _vectors(self, texts: Sequence[str]) -> Iterable[bytes | None]:
+    def _embed_texts(self, texts: Sequence[str]) -> Iterable[bytes | None]:
         if self._embedder is None or not texts:
             return [None] * len(texts)
-        return [_packed(vector) for vector in self._embedder.embed(texts)]
+        return [_pack_vector(vector) for vector in self._embedder.embed(texts)]
 
-    def problems(self) -> list[tuple[str, str]]:
-        """Files that could not be read, and why."""
-        with closing(self._open()) as db:
+    def list_problems(self) -> list[tuple[str, str]]:
+        """Path and reason of each file that could not be read."""
+        with closing(self._open_database()) as db:
             rows = db.execute(
                 "SELECT path, problem FROM files WHERE problem IS NOT NULL ORDER BY 1"
             )
             return [(str(path), str(problem)) for path, problem in rows]
 
-    def _open(self) -> sqlite3.Connection:
+    def _open_database(self) -> sqlite3.Connection:
         self._file.parent.mkdir(parents=True, exist_ok=True)
         db = sqlite3.connect(self._file, timeout=30)
         db.executescript(_TABLES)
@@ -144,33 +162,40 @@ class DocumentIndex:
     # -- searching -------------------------------------------------------------------------------
 
     def search(self, query: str, *, collection: str | None = None, limit: int = 5) -> list[Hit]:
-        """The best hits for a question in words; every one of its words counts, none must be there.
+        """Find the passages that fit a question best, the best first.
+
+        Every word of the question adds to the score; no word is required.
+
+        Args:
+            collection: the one collection to search; None searches all of them.
 
         Raises:
             ToolFailure: there is no such collection.
         """
         if collection is not None and collection not in self._folders:
-            known = ", ".join(self._folders)
-            raise ToolFailure(f"there is no collection {collection!r} (known: {known})")
-        self.refresh()
-        with closing(self._open()) as db:
-            by_words = _by_words(db, query, collection, max(limit, 50))
-            by_meaning = self._by_meaning(db, query, collection)
-        ranked = _fused(by_words, by_meaning) if by_meaning else by_words
-        return ranked[: max(1, min(limit, MOST_HITS))]
+            known_names = ", ".join(self._folders)
+            raise ToolFailure(f"there is no collection {collection!r} (known: {known_names})")
+        self.refresh_files()
+        with closing(self._open_database()) as db:
+            word_hits = _find_by_words(db, query, collection, max(limit, 50))
+            meaning_hits = self._find_by_meaning(db, query, collection)
+        hits = _fuse_rankings(word_hits, meaning_hits) if meaning_hits else word_hits
+        return hits[: max(1, min(limit, MOST_HITS))]
 
-    def _by_meaning(self, db: sqlite3.Connection, query: str, collection: str | None) -> list[Hit]:
+    def _find_by_meaning(
+        self, db: sqlite3.Connection, query: str, collection: str | None
+    ) -> list[Hit]:
         if self._embedder is None:
             return []
-        asked = _normal(self._embedder.embed([query])[0])
+        query_vector = _normalize_vector(self._embedder.embed([query])[0])
         rows = db.execute(
             "SELECT path, line, title, text, collection, vector FROM passages "
             "WHERE vector IS NOT NULL AND (? IS NULL OR collection = ?)",
             (collection, collection),
         )
         hits = []
-        for path, line, title, text, where, packed in rows:
-            near = sum(map(float.__mul__, asked, _unpacked(packed)))
+        for path, line, title, text, hit_collection, vector_bytes in rows:
+            similarity = sum(map(float.__mul__, query_vector, _unpack_vector(vector_bytes)))
             hits.append(
                 Hit(
                     file=path,
@@ -178,20 +203,20 @@ class DocumentIndex:
                     title=title,
                     snippet=text[:200],
                     text=text,
-                    score=near,
-                    collection=where,
+                    score=similarity,
+                    collection=hit_collection,
                 )
             )
         return sorted(hits, key=lambda hit: -hit.score)[:50]
 
 
-def _documents(folder: Path) -> Iterator[Path]:
-    """Documents under a folder; hidden ones and links are passed over."""
+def _iterate_documents(folder: Path) -> Iterator[Path]:
+    """Documents under a folder, in a stable order; hidden files and links are skipped."""
     count = 0
-    for place, folders, names in os.walk(folder):
+    for directory, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
-            path = Path(place, name)
+            path = Path(directory, name)
             if name.startswith(".") or path.is_symlink() or not is_document(path):
                 continue
             count += 1
@@ -200,22 +225,24 @@ def _documents(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _forget(db: sqlite3.Connection, collection: str, name: str) -> None:
+def _delete_file_rows(db: sqlite3.Connection, collection: str, name: str) -> None:
     for table in ("files", "passages"):
         db.execute(f"DELETE FROM {table} WHERE collection = ? AND path = ?", (collection, name))
 
 
-def _by_words(db: sqlite3.Connection, query: str, collection: str | None, limit: int) -> list[Hit]:
-    # Each word is quoted, so that nothing in a question is taken for the index's query language.
+def _find_by_words(
+    db: sqlite3.Connection, query: str, collection: str | None, limit: int
+) -> list[Hit]:
+    # Each word is quoted, so that SQLite does not read a word of the question as query syntax.
     words = re.findall(r"\w+", query)[:40]
     if not words:
         return []
-    asked = " OR ".join(f'"{word}"' for word in words)
+    match_expression = " OR ".join(f'"{word}"' for word in words)
     rows = db.execute(
         "SELECT path, line, title, text, collection, -bm25(passages, 1.0, 2.0), "
         "snippet(passages, 0, ?, ?, '...', ?) FROM passages "
         "WHERE passages MATCH ? AND (? IS NULL OR collection = ?) ORDER BY 6 DESC LIMIT ?",
-        (*HIGHLIGHT, SNIPPET_WORDS, asked, collection, collection, limit),
+        (*HIGHLIGHT, SNIPPET_WORDS, match_expression, collection, collection, limit),
     )
     return [
         Hit(
@@ -223,39 +250,39 @@ def _by_words(db: sqlite3.Connection, query: str, collection: str | None, limit:
             line=line,
             title=title,
             text=text,
-            collection=where,
+            collection=hit_collection,
             score=round(score, 4),
             snippet=snippet,
         )
-        for path, line, title, text, where, score, snippet in rows
+        for path, line, title, text, hit_collection, score, snippet in rows
     ]
 
 
-def _fused(*rankings: list[Hit]) -> list[Hit]:
-    """Rankings joined by place: good in both is better than best in one."""
+def _fuse_rankings(*rankings: list[Hit]) -> list[Hit]:
+    """Merge rankings by reciprocal rank fusion: a good rank in both beats the best rank in one."""
     scores: dict[tuple[str, str, int], float] = {}
     hits: dict[tuple[str, str, int], Hit] = {}
     for ranking in rankings:
-        for place, hit in enumerate(ranking, 1):
+        for rank, hit in enumerate(ranking, 1):
             key = (hit.collection, hit.file, hit.line)
-            scores[key] = scores.get(key, 0.0) + 1 / (FUSION + place)
+            scores[key] = scores.get(key, 0.0) + 1 / (FUSION + rank)
             hits.setdefault(key, hit)
     best = sorted(scores, key=lambda key: -scores[key])
     return [replace(hits[key], score=round(scores[key], 4)) for key in best]
 
 
-def _normal(vector: Sequence[float]) -> list[float]:
+def _normalize_vector(vector: Sequence[float]) -> list[float]:
     length = sum(value * value for value in vector) ** 0.5 or 1.0
     return [float(value) / length for value in vector]
 
 
-def _packed(vector: Sequence[float]) -> bytes:
-    return array("f", _normal(vector)).tobytes()
+def _pack_vector(vector: Sequence[float]) -> bytes:
+    return array("f", _normalize_vector(vector)).tobytes()
 
 
-def _unpacked(packed: bytes) -> array[float]:
+def _unpack_vector(vector_bytes: bytes) -> array[float]:
     vector = array("f")
-    vector.frombytes(packed)
+    vector.frombytes(vector_bytes)
     return vector
 
 
@@ -271,25 +298,30 @@ SCHEMA: dict[str, Any] = {
     "required": ["query"],
 }
 
-SETTINGS = ("folder", "folders", "index", "limit", "embeddings")
+SEARCH_SETTINGS = ("folder", "folders", "index", "limit", "embeddings")
 
 
-def search_tool(name: str, search: Search, *, limit: int = 5) -> Tool:
-    """A tool that searches."""
+def make_search_tool(name: str, search: Search, *, limit: int = 5) -> Tool:
+    """Make the tool that calls a search.
 
-    def run(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    Args:
+        limit: number of hits when the model names none.
+    """
+
+    def run_search(arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Search with the arguments of one call."""
         hits = search.search(
             arguments["query"],
             collection=arguments.get("collection"),
             limit=arguments.get("limit", limit),
         )
-        return {"hits": [_told(hit) for hit in hits]}
+        return {"hits": [_encode_hit(hit) for hit in hits]}
 
     definition = ToolDefinition(name=name, description="Search the documents.", parameters=SCHEMA)
     return Tool(
         definition=definition,
-        run=run,
-        way="thread",
+        run=run_search,
+        execution_mode="thread",
         kind="internal",
         idempotent=True,
         listing=True,
@@ -297,7 +329,7 @@ def search_tool(name: str, search: Search, *, limit: int = 5) -> Tool:
     )
 
 
-def _told(hit: Hit) -> dict[str, Any]:
+def _encode_hit(hit: Hit) -> dict[str, Any]:
     return {
         "file": hit.file,
         "line": hit.line,
@@ -308,28 +340,37 @@ def _told(hit: Hit) -> dict[str, Any]:
     }
 
 
-def index_of(
-    settings: Mapping[str, Any], name: str, beside: Path, *, embedder: Embedder | None = None
+def make_index(
+    settings: Mapping[str, Any], name: str, base_folder: Path, *, embedder: Embedder | None = None
 ) -> DocumentIndex:
-    """The index that an entry's settings describe: `folder`, or `folders` by collection; `index`.
+    """Make the index that an entry of the spec describes.
+
+    Args:
+        settings: `folder`, or `folders` by collection name; `index` is the file of the index.
+        name: name of the tool, for errors and for the default file name.
+        base_folder: the folder that relative paths start from.
 
     Raises:
-        SpecError: no folder is named, or it is not there.
+        SpecError: no folder is named, or a folder does not exist.
     """
     folders = settings.get("folders") or {DEFAULT_COLLECTION: settings.get("folder")}
     if not isinstance(folders, Mapping) or not all(isinstance(f, str) for f in folders.values()):
         raise SpecError(
             f"tool {name!r} needs a folder of documents", hint="folder: docs   (beside name)"
         )
-    found = {str(collection): (beside / folder).resolve() for collection, folder in folders.items()}
-    for folder in found.values():
+    resolved_folders = {
+        str(collection): (base_folder / folder).resolve() for collection, folder in folders.items()
+    }
+    for folder in resolved_folders.values():
         if not folder.is_dir():
             raise SpecError(f"tool {name!r}: there is no folder {str(folder)!r}")
     default = f".toolchart/{name}.db"
-    return DocumentIndex(found, beside / settings.get("index", default), embedder=embedder)
+    return DocumentIndex(
+        resolved_folders, base_folder / settings.get("index", default), embedder=embedder
+    )
 
 
-def rag_context(search: Search, query: str, *, limit: int = 5) -> str:
-    """What `{{rag_context}}` of a prompt is filled with: the best passages, each with its place."""
+def build_rag_context(search: Search, query: str, *, limit: int = 5) -> str:
+    """The value of `{{rag_context}}` in a prompt: the best passages, each with its file and line."""
     hits = search.search(query, collection=None, limit=limit)
     return "\n\n".join(f"[{hit.file}:{hit.line}] {hit.text}" for hit in hits)

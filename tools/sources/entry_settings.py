@@ -1,4 +1,4 @@
-"""What an entry of the spec's registry says beyond its common keys, checked for its type."""
+"""Settings of one `tools.registry` entry: how the tool runs, and the keys of its own type."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toolchart.states.errors import SpecError
 
 
 class RunSettings(BaseModel):
-    """How a tool is run; keys beside `name`."""
+    """How the executor runs a tool; these keys stand beside `name`."""
 
     model_config = ConfigDict(extra="ignore", use_attribute_docstrings=True)
 
@@ -31,48 +31,56 @@ class RunSettings(BaseModel):
     """Memory of a tool with `isolation: process`."""
 
 
-def implementation_of(entry: ToolEntry) -> Implementation:
-    """What the tool does: named, or the builtin of its own name."""
+def get_implementation(entry: ToolEntry) -> Implementation:
+    """The entry's implementation; without one, the builtin that has the name of the tool."""
     return entry.implementation or Implementation(type="builtin")
 
 
-def settings_of(entry: ToolEntry) -> dict[str, Any]:
-    """Keys that belong to the tool's type, wherever they were written: inside `implementation` or
-    beside `name`; the inner ones go first."""
-    beside = {
-        k: v for k, v in (entry.model_extra or {}).items() if k not in RunSettings.model_fields
+def get_type_settings(entry: ToolEntry) -> dict[str, Any]:
+    """The keys that belong to the tool's type.
+
+    They may stand inside `implementation` or beside `name`; those inside `implementation` win.
+    """
+    outer_settings = {
+        key: value
+        for key, value in (entry.model_extra or {}).items()
+        if key not in RunSettings.model_fields
     }
-    inside = dict(implementation_of(entry).model_extra or {})
-    return {**beside, **inside}
+    inner_settings = dict(get_implementation(entry).model_extra or {})
+    return {**outer_settings, **inner_settings}
 
 
-def run_settings(entry: ToolEntry) -> RunSettings:
-    """How the tool is to be run.
+def parse_run_settings(entry: ToolEntry) -> RunSettings:
+    """Read how the tool is to run.
 
     Raises:
-        SpecError: a value that cannot be.
+        SpecError: a value is not allowed.
     """
-    inside = implementation_of(entry).model_extra or {}
-    declared = entry.model_dump(include=set(RunSettings.model_fields), exclude_unset=True)
+    inner_settings = get_implementation(entry).model_extra or {}
+    common_settings = entry.model_dump(include=set(RunSettings.model_fields), exclude_unset=True)
     try:
-        return RunSettings.model_validate({**inside, **(entry.model_extra or {}), **declared})
+        return RunSettings.model_validate(
+            {**inner_settings, **(entry.model_extra or {}), **common_settings}
+        )
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise SpecError(f"{place}: {first['msg']}", path=f"tool {entry.name!r}") from None
+        key_path = ".".join(map(str, first["loc"]))
+        raise SpecError(f"{key_path}: {first['msg']}", path=f"tool {entry.name!r}") from None
 
 
-def unknown_settings(
-    name: str, settings: Mapping[str, Any], known: Iterable[str]
+def describe_unknown_settings(
+    name: str, settings: Mapping[str, Any], known_settings: Iterable[str]
 ) -> tuple[str, ...]:
-    """A warning for each setting that the tool's type does not have, with the nearest one."""
-    names = (*known, *RunSettings.model_fields, *ToolEntry.model_fields)
+    """One warning for each setting that the tool's type does not have, with the most similar name."""
+    names = (*known_settings, *RunSettings.model_fields, *ToolEntry.model_fields)
     warnings = []
     for key in settings:
         if key not in names:
-            close = get_close_matches(key, names, n=1)
+            close_names = get_close_matches(key, names, n=1)
             hint = (
-                f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known) or 'none'}"
+                f"did you mean {close_names[0]!r}?"
+                if close_names
+                else f"known: {', '.join(known_settings) or 'none'}"
             )
             warnings.append(f"tool {name!r}: the setting {key!r} is not used; {hint}")
     return tuple(warnings)

@@ -1,4 +1,4 @@
-"""Schemas that come from elsewhere (OpenAPI documents, MCP servers), made fit to check calls with."""
+"""Sanitizes JSON Schemas of OpenAPI documents and MCP servers, so that calls can be checked with them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any
 MOST_DEPTH = 60
 
 
-def is_calm(pattern: str) -> bool:
-    """Whether a regular expression plainly cannot run away: no repetition inside a repetition, no
-    repeated alternatives, no back reference.
+def is_safe_pattern(pattern: str) -> bool:
+    """Whether a regular expression certainly matches in a short time.
 
-        >>> is_calm("^[a-z]+-[0-9]{2}$"), is_calm("^(a+)+$"), is_calm("(a|aa)*b")
+    It has no repetition inside a repetition, no repeated alternatives and no back reference.
+
+        >>> is_safe_pattern("^[a-z]+-[0-9]{2}$"), is_safe_pattern("^(a+)+$"), is_safe_pattern("(a|aa)*b")
         (True, False, False)
 
-    A foreign schema's pattern is matched against what a model writes, in this process; Python's engine
-    cannot be interrupted, so a pattern that is not plainly calm is not used.
+    A pattern of a foreign schema is matched in this process, against text that a model wrote. Python's
+    engine cannot be interrupted, so a pattern that may take exponential time is not used.
     """
     try:
         re.compile(pattern)
@@ -25,82 +26,88 @@ def is_calm(pattern: str) -> bool:
         return False
     if len(pattern) > 500 or re.search(r"\\[1-9]|\(\?P=|\(\?<?[=!]", pattern):
         return False
-    # One open repetition costs a text's length, a second one its square; a search that may begin
-    # anywhere costs the length once more.
-    return not _repeats_a_group(pattern) and _unbounded(pattern) <= (2 if pattern[:1] == "^" else 1)
+    # Time grows with the text's length for one unbounded repetition and with its square for two. A
+    # search that is not anchored at the start costs one more factor of the length.
+    return not _has_nested_repetition(pattern) and _count_unbounded_repetitions(pattern) <= (
+        2 if pattern[:1] == "^" else 1
+    )
 
 
-def _bare(pattern: str) -> str:
-    """The pattern with escapes and character classes as plain letters."""
+def _simplify_pattern(pattern: str) -> str:
+    """The pattern with each escape and each character class replaced by a plain letter."""
     plain = re.sub(r"\\.", "a", pattern).replace("(?:", "(")
     return re.sub(r"\[\^?\]?[^\]]*\]", "a", plain)
 
 
-def _repeats_a_group(pattern: str) -> bool:
-    """Whether a group that repeats or chooses inside is itself repeated."""
-    open_: list[bool] = []
-    bare = _bare(pattern)
-    for place, mark in enumerate(bare):
-        if mark == "(":
-            open_.append(False)
-        elif mark in "*+{|?" and open_:
-            open_[-1] = True
-        elif mark == ")" and open_:
-            busy = open_.pop()
-            repeated = bare[place + 1 : place + 2] in ("*", "+", "{")
-            if busy and repeated:
+def _has_nested_repetition(pattern: str) -> bool:
+    """Whether a group that contains a repetition or alternatives is itself repeated."""
+    open_groups: list[bool] = []
+    plain_pattern = _simplify_pattern(pattern)
+    for position, character in enumerate(plain_pattern):
+        if character == "(":
+            open_groups.append(False)
+        elif character in "*+{|?" and open_groups:
+            open_groups[-1] = True
+        elif character == ")" and open_groups:
+            is_variable = open_groups.pop()
+            is_repeated = plain_pattern[position + 1 : position + 2] in ("*", "+", "{")
+            if is_variable and is_repeated:
                 return True
-            if open_ and (busy or repeated):
-                open_[-1] = True
+            if open_groups and (is_variable or is_repeated):
+                open_groups[-1] = True
     return False
 
 
-def _unbounded(pattern: str) -> int:
-    return len(re.findall(r"[*+]|\{\d*,\}", _bare(pattern)))
+def _count_unbounded_repetitions(pattern: str) -> int:
+    return len(re.findall(r"[*+]|\{\d*,\}", _simplify_pattern(pattern)))
 
 
-def tamed(schema: Any, place: str = "", depth: int = 0) -> tuple[Any, tuple[str, ...]]:
-    """The schema without what could do harm or is not JSON Schema 2020-12, and what was changed.
+def sanitize_schema(schema: Any, path: str = "", depth: int = 0) -> tuple[Any, tuple[str, ...]]:
+    """A copy of the schema that is safe JSON Schema 2020-12, and a description of each change.
 
-    Patterns that could run away are left out; OpenAPI 3.0's `nullable` and its boolean
-    `exclusiveMinimum` are written as 2020-12 has them; references to other documents are cut.
+    Unsafe patterns and references to other documents are removed. `nullable` and the boolean
+    `exclusiveMinimum` of OpenAPI 3.0 are translated.
     """
     changes: list[str] = []
-    result = _tamed(schema, place, depth, changes)
+    result = _sanitize_node(schema, path, depth, changes)
     return result, tuple(changes)
 
 
-def _tamed(schema: Any, place: str, depth: int, changes: list[str]) -> Any:
+def _sanitize_node(schema: Any, path: str, depth: int, changes: list[str]) -> Any:
     if depth > MOST_DEPTH:
-        changes.append(f"{place or '(root)'}: nested too deeply, cut")
+        changes.append(f"{path or '(root)'}: nested too deeply, cut")
         return {}
     if not isinstance(schema, Mapping):
         return schema if isinstance(schema, bool) else {}
-    result = dict(_kept(schema, place, changes))
+    result = dict(_iterate_safe_keywords(schema, path, changes))
     for key in ("properties", "$defs", "definitions", "patternProperties"):
         if isinstance(result.get(key), Mapping):
             result[key] = {
-                name: _tamed(one, f"{place}.{name}".lstrip("."), depth + 1, changes)
-                for name, one in result[key].items()
+                name: _sanitize_node(subschema, f"{path}.{name}".lstrip("."), depth + 1, changes)
+                for name, subschema in result[key].items()
             }
     for key in ("items", "additionalProperties", "not", "if", "then", "else", "contains"):
         if isinstance(result.get(key), Mapping):
-            result[key] = _tamed(result[key], f"{place}[]", depth + 1, changes)
+            result[key] = _sanitize_node(result[key], f"{path}[]", depth + 1, changes)
     for key in ("anyOf", "oneOf", "allOf", "prefixItems"):
         if isinstance(result.get(key), list):
-            result[key] = [_tamed(one, place, depth + 1, changes) for one in result[key]]
+            result[key] = [
+                _sanitize_node(subschema, path, depth + 1, changes) for subschema in result[key]
+            ]
     return result
 
 
-def _kept(schema: Mapping[str, Any], place: str, changes: list[str]) -> Iterator[tuple[str, Any]]:
-    """The schema's own keywords, rewritten where they have to be."""
+def _iterate_safe_keywords(
+    schema: Mapping[str, Any], path: str, changes: list[str]
+) -> Iterator[tuple[str, Any]]:
+    """The keywords of one schema object, removed or rewritten where necessary; not its subschemas."""
     for key, value in schema.items():
-        if key == "pattern" and not (isinstance(value, str) and is_calm(value)):
-            changes.append(f"{place or '(root)'}: pattern left out, it could take for ever")
-        elif key == "patternProperties" and not all(map(is_calm, value)):
-            changes.append(f"{place or '(root)'}: patternProperties left out")
+        if key == "pattern" and not (isinstance(value, str) and is_safe_pattern(value)):
+            changes.append(f"{path or '(root)'}: pattern left out, it could take for ever")
+        elif key == "patternProperties" and not all(map(is_safe_pattern, value)):
+            changes.append(f"{path or '(root)'}: patternProperties left out")
         elif key == "$ref" and not str(value).startswith("#"):
-            changes.append(f"{place or '(root)'}: a reference to another document, cut")
+            changes.append(f"{path or '(root)'}: a reference to another document, cut")
         elif key in ("exclusiveMinimum", "exclusiveMaximum") and isinstance(value, bool):
             bound = schema.get("minimum" if key == "exclusiveMinimum" else "maximum")
             if value and bound is not None:

@@ -1,8 +1,8 @@
-"""MCP servers: their tools beside the spec's own, under a prefix.
+"""Connects to MCP servers and offers their tools under a prefix, beside the tools of the spec.
 
-A server's session belongs to the task that opened it, so all sessions of an agent live on one event
-loop in a thread of their own; calls from any loop, or from none, reach them there. What a server says
-of its tools (that one only reads, say) can make Toolchart more careful with it, never less.
+The MCP library ties a session to the task that opened it. So all sessions of an agent live on one event
+loop in a thread of their own, and calls reach them from any other loop or thread. Annotations by which
+a server describes its tools can raise the risk of a tool, but never lower it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import ToolDefinition
-from toolchart.states.suggestions import nearest
 from toolchart.tools.definition import Risk, Tool, ToolFailure
-from toolchart.tools.execution.tool_runs import words_of
-from toolchart.tools.formats import portable_name
-from toolchart.tools.sources.foreign_schemas import tamed
-from toolchart.tools.sources.registry_entries import Surroundings
+from toolchart.tools.execution.tool_runs import describe_error
+from toolchart.tools.formats import make_portable_name
+from toolchart.tools.sources.foreign_schemas import sanitize_schema
+from toolchart.tools.sources.registry_entries import LoadingContext
 
 Value = TypeVar("Value")
 
@@ -59,38 +58,40 @@ class McpSettings(BaseModel):
     """Of all its tools; without it `medium`, or `high` where the server says destructive."""
 
 
-def connect(
+def connect_servers(
     servers: Mapping[str, Mapping[str, Any]],
-    around: Surroundings,
+    context: LoadingContext,
     closing: ExitStack,
     timeout_s: float,
 ) -> tuple[list[Tool], list[str]]:
-    """The tools of all servers, and a warning for each server that cannot be reached.
+    """Start or reach all servers and return their tools, with a warning for each unreachable server.
 
     Args:
-        closing: is told how to end the sessions.
+        servers: the settings of each server, by name.
+        closing: receives callbacks that end the sessions.
+        timeout_s: seconds for one call, unless the server has its own `timeout_ms`.
 
     Raises:
-        SpecError: settings that cannot be, or the `mcp` extra is not installed.
+        SpecError: settings are not allowed, or the `mcp` extra is not installed.
     """
-    _installed()
-    home = _Home()
-    closing.callback(home.close)
+    _require_library()
+    session_loop = _SessionLoop()
+    closing.callback(session_loop.close)
     tools: list[Tool] = []
     warnings: list[str] = []
     for name, data in servers.items():
-        server = _Server(name, _settings(data, name), around, home)
+        server = _Server(name, _parse_settings(data, name), context, session_loop)
         try:
-            offered = home.submit(server.started()).result(START_TIMEOUT_S)
-        except Exception as error:  # whatever a foreign program does, the other tools still work
-            warnings.append(f"MCP server {name!r} left out: {_reason(error)}")
+            server_tools = session_loop.submit(server.list_server_tools()).result(START_TIMEOUT_S)
+        except Exception as error:  # a server that fails in any way must not stop the other tools
+            warnings.append(f"MCP server {name!r} left out: {_describe_error(error)}")
             continue
         closing.callback(server.close)
-        tools += _tools(server, offered[:MOST_TOOLS], timeout_s)
+        tools += _make_tools(server, server_tools[:MOST_TOOLS], timeout_s)
     return tools, warnings
 
 
-def _installed() -> None:
+def _require_library() -> None:
     try:
         import mcp  # noqa: F401
     except ImportError:
@@ -101,68 +102,72 @@ def _installed() -> None:
         ) from None
 
 
-def _settings(data: Mapping[str, Any], name: str) -> McpSettings:
-    place = f"tools.mcp.{name}"
+def _parse_settings(data: Mapping[str, Any], name: str) -> McpSettings:
+    spec_path = f"tools.mcp.{name}"
     try:
-        made = McpSettings.model_validate({k: v for k, v in data.items() if k != "comment"})
+        settings = McpSettings.model_validate(
+            {key: value for key, value in data.items() if key != "comment"}
+        )
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        hint = nearest(str(first["loc"][-1]), McpSettings.model_fields)
-        where = ".".join(map(str, first["loc"]))
-        raise SpecError(first["msg"], path=f"{place}.{where}", hint=hint) from None
-    if (made.command is None) == (made.url is None):
-        raise SpecError("a server has either a command or a url", path=place)
-    return made
+        hint = suggest_name(str(first["loc"][-1]), McpSettings.model_fields)
+        key_path = ".".join(map(str, first["loc"]))
+        raise SpecError(first["msg"], path=f"{spec_path}.{key_path}", hint=hint) from None
+    if (settings.command is None) == (settings.url is None):
+        raise SpecError("a server has either a command or a url", path=spec_path)
+    return settings
 
 
-def _reason(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, TimeoutError):
         return f"no answer within {START_TIMEOUT_S:g} s"
     if isinstance(getattr(error, "message", None), str):
         return str(error.message)  # type: ignore[attr-defined]
-    return words_of(error)
+    return describe_error(error)
 
 
-class _Home:
-    """An event loop in a thread, on which all sessions live."""
+class _SessionLoop:
+    """An event loop in a thread of its own, on which all sessions live."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._work, name="toolchart mcp", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="toolchart mcp", daemon=True)
         self._thread.start()
 
-    def _work(self) -> None:
+    def _run_loop(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
         self._loop.close()
 
     def submit(self, work: Coroutine[Any, Any, Value]) -> Future[Value]:
-        """Run a coroutine there; the future is a thread's, not a loop's."""
+        """Run a coroutine on this loop from another thread."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self) -> None:
-        """End the loop and wait for the thread."""
+        """Stop the loop and wait at most `CLOSE_TIMEOUT_S` for the thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(CLOSE_TIMEOUT_S)
 
 
 class _Server:
-    """One server and its session, which is opened again when it was lost."""
+    """One server and its session; a lost session is opened again by the next call."""
 
-    def __init__(self, name: str, settings: McpSettings, around: Surroundings, home: _Home) -> None:
+    def __init__(
+        self, name: str, settings: McpSettings, context: LoadingContext, session_loop: _SessionLoop
+    ) -> None:
         self.name = name
         self.settings = settings
-        self._around = around
-        self._home = home
+        self._context = context
+        self._session_loop = session_loop
         self._client: Any = None
         self._session: asyncio.Task[None] | None = None
         self._stop: asyncio.Event | None = None
 
-    async def started(self) -> list[Any]:
-        """Open the session and list the tools."""
-        await self._open()
+    async def list_server_tools(self) -> list[Any]:
+        """Open the session and list the server's tools, page by page up to `MOST_TOOLS`."""
+        await self._ensure_session()
         tools, cursor = [], None
         while True:
             page = await self._client.list_tools(cursor=cursor)
@@ -171,21 +176,24 @@ class _Server:
             if not cursor or len(tools) >= MOST_TOOLS:
                 return tools
 
-    async def _open(self) -> None:
+    async def _ensure_session(self) -> None:
         if self._session is not None and not self._session.done():
             return
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stop = asyncio.Event()
-        self._session = asyncio.ensure_future(self._live(ready, self._stop))
+        self._session = asyncio.ensure_future(self._hold_session(ready, self._stop))
         await ready
 
-    async def _live(self, ready: asyncio.Future[None], stop: asyncio.Event) -> None:
-        """The session's whole life in one task, as its library demands."""
+    async def _hold_session(self, ready: asyncio.Future[None], stop: asyncio.Event) -> None:
+        """Open the session, hold it until `stop` is set, and close it, all in one task.
+
+        The MCP library demands that the task that opens a session also closes it.
+        """
         from mcp import Client
 
         try:
             async with AsyncExitStack() as stack:
-                client = Client(await self._target(stack))
+                client = Client(await self._open_transport(stack))
                 self._client = await stack.enter_async_context(client)
                 ready.set_result(None)
                 await stop.wait()
@@ -197,70 +205,70 @@ class _Server:
         finally:
             self._client = None
 
-    async def _target(self, stack: AsyncExitStack) -> Any:
-        """What the library connects to."""
-        settings, where = self.settings, f"tools.mcp.{self.name}"
-        filled = self._around.resolve
+    async def _open_transport(self, stack: AsyncExitStack) -> Any:
+        """The transport of the session: streamable HTTP, or a process on standard input and output."""
+        settings, spec_path = self.settings, f"tools.mcp.{self.name}"
+        resolve = self._context.resolve_secrets
         if settings.url is not None:
             import httpx2
             from mcp.client.streamable_http import streamable_http_client
 
-            headers = {key: filled(value, where) for key, value in settings.headers.items()}
+            headers = {key: resolve(value, spec_path) for key, value in settings.headers.items()}
             client = await stack.enter_async_context(
                 httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(30, read=300))
             )
-            return streamable_http_client(filled(settings.url, where), http_client=client)
+            return streamable_http_client(resolve(settings.url, spec_path), http_client=client)
         from mcp.client.stdio import StdioServerParameters, stdio_client
 
         assert settings.command is not None, "checked with the settings"
         parameters = StdioServerParameters(
             command=settings.command,
-            args=[filled(one, where) for one in settings.args],
-            env={key: filled(value, where) for key, value in settings.env.items()},
-            cwd=str(self._around.beside / settings.cwd) if settings.cwd else None,
+            args=[resolve(argument, spec_path) for argument in settings.args],
+            env={key: resolve(value, spec_path) for key, value in settings.env.items()},
+            cwd=str(self._context.base_folder / settings.cwd) if settings.cwd else None,
         )
-        nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: ASYNC230, SIM115
-        return stdio_client(parameters, errlog=nowhere)
+        null_stream = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: ASYNC230, SIM115
+        return stdio_client(parameters, errlog=null_stream)
 
-    async def call(self, tool: str, arguments: dict[str, Any], timeout_s: float) -> Any:
-        """The tool's answer, from whatever loop this is awaited on.
+    async def run_tool(self, tool: str, arguments: dict[str, Any], timeout_s: float) -> Any:
+        """Call a tool of the server; may be awaited on any event loop.
 
         Raises:
-            ToolFailure: the server says so, or it cannot be reached.
+            ToolFailure: the server reports an error, or it cannot be reached.
         """
-        work = self._home.submit(self._called(tool, arguments, timeout_s))
+        work = self._session_loop.submit(self._call_in_session(tool, arguments, timeout_s))
         try:
             return await asyncio.wrap_future(work)
         except (ToolFailure, asyncio.CancelledError):
             raise
         except Exception as error:
-            raise ToolFailure(f"MCP server {self.name!r}: {_reason(error)}") from None
+            raise ToolFailure(f"MCP server {self.name!r}: {_describe_error(error)}") from None
 
-    async def _called(self, tool: str, arguments: dict[str, Any], timeout_s: float) -> Any:
-        await self._open()
+    async def _call_in_session(self, tool: str, arguments: dict[str, Any], timeout_s: float) -> Any:
+        await self._ensure_session()
         try:
             result = await self._client.call_tool(tool, arguments, read_timeout_seconds=timeout_s)
         except Exception as error:
-            if _is_lost(error):
-                await self._closed()  # the next call opens it again
+            if _is_connection_lost(error):
+                await self._close_session()  # the next call opens a new one
             raise
-        value = _value(result)
+        value = _extract_result(result)
         if result.is_error:
             raise ToolFailure(value if isinstance(value, str) else str(value))
         return value
 
     def close(self) -> None:
-        """End the session; a server that does not end by itself is left to the library's own kill."""
-        self._home.submit(self._closed()).result(CLOSE_TIMEOUT_S)
+        """End the session; the MCP library kills a server process that does not end by itself."""
+        self._session_loop.submit(self._close_session()).result(CLOSE_TIMEOUT_S)
 
-    async def _closed(self) -> None:
+    async def _close_session(self) -> None:
         if self._session is not None and self._stop is not None:
             self._stop.set()
             await asyncio.wait({self._session}, timeout=CLOSE_TIMEOUT_S)
 
 
-def _is_lost(error: Exception) -> bool:
-    """Whether the session has no other side any more."""
+def _is_connection_lost(error: Exception) -> bool:
+    """Whether the error means that the connection to the server is gone."""
     import anyio
     from mcp import MCPError
     from mcp_types import CONNECTION_CLOSED
@@ -270,16 +278,18 @@ def _is_lost(error: Exception) -> bool:
     return isinstance(error, (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError))
 
 
-def _value(result: Any) -> Any:
-    """Structured content as it is; else the texts, with a remark for what is no text."""
-    structured = result.structured_content
-    if structured is not None and not result.is_error:
-        alone = isinstance(structured, dict) and structured.keys() == {"result"}
-        return structured["result"] if alone else structured
-    return "\n".join(_part(one) for one in result.content)
+def _extract_result(result: Any) -> Any:
+    """The structured content of a result; without it the texts, with a remark for other content."""
+    structured_content = result.structured_content
+    if structured_content is not None and not result.is_error:
+        is_wrapped = isinstance(structured_content, dict) and structured_content.keys() == {
+            "result"
+        }
+        return structured_content["result"] if is_wrapped else structured_content
+    return "\n".join(_describe_content(content) for content in result.content)
 
 
-def _part(content: Any) -> str:
+def _describe_content(content: Any) -> str:
     if content.type == "text":
         return str(content.text)
     kind = getattr(content, "mime_type", None) or content.type
@@ -287,41 +297,44 @@ def _part(content: Any) -> str:
     return f"({kind}, {len(data)} characters of base64)" if data else f"({kind})"
 
 
-def _tools(server: _Server, offered: list[Any], timeout_s: float) -> list[Tool]:
-    """The server's tools under portable names."""
+def _make_tools(server: _Server, server_tools: list[Any], timeout_s: float) -> list[Tool]:
+    """Make the tools of one server, under prefixed names that every provider accepts."""
     prefix = server.settings.prefix
     prefix = f"{server.name}__" if prefix is None else prefix
     seconds = (server.settings.timeout_ms or timeout_s * 1000) / 1000
-    made: list[Tool] = []
-    for one in offered:
-        full = prefix + one.name
-        name = portable_name(full, [tool.name for tool in made])
-        schema, changes = tamed({"type": "object", **one.input_schema})
+    tools: list[Tool] = []
+    for server_tool in server_tools:
+        full_name = prefix + server_tool.name
+        name = make_portable_name(full_name, [tool.name for tool in tools])
+        schema, changes = sanitize_schema({"type": "object", **server_tool.input_schema})
         tool = Tool(
             definition=ToolDefinition(
                 name=name,
-                description=(one.description or one.title or one.name)[:2000],
+                description=(server_tool.description or server_tool.title or server_tool.name)[
+                    :2000
+                ],
                 parameters=schema,
             ),
-            run=_runner(server, one.name, seconds),
-            way="async",
+            run=_make_runner(server, server_tool.name, seconds),
+            execution_mode="async",
             kind="mcp",
             timeout_s=seconds,
-            risk=server.settings.risk or _risk(one.annotations),
+            risk=server.settings.risk or _rate_risk(server_tool.annotations),
             rewrites=changes,
         )
-        made.append(replace(tool, alias=full) if full != name else tool)
-    return made
+        tools.append(replace(tool, alias=full_name) if full_name != name else tool)
+    return tools
 
 
-def _runner(server: _Server, tool: str, timeout_s: float) -> Any:
-    async def run(arguments: Mapping[str, Any]) -> Any:
-        return await server.call(tool, dict(arguments), timeout_s)
+def _make_runner(server: _Server, tool: str, timeout_s: float) -> Any:
+    async def call_server(arguments: Mapping[str, Any]) -> Any:
+        """Send one call to the server."""
+        return await server.run_tool(tool, dict(arguments), timeout_s)
 
-    return run
+    return call_server
 
 
-def _risk(annotations: Any) -> Risk:
-    """What the server's own word can make of it: more careful, never less."""
+def _rate_risk(annotations: Any) -> Risk:
+    """The risk of a tool: `high` if the server calls it destructive, else `medium`, never lower."""
     destructive = annotations is not None and annotations.destructive_hint is True
     return "high" if destructive else "medium"

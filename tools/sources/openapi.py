@@ -1,4 +1,4 @@
-"""OpenAPI documents: each operation a tool that sends its request."""
+"""Makes HTTP tools from an OpenAPI 3 document, one for each operation."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import ToolDefinition
-from toolchart.states.suggestions import nearest
 from toolchart.tools.definition import Risk, Tool
-from toolchart.tools.formats import portable_name
-from toolchart.tools.sources.foreign_schemas import tamed
-from toolchart.tools.sources.http.settings import parse_http
-from toolchart.tools.sources.http.tool import HARMLESS, http_tool
-from toolchart.tools.sources.registry_entries import Surroundings
+from toolchart.tools.formats import make_portable_name
+from toolchart.tools.sources.foreign_schemas import sanitize_schema
+from toolchart.tools.sources.http.settings import parse_http_settings
+from toolchart.tools.sources.http.tool import IDEMPOTENT_METHODS, make_http_tool
+from toolchart.tools.sources.registry_entries import LoadingContext
 
 METHODS = ("get", "head", "post", "put", "patch", "delete", "options")
 
@@ -60,111 +59,129 @@ class _Operation:
     method: str
     path: str
     data: Mapping[str, Any]
-    shared: tuple[Mapping[str, Any], ...]
-    """Parameters of the path, which all its operations take."""
+    path_parameters: tuple[Mapping[str, Any], ...]
+    """Parameters that the document declares for the path, so for all its operations."""
 
 
-def openapi_tools(
-    data: Mapping[str, Any], place: str, around: Surroundings
+def load_openapi_tools(
+    data: Mapping[str, Any], spec_path: str, context: LoadingContext
 ) -> tuple[list[Tool], list[str]]:
-    """The tools of one document, and warnings about operations that were left out.
+    """Make the tools of one document, with a warning for each operation that was left out.
+
+    Args:
+        data: one entry of `tools.openapi`.
+        spec_path: path of that entry in the spec, for errors and warnings.
 
     Raises:
-        SpecError: the document cannot be read or is no OpenAPI 3 document.
+        SpecError: the document cannot be read, is not OpenAPI 3, or names no server address.
     """
-    settings = _settings(data, place)
-    document = _document(settings.document, place, around)
-    base = _base(document, settings, place)
+    settings = _parse_settings(data, spec_path)
+    document = _load_document(settings.document, spec_path, context)
+    base_url = _get_base_url(document, settings, spec_path)
     tools: list[Tool] = []
     warnings: list[str] = []
-    for operation in _chosen(document, settings):
+    for operation in _select_operations(document, settings):
         if len(tools) == MOST_OPERATIONS:
-            warnings.append(f"{place}: more than {MOST_OPERATIONS} operations; the others left out")
+            warnings.append(
+                f"{spec_path}: more than {MOST_OPERATIONS} operations; the others left out"
+            )
             break
         try:
-            tools.append(_tool(document, settings, operation, base, around, tools))
+            tools.append(
+                _make_operation_tool(document, settings, operation, base_url, context, tools)
+            )
         except SpecError as error:
-            warnings.append(f"{place}: operation {operation.id!r} left out: {error.message}")
+            warnings.append(f"{spec_path}: operation {operation.id!r} left out: {error.message}")
     return tools, warnings
 
 
-def _settings(data: Mapping[str, Any], place: str) -> OpenApiSettings:
+def _parse_settings(data: Mapping[str, Any], spec_path: str) -> OpenApiSettings:
     try:
-        return OpenApiSettings.model_validate({k: v for k, v in data.items() if k != "comment"})
+        return OpenApiSettings.model_validate(
+            {key: value for key, value in data.items() if key != "comment"}
+        )
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        hint = nearest(str(first["loc"][-1]), OpenApiSettings.model_fields)
-        where = ".".join(map(str, first["loc"]))
-        raise SpecError(first["msg"], path=f"{place}.{where}", hint=hint) from None
+        hint = suggest_name(str(first["loc"][-1]), OpenApiSettings.model_fields)
+        key_path = ".".join(map(str, first["loc"]))
+        raise SpecError(first["msg"], path=f"{spec_path}.{key_path}", hint=hint) from None
 
 
-def _document(source: str | dict[str, Any], place: str, around: Surroundings) -> dict[str, Any]:
+def _load_document(
+    source: str | dict[str, Any], spec_path: str, context: LoadingContext
+) -> dict[str, Any]:
     if isinstance(source, str):
-        path = around.beside / source
+        path = context.base_folder / source
         try:
             text = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise SpecError(f"cannot be read: {error}", file=str(path), path=place) from None
-        source = _parsed(text, path, place)
+            raise SpecError(f"cannot be read: {error}", file=str(path), path=spec_path) from None
+        source = _parse_document(text, path, spec_path)
     if not isinstance(source, dict) or not str(source.get("openapi", "")).startswith("3."):
         raise SpecError(
-            "this is no OpenAPI 3 document", path=place, hint="it begins with openapi: 3.1.0 or so"
+            "this is not an OpenAPI 3 document",
+            path=spec_path,
+            hint="it begins with openapi: 3.1.0 or so",
         )
     return source
 
 
-def _parsed(text: str, path: Path, place: str) -> Any:
+def _parse_document(text: str, path: Path, spec_path: str) -> Any:
     if len(text) > MOST_BYTES:
-        raise SpecError(f"larger than {MOST_BYTES} bytes", file=str(path), path=place)
+        raise SpecError(f"larger than {MOST_BYTES} bytes", file=str(path), path=spec_path)
     try:
         return json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise SpecError(f"cannot be read: {reason}", file=str(path), path=place) from None
+        raise SpecError(f"cannot be read: {reason}", file=str(path), path=spec_path) from None
 
 
-def _base(document: Mapping[str, Any], settings: OpenApiSettings, place: str) -> str:
+def _get_base_url(document: Mapping[str, Any], settings: OpenApiSettings, spec_path: str) -> str:
     servers = document.get("servers") or [{}]
     url = settings.base_url or servers[0].get("url", "")
     for name, variable in (servers[0].get("variables") or {}).items():
         url = url.replace(f"{{{name}}}", str(variable.get("default", "")))
     if not url.startswith(("http://", "https://", "${")):
         raise SpecError(
-            f"the document's server {url!r} is no address", path=place, hint="add base_url"
+            f"the document's server {url!r} is not an address", path=spec_path, hint="add base_url"
         )
     return str(url).rstrip("/")
 
 
-def _chosen(document: Mapping[str, Any], settings: OpenApiSettings) -> Iterator[_Operation]:
+def _select_operations(
+    document: Mapping[str, Any], settings: OpenApiSettings
+) -> Iterator[_Operation]:
     for path, item in (document.get("paths") or {}).items():
-        item = _resolved(document, item)
+        item = _resolve_reference(document, item)
         for method in METHODS:
             data = item.get(method)
             if not isinstance(data, Mapping) or not str(path).startswith("/"):
                 continue
             name = str(data.get("operationId") or f"{method}_{path}")
-            wanted = any(fnmatchcase(name, glob) for glob in settings.include)
-            if wanted and not any(fnmatchcase(name, glob) for glob in settings.exclude):
-                shared = tuple(item.get("parameters") or ())
-                yield _Operation(id=name, method=method, path=path, data=data, shared=shared)
+            is_included = any(fnmatchcase(name, glob) for glob in settings.include)
+            if is_included and not any(fnmatchcase(name, glob) for glob in settings.exclude):
+                path_parameters = tuple(item.get("parameters") or ())
+                yield _Operation(
+                    id=name, method=method, path=path, data=data, path_parameters=path_parameters
+                )
 
 
-def _tool(
+def _make_operation_tool(
     document: Mapping[str, Any],
     settings: OpenApiSettings,
     operation: _Operation,
     base: str,
-    around: Surroundings,
-    known: list[Tool],
+    context: LoadingContext,
+    earlier_tools: list[Tool],
 ) -> Tool:
-    schema, mapping, body = _parameters(document, operation)
-    schema, changes = tamed(schema)
+    schema, mapping, body = _collect_parameters(document, operation)
+    schema, changes = sanitize_schema(schema)
     method = operation.method.upper()
-    name = portable_name(settings.prefix + operation.id, [tool.name for tool in known])
-    http = parse_http(
+    name = make_portable_name(settings.prefix + operation.id, [tool.name for tool in earlier_tools])
+    http = parse_http_settings(
         {
             "method": method,
-            "url": base + _slots(operation.path, mapping),
+            "url": base + _rewrite_slots(operation.path, mapping),
             "headers": settings.headers,
             "allow_hosts": settings.allow_hosts,
             "params_mapping": mapping,
@@ -172,61 +189,74 @@ def _tool(
         },
         name,
     )
-    definition = ToolDefinition(name=name, description=_description(operation), parameters=schema)
-    made = http_tool(definition, http, resolve=around.resolve, idempotent=method in HARMLESS)
+    definition = ToolDefinition(
+        name=name, description=_describe_operation(operation), parameters=schema
+    )
+    operation_tool = make_http_tool(
+        definition, http, resolve=context.resolve_secrets, idempotent=method in IDEMPOTENT_METHODS
+    )
     alias = settings.prefix + operation.id
     return replace(
-        made,
-        risk=settings.risk or _risk(method),
+        operation_tool,
+        risk=settings.risk or _rate_method_risk(method),
         timeout_s=settings.timeout_ms / 1000,
         alias=alias if alias != name else None,
         rewrites=changes,
     )
 
 
-def _risk(method: str) -> Risk:
+def _rate_method_risk(method: str) -> Risk:
     if method in ("GET", "HEAD", "OPTIONS"):
         return "low"
     return "high" if method == "DELETE" else "medium"
 
 
-def _description(operation: _Operation) -> str:
-    said = [operation.data.get(key) for key in ("summary", "description")]
-    text = "\n\n".join(dict.fromkeys(str(one).strip() for one in said if one))
+def _describe_operation(operation: _Operation) -> str:
+    texts = [operation.data.get(key) for key in ("summary", "description")]
+    text = "\n\n".join(dict.fromkeys(str(part).strip() for part in texts if part))
     return (text or f"{operation.method.upper()} {operation.path}")[:1000]
 
 
-def _slots(path: str, mapping: Mapping[str, str]) -> str:
-    """The path with slots that are words: `{user-id}` becomes `{user_id}`."""
-    return re.sub(r"\{([^}]*)\}", lambda match: "{" + _word(match.group(1)) + "}", path)
+def _rewrite_slots(path: str, mapping: Mapping[str, str]) -> str:
+    """The path with slot names that are identifiers: `{user-id}` becomes `{user_id}`."""
+    return re.sub(r"\{([^}]*)\}", lambda match: "{" + _make_identifier(match.group(1)) + "}", path)
 
 
-def _word(name: str) -> str:
+def _make_identifier(name: str) -> str:
     return re.sub(r"\W", "_", name)
 
 
-def _parameters(
+def _collect_parameters(
     document: Mapping[str, Any], operation: _Operation
 ) -> tuple[dict[str, Any], dict[str, str], Any]:
-    """One schema of everything that the operation takes, where each goes, and the body's template."""
+    """All parameters of an operation, its body included.
+
+    Returns:
+        One JSON Schema of all parameters, the `params_mapping` of the HTTP tool, and its body template.
+    """
     properties: dict[str, Any] = {}
     required: list[str] = []
     mapping: dict[str, str] = {}
-    for given in (*operation.shared, *(operation.data.get("parameters") or ())):
-        one = _resolved(document, given)
-        name, where = str(one.get("name", "")), one.get("in")
-        if where not in ("query", "path", "header") or not name:
+    for reference in (*operation.path_parameters, *(operation.data.get("parameters") or ())):
+        parameter = _resolve_reference(document, reference)
+        name, location = str(parameter.get("name", "")), parameter.get("in")
+        if location not in ("query", "path", "header") or not name:
             continue  # a cookie is not for a model to set
-        properties[name] = {"description": one.get("description", ""), **_schema(document, one)}
-        mapping[name] = f"{where}:{_word(name) if where == 'path' else name}"
-        if one.get("required") or where == "path":
+        properties[name] = {
+            "description": parameter.get("description", ""),
+            **_get_parameter_schema(document, parameter),
+        }
+        mapping[name] = f"{location}:{_make_identifier(name) if location == 'path' else name}"
+        if parameter.get("required") or location == "path":
             required.append(name)
-    body = _body(document, operation, properties, required)
+    body = _add_body_parameter(document, operation, properties, required)
     schema = {"type": "object", "properties": properties, "required": list(dict.fromkeys(required))}
-    return _with_definitions(document, schema), mapping, body
+    return _add_definitions(document, schema), mapping, body
 
 
-def _schema(document: Mapping[str, Any], parameter: Mapping[str, Any]) -> dict[str, Any]:
+def _get_parameter_schema(
+    document: Mapping[str, Any], parameter: Mapping[str, Any]
+) -> dict[str, Any]:
     if isinstance(parameter.get("schema"), Mapping):
         return dict(parameter["schema"])
     for content in (parameter.get("content") or {}).values():
@@ -234,86 +264,86 @@ def _schema(document: Mapping[str, Any], parameter: Mapping[str, Any]) -> dict[s
     return {}
 
 
-def _body(
+def _add_body_parameter(
     document: Mapping[str, Any],
     operation: _Operation,
     properties: dict[str, Any],
     required: list[str],
 ) -> Any:
-    """Add the parameter `body` for a JSON body; its template, or None without one.
+    """Add a parameter for the JSON body and return the body template, or None without a body.
 
     Raises:
-        SpecError: the operation needs a body that is not JSON.
+        SpecError: the operation requires a body that is not JSON.
     """
-    given = _resolved(document, operation.data.get("requestBody") or {})
-    content = given.get("content") or {}
+    request_body = _resolve_reference(document, operation.data.get("requestBody") or {})
+    content = request_body.get("content") or {}
     if not content:
         return None
-    kind = next((one for one in content if "json" in one), None)
-    if kind is None:
-        if given.get("required"):
+    content_type = next((media_type for media_type in content if "json" in media_type), None)
+    if content_type is None:
+        if request_body.get("required"):
             raise SpecError(f"its body is {', '.join(content)}, not JSON")
         return None
     name = "body" if "body" not in properties else "request_body"
-    properties[name] = {"description": "The body.", **(content[kind].get("schema") or {})}
-    if given.get("required"):
+    properties[name] = {"description": "The body.", **(content[content_type].get("schema") or {})}
+    if request_body.get("required"):
         required.append(name)
     return "{{" + name + "}}"
 
 
-def _resolved(document: Mapping[str, Any], value: Any) -> Mapping[str, Any]:
-    """What a local reference names; at most a few steps, since documents may refer in circles."""
+def _resolve_reference(document: Mapping[str, Any], value: Any) -> Mapping[str, Any]:
+    """Follow local references, at most ten in a row, because references may form a circle."""
     for _ in range(10):
         target = value.get("$ref") if isinstance(value, Mapping) else None
         if not isinstance(target, str) or not target.startswith("#/"):
             break
-        here: Any = document
-        for part in target.split("/")[1:]:
-            name = part.replace("~1", "/").replace("~0", "~")
-            here = here.get(name) if isinstance(here, Mapping) else None
-        value = here
+        node: Any = document
+        for step in target.split("/")[1:]:
+            name = step.replace("~1", "/").replace("~0", "~")
+            node = node.get(name) if isinstance(node, Mapping) else None
+        value = node
     return value if isinstance(value, Mapping) else {}
 
 
 _COMPONENT = "#/components/schemas/"
 
 
-def _with_definitions(document: Mapping[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema with the components that it names, and no others, as its own `$defs`."""
+def _add_definitions(document: Mapping[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with exactly those components that it refers to as its own `$defs`."""
     components = (document.get("components") or {}).get("schemas") or {}
-    wanted, found = _named(schema), {}
-    while wanted:
-        name = wanted.pop()
-        if name not in found and name in components:
-            found[name] = _moved(components[name])
-            wanted |= _named(components[name])
-    moved: dict[str, Any] = _moved(schema)
-    return {**moved, "$defs": found} if found else moved
+    pending_names, definitions = _find_component_names(schema), {}
+    while pending_names:
+        name = pending_names.pop()
+        if name not in definitions and name in components:
+            definitions[name] = _rewrite_references(components[name])
+            pending_names |= _find_component_names(components[name])
+    rewritten: dict[str, Any] = _rewrite_references(schema)
+    return {**rewritten, "$defs": definitions} if definitions else rewritten
 
 
-def _named(value: Any) -> set[str]:
-    """Components that a schema names."""
+def _find_component_names(value: Any) -> set[str]:
+    """Names of the components that a schema refers to."""
     if isinstance(value, list):
-        return {name for one in value for name in _named(one)}
+        return {name for item in value for name in _find_component_names(item)}
     if not isinstance(value, Mapping):
         return set()
     target = value.get("$ref")
-    own = {str(target).removeprefix(_COMPONENT)} if _is_component(target) else set()
-    return own | {name for one in value.values() for name in _named(one)}
+    own_names = {str(target).removeprefix(_COMPONENT)} if _is_component(target) else set()
+    return own_names | {name for item in value.values() for name in _find_component_names(item)}
 
 
 def _is_component(target: Any) -> bool:
     return isinstance(target, str) and target.startswith(_COMPONENT)
 
 
-def _moved(value: Any) -> Any:
+def _rewrite_references(value: Any) -> Any:
     if isinstance(value, list):
-        return [_moved(one) for one in value]
+        return [_rewrite_references(item) for item in value]
     if not isinstance(value, Mapping):
         return value
     return {
-        key: f"#/$defs/{str(one).removeprefix(_COMPONENT)}"
-        if key == "$ref" and _is_component(one)
-        else _moved(one)
-        for key, one in value.items()
+        key: f"#/$defs/{str(item).removeprefix(_COMPONENT)}"
+        if key == "$ref" and _is_component(item)
+        else _rewrite_references(item)
+        for key, item in value.items()
     }

@@ -1,4 +1,4 @@
-"""Plain Python functions as tools: the schema comes from the signature and the docstring."""
+"""Makes tools from plain Python functions: the schema comes from the signature and the docstring."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import ToolDefinition
-from toolchart.states.suggestions import nearest
-from toolchart.tools.definition import Tool, ToolFailure, Way
+from toolchart.tools.definition import ExecutionMode, Tool, ToolFailure
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_MARK = "__toolchart_tool__"
+_OPTIONS_ATTRIBUTE = "__toolchart_tool__"
 
 _OPTIONS = (
     "name",
@@ -47,13 +46,13 @@ def tool(function: Function) -> Function: ...
 @overload
 def tool(**options: Any) -> Callable[[Function], Function]: ...
 def tool(function: Any = None, **options: Any) -> Any:
-    """Mark a function as a tool; it stays an ordinary function.
+    """Mark a function as a tool and store its options; it stays an ordinary function.
 
         >>> @tool(idempotent=True)
         ... def add(a: int, b: int = 1) -> int:
         ...     '''Add two numbers.'''
         ...     return a + b
-        >>> tool_of(add).definition.parameters["required"]
+        >>> make_tool(add).definition.parameters["required"]
         ['a']
         >>> add(2)
         3
@@ -65,51 +64,60 @@ def tool(function: Any = None, **options: Any) -> Any:
             `toolchart.tools.definition.Tool`.
 
     Raises:
-        SpecError: an option that there is not.
+        SpecError: an option is unknown.
     """
     for option in options:
         if option not in _OPTIONS:
-            raise SpecError(f"unknown option {option!r} of a tool", hint=nearest(option, _OPTIONS))
+            raise SpecError(
+                f"unknown option {option!r} of a tool", hint=suggest_name(option, _OPTIONS)
+            )
     if function is None:
-        return lambda later: _marked(later, options)
-    return _marked(function, options)
+        return lambda function: _store_options(function, options)
+    return _store_options(function, options)
 
 
-def _marked(function: Any, options: Mapping[str, Any]) -> Any:
-    setattr(function, _MARK, dict(options))
+def _store_options(function: Any, options: Mapping[str, Any]) -> Any:
+    setattr(function, _OPTIONS_ATTRIBUTE, dict(options))
     return function
 
 
-def tool_of(function: Callable[..., Any]) -> Tool:
-    """The tool of a function, marked or not.
+def make_tool(function: Callable[..., Any]) -> Tool:
+    """Make the tool of a function, whether or not `@tool` marks it.
 
-    Sync functions run in a thread, async ones are awaited and cancelled at the timeout; with
-    `isolation="process"` either runs in a process that is ended at the timeout.
+    Sync functions run in a thread. Async functions are awaited, and cancelled at the time-out. With
+    `isolation="process"` both run in a process that is killed at the time-out.
 
     Raises:
-        SpecError: a parameter that cannot be passed by name, a type that has no schema, or a
-            function that another process could not find.
+        SpecError: a parameter cannot be passed by name, a type has no JSON Schema, or the function
+            cannot be imported by another process.
     """
-    options = dict(getattr(function, _MARK, {}))
-    described = inspect.getdoc(function) or ""
+    options = dict(getattr(function, _OPTIONS_ATTRIBUTE, {}))
+    docstring = inspect.getdoc(function) or ""
     name = str(getattr(function, "__name__", type(function).__name__))
     run = PythonRunner(function, name)
     definition = ToolDefinition(
         name=options.pop("name", name),
-        description=options.pop("description", None) or _summary(described) or name,
-        parameters=run.schema(_argument_docs(described)),
+        description=options.pop("description", None) or _extract_summary(docstring) or name,
+        parameters=run.build_schema(_extract_argument_docs(docstring)),
     )
-    way = way_of(function, definition.name, options.pop("isolation", None))
+    way = choose_execution_mode(function, definition.name, options.pop("isolation", None))
     return Tool(
-        definition=definition, run=run, way=way, kind="python", function=function, **options
+        definition=definition,
+        run=run,
+        execution_mode=way,
+        kind="python",
+        function=function,
+        **options,
     )
 
 
-def way_of(function: Callable[..., Any] | None, name: str, isolation: str | None) -> Way:
-    """How a Python function runs, given the isolation that its author or the spec asks for.
+def choose_execution_mode(
+    function: Callable[..., Any] | None, name: str, isolation: str | None
+) -> ExecutionMode:
+    """Choose how a Python function runs, from the isolation that its author or the spec demands.
 
     Raises:
-        SpecError: an unknown isolation, or a function that another process could not find.
+        SpecError: the isolation is unknown, or the function cannot be imported by another process.
     """
     if isolation == "process":
         from toolchart.tools.execution.isolation import check_isolable
@@ -118,7 +126,7 @@ def way_of(function: Callable[..., Any] | None, name: str, isolation: str | None
         return "process"
     if isolation not in (None, "none", "thread"):
         raise SpecError(
-            f"tool {name!r}: {isolation!r} is no isolation", hint="known: none, thread, process"
+            f"tool {name!r}: {isolation!r} is not an isolation", hint="known: none, thread, process"
         )
     return "async" if inspect.iscoroutinefunction(function) else "thread"
 
@@ -128,39 +136,46 @@ class PythonRunner:
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self._function = function
-        self._model, self._names = _model(function, name)
+        self._model, self._names = _build_argument_model(function, name)
         self._tool = name
 
     def __call__(self, arguments: Mapping[str, Any]) -> Any:
-        """The function's own answer, or its coroutine."""
-        return self._function(**self.values(arguments))
+        """Call the function; returns its result, or its coroutine if it is async."""
+        return self._function(**self.convert_arguments(arguments))
 
-    def values(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments as the function wants them; those not given are left to its defaults.
+    def convert_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Convert arguments to the types of the signature; missing ones are left to its defaults.
 
         Raises:
-            ToolFailure: a type refuses what the schema let pass.
+            ToolFailure: a value fits the JSON Schema but not the type.
         """
         from pydantic import ValidationError
 
         try:
-            made = self._model.model_validate(dict(arguments))
+            values = self._model.model_validate(dict(arguments))
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(map(str, first["loc"]))
             raise ToolFailure(f"parameter {place!r}: {first['msg']}") from None
         return {
-            name: getattr(made, field)
+            name: getattr(values, field)
             for field, name in self._names.items()
-            if field in made.model_fields_set
+            if field in values.model_fields_set
         }
 
-    def schema(self, docs: Mapping[str, str]) -> dict[str, Any]:
-        """The JSON Schema of the arguments, described by the docstring where the types do not."""
+    def build_schema(self, docs: Mapping[str, str]) -> dict[str, Any]:
+        """The JSON Schema of the arguments.
+
+        Args:
+            docs: descriptions of parameters, used where the type itself has none.
+
+        Raises:
+            SpecError: a type has no JSON Schema.
+        """
         from pydantic.errors import PydanticInvalidForJsonSchema
 
         try:
-            with warnings.catch_warnings(action="ignore"):  # defaults that JSON cannot say
+            with warnings.catch_warnings(action="ignore"):  # of defaults that JSON cannot express
                 schema: dict[str, Any] = self._model.model_json_schema()
         except PydanticInvalidForJsonSchema as error:
             raise SpecError(f"tool {self._tool!r}: {str(error).splitlines()[0]}") from None
@@ -173,18 +188,18 @@ class PythonRunner:
         return schema
 
 
-def _model(function: Callable[..., Any], name: str) -> tuple[Any, dict[str, str]]:
-    """A pydantic model of the parameters, and the parameter of each of its fields.
+def _build_argument_model(function: Callable[..., Any], name: str) -> tuple[Any, dict[str, str]]:
+    """A pydantic model of the parameters, and the parameter name of each of its fields.
 
-    The fields have names of their own and the parameters are their aliases: a parameter may be
-    called `json` or `_x`, a field may not.
+    The fields get generated names, with the parameter names as aliases, because a parameter may be
+    called `json` or `_x` and a field may not.
     """
     from pydantic import ConfigDict, Field, create_model
     from pydantic.errors import PydanticUserError
 
     fields: dict[str, Any] = {}
     names: dict[str, str] = {}
-    hints = _hints(function, name)
+    hints = _read_type_hints(function, name)
     for place, parameter in enumerate(inspect.signature(function).parameters.values()):
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise SpecError(
@@ -201,7 +216,7 @@ def _model(function: Callable[..., Any], name: str) -> tuple[Any, dict[str, str]
         raise SpecError(f"tool {name!r}: {str(error).splitlines()[0]}") from None
 
 
-def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
+def _read_type_hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
     target = function if inspect.isroutine(function) else type(function).__call__
     try:
         return typing.get_type_hints(target, include_extras=True)
@@ -212,22 +227,22 @@ def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
         ) from None
 
 
-def _summary(doc: str) -> str:
-    """The docstring before its argument section."""
-    return _SECTIONS.split(f"\n{doc}")[0].strip()
+def _extract_summary(docstring: str) -> str:
+    """The part of a docstring before its first section."""
+    return _SECTIONS.split(f"\n{docstring}")[0].strip()
 
 
-def _argument_docs(doc: str) -> dict[str, str]:
-    """What the docstring says of each parameter, in an `Args:` section or as `:param name:`."""
-    section = re.search(r"\n\s*(?:Args|Arguments):\n(.*?)(?:\n\s*\n|\n\S|\Z)", doc, re.S)
-    found: dict[str, str] = {}
-    last = ""
+def _extract_argument_docs(docstring: str) -> dict[str, str]:
+    """The description of each parameter, from an `Args:` section or from `:param name:` lines."""
+    section = re.search(r"\n\s*(?:Args|Arguments):\n(.*?)(?:\n\s*\n|\n\S|\Z)", docstring, re.S)
+    descriptions: dict[str, str] = {}
+    name = ""
     for line in (section.group(1) if section else "").splitlines():
         match = _ARGUMENT.match(line)
         if match:
-            last = match.group(1)
-            found[last] = match.group(2).strip()
-        elif last and line.strip():
-            found[last] += f" {line.strip()}"
-    matches = (_FIELD.match(line) for line in doc.splitlines())
-    return found | {match.group(1): match.group(2).strip() for match in matches if match}
+            name = match.group(1)
+            descriptions[name] = match.group(2).strip()
+        elif name and line.strip():
+            descriptions[name] += f" {line.strip()}"
+    matches = (_FIELD.match(line) for line in docstring.splitlines())
+    return descriptions | {match.group(1): match.group(2).strip() for match in matches if match}

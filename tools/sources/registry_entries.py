@@ -1,4 +1,4 @@
-"""From an entry of the spec to a tool, by its type: builtin, mock, internal, HTTP, Python."""
+"""Makes the tool of one `tools.registry` entry, by its type: builtin, mock, internal, HTTP or Python."""
 
 from __future__ import annotations
 
@@ -8,127 +8,141 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any, TypeAlias, assert_never
 
 from toolchart.specs.models import ToolEntry, ToolsConfig
-from toolchart.specs.secrets import resolve as resolve_environment
-from toolchart.states.canonical_json import canonical_text
-from toolchart.states.errors import SpecError
+from toolchart.specs.secrets import resolve_environment
+from toolchart.states.canonical_json import encode_canonical_text
+from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import ToolDefinition
-from toolchart.states.suggestions import nearest
-from toolchart.tools.builtin import BUILTINS, SETTINGS, WITH_SETTINGS, make_builtin
+from toolchart.tools.builtin import BUILTIN_FACTORIES, BUILTIN_SETTINGS, BUILTINS, make_builtin
 from toolchart.tools.definition import Tool
 from toolchart.tools.sources.entry_settings import (
-    implementation_of,
-    run_settings,
-    settings_of,
-    unknown_settings,
+    describe_unknown_settings,
+    get_implementation,
+    get_type_settings,
+    parse_run_settings,
 )
-from toolchart.tools.sources.http.settings import parse_http
-from toolchart.tools.sources.http.tool import Secret, http_tool
-from toolchart.tools.sources.python import tool_of, way_of
-from toolchart.tools.sources.services import Embedder, EmbedderOf, Search, Service
+from toolchart.tools.sources.http.settings import parse_http_settings
+from toolchart.tools.sources.http.tool import SecretResolver, make_http_tool
+from toolchart.tools.sources.python import choose_execution_mode, make_tool
+from toolchart.tools.sources.services import Embedder, EmbedderFactory, Search
 
-ANYTHING: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": True}
-"""Parameters of a mock or HTTP tool that declares none."""
+Service: TypeAlias = Search | Callable[..., Any] | Tool
+"""An internal service: a search, a function (its schema comes from its signature), or a tool."""
 
-INTERNAL = ("search_documents",)
-"""Internal services that Toolchart brings along."""
+ANY_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": True}
+"""Parameters of a mock or HTTP tool whose entry declares none: any argument is allowed."""
+
+INTERNAL_SERVICES = ("search_documents",)
+"""Internal services that come with Toolchart."""
 
 _SLOT = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What entries are loaded with."""
+class LoadingContext:
+    """What a loader needs besides the entry itself."""
 
-    beside: Path = field(default_factory=Path)
-    """Folder that relative paths of the spec start from."""
+    base_folder: Path = field(default_factory=Path)
+    """The folder that relative paths in the spec start from."""
     services: Mapping[str, Service] = field(default_factory=dict)
-    """Internal services by handler name, before Toolchart's own."""
-    resolve: Secret = resolve_environment
-    """Fills in `${VARIABLE}`, as late as can be."""
-    embedder: EmbedderOf | None = None
-    """Makes the embedder of an `llms` entry; without it documents are searched by words alone."""
+    """Internal services of the program by handler name; they go before Toolchart's own."""
+    resolve_secrets: SecretResolver = resolve_environment
+    """Replaces `${VARIABLE}`; it is called as late as possible, when a request is sent."""
+    make_embedder: EmbedderFactory | None = None
+    """Makes the embedder of an `llms` entry; None: documents are searched by words alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    """What an entry came to."""
+class LoadedEntry:
+    """The result of loading one entry."""
 
     tool: Tool | None
-    """None where it was left out; a warning says why."""
+    """None if the entry was left out; a warning then gives the reason."""
     warnings: tuple[str, ...] = ()
 
 
-def load_entry(entry: ToolEntry, config: ToolsConfig, around: Surroundings) -> Loaded:
-    """The tool of an entry, with its settings.
+def load_entry(entry: ToolEntry, config: ToolsConfig, context: LoadingContext) -> LoadedEntry:
+    """Make the tool of an entry and apply the entry's settings to it.
 
-    An entry that names nothing known is left out with a warning that names the nearest.
+    An entry with an unknown handler is left out, with a warning that names the most similar handler.
 
     Raises:
-        SpecError: the entry's own settings cannot be.
+        SpecError: the settings of the entry are not allowed.
     """
-    does = implementation_of(entry)
-    match does.type:
+    implementation = get_implementation(entry)
+    match implementation.type:
         case "mock":
-            found: Tool | str = _mock(entry, does.mock_response)
+            tool_or_reason: Tool | str = _make_mock_tool(entry, implementation.mock_response)
         case "builtin":
-            found = _builtin(entry, does.handler or entry.name, around)
+            tool_or_reason = _load_builtin_tool(
+                entry, implementation.handler or entry.name, context
+            )
         case "internal":
-            found = _internal(entry, does.handler or entry.name, around)
+            tool_or_reason = _load_internal_tool(
+                entry, implementation.handler or entry.name, context
+            )
         case "http":
-            found = _http(entry, around)
+            tool_or_reason = _load_http_tool(entry, context)
         case "python":
-            found = _python(entry, does.handler)
+            tool_or_reason = _load_python_tool(entry, implementation.handler)
         case _:
-            assert_never(does.type)
-    if isinstance(found, str):
-        return Loaded(tool=None, warnings=(f"tool {entry.name!r} left out: {found}",))
-    known = _known_settings(does.type, does.handler or entry.name)
-    warnings = unknown_settings(entry.name, settings_of(entry), known) if known is not None else ()
-    return Loaded(tool=_with_settings(found, entry, config), warnings=warnings)
+            assert_never(implementation.type)
+    if isinstance(tool_or_reason, str):
+        return LoadedEntry(tool=None, warnings=(f"tool {entry.name!r} left out: {tool_or_reason}",))
+    known_settings = _get_known_settings(implementation.type, implementation.handler or entry.name)
+    warnings = (
+        describe_unknown_settings(entry.name, get_type_settings(entry), known_settings)
+        if known_settings is not None
+        else ()
+    )
+    return LoadedEntry(tool=_apply_entry_settings(tool_or_reason, entry, config), warnings=warnings)
 
 
-def _known_settings(kind: str, handler: str) -> tuple[str, ...] | None:
-    """Settings of a type of tool; None where its own loader has checked them."""
+def _get_known_settings(kind: str, handler: str) -> tuple[str, ...] | None:
+    """The settings that a type of tool has; None if the loader of that type has checked them already."""
     if kind == "http":
         return None
-    if kind == "internal" or handler in INTERNAL:
-        from toolchart.tools.sources.documents import SETTINGS as SEARCH_SETTINGS
+    if kind == "internal" or handler in INTERNAL_SERVICES:
+        from toolchart.tools.sources.documents import SEARCH_SETTINGS as SEARCH_SETTINGS
 
         return SEARCH_SETTINGS
-    return SETTINGS.get(handler, ())
+    return BUILTIN_SETTINGS.get(handler, ())
 
 
-def _with_settings(tool: Tool, entry: ToolEntry, config: ToolsConfig) -> Tool:
-    run = run_settings(entry)
-    said = {
-        "parallel": run.parallel and tool.parallel,
-        "repeatable": run.repeatable or tool.repeatable,
-        "cacheable": run.cacheable or run.cache_ttl_s is not None,
-        "cache_ttl_s": run.cache_ttl_s,
-        "memory_mb": run.memory_mb,
-        "listing": tool.listing if run.listing is None else run.listing,
+def _apply_entry_settings(tool: Tool, entry: ToolEntry, config: ToolsConfig) -> Tool:
+    settings = parse_run_settings(entry)
+    run_options = {
+        "parallel": settings.parallel and tool.parallel,
+        "repeatable": settings.repeatable or tool.repeatable,
+        "cacheable": settings.cacheable or settings.cache_ttl_s is not None,
+        "cache_ttl_s": settings.cache_ttl_s,
+        "memory_mb": settings.memory_mb,
+        "listing": tool.listing if settings.listing is None else settings.listing,
     }
-    way = way_of(tool.function, tool.name, entry.isolation) if _isolable(tool, entry) else tool.way
+    execution_mode = (
+        choose_execution_mode(tool.function, tool.name, entry.isolation)
+        if _changes_isolation(tool, entry)
+        else tool.execution_mode
+    )
     return replace(
         tool,
-        way=way,
+        execution_mode=execution_mode,
         timeout_s=(entry.timeout_ms or config.default_timeout_ms) / 1000,
         idempotent=entry.idempotent or tool.idempotent,
         requires_approval=entry.requires_approval or tool.requires_approval,
         risk=entry.risk if "risk" in entry.model_fields_set else tool.risk,
         max_result_size=entry.max_result_size or tool.max_result_size,
-        **said,  # type: ignore[arg-type]
+        **run_options,  # type: ignore[arg-type]
     )
 
 
-def _isolable(tool: Tool, entry: ToolEntry) -> bool:
-    """Whether the entry changes where the tool runs.
+def _changes_isolation(tool: Tool, entry: ToolEntry) -> bool:
+    """Whether the entry changes where the tool runs (thread or process).
 
     Raises:
-        SpecError: it asks for a process, and the tool is not a Python function.
+        SpecError: the entry demands a process, and the tool is not a Python function.
     """
     if entry.isolation is None:
         return False
@@ -142,82 +156,84 @@ def _isolable(tool: Tool, entry: ToolEntry) -> bool:
     return True
 
 
-def _described(entry: ToolEntry, known: ToolDefinition) -> ToolDefinition:
+def _merge_definition(entry: ToolEntry, default: ToolDefinition) -> ToolDefinition:
     return ToolDefinition(
         name=entry.name,
-        description=entry.description or known.description,
-        parameters=entry.parameters or known.parameters,
+        description=entry.description or default.description,
+        parameters=entry.parameters or default.parameters,
     )
 
 
-def _builtin(entry: ToolEntry, handler: str, around: Surroundings) -> Tool | str:
-    settings = settings_of(entry)
+def _load_builtin_tool(entry: ToolEntry, handler: str, context: LoadingContext) -> Tool | str:
+    settings = get_type_settings(entry)
     if isinstance(settings.get("root"), str):
-        settings["root"] = str(around.beside / settings["root"])
-    found = make_builtin(handler, settings, entry.name)
-    if found is None and handler in INTERNAL:
-        return _internal(entry, handler, around)
-    if found is None:
-        names = (*BUILTINS, *WITH_SETTINGS, *INTERNAL)
-        close = get_close_matches(handler, names, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else "known: " + ", ".join(names)
+        settings["root"] = str(context.base_folder / settings["root"])
+    tool = make_builtin(handler, settings, entry.name)
+    if tool is None and handler in INTERNAL_SERVICES:
+        return _load_internal_tool(entry, handler, context)
+    if tool is None:
+        names = (*BUILTINS, *BUILTIN_FACTORIES, *INTERNAL_SERVICES)
+        close_names = get_close_matches(handler, names, n=1)
+        hint = f"did you mean {close_names[0]!r}?" if close_names else "known: " + ", ".join(names)
         return f"there is no builtin {handler!r}; {hint}"
-    return replace(found, definition=_described(entry, found.definition))
+    return replace(tool, definition=_merge_definition(entry, tool.definition))
 
 
-def _internal(entry: ToolEntry, handler: str, around: Surroundings) -> Tool | str:
-    from toolchart.tools.sources.documents import index_of, search_tool
+def _load_internal_tool(entry: ToolEntry, handler: str, context: LoadingContext) -> Tool | str:
+    from toolchart.tools.sources.documents import make_index, make_search_tool
 
-    service: Service | None = around.services.get(handler)
+    service: Service | None = context.services.get(handler)
     if service is None and handler == "search_documents":
-        settings = settings_of(entry)
-        embedder = _embedder(settings.get("embeddings"), entry.name, around)
-        service = index_of(settings, entry.name, around.beside, embedder=embedder)
+        settings = get_type_settings(entry)
+        embedder = _make_embedder(settings.get("embeddings"), entry.name, context)
+        service = make_index(settings, entry.name, context.base_folder, embedder=embedder)
     if service is None:
-        return f"there is no internal service {handler!r}; " + nearest(
-            handler, (*INTERNAL, *around.services)
+        return f"there is no internal service {handler!r}; " + suggest_name(
+            handler, (*INTERNAL_SERVICES, *context.services)
         )
     if isinstance(service, Tool):
-        found = service
+        tool = service
     elif isinstance(service, Search):
-        found = search_tool(entry.name, service, limit=settings_of(entry).get("limit", 5))
+        tool = make_search_tool(entry.name, service, limit=get_type_settings(entry).get("limit", 5))
     else:
-        found = replace(tool_of(service), kind="internal")
-    return replace(found, definition=_described(entry, found.definition))
+        tool = replace(make_tool(service), kind="internal")
+    return replace(tool, definition=_merge_definition(entry, tool.definition))
 
 
-def _embedder(setting: Any, name: str, around: Surroundings) -> Embedder | None:
-    """The embedder that `embeddings: {llm, model}` names.
+def _make_embedder(setting: Any, name: str, context: LoadingContext) -> Embedder | None:
+    """Make the embedder that `embeddings: {llm, model}` names; None without that setting.
 
     Raises:
-        SpecError: it names none, or nothing here could make it.
+        SpecError: `llm` or `model` is missing, or the program has no way to make embedders.
     """
     if setting is None:
         return None
-    named = isinstance(setting, Mapping) and all(
+    is_complete = isinstance(setting, Mapping) and all(
         isinstance(setting.get(key), str) for key in ("llm", "model")
     )
-    if not named or around.embedder is None:
+    if not is_complete or context.make_embedder is None:
         raise SpecError(
             f"tool {name!r}: embeddings name a host and its embedding model",
             path="embeddings",
             hint="embeddings: {llm: NAME of an llms entry, model: MODEL}",
         )
-    return around.embedder(setting["llm"], setting["model"])
+    return context.make_embedder(setting["llm"], setting["model"])
 
 
-def _http(entry: ToolEntry, around: Surroundings) -> Tool:
+def _load_http_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
     definition = ToolDefinition(
         name=entry.name,
         description=entry.description or entry.name,
-        parameters=entry.parameters or ANYTHING,
+        parameters=entry.parameters or ANY_ARGUMENTS,
     )
-    settings = parse_http(settings_of(entry), entry.name)
-    return http_tool(definition, settings, resolve=around.resolve, idempotent=entry.idempotent)
+    settings = parse_http_settings(get_type_settings(entry), entry.name)
+    return make_http_tool(
+        definition, settings, resolve=context.resolve_secrets, idempotent=entry.idempotent
+    )
 
 
-def _python(entry: ToolEntry, handler: str | None) -> Tool:
-    """A function named as `package.module:function`."""
+def _load_python_tool(entry: ToolEntry, handler: str | None) -> Tool:
+    """Make the tool of a Python function that the handler names as `package.module:function`."""
     module, _, name = (handler or "").partition(":")
     hint = "handler: package.module:function"
     if not module or not name:
@@ -226,48 +242,50 @@ def _python(entry: ToolEntry, handler: str | None) -> Tool:
         function = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise SpecError(f"tool {entry.name!r}: {error}", hint=hint) from None
-    found = tool_of(function)
-    return replace(found, definition=_described(entry, found.definition))
+    tool = make_tool(function)
+    return replace(tool, definition=_merge_definition(entry, tool.definition))
 
 
-def _mock(entry: ToolEntry, answer: Any) -> Tool:
-    declared = entry.parameters is not None
+def _make_mock_tool(entry: ToolEntry, answer: Any) -> Tool:
+    has_parameters = entry.parameters is not None
     return Tool(
         definition=ToolDefinition(
             name=entry.name,
             description=entry.description or f"{entry.name} (mock)",
-            parameters=entry.parameters if entry.parameters is not None else ANYTHING,
+            parameters=entry.parameters if entry.parameters is not None else ANY_ARGUMENTS,
         ),
-        run=_responder(answer, entry.parameters if declared else None),
+        run=_make_responder(answer, entry.parameters if has_parameters else None),
         kind="mock",
     )
 
 
-def _responder(answer: Any, parameters: Mapping[str, Any] | None) -> Callable[..., Any]:
-    """Gives the answer as it is; `{{name}}` in it stands for an argument."""
-    if "{{" not in canonical_text(answer):
+def _make_responder(answer: Any, parameters: Mapping[str, Any] | None) -> Callable[..., Any]:
+    """A function that returns the mock's answer, with each `{{name}}` replaced by that argument."""
+    if "{{" not in encode_canonical_text(answer):
         return lambda arguments: answer
-    declared = set(parameters.get("properties", {})) if parameters is not None else None
+    parameter_names = set(parameters.get("properties", {})) if parameters is not None else None
 
     def respond(arguments: Mapping[str, Any]) -> Any:
-        known = dict.fromkeys(declared or (), "") | dict(arguments)
-        return _substituted(answer, known)
+        """The mock's response for the arguments of one call."""
+        values = dict.fromkeys(parameter_names or (), "") | dict(arguments)
+        return _fill_slots(answer, values)
 
     return respond
 
 
-def _substituted(value: Any, arguments: Mapping[str, Any]) -> Any:
+def _fill_slots(value: Any, arguments: Mapping[str, Any]) -> Any:
     if isinstance(value, Mapping):
-        return {key: _substituted(one, arguments) for key, one in value.items()}
+        return {key: _fill_slots(item, arguments) for key, item in value.items()}
     if isinstance(value, list):
-        return [_substituted(one, arguments) for one in value]
+        return [_fill_slots(item, arguments) for item in value]
     if not isinstance(value, str):
         return value
 
-    def text(match: re.Match[str]) -> str:
+    def format_argument(match: re.Match[str]) -> str:
+        """The text that replaces one slot; an unknown slot stays as it is."""
         if match.group(1) not in arguments:
             return match.group(0)
-        given = arguments[match.group(1)]
-        return given if isinstance(given, str) else canonical_text(given)
+        argument = arguments[match.group(1)]
+        return argument if isinstance(argument, str) else encode_canonical_text(argument)
 
-    return _SLOT.sub(text, value)
+    return _SLOT.sub(format_argument, value)

@@ -1,59 +1,53 @@
-"""Internal services: what a search, or an embedder, of one's own must offer to stand in Toolchart's place.
+"""Interfaces that a program implements to supply its own document search or embedder.
 
-`Engine(spec, services={"search_documents": MySearch()})` is all it takes: a spec's entry of that
-handler, and `{{rag_context}}` of a prompt, then ask that search.
+`Engine(spec, services={"search_documents": MySearch()})` installs a search. The spec's entry with that
+handler and `{{rag_context}}` in a prompt then use it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
-
-if TYPE_CHECKING:
-    from toolchart.tools.definition import Tool
+from typing import Protocol, runtime_checkable
 
 DEFAULT_COLLECTION = "documents"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """A passage that was found."""
+    """One result of a search: a passage and where it stands."""
 
     file: str
     line: int
     title: str
     snippet: str
-    """A part of it, the words that were looked for highlighted."""
+    """A part of the passage, with the words of the query highlighted."""
     text: str
     """The whole passage."""
     score: float
-    """The larger, the better; comparable within one answer only."""
+    """Higher is better; comparable only among the hits of one search."""
     collection: str = DEFAULT_COLLECTION
 
 
 @runtime_checkable
 class Search(Protocol):
-    """What stands behind `search_documents`; a user's own search implements it.
+    """The interface behind `search_documents`; a program's own search implements it.
 
-    It is called in a thread, so it may wait; a `ToolFailure` that it raises is told to the model.
+    It is called in a thread, so it may block. The model receives the text of a `ToolFailure` it raises.
     """
 
     def search(self, query: str, *, collection: str | None, limit: int) -> Sequence[Hit]:
-        """The best hits, the best first."""
+        """Return at most `limit` hits, the best first; `collection` None searches all collections."""
         ...
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors, for search by meaning."""
+    """Turns texts into vectors, for a search by similarity."""
 
     def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        """One vector per text, all of one length."""
+        """Return one vector per text, in the same order and all of one length."""
         ...
 
 
-Service: TypeAlias = "Search | Callable[..., Any] | Tool"
-"""A search, a function (its schema from its signature), or a tool as it is."""
-
-EmbedderOf = Callable[[str, str], Embedder]
-"""From the name of an `llms` entry and a model to an embedder."""
+EmbedderFactory = Callable[[str, str], Embedder]
+"""Makes an embedder from the name of an `llms` entry and the name of an embedding model."""

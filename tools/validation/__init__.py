@@ -1,1 +1,1 @@
-"""Which models can call tools: suites of cases, their scoring, and the record of what was found."""
+"""Tests which models can call tools: suites of cases, scoring, and a record of the results."""

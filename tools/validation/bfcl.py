@@ -1,8 +1,8 @@
-"""Questions and answers of the Berkeley Function-Calling Leaderboard, loaded as they are published.
+"""Loads questions and answers of the Berkeley Function-Calling Leaderboard (BFCL) as test cases.
 
-Its definitions spell types of their own (`dict`, `float`, `tuple`, `any`, Java's and JavaScript's
-names); here they become JSON Schema. Its answers list, per argument, every accepted value, where `""`
-among them means that the argument may be left out.
+The benchmark's tool definitions use type names of their own (`dict`, `float`, `tuple`, `any`, names of
+Java and JavaScript), which become JSON Schema here. Its answers list every accepted value of each
+argument. `""` among the values means that the argument may be left out.
 
 Source: github.com/ShishirPatil/gorilla, berkeley-function-call-leaderboard, version 4.
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition
-from toolchart.tools.formats import portable_name
+from toolchart.tools.formats import make_portable_name
 from toolchart.tools.validation.cases import Case, ExpectedCall
 
 TYPES: dict[str, str | None] = {
@@ -39,95 +39,107 @@ TYPES: dict[str, str | None] = {
     "arraylist": "array",
     "any": None,
 }
-"""Their type words, in lower case, as JSON Schema types; None: any value."""
+"""JSON Schema type of each type name of the benchmark, in lower case; None means any value."""
 
-_KEPT = ("description", "enum", "default", "minItems", "maxItems", "format")
+_COPIED_KEYWORDS = ("description", "enum", "default", "minItems", "maxItems", "format")
 
-MAY_BE_LEFT_OUT = ""
-"""Among the accepted values of an argument: it may be left out."""
+OPTIONAL_MARK = ""
+"""This among the accepted values of an argument means that it may be left out."""
 
 
-def schema_of(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A parameter or a whole parameter object as JSON Schema (2020-12).
+def convert_schema(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert a parameter, or a whole parameter object, to JSON Schema (2020-12).
 
-    A default of null says that null may be given; an `enum` beside an array lists its items.
+    A parameter whose default is null also accepts null. An `enum` of an array applies to its items.
     """
     schema: dict[str, Any] = {}
-    kind = TYPES.get(str(data.get("type", "any")).lower())
-    nullable = "default" in data and data["default"] is None
-    if kind is not None:
-        schema["type"] = [kind, "null"] if nullable else kind
-    schema |= {key: data[key] for key in _KEPT if key in data}
+    json_type = TYPES.get(str(data.get("type", "any")).lower())
+    is_nullable = "default" in data and data["default"] is None
+    if json_type is not None:
+        schema["type"] = [json_type, "null"] if is_nullable else json_type
+    schema |= {key: data[key] for key in _COPIED_KEYWORDS if key in data}
     if (
         "enum" in schema
-        and kind == "array"
-        and not any(isinstance(e, list) for e in schema["enum"])
+        and json_type == "array"
+        and not any(isinstance(option, list) for option in schema["enum"])
     ):
         data = {**data, "items": {**data.get("items", {}), "enum": schema.pop("enum")}}
-    if "enum" in schema and nullable and None not in schema["enum"]:
+    if "enum" in schema and is_nullable and None not in schema["enum"]:
         schema["enum"] = [*schema["enum"], None]
     if isinstance(data.get("properties"), Mapping):
-        schema["properties"] = {name: schema_of(one) for name, one in data["properties"].items()}
+        schema["properties"] = {
+            name: convert_schema(property_data)
+            for name, property_data in data["properties"].items()
+        }
         required = [name for name in data.get("required", ()) if name in schema["properties"]]
         if required:
             schema["required"] = required
     if isinstance(data.get("items"), Mapping):
-        schema["items"] = schema_of(data["items"])
+        schema["items"] = convert_schema(data["items"])
     if isinstance(data.get("additionalProperties"), Mapping):
-        schema["additionalProperties"] = schema_of(data["additionalProperties"])
+        schema["additionalProperties"] = convert_schema(data["additionalProperties"])
     return schema
 
 
-def definitions_of(
+def convert_definitions(
     functions: Sequence[Mapping[str, Any]],
 ) -> tuple[tuple[ToolDefinition, ...], dict[str, str]]:
-    """The functions as definitions under portable names, and the portable name of each of theirs."""
+    """Convert the benchmark's functions to tool definitions with names that every provider accepts.
+
+    Returns:
+        The definitions, and the new name of each original name.
+    """
     definitions: list[ToolDefinition] = []
     names: dict[str, str] = {}
     for function in functions:
-        name = portable_name(function["name"], names.values())
+        name = make_portable_name(function["name"], names.values())
         names[function["name"]] = name
-        parameters = {"type": "object", "properties": {}, **schema_of(function["parameters"])}
+        parameters = {"type": "object", "properties": {}, **convert_schema(function["parameters"])}
         definitions.append(
             ToolDefinition(name=name, description=function["description"], parameters=parameters)
         )
     return tuple(definitions), names
 
 
-def category_of(question_id: str) -> str:
-    """`live_parallel_multiple` for `live_parallel_multiple_3-2-0`."""
+def parse_category(question_id: str) -> str:
+    """The category in the id of a question: `live_simple` for `live_simple_3-2-0`."""
     head, _, tail = question_id.rpartition("_")
     return head if tail[:1].isdigit() else question_id
 
 
 def load_bfcl(questions: Path, answers: Path | None = None) -> list[Case]:
-    """The cases of one file of questions, single turns with their answers.
+    """Load the cases of one file of single-turn questions.
 
     Args:
-        answers: the file of accepted answers; without it, the one in `possible_answer` beside it.
+        answers: file of the accepted answers; by default the file of the same name in
+            `possible_answer`, beside the questions.
 
     Raises:
-        SpecError: a file that cannot be read, or is none of theirs.
+        SpecError: a file cannot be read, or it is not a file of BFCL.
     """
     if answers is None:
         answers = questions.parent / "possible_answer" / questions.name
-    accepted = (
-        {one["id"]: one["ground_truth"] for one in read_lines(answers)} if answers.exists() else {}
+    accepted_calls = (
+        {row["id"]: row["ground_truth"] for row in read_json_lines(answers)}
+        if answers.exists()
+        else {}
     )
     try:
-        return [_case(one, accepted.get(one["id"])) for one in read_lines(questions)]
+        return [
+            _make_case(row, accepted_calls.get(row["id"])) for row in read_json_lines(questions)
+        ]
     except (KeyError, TypeError, IndexError) as error:
         raise SpecError(
-            f"this is no file of BFCL questions: {type(error).__name__} {error}",
+            f"this is not a file of BFCL questions: {type(error).__name__} {error}",
             file=str(questions),
         ) from None
 
 
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a file, one a line.
+def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Read a JSON Lines file, one object per line.
 
     Raises:
-        SpecError: it cannot be read.
+        SpecError: the file cannot be read, or a line is not JSON.
     """
     try:
         text = path.read_text("utf-8")
@@ -138,58 +150,60 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
             try:
                 yield json.loads(line)
             except ValueError:
-                raise SpecError("is no JSON", file=str(path), line=number) from None
+                raise SpecError("is not JSON", file=str(path), line=number) from None
 
 
-def _case(question: Mapping[str, Any], accepted: Any) -> Case:
-    definitions, names = definitions_of(question["function"])
-    category = category_of(question["id"])
+def _make_case(question: Mapping[str, Any], accepted_calls: Any) -> Case:
+    definitions, names = convert_definitions(question["function"])
+    category = parse_category(question["id"])
     turns = question["question"]
     calls = None
-    if accepted is not None:
+    if accepted_calls is not None:
         calls = tuple(
             ExpectedCall(name=names[name], arguments=dict(arguments))
-            for call in accepted
+            for call in accepted_calls
             for name, arguments in call.items()
         )
     return Case(
         id=question["id"],
         category=category,
-        messages=tuple((one["role"], one["content"]) for one in turns[0]),
+        messages=tuple((message["role"], message["content"]) for message in turns[0]),
         tools=definitions,
         calls=calls if calls is not None else (),
         any_call="relevance" in category and "irrelevance" not in category,
     )
 
 
-def accepted_arguments(expected: ExpectedCall) -> Iterator[dict[str, Any]]:
-    """Argument objects that the answer accepts: each accepted value at least once."""
+def iterate_accepted_arguments(expected: ExpectedCall) -> Iterator[dict[str, Any]]:
+    """Argument objects that the answer accepts; each accepted value occurs in at least one."""
     names = list(expected.arguments)
     choices = [expected.arguments[name] for name in names]
-    longest = max((len(one) for one in choices), default=1)
-    for place in range(max(1, longest)):
-        picked = {
-            name: one[place % len(one)] for name, one in zip(names, choices, strict=True) if one
+    longest = max((len(values) for values in choices), default=1)
+    for index in range(max(1, longest)):
+        picked_values = {
+            name: values[index % len(values)]
+            for name, values in zip(names, choices, strict=True)
+            if values
         }
         yield {
-            name: plain_answer(value)
-            for name, value in picked.items()
-            if not (isinstance(value, str) and value == MAY_BE_LEFT_OUT)
+            name: pick_plain_value(value)
+            for name, value in picked_values.items()
+            if not (isinstance(value, str) and value == OPTIONAL_MARK)
         }
 
 
-def plain_answer(value: Any) -> Any:
-    """An accepted value without the lists of alternatives inside it."""
+def pick_plain_value(value: Any) -> Any:
+    """One plain value of an accepted value, whose objects hold a list of alternatives for each key."""
     if isinstance(value, Mapping):
-        filled: dict[str, Any] = {}
+        plain_fields: dict[str, Any] = {}
         for key, options in value.items():
             if not isinstance(options, list):
-                filled[key] = options
+                plain_fields[key] = options
                 continue
-            wanted = [one for one in options if one != MAY_BE_LEFT_OUT]
-            if wanted:
-                filled[key] = plain_answer(wanted[0])
-        return filled
+            present_options = [item for item in options if item != OPTIONAL_MARK]
+            if present_options:
+                plain_fields[key] = pick_plain_value(present_options[0])
+        return plain_fields
     if isinstance(value, list):
-        return [plain_answer(one) for one in value]
+        return [pick_plain_value(item) for item in value]
     return value

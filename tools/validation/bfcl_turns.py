@@ -1,14 +1,15 @@
-"""The multi-turn questions of the Berkeley leaderboard, each turn judged by its calls.
+"""Loads the multi-turn questions of the Berkeley leaderboard (BFCL), one test case per turn.
 
-The benchmark runs the calls in worlds of its own (a file system, a trading bot, ...) and compares what
-became of the world. Those worlds are programs, and no part of its questions; so here a turn stands alone:
-what went before it is told with the accepted calls, each answered by a bare "done", and the model's calls
-must hold the accepted ones of this turn, in their order. Looking around besides (`ls`, a status) is no
-fault, as it is none there. The rates are therefore not those of the leaderboard, only comparable among
-themselves: a turn whose arguments follow from earlier answers cannot be told from "done".
+The benchmark runs the calls in simulated worlds (a file system, a trading bot, ...) and compares the final
+state of the world. Those worlds are programs and not part of its questions. So each turn is judged alone
+here: earlier turns are given with the accepted calls, each with the result "done", and the model's calls
+must contain the accepted calls of this turn in their order. Other calls (`ls`, a status) do no harm, as in
+the benchmark. Success rates are therefore comparable with each other, but not with the leaderboard. A model
+cannot solve a turn whose arguments depend on earlier results, because these are only "done".
 
-Turns without accepted calls are not judged, as there. Source: `bfcl_eval/eval_checker/multi_turn_eval` of
-the Gorilla repository, version 4; the words that announce held-out functions are its own.
+Turns without accepted calls are skipped, as in the benchmark. Source:
+`bfcl_eval/eval_checker/multi_turn_eval` of the Gorilla repository, version 4. The message that announces
+new functions is the benchmark's own.
 """
 
 from __future__ import annotations
@@ -18,10 +19,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from toolchart.states.canonical_json import canonical_text
+from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Message, ToolCall, ToolDefinition
-from toolchart.tools.validation.bfcl import MAY_BE_LEFT_OUT, category_of, definitions_of, read_lines
+from toolchart.tools.validation.bfcl import (
+    OPTIONAL_MARK,
+    convert_definitions,
+    parse_category,
+    read_json_lines,
+)
 from toolchart.tools.validation.cases import Case, ExpectedCall
 
 WORLDS = {
@@ -34,138 +40,151 @@ WORLDS = {
     "MathAPI": "math_api",
     "MessageAPI": "message_api",
 }
-"""File of each world's functions in `multi_turn_func_doc`."""
+"""The file in `multi_turn_func_doc` that describes the functions of each world, by class name."""
 
-ANNOUNCED = "I have updated some more functions you can choose from. What about now?"
-"""What the user says where functions that were held out become known."""
+NEW_FUNCTIONS_MESSAGE = "I have updated some more functions you can choose from. What about now?"
+"""The user message of a turn in which functions that were withheld before become available."""
 
 
 def load_turns(questions: Path, answers: Path | None = None) -> list[Case]:
-    """A case for every turn with accepted calls, of one file of multi-turn questions.
+    """Load one file of multi-turn questions: a case for every turn with accepted calls.
 
     Args:
-        answers: the file of accepted answers; without it, the one in `possible_answer` beside it.
+        answers: file of the accepted answers; by default the file of the same name in
+            `possible_answer`, beside the questions.
 
     Raises:
-        SpecError: a file that cannot be read, or is none of theirs.
+        SpecError: a file cannot be read, or it is not a file of multi-turn questions.
     """
     answers = answers or questions.parent / "possible_answer" / questions.name
-    accepted = {one["id"]: one["ground_truth"] for one in read_lines(answers)}
+    accepted_calls = {
+        question["id"]: question["ground_truth"] for question in read_json_lines(answers)
+    }
     docs = questions.parent / "multi_turn_func_doc"
     try:
         return [
-            case for one in read_lines(questions) for case in _cases(one, accepted[one["id"]], docs)
+            case
+            for question in read_json_lines(questions)
+            for case in _make_cases(question, accepted_calls[question["id"]], docs)
         ]
     except (KeyError, TypeError, IndexError, ValueError, SyntaxError) as error:
         raise SpecError(
-            f"this is no file of multi-turn questions: {type(error).__name__} {error}",
+            f"this is not a file of multi-turn questions: {type(error).__name__} {error}",
             file=str(questions),
         ) from None
 
 
-def _cases(
-    question: Mapping[str, Any], accepted: Sequence[Sequence[str]], docs: Path
+def _make_cases(
+    question: Mapping[str, Any], accepted_calls: Sequence[Sequence[str]], docs: Path
 ) -> list[Case]:
     functions = [
-        one
+        row
         for world in question["involved_classes"]
-        for one in read_lines(docs / f"{WORLDS[world]}.jsonl")
-        if one["name"] not in question.get("excluded_function", ())
+        for row in read_json_lines(docs / f"{WORLDS[world]}.jsonl")
+        if row["name"] not in question.get("excluded_function", ())
     ]
-    held = {
+    later_functions = {
         name: int(turn)
         for turn, names in question.get("missed_function", {}).items()
         for name in names
     }
-    before: list[Message] = []
+    earlier_messages: list[Message] = []
     cases = []
-    for turn, said in enumerate(question["question"]):
-        known = [one for one in functions if held.get(one["name"], 0) <= turn]
-        tools, _ = definitions_of(known)
-        calls = tuple(expected_call(text, tools) for text in accepted[turn])
-        asked = said or [{"role": "user", "content": ANNOUNCED}]
-        messages = tuple((one["role"], one["content"]) for one in asked)
-        name, place = question["id"], f"{question['id']}:{turn}"
+    for turn, user_messages in enumerate(question["question"]):
+        available_functions = [
+            row for row in functions if later_functions.get(row["name"], 0) <= turn
+        ]
+        tools, _ = convert_definitions(available_functions)
+        calls = tuple(parse_expected_call(text, tools) for text in accepted_calls[turn])
+        turn_messages = user_messages or [{"role": "user", "content": NEW_FUNCTIONS_MESSAGE}]
+        messages = tuple((row["role"], row["content"]) for row in turn_messages)
+        name, case_id = question["id"], f"{question['id']}:{turn}"
         if calls:
             cases.append(
                 Case(
-                    id=place,
-                    category=category_of(name),
+                    id=case_id,
+                    category=parse_category(name),
                     messages=messages,
                     tools=tools,
                     calls=calls,
-                    before=tuple(before),
+                    earlier_messages=tuple(earlier_messages),
                     in_steps=True,
                 )
             )
-        before += [Message(role=role, content=content) for role, content in messages]
-        before += _done(calls, place)
+        earlier_messages += [Message(role=role, content=content) for role, content in messages]
+        earlier_messages += _make_earlier_messages(calls, case_id)
     return cases
 
 
-def expected_call(text: str, tools: Sequence[ToolDefinition]) -> ExpectedCall:
-    """An accepted call as it is written there: `grep(file_name='a.txt', pattern='b')`.
+def parse_expected_call(text: str, tools: Sequence[ToolDefinition]) -> ExpectedCall:
+    """Read an accepted call in the benchmark's notation: `grep(file_name='a.txt', pattern='b')`.
 
-    Nothing is run: names and literals are read from the syntax tree.
+    Nothing is executed: the name and the literals are read from the syntax tree.
 
     Raises:
         KeyError: no tool has this name.
-        ValueError: no call, or an argument that is no literal.
+        ValueError: the text is not a call, or an argument is not a literal.
     """
     tree = ast.parse(text.strip(), mode="eval").body
     if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
-        raise ValueError(f"{text!r} is no call")
-    tool = {one.name: one for one in tools}[tree.func.id]
+        raise ValueError(f"{text!r} is not a call")
+    tool = {item.name: item for item in tools}[tree.func.id]
     properties = tool.parameters["properties"]
-    if len(tree.args) > len(properties) or any(one.arg is None for one in tree.keywords):
+    if len(tree.args) > len(properties) or any(item.arg is None for item in tree.keywords):
         raise ValueError(f"{text!r} has arguments without a name")
-    given = {
+    values = {
         name: ast.literal_eval(value) for name, value in zip(properties, tree.args, strict=False)
     }
-    given |= {str(one.arg): ast.literal_eval(one.value) for one in tree.keywords}
-    arguments = {name: [_alternatives(value)] for name, value in given.items()}
+    values |= {str(item.arg): ast.literal_eval(item.value) for item in tree.keywords}
+    arguments = {name: [_wrap_alternatives(value)] for name, value in values.items()}
     for name, schema in properties.items():
-        if name not in given and "default" in schema:
-            arguments[name] = [_alternatives(schema["default"]), MAY_BE_LEFT_OUT]
+        if name not in values and "default" in schema:
+            arguments[name] = [_wrap_alternatives(schema["default"]), OPTIONAL_MARK]
     return ExpectedCall(name=tool.name, arguments=arguments)
 
 
-def _alternatives(value: Any) -> Any:
-    """A value as accepted answers spell it: inside an object each key has a list of alternatives."""
+def _wrap_alternatives(value: Any) -> Any:
+    """A value in the form of accepted answers: in an object each key has a list of alternatives."""
     if isinstance(value, Mapping):
-        return {key: [_alternatives(one)] for key, one in value.items()}
-    return [_alternatives(one) for one in value] if isinstance(value, (list, tuple)) else value
+        return {key: [_wrap_alternatives(item)] for key, item in value.items()}
+    return (
+        [_wrap_alternatives(item) for item in value] if isinstance(value, (list, tuple)) else value
+    )
 
 
-def _done(calls: Sequence[ExpectedCall], place: str) -> list[Message]:
-    """The accepted calls as a turn that has been: asked for together, done, and said so."""
-    made = tuple(
+def _make_earlier_messages(calls: Sequence[ExpectedCall], case_id: str) -> list[Message]:
+    """The messages of an earlier turn: the accepted calls in one reply, their results, and an answer."""
+    tool_calls = tuple(
         ToolCall(
-            id=f"{place}:{number}",
+            id=f"{case_id}:{number}",
             name=call.name,
             arguments={
-                name: _plain(options[0])
+                name: _pick_first_alternative(options[0])
                 for name, options in call.arguments.items()
-                if MAY_BE_LEFT_OUT not in options[1:]
+                if OPTIONAL_MARK not in options[1:]
             },
         )
         for number, call in enumerate(calls)
     )
-    if not made:
+    if not tool_calls:
         return [Message(role="assistant", content="I cannot do that with the tools that I have.")]
-    asked = Message(role="assistant", tool_calls=made)
-    return [asked, *map(done, made), Message(role="assistant", content="Done.")]
+    request = Message(role="assistant", tool_calls=tool_calls)
+    return [
+        request,
+        *map(make_done_message, tool_calls),
+        Message(role="assistant", content="Done."),
+    ]
 
 
-def _plain(value: Any) -> Any:
+def _pick_first_alternative(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _plain(options[0]) for key, options in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, list) else value
+        return {key: _pick_first_alternative(options[0]) for key, options in value.items()}
+    return [_pick_first_alternative(item) for item in value] if isinstance(value, list) else value
 
 
-def done(call: ToolCall) -> Message:
-    """The bare answer to a call whose world is not here."""
+def make_done_message(call: ToolCall) -> Message:
+    """The tool message "done" that answers a call whose world is not simulated."""
     result = {"success": True, "result": "done", "tool_name": call.name, "execution_time_ms": 1.0}
     return Message(
-        role="tool", content=canonical_text(result), tool_call_id=call.id, name=call.name
+        role="tool", content=encode_canonical_text(result), tool_call_id=call.id, name=call.name
     )

@@ -1,4 +1,4 @@
-"""Cases: what a model is asked, which tools it is offered, and which calls are right."""
+"""A test case for tool calling: what the model is asked, the offered tools, and the right calls."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from toolchart.states.messages import Message, ToolDefinition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedCall:
-    """One call that is right."""
+    """One right call, with all accepted values of its arguments."""
 
     name: str
     arguments: Mapping[str, list[Any]] = field(default_factory=dict)
-    """Accepted values of each argument; `""` among them: it may be left out."""
+    """Accepted values of each argument; `""` among them means that it may be left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One question to a model."""
+    """One question to a model and how its calls are judged."""
 
     id: str
     category: str
@@ -28,13 +28,14 @@ class Case:
     """Role and content."""
     tools: tuple[ToolDefinition, ...]
     calls: tuple[ExpectedCall, ...] = ()
-    """The calls that are right, in any order; none: no call at all is right."""
+    """The right calls, in any order; empty if it is right to make no call."""
     any_call: bool = False
-    """Whether any call at all will do."""
+    """Whether any call is right, whatever its tool and arguments."""
     failing: Mapping[str, str] = field(default_factory=dict)
-    """Tools that answer the first call with this error; `calls` are then those after it."""
-    before: tuple[Message, ...] = ()
-    """What was said before `messages`, calls and their results included."""
+    """Error text by tool: the first calls fail with it, and the calls of the next reply are judged."""
+    earlier_messages: tuple[Message, ...] = ()
+    """The conversation before `messages`, including tool calls and their results."""
     in_steps: bool = False
-    """Whether the calls may come one reply after the other, each answered with "done", and others
-    beside them; the right ones must be there in their order."""
+    """Whether the calls may be spread over several replies, each call answered with "done".
+
+    Other calls are then allowed as well; the right ones must come in their order."""

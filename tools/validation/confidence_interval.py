@@ -1,4 +1,4 @@
-"""How sure a success rate is."""
+"""The confidence interval of a success rate (Wilson score interval)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ Z_95 = 1.959963984540054
 """Standard normal quantile for 95 %."""
 
 
-def wilson(passed: int, total: int, z: float = Z_95) -> tuple[float, float]:
-    """The interval in which the true rate lies with 95 % confidence.
+def compute_wilson_interval(passed: int, total: int, z: float = Z_95) -> tuple[float, float]:
+    """Compute the interval in which the true rate lies with 95 % confidence.
 
-        >>> wilson(0, 0)
+        >>> compute_wilson_interval(0, 0)
         (0.0, 1.0)
-        >>> [round(bound, 3) for bound in wilson(8, 10)]
+        >>> [round(bound, 3) for bound in compute_wilson_interval(8, 10)]
         [0.49, 0.943]
 
     Source: E. B. Wilson, "Probable Inference, the Law of Succession, and Statistical Inference",

@@ -1,4 +1,4 @@
-"""Running a suite against a model, and recording each result as it comes."""
+"""Runs the cases of a suite against a model and records each result at once."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from toolchart.states.canonical_json import canonical_text
+from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Message, Reply, Request, ToolCall
 from toolchart.states.ports import Provider
-from toolchart.tools.validation.bfcl_turns import done
+from toolchart.tools.validation.bfcl_turns import make_done_message
 from toolchart.tools.validation.cases import Case
-from toolchart.tools.validation.scoring import problem_of
+from toolchart.tools.validation.scoring import find_problem
 from toolchart.tools.validation.tracker import Entry, Tracker
 
 MOST_REPLIES = 3
-"""Replies of one case; error recovery takes two."""
+"""Largest number of replies of one case; error recovery takes two."""
 MOST_STEPS = 20
-"""Replies of one case in steps. Source: the benchmark's own limit of steps in a turn."""
+"""Largest number of replies of a case with `in_steps`. Source: the limit of steps per turn in BFCL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of one case."""
+    """The result of one case."""
 
     case: Case
     passed: bool
     reason: str | None = None
-    """Why it did not pass."""
+    """Why it did not pass; None if it did."""
     calls: tuple[ToolCall, ...] = ()
     """The calls that were judged."""
     error: bool = False
-    """Whether the model could not be asked: that says nothing of it and is not recorded."""
+    """Whether the model could not be reached; such a result is not recorded."""
 
 
-def now() -> str:
-    """The present moment, RFC 3339, UTC."""
+def format_current_time() -> str:
+    """The current time in RFC 3339, UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
@@ -49,12 +49,17 @@ async def run_suite(
     suite: str = "basic",
     tracker: Tracker | None = None,
     options: Mapping[str, Any] | None = None,
-    clock: Callable[[], str] = now,
+    clock: Callable[[], str] = format_current_time,
 ) -> AsyncGenerator[Outcome, None]:
-    """Each case's outcome as it comes; it is in the tracker before it is given out.
+    """Run the cases one after the other and yield each outcome once the tracker has recorded it.
 
-    A case that could not be asked (no connection, no such model) is given out with `error` and not
+    If the model cannot be reached (no connection, no such model), the outcome has `error` set and is not
     recorded.
+
+    Args:
+        suite: name of the suite, for the record.
+        options: model options of every request.
+        clock: returns the current time for the record.
 
     Raises:
         TrackerUnavailable: a result cannot be written.
@@ -77,41 +82,54 @@ async def run_suite(
 async def run_case(
     provider: Provider, model: str, case: Case, options: Mapping[str, Any]
 ) -> Outcome:
-    """Ask once; for error recovery answer the first calls with errors and ask again; for a case in
-    steps answer each with "done" until there are no more."""
-    messages = [*case.before, *(Message(role=role, content=said) for role, said in case.messages)]  # type: ignore[arg-type]
+    """Run one case and judge its calls.
+
+    A case with `failing` tools gets errors as the results of its first calls, and the calls of the next
+    reply are judged. In a case with `in_steps` every call gets the result "done", until a reply has no
+    calls; all calls are judged.
+    """
+    messages = [
+        *case.earlier_messages,
+        *(Message(role=role, content=text) for role, text in case.messages),  # type: ignore[arg-type]
+    ]
     calls: tuple[ToolCall, ...] = ()
-    for asked in range(MOST_STEPS if case.in_steps else MOST_REPLIES):
+    for step in range(MOST_STEPS if case.in_steps else MOST_REPLIES):
         request = Request(model=model, messages=tuple(messages), tools=case.tools, options=options)
         try:
             reply = await provider.complete(request)
         except ProviderError as error:
             return Outcome(case=case, passed=False, reason=str(error), error=True)
         calls = (*calls, *reply.tool_calls) if case.in_steps else reply.tool_calls
-        if not reply.tool_calls or not (case.in_steps or (case.failing and asked == 0)):
+        if not reply.tool_calls or not (case.in_steps or (case.failing and step == 0)):
             break
-        messages += _answered(reply, case, asked)
-    reason = problem_of(case, calls)
+        messages += _answer_calls(reply, case, step)
+    reason = find_problem(case, calls)
     return Outcome(case=case, passed=reason is None, reason=reason, calls=calls)
 
 
-def _answered(reply: Reply, case: Case, asked: int) -> list[Message]:
-    """The reply and the answers to its calls: the error that the case has for each."""
+def _answer_calls(reply: Reply, case: Case, step: int) -> list[Message]:
+    """The messages that follow a reply: the reply itself and the result of each of its calls."""
     calls = tuple(
         call
         if call.id
         else ToolCall(
-            id=f"call_{asked}_{place}", name=call.name, arguments=call.arguments, raw=call.raw
+            id=f"call_{step}_{position}", name=call.name, arguments=call.arguments, raw=call.raw
         )
-        for place, call in enumerate(reply.tool_calls)
+        for position, call in enumerate(reply.tool_calls)
     )
-    said = Message(
+    reply_message = Message(
         role="assistant", content=reply.content, tool_calls=calls, provider_data=reply.provider_data
     )
-    return [said, *(done(call) if case.in_steps else _result(call, case) for call in calls)]
+    return [
+        reply_message,
+        *(
+            make_done_message(call) if case.in_steps else _make_error_message(call, case)
+            for call in calls
+        ),
+    ]
 
 
-def _result(call: ToolCall, case: Case) -> Message:
+def _make_error_message(call: ToolCall, case: Case) -> Message:
     result = {
         "success": False,
         "error": case.failing.get(call.name, "not found"),
@@ -119,13 +137,13 @@ def _result(call: ToolCall, case: Case) -> Message:
         "execution_time_ms": 1.0,
     }
     return Message(
-        role="tool", content=canonical_text(result), tool_call_id=call.id, name=call.name
+        role="tool", content=encode_canonical_text(result), tool_call_id=call.id, name=call.name
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """How a suite went."""
+    """The counts of a run of a suite."""
 
     passed: int = 0
     failed: int = 0
@@ -134,17 +152,17 @@ class Summary:
     """Passed and total of each category."""
 
 
-def summarized(outcomes: Sequence[Outcome]) -> Summary:
-    """The counts of some outcomes."""
-    asked = [one for one in outcomes if not one.error]
+def summarize_outcomes(outcomes: Sequence[Outcome]) -> Summary:
+    """Count the outcomes; those with `error` count as errors only."""
+    judged_outcomes = [outcome for outcome in outcomes if not outcome.error]
     by_category: dict[str, tuple[int, int]] = {}
-    for one in asked:
-        passed, total = by_category.get(one.case.category, (0, 0))
-        by_category[one.case.category] = (passed + one.passed, total + 1)
-    passed = sum(one.passed for one in asked)
+    for outcome in judged_outcomes:
+        passed, total = by_category.get(outcome.case.category, (0, 0))
+        by_category[outcome.case.category] = (passed + outcome.passed, total + 1)
+    passed = sum(outcome.passed for outcome in judged_outcomes)
     return Summary(
         passed=passed,
-        failed=len(asked) - passed,
-        errors=len(outcomes) - len(asked),
+        failed=len(judged_outcomes) - passed,
+        errors=len(outcomes) - len(judged_outcomes),
         by_category=by_category,
     )

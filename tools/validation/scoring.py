@@ -1,22 +1,21 @@
-"""Is a reply right? The benchmark's rules over the syntax tree of calls, in words and in code.
+"""Judges the calls of a reply by the rules of the Berkeley leaderboard (BFCL).
 
-- As many calls as expected, no more; for a case without expected calls, none. Where any call will do,
-  at least one.
-- Calls may come in any order: each expected call is matched with one made call, each made call once.
-- The name must be the expected one. Every required parameter must be there, and no parameter that the
-  tool does not know.
-- A value must have the parameter's type; an integer is good where a number is wanted, `true` is no
-  number. Lists are compared item by item in order, objects key by key.
+- The number of calls must be the expected one; a case without expected calls must have none. In a case
+  with `any_call` at least one call is expected.
+- Calls may come in any order. Each expected call is matched with one call of the reply, each call once.
+- The name must be the expected one. Every required parameter must be present, and no parameter may be
+  unknown to the tool.
+- A value must have the parameter's type. An integer is valid for a number; `true` is not a number. Lists
+  are compared item by item in order, objects key by key.
 - A value must be among the accepted ones. Texts are compared without case, white space and the
   characters `, . / - _ * ^ ' "`.
-- In a case of several steps (`in_steps`) other calls may be made beside the expected ones, which must come
-  in their order.
-- A parameter may be missing only where `""` is among its accepted values, or it is optional and not
+- In a case with `in_steps` other calls may occur between the expected ones, which must come in order.
+- A parameter may be missing only if `""` is among its accepted values, or if it is optional and not
   among the expected ones.
 
-Source: `bfcl_eval/eval_checker/ast_eval/ast_checker.py` of the Gorilla repository. Different here: types
-are judged by JSON Schema instead of each programming language's own, and names are compared in their
-portable form, since that is what a model is offered.
+Source: `bfcl_eval/eval_checker/ast_eval/ast_checker.py` of the Gorilla repository. Two rules differ: types
+are judged by JSON Schema instead of the types of each programming language, and tool names are compared
+in their portable form, because the model is offered that form.
 """
 
 from __future__ import annotations
@@ -26,148 +25,165 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolchart.states.messages import ToolCall, ToolDefinition
-from toolchart.tools.execution.compiled_schema import compile_check, is_number, same
+from toolchart.tools.execution.compiled_schema import compile_schema, is_json_equal, is_number
 from toolchart.tools.validation.cases import Case, ExpectedCall
 
-_LEFT_OUT = ""
+_OPTIONAL_MARK = ""
 
 _NOISE = re.compile(r"[ \t\n,./\-_*^'\"]")
 
 
-def problem_of(case: Case, calls: Sequence[ToolCall]) -> str | None:
-    """Why the calls are not right, or None where they are."""
+def find_problem(case: Case, calls: Sequence[ToolCall]) -> str | None:
+    """The reason why the calls are wrong, or None if they are right."""
     if case.any_call:
         return None if calls else "a call was expected, and none was made"
     if case.in_steps:
-        return _missing_step(case, calls)
+        return _find_missing_step(case, calls)
     if len(calls) != len(case.calls):
-        made = ", ".join(call.name for call in calls) or "none"
-        return f"{len(case.calls)} calls were expected, not {len(calls)} ({made})"
+        call_names = ", ".join(call.name for call in calls) or "none"
+        return f"{len(case.calls)} calls were expected, not {len(calls)} ({call_names})"
     tools = {tool.name: tool for tool in case.tools}
     table = [
-        [_difference(expected, call, tools.get(call.name)) for call in calls]
+        [_find_call_problem(expected, call, tools.get(call.name)) for call in calls]
         for expected in case.calls
     ]
-    unmatched = _unmatched([[reason is None for reason in row] for row in table])
-    if unmatched is None:
+    unmatched_row = _find_unmatched_row([[reason is None for reason in row] for row in table])
+    if unmatched_row is None:
         return None
-    reason = table[unmatched][min(unmatched, len(calls) - 1)]
+    reason = table[unmatched_row][min(unmatched_row, len(calls) - 1)]
     return (
         reason
         if len(calls) == 1
-        else f"no call is the {case.calls[unmatched].name} expected: {reason}"
+        else f"no call is the {case.calls[unmatched_row].name} expected: {reason}"
     )
 
 
-def _missing_step(case: Case, calls: Sequence[ToolCall]) -> str | None:
-    """The first right call that does not come, after those before it; None where all do."""
+def _find_missing_step(case: Case, calls: Sequence[ToolCall]) -> str | None:
+    """The reason for the first expected call that is missing after its predecessors, or None."""
     tools = {tool.name: tool for tool in case.tools}
-    left = list(calls)
+    remaining_calls = list(calls)
     for number, expected in enumerate(case.calls, 1):
-        reasons = [_difference(expected, call, tools.get(call.name)) for call in left]
+        reasons = [
+            _find_call_problem(expected, call, tools.get(call.name)) for call in remaining_calls
+        ]
         if None not in reasons:
-            why = next((one for one in reasons if one and "instead of" not in one), None)
-            told = (
+            detail = next((text for text in reasons if text and "instead of" not in text), None)
+            problem = (
                 f"call {number} of {len(case.calls)}, {expected.name}, does not come in its place"
             )
-            return f"{told}: {why}" if why else told
-        left = left[reasons.index(None) + 1 :]
+            return f"{problem}: {detail}" if detail else problem
+        remaining_calls = remaining_calls[reasons.index(None) + 1 :]
     return None
 
 
-def _unmatched(fits: list[list[bool]]) -> int | None:
-    """The first row that finds no column of its own, or None where all do.
+def _find_unmatched_row(fits: list[list[bool]]) -> int | None:
+    """The first row without a column of its own in a bipartite matching, or None if all rows have one.
 
-    Taking the first call that fits would be wrong: it may be the only one that fits a later row. So a
-    row may take a column from another row that finds itself a new one.
+    A row is an expected call, a column a call of the reply. Taking the first column that fits would be
+    wrong, because it may be the only one that fits a later row. So a row may take a column from another
+    row that can move to a free one (an augmenting path).
     """
-    holder: dict[int, int] = {}
+    row_of_column: dict[int, int] = {}
 
-    def place(row: int, tried: set[int]) -> bool:
-        for column, fit in enumerate(fits[row]):
-            if not fit or column in tried:
+    def assign_column(row: int, tried_columns: set[int]) -> bool:
+        """Find a column for a row, moving other rows if necessary."""
+        for column, is_fit in enumerate(fits[row]):
+            if not is_fit or column in tried_columns:
                 continue
-            tried.add(column)
-            if column not in holder or place(holder[column], tried):
-                holder[column] = row
+            tried_columns.add(column)
+            if column not in row_of_column or assign_column(row_of_column[column], tried_columns):
+                row_of_column[column] = row
                 return True
         return False
 
-    return next((row for row in range(len(fits)) if not place(row, set())), None)
+    return next((row for row in range(len(fits)) if not assign_column(row, set())), None)
 
 
-def _difference(expected: ExpectedCall, call: ToolCall, tool: ToolDefinition | None) -> str | None:
-    """Why a call is not the expected one, or None where it is."""
+def _find_call_problem(
+    expected: ExpectedCall, call: ToolCall, tool: ToolDefinition | None
+) -> str | None:
+    """The reason why a call is not the expected one, or None if it is."""
     if tool is None or call.name != expected.name:
         return f"{call.name!r} was called instead of {expected.name!r}"
     if call.arguments is None:
         return f"the arguments cannot be read: {call.problem}"
-    known = tool.parameters.get("properties", {})
+    properties = tool.parameters.get("properties", {})
     for name in tool.parameters.get("required", ()):
-        if name not in call.arguments and _LEFT_OUT not in expected.arguments.get(
-            name, [_LEFT_OUT]
+        if name not in call.arguments and _OPTIONAL_MARK not in expected.arguments.get(
+            name, [_OPTIONAL_MARK]
         ):
             return f"the required parameter {name!r} is missing"
     for name, value in call.arguments.items():
-        if name not in known:
+        if name not in properties:
             return f"{call.name!r} has no parameter {name!r}"
-        reason = _value_problem(name, value, known[name], expected.arguments.get(name))
+        reason = _find_value_problem(name, value, properties[name], expected.arguments.get(name))
         if reason is not None:
             return reason
-    for name, accepted in expected.arguments.items():
-        if name not in call.arguments and not _holds(accepted, _LEFT_OUT):
+    for name, accepted_values in expected.arguments.items():
+        if name not in call.arguments and not _contains_exactly(accepted_values, _OPTIONAL_MARK):
             return f"the parameter {name!r} is missing"
     return None
 
 
-def _value_problem(name: str, value: Any, schema: Any, accepted: list[Any] | None) -> str | None:
-    if accepted is None:
+def _find_value_problem(
+    name: str, value: Any, schema: Any, accepted_values: list[Any] | None
+) -> str | None:
+    if accepted_values is None:
         return f"the parameter {name!r} was not expected"
-    if any(alike(value, one) for one in accepted if one != _LEFT_OUT or value == _LEFT_OUT):
+    if any(
+        matches_value(value, accepted)
+        for accepted in accepted_values
+        if accepted != _OPTIONAL_MARK or value == _OPTIONAL_MARK
+    ):
         return None
-    check = compile_check({"type": schema["type"]}) if "type" in schema else None
+    check = compile_schema({"type": schema["type"]}) if "type" in schema else None
     if check is not None and not check(value):
         return f"the parameter {name!r} is {type(value).__name__}, not {schema['type']}"
     return f"the parameter {name!r} is {value!r}, which is not accepted"
 
 
-def _holds(accepted: Sequence[Any], value: Any) -> bool:
-    return any(type(one) is type(value) and one == value for one in accepted)
+def _contains_exactly(accepted_values: Sequence[Any], value: Any) -> bool:
+    return any(type(accepted) is type(value) and accepted == value for accepted in accepted_values)
 
 
-def alike(value: Any, accepted: Any) -> bool:
-    """Whether a value is an accepted one.
+def matches_value(value: Any, accepted: Any) -> bool:
+    """Whether a value equals one accepted value, by the rules above.
 
-    >>> alike("New-York", "new york"), alike(3, 3.0), alike(True, 1), alike([1, "A"], [1, "a"])
-    (True, True, False, True)
-    >>> alike({"size": "L"}, {"size": ["l", "large"], "sugar": [""]})
+    >>> matches_value("New-York", "new york"), matches_value([1, "A"], [1, "a"])
+    (True, True)
+    >>> matches_value(3, 3.0), matches_value(True, 1)
+    (True, False)
+    >>> matches_value({"size": "L"}, {"size": ["l", "large"], "sugar": [""]})
     True
     """
     if isinstance(value, str) and isinstance(accepted, str):
-        return standardized(value) == standardized(accepted)
+        return normalize_text(value) == normalize_text(accepted)
     if is_number(value) and is_number(accepted):
         return bool(value == accepted)
     if isinstance(value, list) and isinstance(accepted, list):
-        return len(value) == len(accepted) and all(map(alike, value, accepted))
+        return len(value) == len(accepted) and all(map(matches_value, value, accepted))
     if isinstance(value, Mapping) and isinstance(accepted, Mapping):
-        return _object_alike(value, accepted)
-    return same(value, accepted)
+        return _objects_match(value, accepted)
+    return is_json_equal(value, accepted)
 
 
-def _object_alike(value: Mapping[str, Any], accepted: Mapping[str, Any]) -> bool:
-    """Inside an object each key has a list of its accepted values again."""
+def _objects_match(value: Mapping[str, Any], accepted: Mapping[str, Any]) -> bool:
+    """Whether an object matches; each key of the accepted object has its own list of accepted values."""
     if any(key not in accepted for key in value):
         return False
     for key, options in accepted.items():
         choices = options if isinstance(options, list) else [options]
         if key not in value:
-            if not _holds(choices, _LEFT_OUT):
+            if not _contains_exactly(choices, _OPTIONAL_MARK):
                 return False
-        elif not (any(alike(value[key], one) for one in choices) or alike(value[key], options)):
+        elif not (
+            any(matches_value(value[key], choice) for choice in choices)
+            or matches_value(value[key], options)
+        ):
             return False
     return True
 
 
-def standardized(text: str) -> str:
-    """The text as it is compared: without case, white space and most punctuation."""
+def normalize_text(text: str) -> str:
+    """The form in which texts are compared: without case, white space and most punctuation."""
     return _NOISE.sub("", text).lower()

@@ -1,8 +1,8 @@
-"""The record of which models can call tools: a JSON file that several processes may write.
+"""Records which models can call tools, in a JSON file that several processes may write.
 
-Every result is written at once, under a lock, by replacing the file: a reader sees the old record or
-the new one, never a half, and no process overwrites what another has written. A file that cannot be
-read as a record is set aside under a name of its own, and a new one begun.
+Each result is written at once, under a lock, by replacing the whole file. A reader sees either the old
+record or the new one, and no process overwrites the results of another. A file that is not a valid record
+is renamed, and a new record begins.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from toolchart.states.errors import ToolchartError
-from toolchart.tools.validation.confidence_interval import wilson
+from toolchart.tools.validation.confidence_interval import compute_wilson_interval
 
 VERSION = 1
 THRESHOLD = 0.8
-"""Success rate from which on a model counts as validated."""
+"""Success rate from which a model counts as validated."""
 LONGEST_HISTORY = 50
-"""Entries of a model that are kept, the newest."""
+"""Number of entries that are kept for each model; older ones are dropped."""
 
 
 class TrackerUnavailable(ToolchartError):
-    """The record cannot be opened or written."""
+    """The file of the record cannot be written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +41,12 @@ class Entry:
     category: str
     passed: bool
     reason: str | None = None
-    """Why it did not pass."""
+    """Why it did not pass; None if it did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """What the record says of one model."""
+class ModelRating:
+    """The results of one model: counts, success rate and the newest entries."""
 
     name: str
     """`provider/model`."""
@@ -59,38 +59,38 @@ class Standing:
     """The newest entries, the oldest of them first."""
 
     @property
-    def tested(self) -> bool:
-        """Whether there was any test."""
+    def has_results(self) -> bool:
+        """Whether the model was tested at all."""
         return self.total > 0
 
     @property
-    def rate(self) -> float:
-        """Success rate over all tests."""
+    def success_rate(self) -> float:
+        """Success rate over all tests, from 0 to 1; 0 without any test."""
         return self.passed / self.total if self.total else 0.0
 
     @property
-    def validated(self) -> bool:
-        """Whether the rate reaches the threshold."""
-        return self.tested and self.rate >= THRESHOLD
+    def is_validated(self) -> bool:
+        """Whether the success rate reaches `THRESHOLD`."""
+        return self.has_results and self.success_rate >= THRESHOLD
 
     @property
-    def interval(self) -> tuple[float, float]:
-        """In which the true rate lies with 95 % confidence."""
-        return wilson(self.passed, self.total)
+    def confidence_interval(self) -> tuple[float, float]:
+        """The interval in which the true success rate lies with 95 % confidence."""
+        return compute_wilson_interval(self.passed, self.total)
 
 
 class Tracker:
     """The record in one file.
 
     Args:
-        file: the JSON file; it and its folder are made when a first result is written.
+        file: the JSON file; it and its folder are created when the first result is written.
     """
 
     def __init__(self, file: str | Path) -> None:
         self._file = Path(file)
 
-    def record(self, name: str, entry: Entry) -> Standing:
-        """Add a result to a model's record; on return it is on disk.
+    def record(self, name: str, entry: Entry) -> ModelRating:
+        """Add a result to a model's record and write it to disk; returns the model's new rating.
 
         Args:
             name: `provider/model`.
@@ -99,27 +99,27 @@ class Tracker:
             TrackerUnavailable: the file cannot be written.
         """
         try:
-            with self._locked():
-                data = self._read(set_aside=True)
+            with self._hold_lock():
+                data = self._read_record(move_damaged=True)
                 models = data.setdefault("models", {})
-                models[name] = _with_entry(models.get(name) or {}, entry)
-                self._write(data)
+                models[name] = _add_entry(models.get(name) or {}, entry)
+                self._write_record(data)
         except OSError as error:
             raise TrackerUnavailable(
                 f"the record {self._file} cannot be written: {error.strerror or error}"
             ) from None
-        return _standing(name, models[name])
+        return _make_rating(name, models[name])
 
-    def standings(self) -> dict[str, Standing]:
-        """Every model's standing, by name."""
-        models = self._read(set_aside=False).get("models", {})
-        return {name: _standing(name, models[name]) for name in sorted(models)}
+    def list_ratings(self) -> dict[str, ModelRating]:
+        """The rating of every model, by the model's name."""
+        models = self._read_record(move_damaged=False).get("models", {})
+        return {name: _make_rating(name, models[name]) for name in sorted(models)}
 
     # -- the file --------------------------------------------------------------------------------
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Only one process at a time; the lock is a file beside, since the record is replaced."""
+    def _hold_lock(self) -> Iterator[None]:
+        """Hold the lock of the record. The lock is a file of its own, because the record is replaced."""
         import fcntl
 
         self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +127,7 @@ class Tracker:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def _read(self, *, set_aside: bool) -> dict[str, Any]:
+    def _read_record(self, *, move_damaged: bool) -> dict[str, Any]:
         try:
             data = json.loads(self._file.read_text("utf-8"))
         except FileNotFoundError:
@@ -136,19 +136,19 @@ class Tracker:
             data = None
         if _is_record(data):
             return dict(data)
-        if set_aside:
-            self._set_aside()
+        if move_damaged:
+            self._move_damaged_file()
         return {"version": VERSION, "models": {}}
 
-    def _set_aside(self) -> None:
-        """Rename what cannot be read, never over an older one."""
+    def _move_damaged_file(self) -> None:
+        """Rename an unreadable file to the first free name `<file>.damaged-<number>`."""
         for number in range(1, 10_000):
-            aside = self._file.with_name(f"{self._file.name}.damaged-{number}")
-            if not aside.exists():
-                os.rename(self._file, aside)
+            target = self._file.with_name(f"{self._file.name}.damaged-{number}")
+            if not target.exists():
+                os.rename(self._file, target)
                 return
 
-    def _write(self, data: Mapping[str, Any]) -> None:
+    def _write_record(self, data: Mapping[str, Any]) -> None:
         handle, name = tempfile.mkstemp(dir=self._file.parent, prefix=f".{self._file.name}.")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as out:
@@ -162,14 +162,14 @@ class Tracker:
 
 
 def _is_record(data: Any) -> bool:
-    """Whether the data has the form that this version writes."""
+    """Whether the data has the form that this version of Toolchart writes."""
     if not isinstance(data, dict) or data.get("version") != VERSION:
         return False
     models = data.get("models")
-    return isinstance(models, dict) and all(_is_model(one) for one in models.values())
+    return isinstance(models, dict) and all(_is_model_record(model) for model in models.values())
 
 
-def _is_model(data: Any) -> bool:
+def _is_model_record(data: Any) -> bool:
     if not isinstance(data, dict):
         return False
     numbers = all(isinstance(data.get(key), int) for key in ("passed", "total"))
@@ -177,21 +177,21 @@ def _is_model(data: Any) -> bool:
     return (
         numbers
         and isinstance(categories, dict)
-        and all(isinstance(one, list) and len(one) == 2 for one in categories.values())
+        and all(isinstance(item, list) and len(item) == 2 for item in categories.values())
         and isinstance(history, list)
-        and all(isinstance(one, dict) and one.keys() >= _ENTRY for one in history)
+        and all(isinstance(item, dict) and item.keys() >= _ENTRY_KEYS for item in history)
     )
 
 
-_ENTRY = {"at", "suite", "case", "category", "passed"}
+_ENTRY_KEYS = {"at", "suite", "case", "category", "passed"}
 
 
-def _with_entry(model: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
+def _add_entry(model: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
     categories = {name: list(counts) for name, counts in model.get("categories", {}).items()}
     counts = categories.setdefault(entry.category, [0, 0])
     counts[0] += entry.passed
     counts[1] += 1
-    written = {
+    row = {
         "at": entry.at,
         "suite": entry.suite,
         "case": entry.case,
@@ -204,18 +204,19 @@ def _with_entry(model: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
         "total": model.get("total", 0) + 1,
         "last_tested": entry.at,
         "categories": categories,
-        "history": [*model.get("history", []), written][-LONGEST_HISTORY:],
+        "history": [*model.get("history", []), row][-LONGEST_HISTORY:],
     }
 
 
-def _standing(name: str, model: Mapping[str, Any]) -> Standing:
-    return Standing(
+def _make_rating(name: str, model: Mapping[str, Any]) -> ModelRating:
+    return ModelRating(
         name=name,
         passed=model["passed"],
         total=model["total"],
         last_tested=model.get("last_tested", ""),
         categories={key: (counts[0], counts[1]) for key, counts in model["categories"].items()},
         history=tuple(
-            Entry(**{key: one.get(key) for key in (*_ENTRY, "reason")}) for one in model["history"]
+            Entry(**{key: row.get(key) for key in (*_ENTRY_KEYS, "reason")})
+            for row in model["history"]
         ),
     )

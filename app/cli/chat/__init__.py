@@ -1,1 +1,1 @@
-"""The interactive chat: input, screen, session and slash commands."""
+"""The interactive chat of `toolchart chat`: input, slash commands, session and screen."""

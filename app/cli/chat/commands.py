@@ -1,4 +1,4 @@
-"""The commands of a chat, each a slash and a word."""
+"""The slash commands of a chat: `/help`, `/tools`, `/model`, `/show`, `/draw`, `/fork`, `/save`."""
 
 from __future__ import annotations
 
@@ -9,106 +9,109 @@ from typing import TYPE_CHECKING
 import click
 import orjson
 
-from toolchart.app.cli.terminal.text import printable, short, talk
-from toolchart.states.errors import SpecError
-from toolchart.states.suggestions import nearest
+from toolchart.app.cli.commands.show import format_record
+from toolchart.app.cli.terminal.text import escape_controls, print_notice, shorten
+from toolchart.engine.exchange.messages import export_messages
+from toolchart.engine.log.replay import read_chain, replay_conversation
+from toolchart.engine.log.visited_path import build_overlay
+from toolchart.states.diagram import draw
+from toolchart.states.errors import SpecError, suggest_name
 
 if TYPE_CHECKING:
-    from toolchart.app.cli.chat.session import Talk
+    from toolchart.app.cli.chat.state import ChatState
     from toolchart.engine.runtime.engine import Engine
 
-Handler = Callable[[str], Awaitable[None]]
+CommandHandler = Callable[[str], Awaitable[None]]
 
 
-class Commands:
-    """Runs commands on the chat's engine and state."""
+class ChatCommands:
+    """Runs slash commands on the engine and the state of a chat."""
 
-    def __init__(self, engine: Engine, state: Talk) -> None:
+    def __init__(self, engine: Engine, state: ChatState) -> None:
         self._engine = engine
         self._state = state
-        self._known: dict[str, tuple[str, Handler]] = {
-            "help": ("these commands", self._help),
-            "tools": ("what the model may call", self._tools),
-            "model": ("[NAME]: the model, or another one from now on", self._model),
-            "show": ("every step of this conversation", self._show),
-            "draw": ("its path through the machine", self._draw),
-            "fork": ("[SEQ]: go on in a new conversation from a record", self._fork),
-            "save": ("FILE: the messages, as JSON", self._save),
+        self._handlers: dict[str, tuple[str, CommandHandler]] = {
+            "help": ("list the commands", self._print_help),
+            "tools": ("list the tools that the model may call", self._print_tools),
+            "model": ("[NAME]: show the model, or use another one from now on", self._select_model),
+            "show": ("show every step of this conversation", self._print_steps),
+            "draw": ("draw the path of this conversation through the chart", self._print_diagram),
+            "fork": (
+                "[SEQ]: continue from a record in a new conversation",
+                self._fork_conversation,
+            ),
+            "save": ("FILE: write the messages to a file, as JSON", self._save_messages),
         }
 
     async def run(self, line: str) -> bool:
-        """Run one; whether the chat goes on.
+        """Run one command line. Returns whether the chat continues.
 
         Raises:
-            SpecError: no such command, or it cannot be done; names the nearest.
+            SpecError: there is no such command (the hint names the nearest), or it cannot be done.
         """
         name, _, rest = line[1:].strip().partition(" ")
         if name in ("quit", "exit", "q"):
             return False
-        if name not in self._known:
-            hint = nearest(name, (*self._known, "quit"))
+        if name not in self._handlers:
+            hint = suggest_name(name, (*self._handlers, "quit"))
             raise SpecError(f"there is no command /{name}", hint=hint)
-        await self._known[name][1](rest.strip())
+        await self._handlers[name][1](rest.strip())
         return True
 
-    async def _help(self, rest: str) -> None:
-        rows = [(f"/{name}", words) for name, (words, _) in self._known.items()]
-        for name, words in [*rows, ("/quit", "leave (Ctrl-D too)")]:
-            click.echo(f"{name:8} {words}")
+    async def _print_help(self, rest: str) -> None:
+        rows = [(f"/{name}", help_text) for name, (help_text, _) in self._handlers.items()]
+        for name, help_text in [*rows, ("/quit", "leave the chat (also Ctrl-D)")]:
+            click.echo(f"{name:8} {help_text}")
 
-    async def _tools(self, rest: str) -> None:
+    async def _print_tools(self, rest: str) -> None:
         for tool in self._engine.tools.definitions():
-            click.echo(f"{printable(tool.name)}: {short(tool.description, 80)}")
+            click.echo(f"{escape_controls(tool.name)}: {shorten(tool.description, 80)}")
 
-    async def _model(self, rest: str) -> None:
+    async def _select_model(self, rest: str) -> None:
         if rest:
             self._state.model = rest
-        click.echo(self._state.model or "the agent's own")
+        click.echo(self._state.model or "(the model of the agent spec)")
 
-    async def _show(self, rest: str) -> None:
-        from toolchart.app.cli.commands.show import line
-        from toolchart.engine.log.replay import read_chain
+    async def _print_steps(self, rest: str) -> None:
+        name = self._require_turn()
+        for record in read_chain(self._engine.store.read_lines(name), name):
+            click.echo(format_record(record))
 
-        name = self._begun()
-        for record in read_chain(self._engine.store.read(name), name):
-            click.echo(line(record))
+    async def _print_diagram(self, rest: str) -> None:
+        steps = list(
+            replay_conversation(self._engine.store, self._require_turn(), include_shared=True)
+        )
+        click.echo(str(draw(steps[-1].machine.chart, "text", build_overlay(steps))))
 
-    async def _draw(self, rest: str) -> None:
-        from toolchart.engine.log.replay import replay_of
-        from toolchart.engine.log.visited_path import overlay_of
-        from toolchart.states.diagram import draw
-
-        steps = list(replay_of(self._engine.store, self._begun(), whole=True))
-        click.echo(str(draw(steps[-1].machine.chart, "text", overlay_of(steps))))
-
-    async def _fork(self, rest: str) -> None:
+    async def _fork_conversation(self, rest: str) -> None:
         if rest and not rest.isdigit():
-            raise SpecError(f"{rest!r} is no record number", hint="/show lists them")
-        done = await self._engine.afork(self._begun(), int(rest) if rest else None)
-        self._state.conversation = done.conversation
-        talk(f"(from record {done.at} of {done.parent}; this is {done.conversation} now)")
-        if done.result is not None and rest:
-            click.echo(printable(done.result.content))
+            raise SpecError(f"{rest!r} is not a record number", hint="/show lists the records")
+        fork = await self._engine.afork(self._require_turn(), int(rest) if rest else None)
+        self._state.conversation = fork.conversation
+        print_notice(
+            f"(forked at record {fork.at} of {fork.parent}; "
+            f"the conversation is now {fork.conversation})"
+        )
+        if fork.result is not None and rest:
+            click.echo(escape_controls(fork.result.content))
 
-    async def _save(self, rest: str) -> None:
-        from toolchart.engine.exchange.messages import export_messages
-
+    async def _save_messages(self, rest: str) -> None:
         if not rest:
-            raise SpecError("/save needs the name of a file")
-        store, name = self._engine.store, self._begun()
-        messages = export_messages(store.read(name), name, parents=store.read)
+            raise SpecError("/save needs a file name")
+        store, name = self._engine.store, self._require_turn()
+        messages = export_messages(store.read_lines(name), name, parents=store.read_lines)
         try:
             Path(rest).write_bytes(orjson.dumps(messages, option=orjson.OPT_INDENT_2))
         except OSError as error:
-            raise SpecError(f"it cannot be written: {error.strerror}", file=rest) from None
-        talk(f"({len(messages)} messages in {rest})")
+            raise SpecError(f"cannot be written: {error.strerror}", file=rest) from None
+        print_notice(f"({len(messages)} messages written to {rest})")
 
-    def _begun(self) -> str:
-        """The conversation, once it has a turn.
+    def _require_turn(self) -> str:
+        """Return the id of the conversation, once it has a turn.
 
         Raises:
-            SpecError: nothing was said yet.
+            SpecError: no message was sent yet.
         """
-        if self._engine.store.last(self._state.conversation) is None:
-            raise SpecError("nothing was said yet")
+        if self._engine.store.read_last_line(self._state.conversation) is None:
+            raise SpecError("this conversation has no messages yet")
         return self._state.conversation

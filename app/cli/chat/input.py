@@ -1,4 +1,4 @@
-"""Where a chat's lines come from: a terminal that can be typed into at any time, or a pipe."""
+"""Input of a chat: an editable line at a terminal, or plain lines from a pipe."""
 
 from __future__ import annotations
 
@@ -9,46 +9,46 @@ from contextlib import nullcontext
 from typing import Any, Protocol
 
 
-class Input(Protocol):
-    """Gives lines until there are no more."""
+class LineSource(Protocol):
+    """Yields input lines until there are no more."""
 
-    def lines(self) -> AsyncGenerator[str, None]:
-        """Each line without its end."""
+    def read_lines(self) -> AsyncGenerator[str, None]:
+        """Yield each line without its line end."""
         ...
 
-    def shown(self) -> Any:
-        """A context in which output does not disturb what is being typed."""
+    def protect_prompt(self) -> Any:
+        """Return a context in which output does not disturb the line that is being typed."""
         ...
 
 
-class Piped:
-    """Standard input that is no terminal: a line is read when the one before is done with."""
+class PipeSource:
+    """Lines from standard input that is not a terminal. Reads the next line when the last one was handled."""
 
-    async def lines(self) -> AsyncGenerator[str, None]:
-        """Every line that is not empty."""
+    async def read_lines(self) -> AsyncGenerator[str, None]:
+        """Yield every line that is not empty."""
         while line := await asyncio.to_thread(sys.stdin.readline):
             if line.strip():
                 yield line.rstrip("\r\n")
 
-    def shown(self) -> Any:
-        """Nothing is being typed."""
+    def protect_prompt(self) -> Any:
+        """Return an empty context, since nobody is typing."""
         return nullcontext()
 
 
-class Typed:
-    """A terminal. Output appears above the line that is being typed.
+class TerminalSource:
+    """Lines typed at a terminal. Output appears above the line that is being typed.
 
     Args:
-        interrupted: called for Ctrl-C; says whether the chat goes on.
-        prompt: what stands before the line.
+        on_interrupt: called for Ctrl-C; returns whether the chat continues.
+        prompt: returns the text before the line.
     """
 
-    def __init__(self, interrupted: Callable[[], bool], prompt: Callable[[], str]) -> None:
-        self._interrupted = interrupted
+    def __init__(self, on_interrupt: Callable[[], bool], prompt: Callable[[], str]) -> None:
+        self._on_interrupt = on_interrupt
         self._prompt = prompt
 
-    async def lines(self) -> AsyncGenerator[str, None]:
-        """Every line that is not empty, until Ctrl-D or a Ctrl-C that ends the chat."""
+    async def read_lines(self) -> AsyncGenerator[str, None]:
+        """Yield every line that is not empty, until Ctrl-D or a Ctrl-C that ends the chat."""
         from prompt_toolkit import PromptSession
 
         session: PromptSession[str] = PromptSession(self._prompt)
@@ -56,7 +56,7 @@ class Typed:
             try:
                 line = await session.prompt_async(handle_sigint=False)
             except KeyboardInterrupt:
-                if self._interrupted():
+                if self._on_interrupt():
                     continue
                 return
             except EOFError:
@@ -64,8 +64,8 @@ class Typed:
             if line.strip():
                 yield line
 
-    def shown(self) -> Any:
-        """Output goes through the editor, which draws its line again below it."""
+    def protect_prompt(self) -> Any:
+        """Return a context that sends output through the editor, which redraws its line below it."""
         from prompt_toolkit.patch_stdout import patch_stdout
 
         return patch_stdout(raw=True)

@@ -1,21 +1,21 @@
-"""A chat: lines in, turns one after the other, and commands that begin with a slash."""
+"""The loop of a chat: reads lines, runs turns one after the other, runs slash commands, asks for approval."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from toolchart.app.cli.chat.commands import Commands
-from toolchart.app.cli.chat.input import Input
+from toolchart.app.cli.chat.commands import ChatCommands
+from toolchart.app.cli.chat.input import LineSource
 from toolchart.app.cli.chat.screen import Screen
-from toolchart.app.cli.exit_codes import CANCELLED, DONE, LIMIT, NO, exit_code
-from toolchart.app.cli.parameters.options import to_type
-from toolchart.app.cli.terminal.approval_prompt import decision_of
-from toolchart.app.cli.terminal.text import short, talk
+from toolchart.app.cli.chat.state import ChatState
+from toolchart.app.cli.exit_codes import CANCELLED, LIMIT_REACHED, NEGATIVE, SUCCESS, exit_code
+from toolchart.app.cli.parameters.options import format_command
+from toolchart.app.cli.terminal.approval_prompt import parse_decision
+from toolchart.app.cli.terminal.text import print_notice, shorten
 from toolchart.engine.runtime.result import TurnResult
-from toolchart.states.canonical_json import canonical_text
+from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import ToolchartError
 from toolchart.states.messages import ToolCall
 
@@ -23,95 +23,90 @@ if TYPE_CHECKING:
     from toolchart.engine.runtime.engine import Engine
     from toolchart.states.events import Decided
 
-HELP = "y, n [why not], e {changed arguments}, or l for later"
+DECISION_HELP = "y, n [reason], e {changed arguments}, or l for later"
 
 
-@dataclass(slots=True)
-class Talk:
-    """Where the chat is."""
-
-    conversation: str
-    llm: str | None = None
-    model: str | None = None
-    code: int = DONE
-    """Exit code that the newest turn would have."""
-
-
-class Chat:
+class ChatSession:
     """Runs a chat on one engine.
 
     Args:
-        source: where lines come from.
+        source: yields the input lines.
     """
 
-    def __init__(self, engine: Engine, state: Talk, source: Input, screen: Screen) -> None:
+    def __init__(
+        self, engine: Engine, state: ChatState, source: LineSource, screen: Screen
+    ) -> None:
         self.engine = engine
         self.state = state
         self._source = source
         self._screen = screen
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         self._turn: asyncio.Task[None] | None = None
-        self._asked: asyncio.Future[str] | None = None
-        self._leaving = False
-        self._commands = Commands(engine, state)
+        self._pending_answer: asyncio.Future[str] | None = None
+        self._is_leaving = False
+        self._commands = ChatCommands(engine, state)
 
     async def run(self) -> int:
-        """Take lines until there are no more; the exit code of the newest turn."""
-        with self._source.shown():
-            reading = asyncio.ensure_future(self._read())
+        """Handle lines until there are no more. Returns the exit code of the newest turn."""
+        with self._source.protect_prompt():
+            reader = asyncio.ensure_future(self._queue_lines())
             try:
                 while (line := await self._lines.get()) is not None:
-                    if not await self._take(line):
+                    if not await self._handle_line(line):
                         break
             finally:
-                reading.cancel()
-                await asyncio.gather(reading, return_exceptions=True)
+                reader.cancel()
+                await asyncio.gather(reader, return_exceptions=True)
         return self.state.code
 
-    def interrupted(self) -> bool:
-        """Ctrl-C: cancel the turn that runs; with none, leave at the second time."""
+    def handle_interrupt(self) -> bool:
+        """Cancel the running turn; without one, leave at the second Ctrl-C.
+
+        Returns:
+            Whether the chat continues.
+        """
         if self._turn is not None and not self._turn.done():
             self._turn.cancel()
             return True
-        if self._leaving:
+        if self._is_leaving:
             return False
-        self._leaving = True
-        talk("(Ctrl-C once more, or Ctrl-D, leaves the chat)")
+        self._is_leaving = True
+        print_notice("(press Ctrl-C again or Ctrl-D to leave the chat)")
         return True
 
     def prompt(self) -> str:
-        """What stands before the line that is typed."""
-        return "decide> " if self._asked is not None else "> "
+        """Return the text before the line that is typed."""
+        return "decide> " if self._pending_answer is not None else "> "
 
-    async def _read(self) -> None:
-        """Lines into the queue as they come; the answer to a question goes past it."""
-        async for line in self._source.lines():
-            self._leaving = False
-            if self._asked is not None and not self._asked.done():
-                self._asked.set_result(line)
+    async def _queue_lines(self) -> None:
+        """Put lines into the queue as they come; an approval answer bypasses the queue."""
+        async for line in self._source.read_lines():
+            self._is_leaving = False
+            if self._pending_answer is not None and not self._pending_answer.done():
+                self._pending_answer.set_result(line)
                 continue
-            if not self._screen.plain and self._turn is not None and not self._turn.done():
-                talk(f"(queued: {short(line, 60)})")
+            if not self._screen.is_plain and self._turn is not None and not self._turn.done():
+                print_notice(f"(queued: {shorten(line, 60)})")
             self._lines.put_nowait(line)
-        if self._asked is not None and not self._asked.done():
-            self._asked.set_result("l")
+        if self._pending_answer is not None and not self._pending_answer.done():
+            self._pending_answer.set_result("l")
         self._lines.put_nowait(None)
 
-    async def _take(self, line: str) -> bool:
-        """One line: a command or a message. Whether the chat goes on."""
+    async def _handle_line(self, line: str) -> bool:
+        """Handle one line: a slash command or a message. Returns whether the chat continues."""
         try:
             if line.startswith("/"):
                 return await self._commands.run(line)
-            self._turn = asyncio.ensure_future(self._say(line))
+            self._turn = asyncio.ensure_future(self._run_turn(line))
             with suppress(asyncio.CancelledError):
                 await self._turn
         except ToolchartError as error:
             self.state.code = exit_code(error)
-            talk(f"toolchart: {error}")
+            print_notice(f"toolchart: {error}")
         return True
 
-    async def _say(self, message: str) -> None:
-        """One turn."""
+    async def _run_turn(self, message: str) -> None:
+        """Run one turn and show it."""
         state = self.state
         pieces = self.engine.stream(
             message, conversation=state.conversation, llm=state.llm, model=state.model
@@ -120,35 +115,38 @@ class Chat:
             async for piece in pieces:
                 self._screen.show(piece)
                 if isinstance(piece, TurnResult):
-                    self._ended(piece)
+                    self._report_turn(piece)
         except asyncio.CancelledError:
-            self._screen.drop()
+            self._screen.discard_reply()
             state.code = CANCELLED
-            talk("(cancelled; the log has every step up to here)")
+            print_notice("(cancelled; the log has every step until now)")
             raise
         finally:
             await pieces.aclose()
 
-    def _ended(self, result: TurnResult) -> None:
-        well = result.over and result.ended_by != "answer_with_error"
-        self.state.code = LIMIT if result.limit_reached else DONE if well else NO
+    def _report_turn(self, result: TurnResult) -> None:
+        is_success = result.is_over and result.ended_by != "answer_with_error"
+        self.state.code = (
+            LIMIT_REACHED if result.limit_reached else SUCCESS if is_success else NEGATIVE
+        )
         for warning in result.warnings:
-            talk(f"warning: {warning}")
+            print_notice(f"warning: {warning}")
         for call in result.undecided:
-            command = to_type("approve", result.conversation_id, call["id"])
-            talk(f"(waits for a decision: {call['tool']}; {command})")
+            command = format_command("approve", result.conversation_id, call["id"])
+            print_notice(f"(waiting for approval: {call['tool']}; {command})")
 
-    async def ask(self, call: ToolCall) -> Decided | None:
-        """The approver: asks in the chat, and the next line is the answer."""
-        await asyncio.sleep(0.01)  # what led here is shown first
-        talk(f"needs approval: {call.name} {short(canonical_text(call.arguments), 200)}\n  {HELP}")
+    async def ask_approval(self, call: ToolCall) -> Decided | None:
+        """The approver of a chat: asks, and takes the next line as the answer."""
+        await asyncio.sleep(0.01)  # lets the screen show the steps before this one
+        arguments = shorten(encode_canonical_text(call.arguments), 200)
+        print_notice(f"needs approval: {call.name} {arguments}\n  {DECISION_HELP}")
         while True:
-            self._asked = asyncio.get_running_loop().create_future()
+            self._pending_answer = asyncio.get_running_loop().create_future()
             try:
-                line = await self._asked
+                line = await self._pending_answer
             finally:
-                self._asked = None
+                self._pending_answer = None
             try:
-                return decision_of(call, line, self.engine.tools)
+                return parse_decision(call, line, self.engine.tools)
             except ValueError as error:
-                talk(f"  {error}; {HELP}")
+                print_notice(f"  {error}; {DECISION_HELP}")

@@ -1,1 +1,1 @@
-"""The commands, one a file."""
+"""The commands, one module each; `COMMANDS` in `app/cli/__init__.py` lists them."""

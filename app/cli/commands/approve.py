@@ -1,4 +1,4 @@
-"""`toolchart approve`: decide a call that waits for a person."""
+"""`toolchart approve`: approve or deny a tool call that waits for a decision."""
 
 from __future__ import annotations
 
@@ -6,24 +6,30 @@ from typing import Any
 
 import click
 
-from toolchart.app.cli.log_access import find, json_option, log_option, opened
-from toolchart.app.cli.turn_output import continued
+from toolchart.app.cli.log_access import find_conversation, open_log
+from toolchart.app.cli.parameters.options import json_option, log_option
+from toolchart.app.cli.turn_output import continue_turn
+from toolchart.providers.shared.arguments import parse_arguments
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided
 
 
-@click.command(short_help="Decide a call that waits for a person.")
+@click.command(short_help="Approve or deny a tool call that waits for a decision.")
 @click.argument("conversation")
 @click.argument("call_id")
-@click.option("--deny", is_flag=True, help="Reject the call instead; the model is told.")
-@click.option("--reason", metavar="TEXT", help="Words for the model.")
+@click.option(
+    "--deny", is_flag=True, help="Deny the call; the model receives an error as its result."
+)
+@click.option("--reason", metavar="TEXT", help="Reason that the model receives.")
 @click.option(
     "--args",
     "arguments",
     metavar="JSON",
-    help="Run it with these arguments instead; checked first.",
+    help="Run the call with these arguments instead. They must match the schema of the tool.",
 )
-@click.option("--spec", metavar="SPEC", help="The agent; without it the one in the log.")
+@click.option(
+    "--spec", metavar="SPEC", help="Agent to use. Default: the agent recorded in the log."
+)
 @json_option
 @log_option
 def command(
@@ -36,7 +42,7 @@ def command(
     as_json: bool,
     log: str | None,
 ) -> int:
-    """Approve the call CALL_ID of CONVERSATION, and go on with its turn.
+    """Approve or deny the call CALL_ID of CONVERSATION, then continue its turn.
 
     \b
     Example:  toolchart approve 5f0c call_1_0_0
@@ -44,29 +50,29 @@ def command(
               toolchart approve 5f0c call_1_0_0 --args '{"path": "draft.txt"}'
     """
     if deny and arguments is not None:
-        raise click.UsageError("--deny and --args exclude each other.")
+        raise click.UsageError("--deny and --args cannot be used together.")
     decision = Decided(
         call_id=call_id,
         approved=not deny,
         reason=reason,
-        arguments=_given(arguments),
+        arguments=_parse_arguments(arguments),
         by="command line",
     )
-    with opened(log) as store:
-        return continued(store, find(store, conversation), spec, decision, as_json)
+    with open_log(log) as store:
+        return continue_turn(store, find_conversation(store, conversation), spec, decision, as_json)
 
 
-def _given(arguments: str | None) -> dict[str, Any] | None:
-    """The arguments of `--args`.
+def _parse_arguments(arguments: str | None) -> dict[str, Any] | None:
+    """Return the arguments of `--args`, or None without the option.
 
     Raises:
-        SpecError: they are no JSON object.
+        SpecError: they are not a JSON object.
     """
-    from toolchart.providers.shared.arguments import parse_arguments
-
     if arguments is None:
         return None
-    given, problem = parse_arguments(arguments)
-    if given is None:
-        raise SpecError(str(problem), path="--args", hint="a JSON object, in quotes for the shell")
-    return given
+    values, problem = parse_arguments(arguments)
+    if values is None:
+        raise SpecError(
+            str(problem), path="--args", hint="write a JSON object, quoted for the shell"
+        )
+    return values

@@ -1,4 +1,4 @@
-"""`toolchart chat`: a conversation in the terminal."""
+"""`toolchart chat`: an interactive chat with an agent."""
 
 from __future__ import annotations
 
@@ -8,51 +8,57 @@ import sys
 import click
 
 from toolchart.app.cli.exit_codes import CANCELLED
-from toolchart.app.cli.log_access import log_option
-from toolchart.app.cli.terminal.text import on_terminal, talk
+from toolchart.app.cli.parameters.options import log_option
+from toolchart.app.cli.terminal.text import is_terminal, print_notice
 
 
-@click.command(short_help="Talk with an agent.")
+@click.command(short_help="Chat with an agent.")
 @click.argument("spec")
-@click.option("--conversation", metavar="ID", help="Go on with this conversation.")
-@click.option("--llm", metavar="NAME", help="Another entry of `llms`.")
-@click.option("--model", metavar="NAME", help="Another model of that entry's provider.")
+@click.option("--conversation", metavar="ID", help="Continue this conversation.")
+@click.option("--llm", metavar="NAME", help="Use this entry of `llms` instead of the handler's.")
+@click.option("--model", metavar="NAME", help="Use this model instead of the agent's.")
 @log_option
 def command(
     spec: str, conversation: str | None, llm: str | None, model: str | None, log: str | None
 ) -> int:
-    """Talk with the agent SPEC: answers, calls and states are shown as they happen.
+    """Chat with the agent SPEC. Answers, tool calls and states appear as they happen.
 
-    What is typed meanwhile waits its turn. Ctrl-C cancels the turn and not the chat; /help lists the
-    commands. Where standard input is no terminal, each line is a message and answers are printed plain.
+    Lines typed during a turn are queued. Ctrl-C cancels the turn, not the chat. /help lists the chat's
+    commands. If standard input is not a terminal, each line is a message and answers are plain text.
 
     \b
     Example:  toolchart chat quickstart
               toolchart chat agent.yaml --conversation c1
               printf '2+2\n3*3\n' | toolchart chat quickstart
     """
-    from toolchart.app.cli.chat.input import Input, Piped, Typed
+    from toolchart.app.cli.chat.input import LineSource, PipeSource, TerminalSource
     from toolchart.app.cli.chat.screen import Screen
-    from toolchart.app.cli.chat.session import Chat, Talk
-    from toolchart.engine.runtime.engine import Engine, new_conversation
+    from toolchart.app.cli.chat.session import ChatSession
+    from toolchart.app.cli.chat.state import ChatState
+    from toolchart.engine.runtime.engine import Engine, generate_conversation_id
 
-    state = Talk(conversation=conversation or new_conversation(), llm=llm, model=model)
-    typed = on_terminal(sys.stdin) and on_terminal(sys.stdout)
+    state = ChatState(conversation=conversation or generate_conversation_id(), llm=llm, model=model)
+    is_interactive = is_terminal(sys.stdin) and is_terminal(sys.stdout)
 
-    async def talking() -> int:
-        chats: list[Chat] = []
-        source: Input = (
-            Typed(lambda: chats[0].interrupted(), lambda: chats[0].prompt()) if typed else Piped()
+    async def run_chat() -> int:
+        chats: list[ChatSession] = []
+        source: LineSource = (
+            TerminalSource(lambda: chats[0].handle_interrupt(), lambda: chats[0].prompt())
+            if is_interactive
+            else PipeSource()
         )
-        approver = (lambda call: chats[0].ask(call)) if typed else None
+        approver = (lambda call: chats[0].ask_approval(call)) if is_interactive else None
         async with Engine(spec, log=log, approver=approver) as engine:
-            chats.append(Chat(engine, state, source, Screen(plain=not typed)))
-            if typed:
-                talk(f"conversation {state.conversation}; /help lists the commands")
+            chats.append(ChatSession(engine, state, source, Screen(is_plain=not is_interactive)))
+            if is_interactive:
+                print_notice(f"conversation {state.conversation}; /help lists the commands")
             return await chats[0].run()
 
     try:
-        return asyncio.run(talking())
+        return asyncio.run(run_chat())
     except KeyboardInterrupt:
-        talk(f"toolchart: cancelled; conversation {state.conversation} has every step up to here")
+        print_notice(
+            f"toolchart: cancelled; the log of conversation {state.conversation} "
+            "has every step until now"
+        )
         return CANCELLED

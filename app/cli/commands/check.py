@@ -1,4 +1,4 @@
-"""`toolchart check`: what can be proved of a chart."""
+"""`toolchart check`: prove properties of a chart before it runs."""
 
 from __future__ import annotations
 
@@ -8,64 +8,69 @@ from typing import Any
 
 import click
 
-from toolchart.app.cli.log_access import json_option, print_json
-from toolchart.app.cli.terminal.text import printable
+from toolchart.app.cli.log_access import print_json
+from toolchart.app.cli.parameters.options import json_option
+from toolchart.app.cli.terminal.text import escape_controls
 from toolchart.states.encoding import encode
-from toolchart.states.proofs.bounds import Worst
-from toolchart.states.proofs.check import Finding, Report, check
+from toolchart.states.proofs.bounds import WorstCase
+from toolchart.states.proofs.check import CheckReport, Finding, check
 
 
-@click.command(short_help="Prove what can be proved of a chart.")
-@click.argument("what")
+@click.command(short_help="Prove properties of a chart before it runs.")
+@click.argument("name", metavar="CHART|AGENT")
 @json_option
-def command(what: str, as_json: bool) -> int:
-    """Check WHAT: a chart (a shipped name or a file), or an agent with its limits and tools.
+def command(name: str, as_json: bool) -> int:
+    """Check a chart (a shipped name or a file), or the chart of an agent with the agent's limits and tools.
 
-    Proves that every state can be reached and left, that every event that may arrive is taken, that no
-    transition is dead, that nothing waiting for a person is run, and that every turn ends; shows facts
-    that break it where it cannot. Exits with 1 where there is a finding.
+    Proves that every state can be reached and left, that every event that may arrive is handled, that every
+    transition can be taken, that no call runs before its approval, and that every turn ends. Where a proof
+    fails, prints a counterexample. Exits with 1 if there is a finding.
 
     \b
     Example:  toolchart check full
               toolchart check agent.yaml --json
     """
-    chart, options = _found(what)
+    chart, options = _load_subject(name)
     report = check(chart, **options)
     if as_json:
-        print_json(_data(report))
+        print_json(_encode_report(report))
     else:
-        _tell(report, chart.source or what)
+        _print_report(report, chart.source or name)
     return 1 if report.findings else 0
 
 
-def _found(what: str) -> tuple[Any, dict[str, Any]]:
-    """The chart that is meant, and what an agent says about it."""
-    from toolchart.specs.charts import load_chart, shipped
-    from toolchart.specs.loader import load_spec, shipped_agents
-    from toolchart.specs.turn_plan import limits_of
+def _load_subject(name: str) -> tuple[Any, dict[str, Any]]:
+    """Return the chart that was named, and the options that an agent adds to the check."""
+    from toolchart.specs.charts import list_shipped_charts, load_chart
+    from toolchart.specs.loader import list_shipped_agents, load_spec
+    from toolchart.specs.turn_plan import build_limits
     from toolchart.specs.yaml_document import read_document
 
-    path = Path(what)
-    is_agent = what in shipped_agents() or (path.is_file() and "llms" in read_document(path).data)
-    if what in shipped() or not is_agent:
-        return load_chart(what), {"risky": True}
-    spec = load_spec(what)
-    risky = any(
-        t.requires_approval or t.risk == "high" for t in (spec.tools.registry if spec.tools else ())
+    path = Path(name)
+    is_agent = name in list_shipped_agents() or (
+        path.is_file() and "llms" in read_document(path).data
     )
-    chart = load_chart(spec.chart, beside=path.parent if path.is_file() else None)
+    if name in list_shipped_charts() or not is_agent:
+        return load_chart(name), {"risky": True}
+    spec = load_spec(name)
+    risky = any(
+        tool.requires_approval or tool.risk == "high"
+        for tool in (spec.tools.registry if spec.tools else ())
+    )
+    chart = load_chart(spec.chart, base_folder=path.parent if path.is_file() else None)
     limits = max(
-        (limits_of(spec, one) for one in spec.responses), key=lambda one: one.max_iterations
+        (build_limits(spec, handler) for handler in spec.responses),
+        key=lambda handler: handler.max_iterations,
     )
     return chart, {"risky": risky, "limits": limits, "unbounded": spec.limits.unbounded}
 
 
-def _data(report: Report) -> dict[str, Any]:
+def _encode_report(report: CheckReport) -> dict[str, Any]:
     return {
         "chart": report.chart,
         "ok": not report.findings,
         "findings": [encode(finding) for finding in report.findings],
-        "places": report.places,
+        "places": report.state_count,
         "answers": report.table_size,
         "notes": [encode(note) for note in report.notes],
         "worst": encode(report.worst) if report.worst else None,
@@ -73,31 +78,38 @@ def _data(report: Report) -> dict[str, Any]:
     }
 
 
-def _tell(report: Report, source: str) -> None:
+def _print_report(report: CheckReport, source: str) -> None:
+    """Print findings and notes, then one line with the verdict, the size and the bound of a turn."""
     for finding in report.findings:
-        click.echo(printable(f"{_place(finding, source)}{finding.kind}: {finding.message}"))
+        click.echo(
+            escape_controls(f"{_format_location(finding, source)}{finding.kind}: {finding.message}")
+        )
     for note in report.notes:
-        click.echo(printable(f"{_place(note, source)}note: {note.message}"))
+        click.echo(escape_controls(f"{_format_location(note, source)}note: {note.message}"))
     count = len(report.findings)
     verdict = f"{count} finding{'s' if count > 1 else ''}" if count else "clean"
-    told = _bound(report.worst, report.formulas) if report.worst else "no bound for a turn"
-    size = f"{report.places} places, {report.table_size} answers"
-    click.echo(printable(f"{report.chart}: {verdict}; {size}; {told}"))
-
-
-def _bound(worst: Worst, formulas: Mapping[str, str]) -> str:
-    parts = (
-        _counted(worst.model_calls, "model calls", formulas.get("model_calls")),
-        _counted(worst.tool_rounds, "rounds of tools", formulas.get("tool_rounds")),
-        _counted(worst.waits, "waits", formulas.get("waits")),
+    bound = (
+        _format_bound(report.worst, report.formulas)
+        if report.worst
+        else "the length of a turn has no bound"
     )
-    waiting = f" of together {worst.waiting_s:g} s" if worst.waits else ""
-    return "a turn takes at most " + ", ".join(parts) + waiting
+    size = f"{report.state_count} explored states, {report.table_size} table entries"
+    click.echo(escape_controls(f"{report.chart}: {verdict}; {size}; {bound}"))
 
 
-def _counted(number: int, what: str, formula: str | None) -> str:
-    return f"{number} {what}" + (f" ({formula})" if formula and formula != str(number) else "")
+def _format_bound(worst: WorstCase, formulas: Mapping[str, str]) -> str:
+    parts = (
+        _format_count(worst.model_calls, "model calls", formulas.get("model_calls")),
+        _format_count(worst.tool_rounds, "rounds of tools", formulas.get("tool_rounds")),
+        _format_count(worst.waits, "waits", formulas.get("waits")),
+    )
+    total_wait = f" of {worst.waiting_s:g} s in total" if worst.waits else ""
+    return "a turn takes at most " + ", ".join(parts) + total_wait
 
 
-def _place(finding: Finding, source: str) -> str:
+def _format_count(number: int, noun: str, formula: str | None) -> str:
+    return f"{number} {noun}" + (f" ({formula})" if formula and formula != str(number) else "")
+
+
+def _format_location(finding: Finding, source: str) -> str:
     return f"{source}:{finding.line}: " if finding.line else f"{source}: "

@@ -1,4 +1,4 @@
-"""`toolchart coverage`: what the conversations of a log have visited of a chart."""
+"""`toolchart coverage`: measure which states and transitions of a chart were visited."""
 
 from __future__ import annotations
 
@@ -6,29 +6,30 @@ import sys
 
 import click
 
-from toolchart.app.cli.log_access import find, json_option, log_option, opened, print_json
-from toolchart.app.cli.parameters.charts import chart_meant, known_charts
-from toolchart.app.cli.terminal.progress import watched
+from toolchart.app.cli.log_access import find_conversation, open_log, print_json
+from toolchart.app.cli.parameters.charts import list_chart_names, resolve_chart
+from toolchart.app.cli.parameters.options import json_option, log_option
+from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.states.chart.loading import Chart
 from toolchart.states.diagram import TEXT_FORMATS, draw
 from toolchart.states.errors import SpecError
 from toolchart.testing.coverage import Coverage, measure_coverage
 
 
-@click.command(short_help="Say what conversations have visited of a chart.")
+@click.command(short_help="Measure which states and transitions of a chart were visited.")
 @click.argument("chart")
 @click.argument("conversations", nargs=-1)
 @click.option(
     "--fail-under",
     type=click.FloatRange(0, 100),
     metavar="PERCENT",
-    help="Exit with 1 when less was visited.",
+    help="Exit with 1 if the coverage is below this.",
 )
 @click.option(
     "--draw",
     "form",
     type=click.Choice(list(TEXT_FORMATS)),
-    help="Draw the chart with its visits instead.",
+    help="Draw the chart with the number of visits instead.",
 )
 @json_option
 @log_option
@@ -40,41 +41,45 @@ def command(
     as_json: bool,
     log: str | None,
 ) -> int:
-    """Say which states and transitions of CHART the CONVERSATIONS of a log visited, or all of them.
+    """Measure which states and transitions of CHART the CONVERSATIONS visited; by default all of the log.
 
     CHART is a chart or an agent, by its shipped name or file. Conversations that ran another chart,
-    or another version of it, are left out and counted.
+    or another version of it, are skipped and counted.
 
     \b
     Example:  toolchart coverage tool_loop
               toolchart coverage my_chart.yaml --log tests.db --fail-under 90
               toolchart coverage full --draw mermaid
     """
-    found = _covered(_chart(chart), conversations, log)
+    coverage = _measure_conversations(_require_chart(chart), conversations, log)
     if as_json:
-        print_json(found.to_dict())
+        print_json(coverage.to_dict())
     elif form:
-        sys.stdout.write(str(draw(found.chart, form, found.overlay)))
+        sys.stdout.write(str(draw(coverage.chart, form, coverage.overlay)))
     else:
-        click.echo(str(found))
-    if fail_under is not None and found.percent < fail_under:
-        click.echo(f"toolchart: {found.percent:g} % is less than {fail_under:g} %", err=True)
+        click.echo(str(coverage))
+    if fail_under is not None and coverage.percent < fail_under:
+        click.echo(f"toolchart: {coverage.percent:g} % is below {fail_under:g} %", err=True)
         return 1
     return 0
 
 
-def _chart(what: str) -> Chart:
-    chart = chart_meant(what)
+def _require_chart(name: str) -> Chart:
+    chart = resolve_chart(name)
     if chart is None:
         raise SpecError(
-            f"{what!r} is no chart, no agent and no file",
-            hint=f"charts and agents: {known_charts()}",
+            f"{name!r} is not a chart, an agent or a file",
+            hint=f"charts and agents: {list_chart_names()}",
         )
     return chart
 
 
-def _covered(chart: Chart, conversations: tuple[str, ...], log: str | None) -> Coverage:
-    with opened(log) as store:
-        names = [find(store, one) for one in conversations] or list(store.conversations())
-        lines = (store.read(name) for name in watched(names, "replaying", len(names)))
-        return measure_coverage(chart, lines, parents=store.read)
+def _measure_conversations(
+    chart: Chart, conversations: tuple[str, ...], log: str | None
+) -> Coverage:
+    with open_log(log) as store:
+        names = [find_conversation(store, prefix) for prefix in conversations] or list(
+            store.list_conversations()
+        )
+        lines = (store.read_lines(name) for name in track_progress(names, "replaying", len(names)))
+        return measure_coverage(chart, lines, parents=store.read_lines)

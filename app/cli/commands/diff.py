@@ -1,24 +1,25 @@
-"""`toolchart diff`: two conversations beside each other."""
+"""`toolchart diff`: compare two conversations side by side."""
 
 from __future__ import annotations
 
 import sys
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from toolchart.app.cli.exit_codes import DONE, NO
-from toolchart.app.cli.log_access import find, log_option, opened, print_json
-from toolchart.app.cli.terminal.text import printable, room, short, styled
-from toolchart.states.canonical_json import canonical_text
+from toolchart.app.cli.commands.show import describe_event
+from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
+from toolchart.app.cli.log_access import find_conversation, open_log, print_json
+from toolchart.app.cli.parameters.options import log_option
+from toolchart.app.cli.terminal.text import escape_controls, shorten, style_text, terminal_width
+from toolchart.engine.exchange.diff_diagram import draw_diff
+from toolchart.engine.log.diff import ConversationDiff, compare_conversations
+from toolchart.engine.log.record import Record
+from toolchart.states.canonical_json import encode_canonical_text
 
-if TYPE_CHECKING:
-    from toolchart.engine.log.diff import Diff
-    from toolchart.engine.log.record import Record
-
-_MOST = 400
-"""Characters of a value that a person is shown; `--format json` has it whole."""
+_MAX_VALUE_CHARS = 400
+"""Printed characters of a value; `--format json` prints it in full."""
 
 
 @click.command(short_help="Compare two conversations.")
@@ -30,39 +31,38 @@ _MOST = 400
     type=click.Choice(["text", "json", "mermaid"]),
     default="text",
     show_default=True,
-    help="text: side by side; mermaid: one diagram, the branches coloured.",
+    help="text: side by side; mermaid: one diagram with coloured branches.",
 )
 @log_option
 def command(left: str, right: str, form: str, log: str | None) -> int:
-    """Compare LEFT with RIGHT: what they share, the first difference, then both side by side.
+    """Compare the conversations LEFT and RIGHT: common records, the first difference, then both side by side.
 
-    Times, token counts and ids say nothing and are left out. Exits with 1 where they differ.
+    Times, token counts and ids are ignored. Exits with 1 if the conversations differ.
 
     \b
     Example:  toolchart diff 5f0c 81aa
               toolchart diff 5f0c 81aa --format mermaid
     """
-    from toolchart.engine.log.diff import diff
-    from toolchart.engine.log.diff_diagram import mermaid
-
-    with opened(log) as store:
-        found = diff(store, find(store, left), find(store, right))
+    with open_log(log) as store:
+        comparison = compare_conversations(
+            store, find_conversation(store, left), find_conversation(store, right)
+        )
     if form == "json":
-        print_json(_data(found))
+        print_json(_encode_diff(comparison))
     elif form == "mermaid":
-        sys.stdout.write(mermaid(found))
+        sys.stdout.write(draw_diff(comparison))
     else:
-        _tell(found)
-    return DONE if found.first is None else NO
+        _print_diff(comparison)
+    return SUCCESS if comparison.first is None else NEGATIVE
 
 
-def _data(found: Diff) -> dict[str, Any]:
-    first = found.first
+def _encode_diff(comparison: ConversationDiff) -> dict[str, Any]:
+    first = comparison.first
     return {
-        "left": found.left,
-        "right": found.right,
+        "left": comparison.left,
+        "right": comparison.right,
         "equal": first is None,
-        "common": len(found.common),
+        "common": len(comparison.common),
         "first": first
         and {
             "left_seq": first.left_seq,
@@ -71,12 +71,12 @@ def _data(found: Diff) -> dict[str, Any]:
             "left": first.left,
             "right": first.right,
         },
-        "left_rest": [_row(record) for record in found.left_rest],
-        "right_rest": [_row(record) for record in found.right_rest],
+        "left_rest": [_encode_record(record) for record in comparison.left_rest],
+        "right_rest": [_encode_record(record) for record in comparison.right_rest],
     }
 
 
-def _row(record: Record) -> dict[str, Any]:
+def _encode_record(record: Record) -> dict[str, Any]:
     return {
         "seq": record.seq,
         "event": record.event,
@@ -85,43 +85,46 @@ def _row(record: Record) -> dict[str, Any]:
     }
 
 
-def _tell(found: Diff) -> None:
-    click.echo(f"{_steps(len(found.common))} in common")
-    first = found.first
+def _print_diff(comparison: ConversationDiff) -> None:
+    click.echo(f"{_format_step_count(len(comparison.common))} in common")
+    first = comparison.first
     if first is None:
         click.echo("no difference")
         return
     click.echo(
-        f"then record {_seq(first.left_seq)} of {found.left} and {_seq(first.right_seq)} of "
-        f"{found.right} differ at {first.pointer or '/'}\n"
-        f"  {found.left}: {short(canonical_text(first.left), _MOST)}\n"
-        f"  {found.right}: {short(canonical_text(first.right), _MOST)}\n"
+        f"then record {_format_seq(first.left_seq)} of {comparison.left} "
+        f"and {_format_seq(first.right_seq)} of {comparison.right} differ at {first.pointer or '/'}\n"
+        f"  {comparison.left}: {shorten(encode_canonical_text(first.left), _MAX_VALUE_CHARS)}\n"
+        f"  {comparison.right}: {shorten(encode_canonical_text(first.right), _MAX_VALUE_CHARS)}\n"
     )
-    width = max(24, (room() - 3) // 2)
-    click.echo(f"{_cell(found.left, width)} │ {printable(found.right)}")
-    for left, right in zip_longest(found.left_rest, found.right_rest):
-        for one, other in zip_longest(_lines(left), _lines(right), fillvalue=""):
-            same = styled("│", dim=True)
-            click.echo(f"{_cell(one, width)} {same} {short(other, width)}".rstrip())
+    width = max(24, (terminal_width() - 3) // 2)
+    click.echo(f"{_pad_cell(comparison.left, width)} │ {escape_controls(comparison.right)}")
+    for left, right in zip_longest(comparison.left_rest, comparison.right_rest):
+        for left_line, right_line in zip_longest(
+            _format_step(left), _format_step(right), fillvalue=""
+        ):
+            separator = style_text("│", dim=True)
+            click.echo(
+                f"{_pad_cell(left_line, width)} {separator} {shorten(right_line, width)}".rstrip()
+            )
 
 
-def _lines(record: Record | None) -> list[str]:
-    from toolchart.app.cli.commands.show import said
-
+def _format_step(record: Record | None) -> list[str]:
+    """Return the lines of a record: number, event and state, then its details."""
     if record is None:
         return []
-    move = printable(record.target) or "·"
-    head = f"{record.seq:>4} {printable(record.event['type'])} → {move}"
-    return [head, *(f"· {text}" for text in said(record.event))]
+    target = escape_controls(record.target) or "·"
+    head = f"{record.seq:>4} {escape_controls(record.event['type'])} → {target}"
+    return [head, *(f"· {text}" for text in describe_event(record.event))]
 
 
-def _cell(text: str, width: int) -> str:
-    return short(text, width).ljust(width)
+def _pad_cell(text: str, width: int) -> str:
+    return shorten(text, width).ljust(width)
 
 
-def _seq(seq: int | None) -> str:
+def _format_seq(seq: int | None) -> str:
     return "(none)" if seq is None else str(seq)
 
 
-def _steps(count: int) -> str:
+def _format_step_count(count: int) -> str:
     return f"{count} step{'' if count == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""`toolchart doctor`: could this agent run here and now?"""
+"""`toolchart doctor`: check whether an agent can run on this machine now."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ from dataclasses import asdict
 
 import click
 
-from toolchart.app.cli.exit_codes import DONE, NO
-from toolchart.app.cli.log_access import json_option, log_option, print_json
-from toolchart.app.cli.terminal.text import printable, styled
-from toolchart.app.doctor import Check, examine
+from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
+from toolchart.app.cli.log_access import print_json
+from toolchart.app.cli.parameters.options import json_option, log_option
+from toolchart.app.cli.terminal.text import escape_controls, style_text
+from toolchart.app.doctor import Check, check_environment
 
 _MARKS = {True: ("ok", "green"), False: ("FAILED", "red"), None: ("?", "yellow")}
 
 
-@click.command(short_help="Check keys, hosts, models, packages and the log.")
+@click.command(short_help="Check API keys, hosts, models, packages and the log.")
 @click.argument("spec", required=False)
 @json_option
 @log_option
 def command(spec: str | None, as_json: bool, log: str | None) -> int:
     """Check this machine and, with SPEC, what that agent needs: keys, hosts, models, tools, prices.
 
-    Hosts are asked for their models and for nothing else. No secret is printed. Exits with 1 where a
-    check failed; each failure says what to do next.
+    Hosts are only asked to list their models. No secret is printed. Exits with 1 if a check fails; each
+    failure names the next step.
 
     \b
     Example:  toolchart doctor
@@ -31,18 +32,20 @@ def command(spec: str | None, as_json: bool, log: str | None) -> int:
     """
     from toolchart.specs.loader import load_spec
 
-    failed = False
-    for check in examine(load_spec(spec) if spec is not None else None, log):
-        failed = failed or check.ok is False
+    has_failure = False
+    for check in check_environment(load_spec(spec) if spec is not None else None, log):
+        has_failure = has_failure or check.ok is False
         if as_json:
             print_json(asdict(check), lines=True)
         else:
-            _tell(check)
-    return NO if failed else DONE
+            _print_check(check)
+    return NEGATIVE if has_failure else SUCCESS
 
 
-def _tell(check: Check) -> None:
+def _print_check(check: Check) -> None:
     mark, colour = _MARKS[check.ok]
-    click.echo(f"{styled(f'{mark:<6}', fg=colour)}  {printable(f'{check.about}: {check.said}')}")
+    click.echo(
+        f"{style_text(f'{mark:<6}', fg=colour)}  {escape_controls(f'{check.about}: {check.said}')}"
+    )
     if check.hint:
-        click.echo(f"        {printable(check.hint)}")
+        click.echo(f"        {escape_controls(check.hint)}")

@@ -1,4 +1,4 @@
-"""`toolchart draw`: the machine as a diagram."""
+"""`toolchart draw`: draw a chart, or the path of a conversation through it, as a diagram."""
 
 from __future__ import annotations
 
@@ -7,41 +7,46 @@ from pathlib import Path
 
 import click
 
-from toolchart.app.cli.log_access import find, log_option, opened
-from toolchart.app.cli.parameters.charts import chart_meant, known_charts
+from toolchart.app.cli.log_access import find_conversation, open_log
+from toolchart.app.cli.parameters.charts import list_chart_names, resolve_chart
+from toolchart.app.cli.parameters.options import log_option
 from toolchart.states.chart.loading import Chart
 from toolchart.states.diagram import FORMATS, Overlay, draw
 from toolchart.states.errors import SpecError
 
 
 @click.command(short_help="Draw a chart, or the path of a conversation through it.")
-@click.argument("what")
+@click.argument("name", metavar="CHART|AGENT|CONVERSATION")
 @click.option(
     "--format",
     "form",
     type=click.Choice(FORMATS),
     default="text",
     show_default=True,
-    help="svg and png need Graphviz; the others nothing.",
+    help="Output format; svg and png need Graphviz.",
 )
 @click.option(
-    "--output", "-o", type=click.Path(), metavar="FILE", help="Write there instead of printing."
+    "--output",
+    "-o",
+    type=click.Path(),
+    metavar="FILE",
+    help="Write to this file instead of stdout.",
 )
 @log_option
-def command(what: str, form: str, output: str | None, log: str | None) -> int:
-    """Draw WHAT: a chart (a shipped name or a file), the chart of an agent, or a conversation.
+def command(name: str, form: str, output: str | None, log: str | None) -> int:
+    """Draw a chart (a shipped name or a file), the chart of an agent, or a conversation.
 
-    Of a conversation the visited path is shown, how often each transition was taken, the time per state,
-    and where it stands.
+    The diagram of a conversation shows the visited path, how often each transition was taken, the time per
+    state and the current state.
 
     \b
     Example:  toolchart draw tool_loop
               toolchart draw full --format mermaid
               toolchart draw 5f0c --format svg -o run.svg
     """
-    chart, overlay = _found(what, log)
-    drawn = draw(chart, form, overlay)
-    data = drawn.encode() if isinstance(drawn, str) else drawn
+    chart, overlay = _find_chart(name, log)
+    diagram = draw(chart, form, overlay)
+    data = diagram.encode() if isinstance(diagram, str) else diagram
     if output:
         try:
             Path(output).write_bytes(data)
@@ -53,25 +58,25 @@ def command(what: str, form: str, output: str | None, log: str | None) -> int:
     return 0
 
 
-def _found(what: str, log: str | None) -> tuple[Chart, Overlay | None]:
-    """The chart that is meant, and what a conversation made of it."""
-    chart = chart_meant(what)
+def _find_chart(name: str, log: str | None) -> tuple[Chart, Overlay | None]:
+    """Return the chart that was named; for a conversation also the overlay with its path."""
+    chart = resolve_chart(name)
     if chart is not None:
         return chart, None
     try:
-        return _of_conversation(what, log)
+        return _find_conversation_chart(name, log)
     except SpecError as error:
         raise SpecError(
-            f"{what!r} is no chart, no agent, no file and no conversation",
-            hint=f"{error.hint or ''}; charts and agents: {known_charts()}".strip("; "),
+            f"{name!r} is not a chart, an agent, a file or a conversation",
+            hint=f"{error.hint or ''}; charts and agents: {list_chart_names()}".strip("; "),
         ) from None
 
 
-def _of_conversation(what: str, log: str | None) -> tuple[Chart, Overlay]:
-    from toolchart.engine.log.replay import replay_of
-    from toolchart.engine.log.visited_path import overlay_of
+def _find_conversation_chart(prefix: str, log: str | None) -> tuple[Chart, Overlay]:
+    from toolchart.engine.log.replay import replay_conversation
+    from toolchart.engine.log.visited_path import build_overlay
 
-    with opened(log) as store:
-        name = find(store, what)
-        steps = list(replay_of(store, name, whole=True))
-    return steps[-1].machine.chart, overlay_of(steps)
+    with open_log(log) as store:
+        name = find_conversation(store, prefix)
+        steps = list(replay_conversation(store, name, include_shared=True))
+    return steps[-1].machine.chart, build_overlay(steps)

@@ -1,13 +1,18 @@
-"""`toolchart export`: a conversation in another form."""
+"""`toolchart export`: print a conversation as messages, records, OpenTelemetry spans or XES."""
 
 from __future__ import annotations
 
 import click
 
-from toolchart.app.cli.log_access import find, log_option, opened, print_json
+from toolchart.app.cli.log_access import find_conversation, open_log, print_json
+from toolchart.app.cli.parameters.options import log_option
+from toolchart.engine.exchange.messages import export_messages
+from toolchart.engine.exchange.otel import export_spans
+from toolchart.engine.exchange.xes import export_xes
+from toolchart.engine.log.replay import read_chain
 
 
-@click.command(short_help="Print a conversation in another form.")
+@click.command(short_help="Print a conversation in another format.")
 @click.argument("conversation")
 @click.option(
     "--format",
@@ -17,23 +22,20 @@ from toolchart.app.cli.log_access import find, log_option, opened, print_json
     show_default=True,
     help="openai: a message list; jsonl: the records; otel: GenAI spans (OTLP JSON); xes: process mining.",
 )
-@click.option("--content", is_flag=True, help="otel: put messages and results into the spans.")
+@click.option(
+    "--content", is_flag=True, help="With otel: include messages and results in the spans."
+)
 @log_option
 def command(conversation: str, form: str, content: bool, log: str | None) -> int:
-    """Print CONVERSATION in another form.
+    """Print CONVERSATION in another format.
 
     \b
     Example:  toolchart export 5f0c > chat.json
               toolchart export 5f0c --format otel
     """
-    from toolchart.engine.exchange.messages import export_messages
-    from toolchart.engine.exchange.otel import export_spans
-    from toolchart.engine.exchange.xes import export_xes
-    from toolchart.engine.log.replay import read_chain
-
-    with opened(log) as store:
-        name = find(store, conversation)
-        lines = store.read(name)
+    with open_log(log) as store:
+        name = find_conversation(store, conversation)
+        lines = store.read_lines(name)
         if form == "jsonl":
             for record in read_chain(lines, name):
                 click.echo(record.line.decode())
@@ -41,8 +43,8 @@ def command(conversation: str, form: str, content: bool, log: str | None) -> int
             click.echo(export_xes(lines, name), nl=False)
         else:
             print_json(
-                export_messages(lines, name, parents=store.read)
+                export_messages(lines, name, parents=store.read_lines)
                 if form == "openai"
-                else export_spans(lines, name, content=content, parents=store.read)
+                else export_spans(lines, name, content=content, parents=store.read_lines)
             )
     return 0

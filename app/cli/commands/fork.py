@@ -1,4 +1,4 @@
-"""`toolchart fork`: a conversation that goes on from a record of another one."""
+"""`toolchart fork`: continue from a record of a conversation in a new one, with changes."""
 
 from __future__ import annotations
 
@@ -8,45 +8,55 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolchart.app.cli.exit_codes import DONE, NO
-from toolchart.app.cli.log_access import find, json_option, log_option, opened, print_json, to_type
-from toolchart.app.cli.terminal.text import printable, talk
-from toolchart.app.cli.turn_output import tell, watch
+from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
+from toolchart.app.cli.log_access import find_conversation, open_log, print_json
+from toolchart.app.cli.parameters.options import format_command, json_option, log_option
+from toolchart.app.cli.terminal.text import escape_controls, print_notice
+from toolchart.app.cli.turn_output import build_observer, report_result
+from toolchart.engine.log.fork import ForkChanges
+from toolchart.engine.log.replay import load_conversation
 from toolchart.states.errors import SpecError
 
 if TYPE_CHECKING:
     from toolchart.engine.runtime.result import ForkResult
 
 
-@click.command(short_help="Go on from a record, with something changed.")
+@click.command(short_help="Branch from a record of a conversation, with changes.")
 @click.argument("conversation")
 @click.option(
     "--at",
     type=click.IntRange(min=0),
     metavar="SEQ",
-    help="The newest record that is shared; without it the place that the change needs, else the newest.",
+    help="Last record to share. Default: the record that the changes need, else the newest one.",
 )
 @click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="K=V",
-    help="model, llm, tools, temperature, max_tokens, limits.max_iterations, ... Repeatable.",
+    help="Change a setting: model, llm, tools, temperature, limits.max_iterations, ... Repeatable.",
 )
 @click.option(
     "--tool-result",
     "results",
     multiple=True,
     metavar="CALL_ID=JSON",
-    help="Another result of a call. Repeatable.",
+    help="Replace the result of a tool call. Repeatable.",
 )
-@click.option("--prompt", type=click.Path(), metavar="FILE", help="Another system prompt.")
-@click.option("--name", metavar="ID", help="Id of the fork; a fresh one without.")
-@click.option("--spec", metavar="SPEC", help="The agent; without it the one in the log.")
+@click.option(
+    "--prompt",
+    type=click.Path(),
+    metavar="FILE",
+    help="Use the text of this file as system prompt.",
+)
+@click.option("--name", metavar="ID", help="Id of the new conversation. Default: a generated id.")
+@click.option(
+    "--spec", metavar="SPEC", help="Agent to use. Default: the agent recorded in the log."
+)
 @click.option(
     "--offline",
     is_flag=True,
-    help="What-if: the log answers, up to the first thing that was never recorded.",
+    help="Answer from the log only; stop at the first request that has no recorded answer.",
 )
 @json_option
 @log_option
@@ -62,88 +72,90 @@ def command(
     as_json: bool,
     log: str | None,
 ) -> int:
-    """Go on from a record of CONVERSATION in a new conversation, with something changed.
+    """Continue from a record of CONVERSATION in a new conversation, with changes.
 
-    What came before is shared, not copied. What nothing had answered there is asked for again, so a
-    change of the model runs the newest turn anew, and another result goes on from where it arrived.
+    The records before it are shared, not copied. Effects that were still open there are performed again: a
+    changed model repeats the newest turn, and a changed tool result continues after that call.
 
     \b
     Example:  toolchart fork 5f0c --set model=qwen3
               toolchart fork 5f0c --tool-result call_1={"sky":"grey"}
               toolchart fork 5f0c --set limits.max_iterations=2 --offline
     """
-    from toolchart.engine.log.fork import Changes
-    from toolchart.engine.log.replay import standing
     from toolchart.engine.runtime.engine import Engine
 
-    changes = Changes(
-        settings={key: _value(value) for key, value in _pairs(settings, "--set")},
-        system=_prompt(prompt),
-        results={key: _json(key, value) for key, value in _pairs(results, "--tool-result")},
+    changes = ForkChanges(
+        settings={key: _parse_setting(value) for key, value in _split_pairs(settings, "--set")},
+        system=_read_prompt(prompt),
+        results={
+            key: _parse_tool_result(key, value)
+            for key, value in _split_pairs(results, "--tool-result")
+        },
     )
-    with opened(log) as store:
-        parent = find(store, conversation)
-        found = standing(store, parent)
-        assert found is not None, "the conversation was found in this log"
-        agent: Any = spec or found.configured.spec
-        seen = watch(silent=as_json)
-        with Engine(agent, log=store, observer=seen) as engine:
-            done = engine.fork(parent, at=at, changes=changes, name=name, from_log=offline)
+    with open_log(log) as store:
+        parent = find_conversation(store, conversation)
+        replayed = load_conversation(store, parent)
+        assert replayed is not None, "find_conversation returns only conversations of this log"
+        agent: Any = spec or replayed.configured.spec
+        observer = build_observer(is_silent=as_json)
+        with Engine(agent, log=store, observer=observer) as engine:
+            fork = engine.fork(parent, at=at, changes=changes, name=name, from_log=offline)
     if as_json:
-        print_json(_data(done))
-        return NO if done.stopped else DONE
-    _tell(done)
-    if done.stopped or done.result is None:
-        return NO if done.stopped else DONE
-    return tell(done.result, seen, as_json=False)
+        print_json(_encode_fork(fork))
+        return NEGATIVE if fork.stopped else SUCCESS
+    _print_fork(fork)
+    if fork.stopped or fork.result is None:
+        return NEGATIVE if fork.stopped else SUCCESS
+    return report_result(fork.result, observer, as_json=False)
 
 
-def _tell(done: ForkResult) -> None:
-    talk(f"{done.conversation} goes on from record {done.at} of {done.parent}")
-    if done.stopped:
-        talk(
-            f"toolchart: stopped: {printable(done.stopped)}\n"
-            f"  compare:       {to_type('diff', done.parent, done.conversation)}\n"
-            f"  go on for real: {to_type('resume', done.conversation)}"
+def _print_fork(fork: ForkResult) -> None:
+    print_notice(f"{fork.conversation} continues from record {fork.at} of {fork.parent}")
+    if fork.stopped:
+        print_notice(
+            f"toolchart: stopped: {escape_controls(fork.stopped)}\n"
+            f"  compare:               {format_command('diff', fork.parent, fork.conversation)}\n"
+            f"  continue with effects: {format_command('resume', fork.conversation)}"
         )
 
 
-def _data(done: ForkResult) -> dict[str, Any]:
+def _encode_fork(fork: ForkResult) -> dict[str, Any]:
     return {
-        "conversation": done.conversation,
-        "parent": done.parent,
-        "at": done.at,
-        "stopped": done.stopped,
-        "result": done.result.to_dict() if done.result else None,
+        "conversation": fork.conversation,
+        "parent": fork.parent,
+        "at": fork.at,
+        "stopped": fork.stopped,
+        "result": fork.result.to_dict() if fork.result else None,
     }
 
 
-def _pairs(given: tuple[str, ...], option: str) -> list[tuple[str, str]]:
-    pairs = [one.partition("=") for one in given]
-    for (name, equals, _), one in zip(pairs, given, strict=True):
+def _split_pairs(texts: tuple[str, ...], option: str) -> list[tuple[str, str]]:
+    """Split `NAME=VALUE` texts of an option into pairs."""
+    pairs = [text.partition("=") for text in texts]
+    for (name, equals, _), text in zip(pairs, texts, strict=True):
         if not (name and equals):
-            raise SpecError(f"{option} {one!r} is not of the form NAME=VALUE")
+            raise SpecError(f"{option} {text!r} is not of the form NAME=VALUE")
     return [(name, value) for name, _, value in pairs]
 
 
-def _value(text: str) -> Any:
-    """A number, a truth value or a list where it is one in JSON; else the text itself."""
+def _parse_setting(text: str) -> Any:
+    """Return the JSON value of the text; the text itself if it is not JSON."""
     try:
         return json.loads(text)
     except ValueError:
         return text
 
 
-def _json(name: str, text: str) -> Any:
+def _parse_tool_result(name: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
         raise SpecError(
-            f"the result of {name!r} is not JSON: {error}", hint='a text is written "..." in quotes'
+            f"the result of {name!r} is not JSON: {error}", hint='write a text in quotes: "..."'
         ) from None
 
 
-def _prompt(path: str | None) -> str | None:
+def _read_prompt(path: str | None) -> str | None:
     if path is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""`toolchart import`: conversations from message lists."""
+"""`toolchart import`: import conversations from message lists into a log."""
 
 from __future__ import annotations
 
@@ -8,47 +8,55 @@ from typing import Any
 
 import click
 
-from toolchart.app.cli.log_access import log_option
-from toolchart.app.cli.terminal.progress import watched
+from toolchart.app.cli.parameters.options import log_option
+from toolchart.app.cli.terminal.progress import track_progress
+from toolchart.engine.exchange.messages import import_messages
+from toolchart.engine.log.stores import open_store
+from toolchart.engine.runtime.clock import SystemClock
 from toolchart.states.errors import SpecError
 
 
-@click.command("import", short_help="Bring conversations from message lists into a log.")
+@click.command("import", short_help="Import conversations from message lists into a log.")
 @click.argument("file", type=click.Path())
 @click.option(
-    "--conversation", metavar="ID", help="Name of the conversation; of several: ID-0, ID-1, ..."
+    "--conversation",
+    metavar="ID",
+    help="Id of the conversation. Several conversations get ID-0, ID-1, ...",
 )
 @log_option
 def command(file: str, conversation: str | None, log: str | None) -> int:
     """Import FILE: a JSON list of OpenAI-style messages, or a list of objects with such lists as `traj`.
 
-    Checked strictly, and all or nothing: where one message cannot be taken, nothing is imported. The
-    ids of the conversations are printed.
+    All messages are validated first; if one is invalid, nothing is imported. Prints the ids of the
+    conversations.
 
     \b
     Example:  toolchart import chat.json --conversation old-chat
     """
-    from toolchart.engine.exchange.messages import import_messages
-    from toolchart.engine.log.stores import open_store
-    from toolchart.engine.runtime.clock import SystemClock
-    from toolchart.engine.runtime.engine import new_conversation
+    from toolchart.engine.runtime.engine import generate_conversation_id
 
-    talks = _talks(Path(file))
+    message_lists = _read_message_lists(Path(file))
     at = SystemClock().now()
-    base = conversation or new_conversation()
-    named = {base if len(talks) == 1 else f"{base}-{n}": talk for n, talk in enumerate(talks)}
-    ready = {
-        name: import_messages(talk, name, at, _place(file, talks, n))
-        for n, (name, talk) in enumerate(watched(named.items(), "reading", len(named)))
+    base = conversation or generate_conversation_id()
+    by_name = {
+        base if len(message_lists) == 1 else f"{base}-{n}": messages
+        for n, messages in enumerate(message_lists)
+    }
+    records_by_name = {
+        name: import_messages(messages, name, at, _format_source(file, message_lists, n))
+        for n, (name, messages) in enumerate(
+            track_progress(by_name.items(), "reading", len(by_name))
+        )
     }
     store = open_store(log)
     try:
-        known = set(store.conversations()) & set(ready)
-        if known:
+        existing = set(store.list_conversations()) & set(records_by_name)
+        if existing:
             raise SpecError(
-                f"the log has a conversation {min(known)!r} already", hint="name another"
+                f"the log already has a conversation {min(existing)!r}",
+                hint="choose another id with --conversation",
             )
-        for name, lines in watched(ready.items(), "writing", len(ready)):
+        for name, lines in track_progress(records_by_name.items(), "writing", len(records_by_name)):
             store.append(name, 0, lines)
             click.echo(name)
     finally:
@@ -56,12 +64,13 @@ def command(file: str, conversation: str | None, log: str | None) -> int:
     return 0
 
 
-def _place(file: str, talks: list[Any], number: int) -> str:
-    return file if len(talks) == 1 else f"{file}, conversation {number}"
+def _format_source(file: str, message_lists: list[Any], number: int) -> str:
+    """Return the file, with the number of the conversation if it holds several."""
+    return file if len(message_lists) == 1 else f"{file}, conversation {number}"
 
 
-def _talks(path: Path) -> list[Any]:
-    """The message lists of a file."""
+def _read_message_lists(path: Path) -> list[Any]:
+    """Read the message lists of a file."""
     try:
         data = json.loads(path.read_text("utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
@@ -71,7 +80,7 @@ def _talks(path: Path) -> list[Any]:
     if (
         isinstance(data, list)
         and data
-        and all(isinstance(one, dict) and "traj" in one for one in data)
+        and all(isinstance(item, dict) and "traj" in item for item in data)
     ):
-        return [one["traj"] for one in data]
+        return [item["traj"] for item in data]
     return [data]

@@ -1,4 +1,4 @@
-"""`toolchart models`: what there is to know of models; each subcommand is one line here."""
+"""`toolchart models`: the group of commands about models, `list` and `validate`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toolchart.app.cli.commands.models_validate import validate_command
 
 @click.group(short_help="List the models of a host, or test one.")
 def command() -> None:
-    """Look at models."""
+    """List the models of a host, or test one."""
 
 
 command.add_command(list_command)

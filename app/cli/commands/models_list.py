@@ -1,4 +1,4 @@
-"""`toolchart models list`: the models of a host, and what they can do."""
+"""`toolchart models list`: the models of a host and their capabilities."""
 
 from __future__ import annotations
 
@@ -8,83 +8,89 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolchart.app.cli.commands.models_validate import badge, results_option, told
-from toolchart.app.cli.exit_codes import DONE, NO
-from toolchart.app.cli.log_access import json_option, print_json
-from toolchart.app.cli.terminal.text import short, styled, talk
+from toolchart.app.cli.commands.models_validate import encode_rating, format_badge, results_option
+from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
+from toolchart.app.cli.log_access import print_json
+from toolchart.app.cli.parameters.options import json_option
+from toolchart.app.cli.terminal.text import print_notice, shorten, style_text
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError, SpecError
 
 if TYPE_CHECKING:
-    from toolchart.providers.models import OfferedModel
-    from toolchart.tools.validation.tracker import Standing
+    from toolchart.providers.model_catalog import OfferedModel
+    from toolchart.tools.validation.tracker import ModelRating
 
 _COLUMNS = ("model", "tools", "vision", "thinking", "context", "tested")
 
 
 @click.command("list", short_help="List the models of a host.")
 @click.argument("spec", required=False)
-@click.option("--provider", metavar="NAME", help="Ask this provider: openai, ollama, gemini.")
-@click.option("--base-url", metavar="URL", help="Address of the host, with --provider.")
+@click.option(
+    "--provider", metavar="NAME", help="List the models of this provider: openai, ollama, gemini."
+)
+@click.option("--base-url", metavar="URL", help="Address of the host; needs --provider.")
 @results_option
 @json_option
 def list_command(
     spec: str | None, provider: str | None, base_url: str | None, results: str, as_json: bool
 ) -> int:
-    """List the models of the hosts of the agent SPEC, or of one provider: what they can, as far as told.
+    """List the models of the hosts of the agent SPEC, or of one provider, with their known capabilities.
 
-    `tested` is what `models validate` has on record. Keys come from the agent's entries, else from the
-    environment.
+    The column `tested` shows the results of `models validate`. API keys come from the agent's entries, else
+    from the environment.
 
     \b
     Example:  toolchart models list ollama
               toolchart models list --provider openai --base-url http://127.0.0.1:8000/v1
               toolchart models list --provider ollama --json | jq 'select(.tools) | .model'
     """
-    from toolchart.providers.models import list_models
-    from toolchart.specs.secrets import resolve
+    from toolchart.providers.model_catalog import list_models
+    from toolchart.specs.secrets import resolve_environment
     from toolchart.tools.validation.tracker import Tracker
 
-    record = Tracker(results).standings()
-    code = DONE
-    for name, config in _hosts(spec, provider, base_url):
+    record = Tracker(results).list_ratings()
+    code = SUCCESS
+    for name, config in _list_hosts(spec, provider, base_url):
         try:
-            offered = list_models(config, partial(resolve, where=f"llms.{name}"))
-        except ProviderError as error:  # the other hosts are asked all the same
-            talk(f"toolchart: {name} ({config.provider}): {error}")
-            code = NO
+            models = list_models(config, partial(resolve_environment, where=f"llms.{name}"))
+        except ProviderError as error:  # one failure does not hide the other hosts
+            print_notice(f"toolchart: {name} ({config.provider}): {error}")
+            code = NEGATIVE
             continue
-        rows = [_row(name, one, record.get(f"{config.provider}/{one.name}")) for one in offered]
-        _tell(name, config.provider, rows, as_json)
+        rows = [
+            _build_model_row(name, model, record.get(f"{config.provider}/{model.name}"))
+            for model in models
+        ]
+        _print_models(name, config.provider, rows, as_json)
     return code
 
 
-def _tell(name: str, provider: str, rows: list[dict[str, Any]], as_json: bool) -> None:
+def _print_models(name: str, provider: str, rows: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         for row in rows:
-            print_json({**row, "tested": told(row["tested"])}, lines=True)
+            print_json({**row, "tested": encode_rating(row["tested"])}, lines=True)
         return
-    talk(f"{name} ({provider}): {len(rows)} models")
+    print_notice(f"{name} ({provider}): {len(rows)} models")
     if rows:
-        _print_table(rows)
+        _print_model_table(rows)
 
 
-def _row(host: str, offered: OfferedModel, tested: Standing | None) -> dict[str, Any]:
-    known = asdict(offered)
-    return {"host": host, "model": known.pop("name"), **known, "tested": tested}
+def _build_model_row(host: str, model: OfferedModel, rating: ModelRating | None) -> dict[str, Any]:
+    values = asdict(model)
+    return {"host": host, "model": values.pop("name"), **values, "tested": rating}
 
 
-def _hosts(
+def _list_hosts(
     spec: str | None, provider: str | None, base_url: str | None
 ) -> list[tuple[str, LLMConfig]]:
-    """The hosts to ask, by name.
+    """Return the hosts to ask, by name.
 
     Raises:
-        SpecError: neither or both of agent and provider, or an agent that asks no host.
+        SpecError: neither or both of agent and provider are given, or `--base-url` comes with an agent.
     """
     if (spec is None) == (provider is None):
         raise SpecError(
-            "name an agent or a provider, one of the two",
+            "name either an agent or a provider",
             hint="toolchart models list SPEC, or toolchart models list --provider ollama",
         )
     if spec is None:
@@ -92,30 +98,34 @@ def _hosts(
             (str(provider), LLMConfig.model_validate({"provider": provider, "base_url": base_url}))
         ]
     if base_url is not None:
-        raise SpecError("--base-url goes with --provider", hint="an agent's entries have their own")
+        raise SpecError(
+            "--base-url needs --provider", hint="the entries of an agent have their own addresses"
+        )
     from toolchart.specs.loader import load_spec
 
     entries = load_spec(spec).llms.items()
-    asking = [(name, one) for name, one in entries if one.provider not in ("scripted", "recorded")]
-    for name, one in entries:
-        if (name, one) not in asking:
-            talk(f"{name} ({one.provider}): asks no host")
-    return asking
+    hosted_entries = [
+        (name, entry) for name, entry in entries if entry.provider not in ("scripted", "recorded")
+    ]
+    for name, entry in entries:
+        if (name, entry) not in hosted_entries:
+            print_notice(f"{name} ({entry.provider}): has no host to ask")
+    return hosted_entries
 
 
-def _print_table(rows: list[dict[str, Any]]) -> None:
-    rows = [{**row, "tested": badge(row["tested"])} for row in rows]
-    cells = [_COLUMNS, *(tuple(_cell(row[column]) for column in _COLUMNS) for row in rows)]
-    widths = [max(len(line[place]) for line in cells) for place in range(len(_COLUMNS))]
+def _print_model_table(rows: list[dict[str, Any]]) -> None:
+    rows = [{**row, "tested": format_badge(row["tested"])} for row in rows]
+    cells = [_COLUMNS, *(tuple(_format_cell(row[column]) for column in _COLUMNS) for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(_COLUMNS))]
     for number, line in enumerate(cells):
         text = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        click.echo(text.rstrip() if number else styled(text.rstrip(), bold=True))
+        click.echo(text.rstrip() if number else style_text(text.rstrip(), bold=True))
 
 
-def _cell(value: Any) -> str:
-    """`?` is what the host does not say."""
+def _format_cell(value: Any) -> str:
+    """Return a value for the table; `?` if the host does not report it."""
     if value is None:
         return "?"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return short(str(value), 60)
+    return shorten(str(value), 60)

@@ -1,4 +1,4 @@
-"""`toolchart replay`: a conversation derived again from its log."""
+"""`toolchart replay`: recompute a conversation from its log and compare every step."""
 
 from __future__ import annotations
 
@@ -9,117 +9,124 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolchart.app.cli.exit_codes import DONE, NO
-from toolchart.app.cli.log_access import find, json_option, log_option, opened, print_json
-from toolchart.app.cli.terminal.progress import watched
-from toolchart.app.cli.terminal.text import short, talk
-from toolchart.engine.log.replay import Replayed, compare_configured, replay, replay_of
-from toolchart.states.canonical_json import canonical_text
+from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
+from toolchart.app.cli.log_access import find_conversation, open_log, print_json
+from toolchart.app.cli.parameters.options import json_option, log_option
+from toolchart.app.cli.terminal.progress import track_progress
+from toolchart.app.cli.terminal.text import print_notice, shorten
+from toolchart.engine.log.replay import (
+    ReplayedStep,
+    compare_configuration,
+    replay,
+    replay_conversation,
+)
+from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import LogDamaged, ReplayMismatch, SpecError
 
 if TYPE_CHECKING:
     from toolchart.states.events import Configured
 
-_MOST = 300
-"""Characters of a value that a person is shown; `--json` has it whole."""
+_MAX_VALUE_CHARS = 300
+"""Printed characters of a value; `--json` prints it in full."""
 
 
-@click.command(short_help="Derive a conversation again from its log, offline.")
+@click.command(short_help="Recompute a conversation from its log and compare, offline.")
 @click.argument("conversation")
 @click.option(
     "--spec",
     metavar="SPEC",
-    help="Demand too that this agent is the one that wrote it: chart, tool schemas and spec.",
+    help="Also compare this agent with the recorded one: chart, tool schemas and spec.",
 )
 @json_option
 @log_option
 def command(conversation: str, spec: str | None, as_json: bool, log: str | None) -> int:
-    """Derive every step of CONVERSATION again, with no network and no tool run.
+    """Recompute every step of CONVERSATION from its recorded events and compare it with the log.
 
-    CONVERSATION may be a file that `export --format jsonl` wrote. Exits with 1 at the first difference
-    and says where it is, what was expected, what came out and what is to blame.
+    No network is used and no tool is run. CONVERSATION may also be a file that `export --format jsonl` wrote.
+    At the first difference, prints its place, the expected and the actual value and the cause, and exits
+    with 1.
 
     \b
     Example:  toolchart replay 5f0c
               toolchart replay talk.jsonl --json | jq .pointer
               toolchart replay 5f0c --spec agent.yaml
     """
-    with _steps(conversation, log) as (name, steps):
+    with _open_steps(conversation, log) as (name, steps):
         try:
-            count, requests = _figures(steps, _agent(spec, name))
+            count, requests = _count_steps(steps, _build_configuration(spec, name))
         except ReplayMismatch as mismatch:
-            _tell_difference(name, mismatch, as_json)
-            return NO
+            _print_mismatch(name, mismatch, as_json)
+            return NEGATIVE
     if as_json:
         print_json({"conversation": name, "ok": True, "steps": count, "requests": requests})
     else:
-        asked = f"{requests} request{'' if requests == 1 else 's'}"
-        click.echo(f"{name}: {count} steps and {asked} derived again, all equal")
-    return DONE
+        request_count = f"{requests} request{'' if requests == 1 else 's'}"
+        click.echo(f"{name}: {count} steps and {request_count} recomputed, all equal")
+    return SUCCESS
 
 
 @contextmanager
-def _steps(what: str, log: str | None) -> Iterator[tuple[str, Iterator[Replayed]]]:
-    """The conversation's name and its steps, from a file or the log."""
-    path = Path(what)
+def _open_steps(source: str, log: str | None) -> Iterator[tuple[str, Iterator[ReplayedStep]]]:
+    """Yield the name of the conversation and its replayed steps, from a file or the log."""
+    path = Path(source)
     if path.suffix == ".jsonl" and path.is_file():
         try:
             lines = path.read_bytes().splitlines()
         except OSError as error:
-            raise SpecError(f"it cannot be read: {error.strerror}", file=what) from None
+            raise SpecError(f"cannot be read: {error.strerror}", file=source) from None
         if not lines:
-            raise LogDamaged(f"{what} has no records")
-        yield what, replay(lines)
+            raise LogDamaged(f"{source} has no records")
+        yield source, replay(lines)
         return
-    with opened(log) as store:
-        name = find(store, what)
-        yield name, replay_of(store, name)
+    with open_log(log) as store:
+        name = find_conversation(store, source)
+        yield name, replay_conversation(store, name)
 
 
-def _agent(spec: str | None, name: str) -> Configured | None:
-    """What record 0 would say if this agent wrote it."""
+def _build_configuration(spec: str | None, name: str) -> Configured | None:
+    """Return the event that record 0 would hold if this agent had written the log."""
     if spec is None:
         return None
     from toolchart.engine.runtime.engine import Engine
 
     with Engine(spec, log="memory") as engine:
-        return engine.configured(name)
+        return engine.build_configured_event(name)
 
 
-def _figures(steps: Iterator[Replayed], present: Configured | None) -> tuple[int, int]:
-    """Steps and requests that were derived again."""
+def _count_steps(steps: Iterator[ReplayedStep], expected: Configured | None) -> tuple[int, int]:
+    """Replay all steps; return the numbers of steps and of requests."""
     count = requests = 0
-    seen: Configured | None = None
-    for one in watched(steps, "replaying"):
-        if present is not None and one.configured is not seen:
-            compare_configured(one.configured, present, one.record.seq)
-            seen = one.configured
+    newest_configuration: Configured | None = None
+    for step in track_progress(steps, "replaying"):
+        if expected is not None and step.configured is not newest_configuration:
+            compare_configuration(step.configured, expected, step.record.seq)
+            newest_configuration = step.configured
         count += 1
-        requests += sum("request" in effect for effect in one.record.effects)
+        requests += sum("request" in effect for effect in step.record.effects)
     return count, requests
 
 
-def _tell_difference(conversation: str, found: ReplayMismatch, as_json: bool) -> None:
+def _print_mismatch(conversation: str, mismatch: ReplayMismatch, as_json: bool) -> None:
     if as_json:
         print_json(
             {
                 "conversation": conversation,
                 "ok": False,
-                "seq": found.seq,
-                "pointer": found.pointer,
-                "expected": found.expected,
-                "got": found.got,
-                "blame": found.blame,
+                "seq": mismatch.seq,
+                "pointer": mismatch.pointer,
+                "expected": mismatch.expected,
+                "got": mismatch.actual,
+                "blame": mismatch.blame,
             }
         )
         return
-    talk(
-        f"toolchart: conversation {conversation}: record {found.seq} differs at {found.pointer}\n"
-        f"  expected (the log):  {_shown(found.expected)}\n"
-        f"  got (this replay):   {_shown(found.got)}\n"
-        f"  cause: {found.blame}"
+    print_notice(
+        f"toolchart: conversation {conversation}: record {mismatch.seq} differs at {mismatch.pointer}\n"
+        f"  expected (the log):  {_format_value(mismatch.expected)}\n"
+        f"  actual (replay):     {_format_value(mismatch.actual)}\n"
+        f"  cause: {mismatch.blame}"
     )
 
 
-def _shown(value: object) -> str:
-    return short(canonical_text(value), _MOST)
+def _format_value(value: object) -> str:
+    return shorten(encode_canonical_text(value), _MAX_VALUE_CHARS)

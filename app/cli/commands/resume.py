@@ -1,26 +1,29 @@
-"""`toolchart resume`: go on with a turn that was left open."""
+"""`toolchart resume`: continue an unfinished turn after a crash."""
 
 from __future__ import annotations
 
 import click
 
-from toolchart.app.cli.log_access import find, json_option, log_option, opened
-from toolchart.app.cli.turn_output import continued
+from toolchart.app.cli.log_access import find_conversation, open_log
+from toolchart.app.cli.parameters.options import json_option, log_option
+from toolchart.app.cli.turn_output import continue_turn
 
 
-@click.command(short_help="Go on with a turn that was left open.")
+@click.command(short_help="Continue an unfinished turn.")
 @click.argument("conversation")
-@click.option("--spec", metavar="SPEC", help="The agent; without it the one in the log.")
+@click.option(
+    "--spec", metavar="SPEC", help="Agent to use. Default: the agent recorded in the log."
+)
 @json_option
 @log_option
 def command(conversation: str, spec: str | None, as_json: bool, log: str | None) -> int:
-    """Go on with CONVERSATION after a crash, from its log.
+    """Continue the unfinished turn of CONVERSATION from its log, for instance after a crash.
 
-    Completed calls are not run again. A call that may have been running is run again only if its
-    tool is `idempotent`; otherwise it ends as `interrupted`, and the model is told so.
+    Completed tool calls are not run again. A call that may have been running is repeated only if its tool
+    is `idempotent`; otherwise the model is informed that the call was `interrupted`.
 
     \b
     Example:  toolchart resume 5f0c
     """
-    with opened(log) as store:
-        return continued(store, find(store, conversation), spec, None, as_json)
+    with open_log(log) as store:
+        return continue_turn(store, find_conversation(store, conversation), spec, None, as_json)

@@ -1,4 +1,4 @@
-"""`toolchart run`: one turn of an agent."""
+"""`toolchart run`: run one turn of an agent."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolchart.app.cli.log_access import log_option
+from toolchart.app.cli.parameters.options import log_option
 from toolchart.app.cli.parameters.variables import parse_variables
-from toolchart.app.cli.terminal.approval_prompt import Asking, somebody_there
-from toolchart.app.cli.terminal.text import on_terminal
-from toolchart.app.cli.turn_output import cancelled, tell, watch
+from toolchart.app.cli.terminal.approval_prompt import TerminalApprover, can_ask_user
+from toolchart.app.cli.terminal.text import is_terminal
+from toolchart.app.cli.turn_output import build_observer, report_cancellation, report_result
+from toolchart.specs.history import load_history
 from toolchart.states.errors import SpecError
 
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from toolchart.states.ports import Store
 
 
-class _Run(click.Command):
-    """Knows how a message is mistyped."""
+class _RunCommand(click.Command):
+    """A click command whose usage errors explain how to pass a message with spaces or a leading dash."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -28,45 +29,47 @@ class _Run(click.Command):
         except click.NoSuchOption as error:
             if error.possibilities:
                 raise
-            told, advice = error.format_message(), "A message that begins with - goes after --."
+            problem, advice = error.format_message(), "Put -- before a message that begins with -."
         except click.UsageError as error:
-            told, advice = f"{error.message}.", "Put the message in quotes."
-            if "unexpected extra argument" not in told:
+            problem, advice = f"{error.message}.", "Put the message in quotes."
+            if "unexpected extra argument" not in problem:
                 raise
-        raise click.UsageError(f"{told} {advice}", ctx)
+        raise click.UsageError(f"{problem} {advice}", ctx)
 
 
-@click.command(cls=_Run, short_help="Run one turn of an agent.")
+@click.command(cls=_RunCommand, short_help="Run one turn of an agent.")
 @click.argument("spec")
 @click.argument("message", required=False)
 @click.option(
     "--conversation",
     metavar="ID",
-    help="Continue this conversation, with its history; one of that name begins where there is none.",
+    help="Continue this conversation with its history, or start it under this id.",
 )
-@click.option("--handler", metavar="NAME", help="The handler; without it `match` decides.")
+@click.option(
+    "--handler", metavar="NAME", help="Handler to use. Default: the first whose `match` fits."
+)
 @click.option(
     "--var",
     "variables",
     multiple=True,
     metavar="K=V",
-    help="A variable for prompt and match; `a.b=v` nests, `k=@FILE` reads a file. Repeatable.",
+    help="Variable for prompts and `match`. `a.b=v` nests, `k=@FILE` reads a file. Repeatable.",
 )
 @click.option(
     "--history",
     type=click.Path(),
     metavar="FILE",
-    help="Earlier messages of a new conversation: a JSON list, or lines, in OpenAI's form.",
+    help="Earlier messages of a new conversation, in OpenAI's format: a JSON list or JSON Lines.",
 )
-@click.option("--llm", metavar="NAME", help="Another entry of `llms`.")
-@click.option("--model", metavar="NAME", help="Another model of that entry's provider.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result object.")
-@click.option("--quiet", "-q", is_flag=True, help="Print the answer and nothing else.")
+@click.option("--llm", metavar="NAME", help="Use this entry of `llms` instead of the handler's.")
+@click.option("--model", metavar="NAME", help="Use this model instead of the agent's.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only the answer.")
 @click.option(
     "--verbose",
     "-v",
     is_flag=True,
-    help="Show every step on stderr, whole, even where that is no terminal.",
+    help="Print every step in full on stderr, even if it is not a terminal.",
 )
 @log_option
 def command(
@@ -85,50 +88,54 @@ def command(
 ) -> int:
     """Run one turn of the agent SPEC (a shipped name or a file) with MESSAGE.
 
-    Without MESSAGE, or with -, the message is read from standard input. On a terminal the machine is
-    shown moving, and you are asked about calls that need approval; piped, the answer alone is printed.
+    Without MESSAGE, or with -, the message is read from standard input. On a terminal the states are shown as
+    they are entered, and you are asked about calls that need approval. In a pipe only the answer is printed.
 
     \b
     Example:  toolchart run quickstart "What is 17 * (23 + 4)?"
               toolchart run agent.yaml --var intent=support --conversation c1 "And then?"
               toolchart run quickstart --json 2**10 | jq .tool_calls
     """
-    from toolchart.engine.runtime.engine import Engine, new_conversation
+    from toolchart.engine.runtime.engine import Engine, generate_conversation_id
 
     if quiet and verbose:
-        raise click.UsageError("--quiet and --verbose exclude each other.")
-    text = _message(message)
-    given = parse_variables(variables)
-    name = new_conversation() if conversation is None else _usable(conversation)
-    seen = watch(silent=quiet or as_json, verbose=verbose)
-    live = on_terminal(sys.stdout) and not (quiet or as_json)
-    asking = Asking() if somebody_there() else None
-    with Engine(spec, log=log, observer=seen, approver=asking) as engine:
-        if asking is not None:
-            asking.tools = engine.tools
+        raise click.UsageError("--quiet and --verbose cannot be used together.")
+    text = _read_message(message)
+    values = parse_variables(variables)
+    name = generate_conversation_id() if conversation is None else _require_usable_id(conversation)
+    observer = build_observer(is_silent=quiet or as_json, verbose=verbose)
+    streams_answer = is_terminal(sys.stdout) and not (quiet or as_json)
+    approver = TerminalApprover() if can_ask_user() else None
+    with Engine(spec, log=log, observer=observer, approver=approver) as engine:
+        if approver is not None:
+            approver.tools = engine.tools
         try:
             result = engine.run(
                 text,
                 conversation=name,
                 handler=handler,
-                variables=given,
+                variables=values,
                 llm=llm,
                 model=model,
-                history=_earlier(history, engine.store, name),
-                on_delta=seen.on_delta if live else None,
+                history=_load_history(history, engine.store, name),
+                on_delta=observer.on_delta if streams_answer else None,
             )
         except KeyboardInterrupt:
-            return cancelled(engine.store, name, ["run", spec, "--conversation", name])
-    return tell(result, seen, as_json=as_json, quiet=quiet)
+            return report_cancellation(engine.store, name, ["run", spec, "--conversation", name])
+    return report_result(result, observer, as_json=as_json, quiet=quiet)
 
 
-def _message(message: str | None) -> str:
-    """The user's message, from the command or from standard input."""
+def _read_message(message: str | None) -> str:
+    """Return the user's message, from the command line or from standard input.
+
+    Raises:
+        click.UsageError: the message is missing, empty or not UTF-8.
+    """
     if message is not None and message != "-":
         if not message.strip():
             raise click.UsageError("The message is empty.")
         return message
-    if message is None and on_terminal(sys.stdin):
+    if message is None and is_terminal(sys.stdin):
         raise click.UsageError('There is no message. Try: toolchart run SPEC "your question"')
     try:
         text = "" if sys.stdin is None else sys.stdin.buffer.read().decode("utf-8-sig").strip()
@@ -137,29 +144,35 @@ def _message(message: str | None) -> str:
             f"Standard input is not UTF-8 text ({error.reason} at byte {error.start})."
         ) from None
     if not text:
-        raise click.UsageError("Standard input is empty: there is no message.")
+        raise click.UsageError("Standard input is empty, so there is no message.")
     return text
 
 
-def _usable(conversation: str) -> str:
-    """An id that can be typed again."""
+def _require_usable_id(conversation: str) -> str:
+    """Return the id if it can be typed again.
+
+    Raises:
+        SpecError: it is blank or contains control characters.
+    """
     if not conversation.strip() or not conversation.isprintable():
         raise SpecError(
             f"{conversation!r} cannot be the id of a conversation",
-            hint="take letters, digits, - and _",
+            hint="use letters, digits, - and _",
         )
     return conversation
 
 
-def _earlier(history: str | None, store: Store, conversation: str) -> tuple[Message, ...]:
-    """The messages of `--history`, which only a new conversation can begin with."""
-    from toolchart.specs.history import load_history
+def _load_history(history: str | None, store: Store, conversation: str) -> tuple[Message, ...]:
+    """Return the messages of `--history`.
 
+    Raises:
+        SpecError: the conversation exists already and has its own history.
+    """
     if history is None:
         return ()
-    if store.last(conversation) is not None:
+    if store.read_last_line(conversation) is not None:
         raise SpecError(
-            f"conversation {conversation!r} has a history of its own",
-            hint="--history is for a new conversation: leave one of the two options out",
+            f"conversation {conversation!r} already has a history",
+            hint="--history is only for new conversations: omit it, or use another --conversation",
         )
     return load_history(history)

@@ -1,4 +1,4 @@
-"""`toolchart runs`: the conversations of a log."""
+"""`toolchart runs`: list and filter the conversations of a log."""
 
 from __future__ import annotations
 
@@ -7,31 +7,41 @@ from typing import Any
 
 import click
 
-from toolchart.app.cli.exit_codes import DAMAGED, DONE
-from toolchart.app.cli.log_access import json_option, log_option, opened, print_json, short
+from toolchart.app.cli.exit_codes import DAMAGED_LOG, SUCCESS
+from toolchart.app.cli.log_access import open_log, print_json
 from toolchart.app.cli.parameters.ages import Moment
-from toolchart.app.cli.parameters.filters import Filter
-from toolchart.app.cli.terminal.progress import watched
-from toolchart.app.cli.terminal.text import room, styled, talk
+from toolchart.app.cli.parameters.filters import ConversationFilter
+from toolchart.app.cli.parameters.options import json_option, log_option
+from toolchart.app.cli.terminal.progress import track_progress
+from toolchart.app.cli.terminal.text import print_notice, shorten, style_text, terminal_width
 from toolchart.engine.log import record as records
 from toolchart.states.errors import LogDamaged
 from toolchart.states.ports import Store
 
-_NEAR_THE_BEGINNING = 4
-"""Records among which the first user message stands."""
+_FIRST_MESSAGE_LIMIT = 4
+"""Number of first records in which to look for a user message."""
 
 _COLUMNS = ("conversation", "started", "turns", "records", "state", "message")
 
 
 @click.command(short_help="List the conversations of a log.")
-@click.option("--state", metavar="STATE", help="Those that rest in this state.")
-@click.option("--tool", metavar="NAME", help="Those in which the model asked for this tool.")
-@click.option("--model", metavar="NAME", help="Those in which this model was asked or answered.")
-@click.option("--text", metavar="WORDS", help="Those with these words in a message.")
+@click.option("--state", metavar="STATE", help="Only conversations whose current state is this.")
 @click.option(
-    "--since", type=Moment(), metavar="TIME", help="Those written to since: 2026-11-01, 2h, 30d."
+    "--tool", metavar="NAME", help="Only conversations in which the model called this tool."
 )
-@click.option("--until", type=Moment(), metavar="TIME", help="Those begun until then.")
+@click.option("--model", metavar="NAME", help="Only conversations that used this model.")
+@click.option(
+    "--text", metavar="WORDS", help="Only conversations with this text in a message, ignoring case."
+)
+@click.option(
+    "--since",
+    type=Moment(),
+    metavar="TIME",
+    help="Only conversations written to since then: 2026-11-01, 2h, 30d.",
+)
+@click.option(
+    "--until", type=Moment(), metavar="TIME", help="Only conversations started until then."
+)
 @json_option
 @log_option
 def command(
@@ -44,45 +54,50 @@ def command(
     as_json: bool,
     log: str | None,
 ) -> int:
-    """List the conversations of a log, the oldest first: id, start, turns, records, state, first words.
+    """List the conversations of a log, oldest first: id, start, turns, records, state, first message.
 
     \b
     Example:  toolchart runs
               toolchart runs --state error --since 2d
               toolchart runs --json | jq -r .conversation
     """
-    wanted = Filter(state=state, since=since, until=until, tool=tool, model=model, text=text)
-    rows, damaged, seen = [], False, 0
-    with opened(log) as store:
-        for name in watched(store.conversations(), "reading"):
-            seen += 1
+    selection = ConversationFilter(
+        state=state, since=since, until=until, tool=tool, model=model, text=text
+    )
+    rows, has_damage, total = [], False, 0
+    with open_log(log) as store:
+        for name in track_progress(store.list_conversations(), "reading"):
+            total += 1
             try:
-                row, newest_at = summary(store, name)
-                if wanted.fits_row(row, newest_at) and wanted.fits(store, name):
+                row, newest_at = summarize_conversation(store, name)
+                if selection.matches_row(row, newest_at) and selection.matches_records(store, name):
                     rows.append(row)
             except LogDamaged as damage:
-                damaged = True
-                talk(f"toolchart: damaged: {damage}")
+                has_damage = True
+                print_notice(f"toolchart: damaged: {damage}")
     if as_json:
         for row in rows:
             print_json(row, lines=True)
     elif rows:
-        _print_table(rows)
-    elif not damaged:
-        talk(f"none of {seen} conversations fits" if seen else "no conversations yet")
-    return DAMAGED if damaged else DONE
+        _print_conversation_table(rows)
+    elif not has_damage:
+        print_notice(f"none of {total} conversations matches" if total else "no conversations yet")
+    return DAMAGED_LOG if has_damage else SUCCESS
 
 
-def summary(store: Store, conversation: str) -> tuple[dict[str, Any], str]:
-    """One conversation in a row (id, time, turns, records, state, first words), and its newest moment.
+def summarize_conversation(store: Store, conversation: str) -> tuple[dict[str, Any], str]:
+    """Summarize a conversation from its first records and its last one.
+
+    Returns:
+        A row (id, start, turns, records, state, first message) and the time of the newest record.
 
     Raises:
-        LogDamaged: what it is made from cannot be read. The rest is not looked at.
+        LogDamaged: a record that the summary needs cannot be read. Other records are not checked.
     """
-    newest = store.last(conversation)
+    newest = store.read_last_line(conversation)
     if newest is None:
         raise LogDamaged("it has no records", conversation=conversation)
-    last = records.parse(newest[1], newest[0], conversation)
+    last = records.parse_record(newest[1], newest[0], conversation)
     row: dict[str, Any] = {
         "conversation": conversation,
         "at": "",
@@ -91,30 +106,30 @@ def summary(store: Store, conversation: str) -> tuple[dict[str, Any], str]:
         "state": last.target,
         "message": "",
     }
-    for seq, line in enumerate(store.read(conversation)):
-        record = records.parse(line, seq, conversation)
+    for seq, line in enumerate(store.read_lines(conversation)):
+        record = records.parse_record(line, seq, conversation)
         row["at"] = row["at"] or record.at
         if record.event.get("type") == "forked":
             row["message"] = f"(from record {record.event['seq']} of {record.event['parent']})"
         if record.event.get("type") == "turn_started":
             row["message"] = record.event.get("message", "")
             break
-        if seq >= _NEAR_THE_BEGINNING:
+        if seq >= _FIRST_MESSAGE_LIMIT:
             break
     return row, last.at
 
 
-def _print_table(rows: list[dict[str, Any]]) -> None:
-    cells = [_COLUMNS, *(_cells(row) for row in rows)]
+def _print_conversation_table(rows: list[dict[str, Any]]) -> None:
+    cells = [_COLUMNS, *(_format_row(row) for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(_COLUMNS) - 1)]
-    left = max(20, room() - sum(widths) - 2 * len(widths))
-    for place, line in enumerate(cells):
-        fitted = [cell.ljust(width) for cell, width in zip(line, widths, strict=False)]
-        text = "  ".join([*fitted, short(line[-1], left)]).rstrip()
-        click.echo(text if place else styled(text, bold=True))
+    message_width = max(20, terminal_width() - sum(widths) - 2 * len(widths))
+    for number, line in enumerate(cells):
+        cells_of_line = [cell.ljust(width) for cell, width in zip(line, widths, strict=False)]
+        text = "  ".join([*cells_of_line, shorten(line[-1], message_width)]).rstrip()
+        click.echo(text if number else style_text(text, bold=True))
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    started = row["at"][:19].replace("T", " ")
-    name, state = short(row["conversation"], 40), short(row["state"], 30)
-    return (name, started, str(row["turns"]), str(row["records"]), state, row["message"])
+def _format_row(row: dict[str, Any]) -> tuple[str, ...]:
+    start = row["at"][:19].replace("T", " ")
+    name, state = shorten(row["conversation"], 40), shorten(row["state"], 30)
+    return (name, start, str(row["turns"]), str(row["records"]), state, row["message"])

@@ -1,4 +1,4 @@
-"""`toolchart show`: a conversation, step by step."""
+"""`toolchart show`: print the records of a conversation, one step each."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Any
 
 import click
 
-from toolchart.app.cli.log_access import find, json_option, log_option, opened, short
-from toolchart.app.cli.terminal.text import printable, room, styled
+from toolchart.app.cli.log_access import find_conversation, open_log
+from toolchart.app.cli.parameters.options import json_option, log_option
+from toolchart.app.cli.terminal.text import escape_controls, shorten, style_text, terminal_width
 from toolchart.engine.log.record import Record
 from toolchart.engine.log.replay import read_chain
-from toolchart.states.canonical_json import canonical_text
+from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import SpecError
 
 _INDENT = " " * 7
@@ -22,7 +23,7 @@ _INDENT = " " * 7
     "--around",
     type=click.IntRange(min=0),
     metavar="SEQ",
-    help="Only this record and its neighbours.",
+    help="Show only this record and its neighbours.",
 )
 @click.option(
     "--context",
@@ -30,80 +31,84 @@ _INDENT = " " * 7
     default=3,
     show_default=True,
     metavar="N",
-    help="Neighbours on either side.",
+    help="With --around: number of neighbours on each side.",
 )
 @json_option
 @log_option
 def command(
     conversation: str, around: int | None, context: int, as_json: bool, log: str | None
 ) -> int:
-    """Show CONVERSATION: every step with what came in, where it led and why.
+    """Show every step of CONVERSATION: the event, the transition, its guards and its effects.
 
-    The beginning of an id is enough. With --json: the records as JSON Lines, as they are stored.
+    A unique beginning of the id is enough. With --json: the records as stored, as JSON Lines.
 
     \b
     Example:  toolchart show 5f0c
               toolchart show 5f0c --around 12
               toolchart show 5f0c --json | jq .event.type
     """
-    with opened(log) as store:
-        name = find(store, conversation)
-        newest = store.last(name)
+    with open_log(log) as store:
+        name = find_conversation(store, conversation)
+        newest = store.read_last_line(name)
         if around is not None and newest is not None and around > newest[0]:
             raise SpecError(
                 f"{name} has no record {around}", hint=f"its records are 0 to {newest[0]}"
             )
-        for record in read_chain(store.read(name), name):
+        for record in read_chain(store.read_lines(name), name):
             if around is None or abs(record.seq - around) <= context:
-                click.echo(record.line.decode() if as_json else line(record))
+                click.echo(record.line.decode() if as_json else format_record(record))
     return 0
 
 
-def line(record: Record) -> str:
-    """One record for people: number, time, event, move, reason, then what the event said."""
-    source, target = printable(record.source) or "·", printable(record.target)
+def format_record(record: Record) -> str:
+    """Return a record as text: number, time, event, transition, effects and guards, then details."""
+    source, target = escape_controls(record.source) or "·", escape_controls(record.target)
     move = target if source == target else f"{source} → {target}"
-    event = printable(record.event["type"])
-    text = f"{record.seq:>4} {styled(record.at[11:23], dim=True)} {event:<14}"
-    text += f" {styled(move, bold=True)}" if target else ""
-    asks = ", ".join(effect["type"] for effect in record.effects)
-    text += f"  ⇒ {asks}" if asks else ""
+    event = escape_controls(record.event["type"])
+    text = f"{record.seq:>4} {style_text(record.at[11:23], dim=True)} {event:<14}"
+    text += f" {style_text(move, bold=True)}" if target else ""
+    effects = ", ".join(effect["type"] for effect in record.effects)
+    text += f"  ⇒ {effects}" if effects else ""
     reasons = [expression for expression, truth in record.guards.items() if truth]
     if reasons:
-        text += styled(f"   because {printable(' and '.join(reasons))}", dim=True)
-    return "\n".join([text, *(_INDENT + detail for detail in details(record.event))])
+        text += style_text(f"   because {escape_controls(' and '.join(reasons))}", dim=True)
+    return "\n".join([text, *(_INDENT + detail for detail in format_details(record.event))])
 
 
-def details(event: dict[str, Any]) -> list[str]:
-    """What an event says, each in one line that fits."""
-    return [short(text, room() - len(_INDENT)) for text in said(event)]
+def format_details(event: dict[str, Any]) -> list[str]:
+    """Return the details of an event, each shortened to one line of the terminal."""
+    return [shorten(text, terminal_width() - len(_INDENT)) for text in describe_event(event)]
 
 
-def said(event: dict[str, Any]) -> list[str]:
-    """What an event says, in lines of any length."""
+def describe_event(event: dict[str, Any]) -> list[str]:
+    """Return the details of an event as lines of any length."""
     match event["type"]:
         case "configured":
-            return [f"conversation {event['conversation']}, chart {_chart_name(event['chart'])}"]
+            return [
+                f"conversation {event['conversation']}, chart {_find_chart_name(event['chart'])}"
+            ]
         case "forked":
-            changed = [key for key in ("settings", "system") if key in event]
-            with_ = f", with other {' and '.join(changed)}" if changed else ""
-            return [f"goes on from record {event['seq']} of {event['parent']}{with_}"]
+            changes = [key for key in ("settings", "system") if key in event]
+            suffix = f", with other {' and '.join(changes)}" if changes else ""
+            return [f"continues from record {event['seq']} of {event['parent']}{suffix}"]
         case "turn_started":
-            return [f"user: {event['message']}", *_warnings(event)]
+            return [f"user: {event['message']}", *_format_warnings(event)]
         case "replied":
-            return _reply(event["reply"])
+            return _describe_reply(event["reply"])
         case "reviewed":
-            return [_verdict(verdict) for verdict in event["verdicts"] if len(verdict) > 2]
+            return [_describe_verdict(verdict) for verdict in event["verdicts"] if len(verdict) > 2]
         case "decided":
             by = f" by {event['by']}" if event.get("by") else ""
-            said = "approved" if event["approved"] else "denied"
+            ruling = "approved" if event["approved"] else "denied"
             reason = f": {event['reason']}" if event.get("reason") else ""
-            return [f"{event['call_id']} {said}{by}{reason}"]
+            return [f"{event['call_id']} {ruling}{by}{reason}"]
         case "tool_finished":
             result = event["result"]
             value = result.get("result") if result.get("success") else result.get("error")
-            told = f"{result.get('tool_name')} {event['outcome']}: {canonical_text(value)}"
-            return [told, *_notes(event)]
+            outcome = (
+                f"{result.get('tool_name')} {event['outcome']}: {encode_canonical_text(value)}"
+            )
+            return [outcome, *_format_notes(event)]
         case "failed":
             return [f"{event['kind']}: {event['message']}"]
         case "cancelled":
@@ -111,30 +116,30 @@ def said(event: dict[str, Any]) -> list[str]:
     return []
 
 
-def _chart_name(text: str) -> str:
-    """The name inside a recorded chart."""
-    named = (line for line in text.splitlines() if line.startswith("name:"))
-    return next(named, "").removeprefix("name:").strip() or "(no name)"
+def _find_chart_name(text: str) -> str:
+    """Return the name in the YAML of a recorded chart."""
+    name_lines = (text_line for text_line in text.splitlines() if text_line.startswith("name:"))
+    return next(name_lines, "").removeprefix("name:").strip() or "(no name)"
 
 
-def _reply(reply: dict[str, Any]) -> list[str]:
+def _describe_reply(reply: dict[str, Any]) -> list[str]:
     lines = [f"model: {reply['content']}"] if reply.get("content") else []
     for call in reply.get("tool_calls", ()):
-        given = call.get("raw") or canonical_text(call.get("arguments"))
-        lines.append(f"calls {call['name']} {given}")
+        arguments = call.get("raw") or encode_canonical_text(call.get("arguments"))
+        lines.append(f"calls {call['name']} {arguments}")
     return lines or [f"model: ({reply['finish_reason']})"]
 
 
-def _verdict(verdict: dict[str, Any]) -> str:
+def _describe_verdict(verdict: dict[str, Any]) -> str:
     reason = f": {verdict['reason']}" if verdict.get("reason") else ""
     return "; ".join(
         [f"{verdict['call_id']} {verdict['ruling']}{reason}", *verdict.get("notes", ())]
     )
 
 
-def _warnings(event: dict[str, Any]) -> list[str]:
+def _format_warnings(event: dict[str, Any]) -> list[str]:
     return [f"warning: {warning}" for warning in event.get("warnings", ())]
 
 
-def _notes(event: dict[str, Any]) -> list[str]:
+def _format_notes(event: dict[str, Any]) -> list[str]:
     return [f"note: {note}" for note in event.get("notes", ())]

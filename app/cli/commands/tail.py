@@ -1,4 +1,4 @@
-"""`toolchart tail`: a conversation as it is written."""
+"""`toolchart tail`: print the newest records of a conversation, and follow it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from collections.abc import Iterator
 
 import click
 
-from toolchart.app.cli.commands.show import line
-from toolchart.app.cli.exit_codes import DONE
-from toolchart.app.cli.log_access import find, json_option, log_option, opened
+from toolchart.app.cli.commands.show import format_record
+from toolchart.app.cli.exit_codes import SUCCESS
+from toolchart.app.cli.log_access import find_conversation, open_log
+from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.engine.log import record as records
 from toolchart.engine.log.record import Record
 from toolchart.states.ports import Store
 
-_PAUSE_S = 0.2
-"""Between two looks at the log: quick to the eye, and nothing to a disk."""
+_POLL_INTERVAL_S = 0.2
+"""Seconds between two reads of the log."""
 
 
-@click.command(short_help="Follow a conversation as it is written.")
+@click.command(short_help="Print the newest records of a conversation, and follow it.")
 @click.argument("conversation", required=False)
 @click.option(
     "--lines",
@@ -29,10 +30,12 @@ _PAUSE_S = 0.2
     default=10,
     show_default=True,
     metavar="N",
-    help="The newest records to begin with.",
+    help="Number of newest records to print first.",
 )
-@click.option("--follow", "-f", is_flag=True, help="Wait for more, until Ctrl-C.")
-@click.option("--until-over", is_flag=True, help="With -f: end when the turn is over.")
+@click.option(
+    "--follow", "-f", is_flag=True, help="Print new records as they are written, until Ctrl-C."
+)
+@click.option("--until-over", is_flag=True, help="With -f: stop when the turn is over.")
 @json_option
 @log_option
 def command(
@@ -43,50 +46,50 @@ def command(
     as_json: bool,
     log: str | None,
 ) -> int:
-    """Print the newest records of CONVERSATION, by default of the one that was written last.
+    """Print the newest records of CONVERSATION; by default of the conversation with the newest record.
 
     \b
     Example:  toolchart tail -f
               toolchart tail 5f0c -n 0 -f --json
     """
-    with opened(log) as store:
-        name = find(store, conversation) if conversation else _newest(store)
+    with open_log(log) as store:
+        name = find_conversation(store, conversation) if conversation else _find_newest(store)
         if name is None:
             click.echo("no conversations yet", err=True)
-            return DONE
-        for record in _records(store, name, count, follow):
-            click.echo(record.line.decode() if as_json else line(record))
+            return SUCCESS
+        for record in _follow_records(store, name, count, follow):
+            click.echo(record.line.decode() if as_json else format_record(record))
             sys.stdout.flush()
-            if until_over and _ends(record):
+            if until_over and _ends_turn(record):
                 break
-    return DONE
+    return SUCCESS
 
 
-def _newest(store: Store) -> str | None:
-    """The conversation whose newest record is the newest of all."""
+def _find_newest(store: Store) -> str | None:
+    """Return the conversation with the newest record of the log."""
     times = []
-    for name in store.conversations():
-        last = store.last(name)
+    for name in store.list_conversations():
+        last = store.read_last_line(name)
         if last is not None:
-            times.append((records.parse(last[1], last[0], name).at, name))
+            times.append((records.parse_record(last[1], last[0], name).at, name))
     return max(times)[1] if times else None
 
 
-def _records(store: Store, name: str, count: int, follow: bool) -> Iterator[Record]:
-    """The newest records, then what is appended; checked against each other."""
-    last = store.last(name)
+def _follow_records(store: Store, name: str, count: int, follow: bool) -> Iterator[Record]:
+    """Yield the newest records, then each new one; checks the hash chain between them."""
+    last = store.read_last_line(name)
     seq = max(0, (last[0] + 1 if last else 0) - count)
     prev = None
     while True:
-        for text in store.read(name, seq):
-            record = records.parse(text, seq, name)
-            prev = records.read(text, seq, record.prev if prev is None else prev, name).hash
+        for line in store.read_lines(name, seq):
+            record = records.parse_record(line, seq, name)
+            prev = records.read_record(line, seq, record.prev if prev is None else prev, name).hash
             yield record
             seq += 1
         if not follow:
             return
-        time.sleep(_PAUSE_S)
+        time.sleep(_POLL_INTERVAL_S)
 
 
-def _ends(record: Record) -> bool:
+def _ends_turn(record: Record) -> bool:
     return any(str(effect["type"]).startswith("answer") for effect in record.effects)

@@ -1,4 +1,4 @@
-"""`toolchart tools`: what an agent's models may call, and trying one of them."""
+"""`toolchart tools`: the group of commands about tools, and `tools list`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolchart.app.cli.commands.tools_try import try_command
+from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import json_option
-from toolchart.app.cli.terminal.text import room, short, talk
+from toolchart.app.cli.terminal.text import print_notice, shorten, terminal_width
 
 if TYPE_CHECKING:
     from toolchart.tools.definition import Tool
 
 
-@click.group(short_help="List the tools of an agent, or try one.")
+@click.group(short_help="List the tools of an agent, or run one of them.")
 def command() -> None:
-    """Look at the tools of an agent."""
+    """List the tools of an agent, or run one of them."""
 
 
 command.add_command(try_command)
@@ -28,43 +29,42 @@ command.add_command(try_command)
 @click.option(
     "--provider",
     metavar="NAME",
-    help="Print them as this provider is told: openai, anthropic, ollama, gemini.",
+    help="Print the JSON sent to this provider: openai, anthropic, ollama, gemini.",
 )
 @json_option
 def list_tools(spec: str | None, provider: str | None, as_json: bool) -> int:
-    """List the tools of the agent SPEC, or without it the builtins: name, kind, description.
+    """List the tools of the agent SPEC, or without SPEC the builtin tools: name, kind, description.
 
-    With --provider, every rewrite that the provider's part of JSON Schema forces is told on stderr.
+    With --provider, each change that the provider's dialect of JSON Schema requires is printed on stderr.
 
     \b
     Example:  toolchart tools list
               toolchart tools list quickstart --json | jq .parameters
               toolchart tools list quickstart --provider gemini
     """
-    from toolchart.app.cli.log_access import print_json
-    from toolchart.tools.formats import convert
+    from toolchart.tools.formats import convert_tools
 
-    tools, warnings = _tools(spec)
+    tools, warnings = _load_tools(spec)
     for warning in warnings:
-        talk(f"warning: {warning}")
+        print_notice(f"warning: {warning}")
     if provider:
-        converted = convert([tool.definition for tool in tools], provider)
-        for rewrite in (*_changes(tools), *converted.rewrites):
-            talk(f"warning: {rewrite}")
-        print_json(converted.tools)
+        conversion = convert_tools([tool.definition for tool in tools], provider)
+        for rewrite in (*_list_rewrites(tools), *conversion.rewrites):
+            print_notice(f"warning: {rewrite}")
+        print_json(conversion.tools)
         return 0
     if as_json:
         for tool in tools:
-            print_json(_row(tool), lines=True)
+            print_json(_encode_tool_row(tool), lines=True)
     else:
-        _print_table(tools)
+        _print_tool_table(tools)
     if not tools:
-        talk("this agent has no tools")
+        print_notice("this agent has no tools")
     return 0
 
 
-def _tools(spec: str | None) -> tuple[list[Tool], tuple[str, ...]]:
-    """The tools of an agent, or the builtins, with what is to be said of them."""
+def _load_tools(spec: str | None) -> tuple[list[Tool], tuple[str, ...]]:
+    """Return the tools of an agent, or the builtin tools, with the warnings about them."""
     if spec is None:
         from toolchart.tools.builtin import BUILTINS
 
@@ -75,19 +75,17 @@ def _tools(spec: str | None) -> tuple[list[Tool], tuple[str, ...]]:
         return list(engine.tools.registry), (*engine.spec.warnings, *engine.tools.warnings)
 
 
-def _changes(tools: list[Tool]) -> list[str]:
-    """What was changed before any provider came into it: names, and schemas that were imported."""
-    said = []
+def _list_rewrites(tools: list[Tool]) -> list[str]:
+    """Return the changes that are independent of a provider: to names, and to imported schemas."""
+    notes = []
     for tool in tools:
         if tool.alias:
-            said.append(
-                f"{tool.name}: called {tool.alias!r} by the spec; both names are understood"
-            )
-        said += [f"{tool.name}: {change}" for change in tool.rewrites]
-    return said
+            notes.append(f"{tool.name}: named {tool.alias!r} in the spec; both names work")
+        notes += [f"{tool.name}: {change}" for change in tool.rewrites]
+    return notes
 
 
-def _row(tool: Tool) -> dict[str, Any]:
+def _encode_tool_row(tool: Tool) -> dict[str, Any]:
     return {
         **asdict(tool.definition),
         "kind": tool.kind,
@@ -101,10 +99,12 @@ def _row(tool: Tool) -> dict[str, Any]:
     }
 
 
-def _print_table(tools: list[Tool]) -> None:
+def _print_tool_table(tools: list[Tool]) -> None:
     width = max((len(tool.name) for tool in tools), default=0)
     for tool in tools:
-        head = f"{short(tool.name, width):<{width}}  {tool.kind:<8}  "
-        click.echo(head + short(tool.definition.description, max(20, room() - len(head))))
-    for change in _changes(tools):
-        talk(f"warning: {change}")
+        head = f"{shorten(tool.name, width):<{width}}  {tool.kind:<8}  "
+        click.echo(
+            head + shorten(tool.definition.description, max(20, terminal_width() - len(head)))
+        )
+    for change in _list_rewrites(tools):
+        print_notice(f"warning: {change}")

@@ -1,4 +1,4 @@
-"""`toolchart verify`: is this log what was written?"""
+"""`toolchart verify`: check a log for changed, missing or misplaced records."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ from pathlib import Path
 
 import click
 
-from toolchart.app.cli.exit_codes import DAMAGED, DONE
-from toolchart.app.cli.log_access import find, json_option, log_option, opened, print_json
-from toolchart.app.cli.parameters.keys import key_option, read_key
-from toolchart.app.cli.terminal.progress import watched
-from toolchart.app.cli.terminal.text import printable, talk
+from toolchart.app.cli.exit_codes import DAMAGED_LOG, SUCCESS
+from toolchart.app.cli.log_access import find_conversation, open_log, print_json
+from toolchart.app.cli.parameters.keys import key_option, read_seal_key
+from toolchart.app.cli.parameters.options import json_option, log_option
+from toolchart.app.cli.terminal.progress import track_progress
+from toolchart.app.cli.terminal.text import escape_controls, print_notice
 from toolchart.engine.log.seal import Seal, check_seal, read_seals
-from toolchart.engine.log.verify import Verified, verify_store
+from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.errors import LogDamaged, LogUnavailable, SpecError
 from toolchart.states.ports import Store
 
 
-@click.command(short_help="Check that a log is what was written.")
+@click.command(short_help="Check a log for changed or missing records.")
 @click.argument("conversation", required=False)
 @click.option(
     "--seal",
     type=click.Path(),
     metavar="FILE",
-    help="Seals made earlier: nothing that was there then may be gone.",
+    help="File with earlier seals: also check that no sealed record was removed.",
 )
 @key_option
 @json_option
@@ -31,29 +32,31 @@ from toolchart.states.ports import Store
 def command(
     conversation: str | None, seal: str | None, key_file: str | None, as_json: bool, log: str | None
 ) -> int:
-    """Check CONVERSATION, or every conversation of the log: chain, form and place of each record, and
-    that calls and states follow each other.
+    """Check CONVERSATION, or every conversation of the log, for changed or missing records.
 
-    Exits with 5 and names the record where something was changed.
+    Checks the hash chain, the form of each record, and the order of turns, states and tool calls. Exits
+    with 5 and names the record if something was changed or is missing.
 
     \b
     Example:  toolchart verify
               toolchart verify 5f0c --json
               toolchart verify --seal seals.jsonl
     """
-    seals = _seals(seal)
-    key = read_key(key_file)
-    with opened(log) as store:
+    seals = _load_seals(seal)
+    key = read_seal_key(key_file)
+    with open_log(log) as store:
         try:
-            chosen = find(store, conversation) if conversation is not None else None
-            verified = _verified(store, chosen, as_json)
-            sealed = [one for one in seals if chosen in (None, one.conversation)]
-            return max(verified, _sealed(store, sealed, key, as_json))
+            name = find_conversation(store, conversation) if conversation is not None else None
+            log_code = _verify_conversations(store, name, as_json)
+            selection = [
+                seal_entry for seal_entry in seals if name in (None, seal_entry.conversation)
+            ]
+            return max(log_code, _check_seals(store, selection, key, as_json))
         except LogUnavailable as error:
-            raise LogDamaged(f"it opened and cannot be read: {error}") from None
+            raise LogDamaged(f"it can be opened, but not read: {error}") from None
 
 
-def _seals(path: str | None) -> list[Seal]:
+def _load_seals(path: str | None) -> list[Seal]:
     if path is None:
         return []
     try:
@@ -62,47 +65,50 @@ def _seals(path: str | None) -> list[Seal]:
         raise SpecError(f"the seals cannot be read: {error.strerror}", file=path) from None
 
 
-def _sealed(store: Store, seals: list[Seal], key: bytes | None, as_json: bool) -> int:
-    damaged = 0
-    for one in seals:
+def _check_seals(store: Store, seals: list[Seal], key: bytes | None, as_json: bool) -> int:
+    failures = 0
+    for seal in seals:
         try:
-            check_seal(store, one, key)
+            check_seal(store, seal, key)
         except LogDamaged as damage:
-            damaged += 1
-            _tell_damage(damage, as_json)
+            failures += 1
+            _print_damage(damage, as_json)
     if seals and not as_json:
-        talk(f"{len(seals) - damaged} of {len(seals)} seals hold")
-    return DAMAGED if damaged else DONE
+        print_notice(f"{len(seals) - failures} of {len(seals)} seals are valid")
+    return DAMAGED_LOG if failures else SUCCESS
 
 
-def _verified(store: Store, conversation: str | None, as_json: bool) -> int:
-    chosen = [conversation] if conversation is not None else None
-    sound = damaged = count = 0
-    total = len(chosen) if chosen is not None else None
-    for found in watched(verify_store(store, chosen), "verifying", total):
-        if isinstance(found, LogDamaged):
-            damaged += 1
-            _tell_damage(found, as_json)
+def _verify_conversations(store: Store, conversation: str | None, as_json: bool) -> int:
+    names = [conversation] if conversation is not None else None
+    verified_count = damaged_count = record_count = 0
+    total = len(names) if names is not None else None
+    for outcome in track_progress(verify_store(store, names), "verifying", total):
+        if isinstance(outcome, LogDamaged):
+            damaged_count += 1
+            _print_damage(outcome, as_json)
         else:
-            sound, count = sound + 1, count + found.records
-            _tell_sound(found, as_json)
-    if not as_json and chosen is None:
-        talk(f"{sound} conversations with {count} records are as written; {damaged} are damaged")
-    return DAMAGED if damaged else DONE
+            verified_count, record_count = verified_count + 1, record_count + outcome.records
+            _print_verified(outcome, as_json)
+    if not as_json and names is None:
+        print_notice(
+            f"{verified_count} conversations with {record_count} records are intact; "
+            f"{damaged_count} are damaged"
+        )
+    return DAMAGED_LOG if damaged_count else SUCCESS
 
 
-def _tell_sound(found: Verified, as_json: bool) -> None:
+def _print_verified(verification: VerifiedConversation, as_json: bool) -> None:
     if as_json:
-        row = {"conversation": found.conversation, "records": found.records}
-        print_json({**row, "head": found.head, "ok": True}, lines=True)
+        row = {"conversation": verification.conversation, "records": verification.records}
+        print_json({**row, "head": verification.head, "ok": True}, lines=True)
     else:
-        name = printable(found.conversation)
-        click.echo(f"{name}: {found.records} records verify, head {found.head[:16]}")
+        name = escape_controls(verification.conversation)
+        click.echo(f"{name}: {verification.records} records verify, head {verification.head[:16]}")
 
 
-def _tell_damage(damage: LogDamaged, as_json: bool) -> None:
+def _print_damage(damage: LogDamaged, as_json: bool) -> None:
     if as_json:
         row = {"conversation": damage.conversation, "seq": damage.seq, "ok": False}
         print_json({**row, "problem": str(damage)}, lines=True)
     else:
-        talk(f"toolchart: damaged: {damage}")
+        print_notice(f"toolchart: damaged: {damage}")

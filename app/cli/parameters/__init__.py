@@ -1,1 +1,1 @@
-"""Parameters that commands share, and how their values are read."""
+"""Parsers for parameters that several commands share: options, ages, variables, filters, keys, charts."""

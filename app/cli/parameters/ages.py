@@ -1,4 +1,4 @@
-"""Ages and moments as people write them: `30d`, `12h`, `2026-11-01`."""
+"""Click parameter types for ages and points in time: `30d`, `12h`, `2026-11-01`."""
 
 from __future__ import annotations
 
@@ -12,32 +12,30 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 class Age(click.ParamType[timedelta]):
-    """A length of time: a number and s, m, h, d or w."""
+    """A duration: a number followed by s, m, h, d or w."""
 
     name = "age"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> timedelta:
-        """The length."""
+        """Return the duration."""
         if isinstance(value, timedelta):
             return value
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", str(value))
-        if not found:
-            self.fail(
-                f"{value!r} is no age; write for instance 90s, 15m, 12h, 30d or 8w", param, ctx
-            )
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", str(value))
+        if not match:
+            self.fail(f"{value!r} is not an age; examples: 90s, 15m, 12h, 30d, 8w", param, ctx)
         try:
-            return timedelta(seconds=float(found[1]) * _UNITS[found[2]])
+            return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
         except OverflowError:
-            self.fail(f"{value!r} is more than a calendar holds", param, ctx)
+            self.fail(f"{value!r} is too long an age", param, ctx)
 
 
 class Moment(click.ParamType[datetime]):
-    """A point in time: a date, a date with a time, or an age before now. UTC where no zone is said."""
+    """A point in time: a date, a date with a time, or an age before now. UTC if no time zone is given."""
 
     name = "time"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> datetime:
-        """The moment, with a zone."""
+        """Return the point in time, with a time zone."""
         if isinstance(value, datetime):
             return value
         try:
@@ -45,7 +43,7 @@ class Moment(click.ParamType[datetime]):
         except ValueError:
             if not re.fullmatch(r"[\d.]+[smhdw]", str(value)):
                 self.fail(
-                    f"{value!r} is no time; write for instance 2026-11-01, 2026-11-01T12:30 or 2h",
+                    f"{value!r} is not a time; examples: 2026-11-01, 2026-11-01T12:30, 2h",
                     param,
                     ctx,
                 )

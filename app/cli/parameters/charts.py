@@ -1,4 +1,4 @@
-"""The chart that a word on the command line means: a chart's name or file, or an agent's."""
+"""Finds the chart that a command-line argument names: a shipped chart or agent, or a file of either kind."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from pathlib import Path
 from toolchart.states.chart.loading import Chart
 
 
-def chart_meant(what: str) -> Chart | None:
-    """The chart of a shipped name, of a shipped agent, or of a file of either; None for none of them.
+def resolve_chart(name: str) -> Chart | None:
+    """Return the chart of a shipped chart, a shipped agent or a file; None if the name is none of them.
 
     Raises:
-        SpecError: a file that is neither a chart nor an agent.
+        SpecError: the file is neither a chart nor an agent spec.
     """
-    from toolchart.specs.charts import load_chart, shipped
-    from toolchart.specs.loader import load_spec, shipped_agents
+    from toolchart.specs.charts import list_shipped_charts, load_chart
+    from toolchart.specs.loader import list_shipped_agents, load_spec
 
-    if what in shipped():
-        return load_chart(what)
-    if what in shipped_agents():
-        return load_chart(load_spec(what).chart)
-    return _of_file(Path(what)) if Path(what).is_file() else None
-
-
-def known_charts() -> str:
-    """The shipped charts and agents, for a hint."""
-    from toolchart.specs.charts import shipped
-    from toolchart.specs.loader import shipped_agents
-
-    return ", ".join(dict.fromkeys((*shipped(), *shipped_agents())))
+    if name in list_shipped_charts():
+        return load_chart(name)
+    if name in list_shipped_agents():
+        return load_chart(load_spec(name).chart)
+    return _load_chart_file(Path(name)) if Path(name).is_file() else None
 
 
-def _of_file(path: Path) -> Chart:
+def list_chart_names() -> str:
+    """Return the names of shipped charts and agents, separated by commas, for a hint."""
+    from toolchart.specs.charts import list_shipped_charts
+    from toolchart.specs.loader import list_shipped_agents
+
+    return ", ".join(dict.fromkeys((*list_shipped_charts(), *list_shipped_agents())))
+
+
+def _load_chart_file(path: Path) -> Chart:
     from toolchart.specs.charts import load_chart
     from toolchart.specs.loader import load_spec
     from toolchart.specs.yaml_document import read_document
 
     if "llms" in read_document(path).data:
-        return load_chart(load_spec(path).chart, beside=path.parent)
+        return load_chart(load_spec(path).chart, base_folder=path.parent)
     return load_chart(str(path))

@@ -1,4 +1,4 @@
-"""Which conversations are meant: by state, time, tool, model or words."""
+"""Filters that select conversations by state, time, tool, model or message text."""
 
 from __future__ import annotations
 
@@ -12,75 +12,79 @@ from toolchart.states.ports import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
-    """What a conversation must be; all of it, where several are given."""
+class ConversationFilter:
+    """Conditions on a conversation; all that are set must hold."""
 
     state: str | None = None
-    """The state in which it rests."""
+    """Its current state."""
     since: datetime | None = None
-    """Written to at that time or later."""
+    """Its newest record is from this time or later."""
     until: datetime | None = None
-    """Begun at that time or earlier."""
+    """Its first record is from this time or earlier."""
     tool: str | None = None
-    """A tool that the model asked for."""
+    """The model called this tool."""
     model: str | None = None
-    """A model that was asked, or that answered."""
+    """This model was requested, or has answered."""
     text: str | None = None
-    """Words of a message, upper and lower case alike."""
+    """A message contains this text, ignoring case."""
 
-    def fits_row(self, row: dict[str, Any], newest_at: str) -> bool:
-        """Whether a summary fits, as far as it tells."""
+    def matches_row(self, row: dict[str, Any], newest_at: str) -> bool:
+        """Whether a summary row meets the conditions on state and time."""
         if self.state is not None and row["state"] != self.state:
             return False
-        if self.since is not None and _moment(newest_at) < self.since:
+        if self.since is not None and _parse_time(newest_at) < self.since:
             return False
-        return self.until is None or _moment(row["at"]) <= self.until
+        return self.until is None or _parse_time(row["at"]) <= self.until
 
-    def fits(self, store: Store, conversation: str) -> bool:
-        """Whether the records fit; read only as far as it takes."""
-        wanted = {
+    def matches_records(self, store: Store, conversation: str) -> bool:
+        """Whether the records meet the conditions on tool, model and text; stops reading once they do."""
+        unmet = {
             name: value.lower()
             for name, value in (("tool", self.tool), ("model", self.model), ("text", self.text))
             if value is not None
         }
-        if not wanted:
+        if not unmet:
             return True
-        for seq, line in enumerate(store.read(conversation)):
-            event = records.parse(line, seq, conversation).event
-            for name in list(wanted):
-                if any(_same(name, wanted[name], found) for found in _FOUND[name](event)):
-                    del wanted[name]
-            if not wanted:
+        for seq, line in enumerate(store.read_lines(conversation)):
+            event = records.parse_record(line, seq, conversation).event
+            for name in list(unmet):
+                if any(
+                    _matches_value(name, unmet[name], value) for value in _EXTRACTORS[name](event)
+                ):
+                    del unmet[name]
+            if not unmet:
                 return True
         return False
 
 
-def _same(name: str, wanted: str, found: str) -> bool:
-    return wanted in found.lower() if name == "text" else wanted == found.lower()
+def _matches_value(name: str, expected: str, value: str) -> bool:
+    return expected in value.lower() if name == "text" else expected == value.lower()
 
 
-def _moment(text: str) -> datetime:
+def _parse_time(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def _tools(event: dict[str, Any]) -> Iterator[str]:
+def _find_tool_names(event: dict[str, Any]) -> Iterator[str]:
     for call in event.get("reply", {}).get("tool_calls", ()):
         yield call["name"]
 
 
-def _models(event: dict[str, Any]) -> Iterator[str]:
+def _find_model_names(event: dict[str, Any]) -> Iterator[str]:
     for part in ("settings", "reply"):
         model = event.get(part, {}).get("model") if isinstance(event.get(part), dict) else None
         if model:
             yield model
 
 
-def _texts(event: dict[str, Any]) -> Iterator[str]:
+def _find_message_texts(event: dict[str, Any]) -> Iterator[str]:
     if event["type"] == "turn_started":
         yield event["message"]
-        yield from (one["content"] for one in event.get("history", ()) if one.get("content"))
+        yield from (
+            message["content"] for message in event.get("history", ()) if message.get("content")
+        )
     elif event["type"] == "replied":
         yield event["reply"].get("content") or ""
 
 
-_FOUND = {"tool": _tools, "model": _models, "text": _texts}
+_EXTRACTORS = {"tool": _find_tool_names, "model": _find_model_names, "text": _find_message_texts}

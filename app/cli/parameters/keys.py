@@ -1,4 +1,4 @@
-"""The key of seals: from a file or the environment, never from the command line itself."""
+"""The key that signs seals: read from a file or the environment, never from the command line itself."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ key_option = click.option(
     "--key-file",
     type=click.Path(),
     metavar="FILE",
-    help=f"Key that signs seals (HMAC-SHA-256); without it {VARIABLE}, if set.",
+    help=f"File with the key that signs seals (HMAC-SHA-256). Default: the value of {VARIABLE}, if set.",
 )
 
 
-def read_key(path: str | None) -> bytes | None:
-    """The key, or None where there is none.
+def read_seal_key(path: str | None) -> bytes | None:
+    """Read the key from a file, else from the environment; None if there is none.
 
     Raises:
         SpecError: the file cannot be read or is empty.
     """
     if path is None:
-        given = os.environ.get(VARIABLE)
-        return given.encode() if given else None
+        value = os.environ.get(VARIABLE)
+        return value.encode() if value else None
     try:
         key = Path(path).read_bytes().strip()
     except OSError as error:

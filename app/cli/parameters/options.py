@@ -1,4 +1,4 @@
-"""Options that several commands take, and how a command to copy is spelt."""
+"""The options `--log` and `--json` that commands share, and the spelling of commands in hints."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-_GIVEN = "toolchart.log"
+_LOG_KEY = "toolchart.log"
 
 
-def _chosen(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """The log that was named, after the command or before it; else the environment's."""
+def _resolve_log(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> str | None:
+    """Return the log named after the command, else the one named before it, else the environment's."""
     if context.get_parameter_source("log") is ParameterSource.COMMANDLINE:
-        context.meta[_GIVEN] = value
-    named: str | None = context.meta.get(_GIVEN, value)
-    return named
+        context.meta[_LOG_KEY] = value
+    log: str | None = context.meta.get(_LOG_KEY, value)
+    return log
 
 
 log_option = click.option(
@@ -25,22 +27,22 @@ log_option = click.option(
     metavar="LOG",
     envvar="TOOLCHART_LOG",
     show_envvar=True,
-    callback=_chosen,
-    help="The log: a SQLite file, a folder (JSON Lines) or postgresql://...  "
+    callback=_resolve_log,
+    help="Log to use: a SQLite file, a folder (JSON Lines) or postgresql://...  "
     "[default: .toolchart/log.db]",
 )
-"""`--log`, before or after the command, with its environment variable."""
+"""`--log`: accepted before or after the command; falls back to TOOLCHART_LOG."""
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
-"""`--json`."""
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+"""`--json`: machine-readable output."""
 
 
-def to_type(*words: str) -> str:
-    """A command to copy, with the `--log` of the present one.
+def format_command(*words: str) -> str:
+    """Return a command line to copy, with the `--log` of the present command.
 
-    >>> to_type("show", "my chat")
+    >>> format_command("show", "my chat")
     "toolchart show 'my chat'"
     """
     context: Any = click.get_current_context(silent=True)
-    log = context.meta.get(_GIVEN) if context else None
+    log = context.meta.get(_LOG_KEY) if context else None
     return shlex.join(["toolchart", *words, *(["--log", log] if log else [])])

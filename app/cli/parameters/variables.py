@@ -1,4 +1,4 @@
-"""`--var`: variables for prompt and match, from `name=value` pairs."""
+"""Parses `--var name=value` options into the variables of prompts and `match`."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from toolchart.states.errors import SpecError
 
 
 def parse_variables(pairs: tuple[str, ...]) -> dict[str, Any]:
-    """`name=value` pairs as a mapping: dots nest, `@FILE` reads a file, `@@` begins with an @.
+    """Parse `name=value` pairs: dots nest, `@FILE` reads a file, `@@` stands for a plain @.
 
     >>> parse_variables(("intent=weather", "who.name=Ada", "handle=@@ada"))
     {'intent': 'weather', 'who': {'name': 'Ada'}, 'handle': '@ada'}
 
     Raises:
-        SpecError: a pair without `=`, a name with an empty part, a name that is a value and a group,
-            or a file that cannot be read.
+        SpecError: a pair without `=`, a name with an empty part, a name that is both a value and a
+            group, or a file that cannot be read.
     """
-    found: dict[str, Any] = {}
+    variables: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         *parents, last = name.split(".")
         if not equals or not all((*parents, last)):
             raise SpecError(
                 f"--var {pair!r} is not of the form name=value",
-                hint="for instance --var intent=weather, --var user.name=Ada, --var notes=@FILE",
+                hint="examples: --var intent=weather, --var user.name=Ada, --var notes=@FILE",
             )
-        here = _group(found, parents, pair)
-        if isinstance(here.get(last), dict):
-            raise SpecError(f"--var {pair!r}: {last!r} is a group of variables already")
-        here[last] = _value(value, name)
-    return found
+        group = _find_group(variables, parents, pair)
+        if isinstance(group.get(last), dict):
+            raise SpecError(f"--var {pair!r}: {last!r} is already a group of variables")
+        group[last] = _read_variable(value, name)
+    return variables
 
 
-def _group(found: dict[str, Any], parents: list[str], pair: str) -> dict[str, Any]:
-    here = found
+def _find_group(variables: dict[str, Any], parents: list[str], pair: str) -> dict[str, Any]:
+    group = variables
     for parent in parents:
-        inner = here.setdefault(parent, {})
+        inner = group.setdefault(parent, {})
         if not isinstance(inner, dict):
-            raise SpecError(f"--var {pair!r}: {parent!r} has a value of its own already")
-        here = inner
-    return here
+            raise SpecError(f"--var {pair!r}: {parent!r} already has a value")
+        group = inner
+    return group
 
 
-def _value(value: str, name: str) -> str:
+def _read_variable(value: str, name: str) -> str:
     if value.startswith("@@"):
         return value[1:]
     if not value.startswith("@"):
@@ -57,5 +57,5 @@ def _value(value: str, name: str) -> str:
         problem = f"cannot be read: {error.strerror}"
     raise SpecError(
         f"--var {name}: the file {value[1:]!r} {problem}",
-        hint="a value that begins with @ names a file; @@ stands for a plain @",
+        hint="a value that begins with @ names a file; write @@ for a plain @",
     )

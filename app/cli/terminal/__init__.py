@@ -1,1 +1,1 @@
-"""What a person at a terminal sees: text, progress, live steps and questions."""
+"""Terminal output and input: text, progress bars, the live display of steps, and approval questions."""

@@ -1,4 +1,4 @@
-"""Asking a person at the terminal about a call that needs approval."""
+"""The approval prompt: asks the person at the terminal whether a tool call may run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
-from toolchart.app.cli.terminal.text import on_terminal, talk
+from toolchart.app.cli.terminal.text import is_terminal, print_notice
+from toolchart.providers.shared.arguments import parse_arguments
 from toolchart.states.events import Decided
 from toolchart.states.messages import ToolCall
 
@@ -21,115 +22,115 @@ if TYPE_CHECKING:
     from toolchart.tools.execution.executor import ToolExecutor
 
 _CHOICES = "  [y]es, [n]o, [e]dit the arguments, [l]ater: "
-BY = "terminal"
+DECIDED_BY = "terminal"
 
 
-def somebody_there() -> bool:
-    """Whether a person can be asked: they see stderr and type on stdin."""
-    return on_terminal(sys.stdin) and on_terminal(sys.stderr)
+def can_ask_user() -> bool:
+    """Whether a person can be asked: stdin and stderr are terminals."""
+    return is_terminal(sys.stdin) and is_terminal(sys.stderr)
 
 
-class Asking:
+class TerminalApprover:
     """An approver that asks at the terminal, one call after the other.
 
-    Changed arguments are looked at as the model's would be, before they are taken. "Later", or the end
-    of the input, leaves the call undecided: `toolchart approve` decides it another day.
+    Edited arguments are validated like a model's arguments. The answer "later" and the end of the input
+    leave the call undecided; `toolchart approve` can decide it at any time.
 
     Attributes:
-        tools: what says whether changed arguments fit; set once the engine is there.
+        tools: validates edited arguments; set after the engine was built.
     """
 
     tools: ToolExecutor
 
     async def __call__(self, call: ToolCall) -> Decided | None:
-        """Ask. Ctrl-C cancels the turn as it does anywhere else.
+        """Ask. Ctrl-C cancels the turn.
 
         Raises:
             CancelledError: the person pressed Ctrl-C.
         """
         try:
-            with _interruptible():
+            with _allow_interrupt():
                 return self.ask(call)
         except KeyboardInterrupt:
-            # Raised again where the loop's own handler hears it, which cancels this turn in order.
+            # Send the signal again: now the event loop's own handler gets it and cancels the turn.
             signal.raise_signal(signal.SIGINT)
             await asyncio.sleep(0)
             raise
 
     def ask(self, call: ToolCall) -> Decided | None:
-        """Ask until there is an answer."""
-        decided = Decided(call_id=call.id, approved=True, by=BY)
+        """Ask until there is a decision; None means later."""
+        decision = Decided(call_id=call.id, approved=True, by=DECIDED_BY)
         while True:
-            talk(_told(call))
-            match _line(_CHOICES)[:1].lower():
+            print_notice(_format_question(call))
+            match _prompt_line(_CHOICES)[:1].lower():
                 case "y":
-                    return decided
+                    return decision
                 case "n":
-                    reason = _line("  why not? (the model is told): ") or None
-                    return replace(decided, approved=False, arguments=None, reason=reason)
+                    reason = _prompt_line("  reason for the model (optional): ") or None
+                    return replace(decision, approved=False, arguments=None, reason=reason)
                 case "e":
-                    changed = self._edited(call)
-                    if changed is not None:
-                        call = replace(call, arguments=changed, raw=None)
-                        decided = replace(decided, arguments=changed)
+                    arguments = self._ask_for_arguments(call)
+                    if arguments is not None:
+                        call = replace(call, arguments=arguments, raw=None)
+                        decision = replace(decision, arguments=arguments)
                 case "l" | "":
                     return None
                 case _:
-                    talk("  y, n, e or l, please")
+                    print_notice("  please answer y, n, e or l")
 
-    def _edited(self, call: ToolCall) -> dict[str, Any] | None:
-        """Other arguments that fit; None where they stay."""
-        from toolchart.providers.shared.arguments import parse_arguments
-
-        while text := _line("  arguments as JSON (empty: as they were): "):
-            given, problem = parse_arguments(text)
-            if given is not None:
-                judged = self.tools.judge(replace(call, arguments=given, raw=None), (call.name,))
-                if judged.outcome is None:
-                    for note in judged.notes:
-                        talk(f"  {note}")
-                    return judged.arguments
-                problem = judged.reason
-            talk(f"  {problem}")
+    def _ask_for_arguments(self, call: ToolCall) -> dict[str, Any] | None:
+        """Ask for other arguments until they are valid; None keeps the present ones."""
+        while text := _prompt_line("  new arguments as JSON (empty: keep them): "):
+            arguments, problem = parse_arguments(text)
+            if arguments is not None:
+                validation = self.tools.judge_call(
+                    replace(call, arguments=arguments, raw=None), (call.name,)
+                )
+                if validation.outcome is None:
+                    for note in validation.notes:
+                        print_notice(f"  {note}")
+                    return validation.arguments
+                problem = validation.reason
+            print_notice(f"  {problem}")
         return None
 
 
-def decision_of(call: ToolCall, line: str, tools: ToolExecutor) -> Decided | None:
-    """The decision that one line says: `y`, `n [why not]`, `e {arguments}`, or `l` for later.
+def parse_decision(call: ToolCall, line: str, tools: ToolExecutor) -> Decided | None:
+    """Parse one line into a decision: `y`, `n [reason]`, `e {arguments}`, or `l` for later (None).
 
     Raises:
-        ValueError: it says none, or arguments that do not fit.
+        ValueError: the line is none of these, or its arguments do not match the tool's schema.
     """
-    from toolchart.providers.shared.arguments import parse_arguments
-
     word, _, rest = line.strip().partition(" ")
-    decided = Decided(call_id=call.id, approved=True, by=BY)
+    decision = Decided(call_id=call.id, approved=True, by=DECIDED_BY)
     match word.lower():
         case "y" | "yes":
-            return decided
+            return decision
         case "n" | "no":
-            return replace(decided, approved=False, reason=rest.strip() or None)
+            return replace(decision, approved=False, reason=rest.strip() or None)
         case "l" | "later" | "":
             return None
         case "e" | "edit":
-            given, problem = parse_arguments(rest)
-            if given is None:
+            arguments, problem = parse_arguments(rest)
+            if arguments is None:
                 raise ValueError(problem)
-            judged = tools.judge(replace(call, arguments=given, raw=None), (call.name,))
-            if judged.outcome is not None:
-                raise ValueError(judged.reason)
-            return replace(decided, arguments=judged.arguments)
+            validation = tools.judge_call(
+                replace(call, arguments=arguments, raw=None), (call.name,)
+            )
+            if validation.outcome is not None:
+                raise ValueError(validation.reason)
+            return replace(decision, arguments=validation.arguments)
         case _:
-            raise ValueError(f"{word!r} is no answer")
+            raise ValueError(f"{word!r} is not an answer")
 
 
-def _told(call: ToolCall) -> str:
-    given = orjson.dumps(call.arguments or {}, option=orjson.OPT_INDENT_2).decode()
-    return f"approve {call.name} ({call.id})?\n{given}"
+def _format_question(call: ToolCall) -> str:
+    arguments = orjson.dumps(call.arguments or {}, option=orjson.OPT_INDENT_2).decode()
+    return f"approve {call.name} ({call.id})?\n{arguments}"
 
 
-def _line(prompt: str) -> str:
-    """One line that was typed, stripped; empty at the end of the input."""
+def _prompt_line(prompt: str) -> str:
+    """Print a prompt and read one line, stripped; empty at the end of the input."""
     click.echo(prompt, err=True, nl=False)
     line = sys.stdin.readline()
     if not line.endswith("\n"):
@@ -138,10 +139,10 @@ def _line(prompt: str) -> str:
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C end a wait for a line; the event loop's own handler would only take note of it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def _allow_interrupt() -> Iterator[None]:
+    """Let Ctrl-C interrupt a blocking read; the event loop's handler would only set a flag."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, handler)

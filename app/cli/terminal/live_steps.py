@@ -1,4 +1,4 @@
-"""The machine moving, as it happens: states, calls with their arguments, results, failures."""
+"""The live display of a turn on stderr: states, tool calls with arguments, results and failures."""
 
 from __future__ import annotations
 
@@ -7,99 +7,112 @@ import sys
 from rich.console import Console
 from rich.markup import escape
 
-from toolchart.app.cli.terminal.text import printable, short
-from toolchart.states.canonical_json import canonical_text
+from toolchart.app.cli.terminal.text import escape_controls, shorten
+from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.core.step import Step
 from toolchart.states.effects import CallModel
 from toolchart.states.events import AnyEvent, Failed, Replied, Reviewed, ToolFinished, Waited
-from toolchart.states.messages import Request, arguments_text
+from toolchart.states.messages import Request, encode_arguments
 
 _MARGIN = 6
-"""Columns that a line needs beside its words."""
+"""Columns of a line that are not available for text."""
 
 
-class Live:
+class StepDisplay:
     """An observer that prints each step.
 
     Args:
-        whole: whether calls and results are shown whole instead of cut to the terminal's width.
+        is_verbose: whether to print calls and results in full instead of cut to the terminal's width.
     """
 
-    def __init__(self, console: Console | None = None, *, whole: bool = False) -> None:
+    def __init__(self, console: Console | None = None, *, is_verbose: bool = False) -> None:
         self._console = console or Console(stderr=True, highlight=False)
-        self._whole = whole
+        self._is_verbose = is_verbose
         self._state = ""
 
     def __call__(self, event: AnyEvent, step: Step) -> None:
-        """Show what came in, then where the machine went."""
+        """Print the event, then the state that the machine entered."""
         match event:
             case Replied():
-                self._replied(event)
+                self._show_reply(event)
             case Reviewed():
-                self._reviewed(event)
+                self._show_review(event)
             case ToolFinished():
-                self._finished(event)
+                self._show_tool_result(event)
             case Failed():
-                said = self._cut(f"{event.kind}: {event.message}", len("failed "))
-                self._line(f"[red]failed[/red] {said}")
+                message = self._fit_line(f"{event.kind}: {event.message}", len("failed "))
+                self._print_detail(f"[red]failed[/red] {message}")
             case Waited():
-                self._line(f"[dim]waited {event.seconds:.2g} s[/dim]")
+                self._print_detail(f"[dim]waited {event.seconds:.2g} s[/dim]")
             case _:
                 pass
-        self._moved(step)
+        self._show_transition(step)
 
-    def _replied(self, event: Replied) -> None:
+    def _show_reply(self, event: Replied) -> None:
         reply = event.reply
         if reply.tool_calls and reply.content:
-            self._line(f"[italic]{self._cut(reply.content, 0)}[/italic]")
+            self._print_detail(f"[italic]{self._fit_line(reply.content, 0)}[/italic]")
         for call in reply.tool_calls:
-            given = self._cut(arguments_text(call), len(call.name))
-            self._line(f"[cyan]{_safe(call.name)}[/cyan] {given}")
+            arguments = self._fit_line(encode_arguments(call), len(call.name))
+            self._print_detail(f"[cyan]{_escape_text(call.name)}[/cyan] {arguments}")
 
-    def _reviewed(self, event: Reviewed) -> None:
+    def _show_review(self, event: Reviewed) -> None:
         for verdict in event.verdicts:
             if verdict.ruling == "needs_approval":
-                self._line(f"[yellow]needs approval[/yellow] {_safe(verdict.call_id)}")
+                self._print_detail(
+                    f"[yellow]needs approval[/yellow] {_escape_text(verdict.call_id)}"
+                )
 
-    def _finished(self, event: ToolFinished) -> None:
+    def _show_tool_result(self, event: ToolFinished) -> None:
         result = event.result
-        name, spent = str(result.get("tool_name", "")), f"{result.get('execution_time_ms', 0):g} ms"
+        name, duration = (
+            str(result.get("tool_name", "")),
+            f"{result.get('execution_time_ms', 0):g} ms",
+        )
         if result.get("success"):
-            shown = self._cut(canonical_text(result.get("result")), len(name) + len(spent) + 4)
-            self._line(f"[green]{_safe(name)}[/green] = {shown} [dim]{spent}[/dim]")
+            value = self._fit_line(
+                encode_canonical_text(result.get("result")), len(name) + len(duration) + 4
+            )
+            self._print_detail(
+                f"[green]{_escape_text(name)}[/green] = {value} [dim]{duration}[/dim]"
+            )
         else:
-            ended = f"{name} {event.outcome}"
-            shown = self._cut(str(result.get("error")), len(ended) + 2)
-            self._line(f"[red]{_safe(ended)}[/red]: {shown}")
+            run_to_exit_code = f"{name} {event.outcome}"
+            value = self._fit_line(str(result.get("error")), len(run_to_exit_code) + 2)
+            self._print_detail(f"[red]{_escape_text(run_to_exit_code)}[/red]: {value}")
 
-    def _moved(self, step: Step) -> None:
+    def _show_transition(self, step: Step) -> None:
         if not step.target or (step.target == self._state and not step.effects):
             return
         self._state = step.target
-        asked = next((e.request for e in step.effects if isinstance(e, CallModel)), None)
-        beside = f" [dim]{_safe(self._asked(asked))}[/dim]" if asked else ""
-        self._print(f"[bold]● {_safe(step.target)}[/bold]{beside}")
+        request = next((e.request for e in step.effects if isinstance(e, CallModel)), None)
+        details = f" [dim]{_escape_text(self._describe_request(request))}[/dim]" if request else ""
+        self._print_markup(f"[bold]● {_escape_text(step.target)}[/bold]{details}")
 
-    def _asked(self, request: Request) -> str:
-        """The model; and how it is asked, where all is shown."""
-        if not self._whole:
+    def _describe_request(self, request: Request) -> str:
+        """Return the model of a request; if verbose also its iteration, messages, options and tools."""
+        if not self._is_verbose:
             return request.model
         tools = ", ".join(tool.name for tool in request.tools) or "none"
         options = "".join(f", {key} {value}" for key, value in request.options.items())
         count = len(request.messages)
         return f"{request.model}, iteration {request.iteration}, {count} messages{options}, tools: {tools}"
 
-    def _cut(self, text: str, taken: int) -> str:
-        """One line that fits beside `taken` columns, unless all is shown."""
-        most = sys.maxsize if self._whole else max(20, self._console.width - taken - _MARGIN)
-        return escape(short(text, most))
+    def _fit_line(self, text: str, used_columns: int) -> str:
+        """Return the text as one line that fits beside `used_columns`; the whole text if verbose."""
+        limit = (
+            sys.maxsize
+            if self._is_verbose
+            else max(20, self._console.width - used_columns - _MARGIN)
+        )
+        return escape(shorten(text, limit))
 
-    def _line(self, text: str) -> None:
-        self._print(f"  [dim]│[/dim] {text}")
+    def _print_detail(self, text: str) -> None:
+        self._print_markup(f"  [dim]│[/dim] {text}")
 
-    def _print(self, text: str) -> None:
+    def _print_markup(self, text: str) -> None:
         self._console.print(text, soft_wrap=True)
 
 
-def _safe(text: str) -> str:
-    return escape(printable(text))
+def _escape_text(text: str) -> str:
+    return escape(escape_controls(text))

@@ -1,4 +1,4 @@
-"""What the rest of Toolchart logs while it works, told to the person one line each."""
+"""Log messages of the `toolchart` loggers, printed on stderr one line each."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import logging
 import os
 import traceback
 
-from toolchart.app.cli.terminal.text import talk
+from toolchart.app.cli.terminal.text import print_notice
 
 
-class _Talk(logging.Handler):
-    """Says log records on stderr; of an error its class and words, with TOOLCHART_DEBUG its traceback."""
+class _StderrHandler(logging.Handler):
+    """Prints log records on stderr, and exceptions with class and message (traceback: TOOLCHART_DEBUG)."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say one record."""
-        said = f"toolchart: {record.getMessage()}"
+        """Print one log record."""
+        text = f"toolchart: {record.getMessage()}"
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
-            said += f"\n  {type(error).__name__}: {error}"
+            text += f"\n  {type(error).__name__}: {error}"
             if os.environ.get("TOOLCHART_DEBUG"):
-                said += "\n" + "".join(traceback.format_exception(error)).rstrip()
-        talk(said)
+                text += "\n" + "".join(traceback.format_exception(error)).rstrip()
+        print_notice(text)
 
 
-def hear(*, verbose: bool) -> None:
-    """Let warnings of the `toolchart` loggers be said; everything where `verbose`."""
+def configure_logging(*, verbose: bool) -> None:
+    """Print warnings of the `toolchart` loggers on stderr; all messages if `verbose`."""
     logger = logging.getLogger("toolchart")
-    for old in [handler for handler in logger.handlers if isinstance(handler, _Talk)]:
-        logger.removeHandler(old)
-    logger.addHandler(_Talk())
+    for handler in [handler for handler in logger.handlers if isinstance(handler, _StderrHandler)]:
+        logger.removeHandler(handler)
+    logger.addHandler(_StderrHandler())
     logger.setLevel(logging.DEBUG if verbose else logging.WARNING)

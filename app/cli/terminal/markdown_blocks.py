@@ -1,7 +1,7 @@
-"""Markdown that grows: its blocks, each as soon as nothing can be added to it.
+"""Splits streamed Markdown into blocks; each block is returned as soon as no later text can change it.
 
-A block ends at an empty line outside of a code fence, or at the fence's own end; only then can it be
-rendered once and for all. Nothing is lost: the blocks together are the text.
+A block ends at an empty line outside a code fence, or at the closing fence. From then on it can be rendered.
+The blocks together are exactly the text that came in.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ import re
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 
-class Blocks:
-    """Takes text as it comes and gives the blocks that are whole."""
+class BlockSplitter:
+    """Collects text as it arrives and returns complete Markdown blocks."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
-        self._rest = ""
+        self._partial_line = ""
         self._fence: str | None = None
 
-    def feed(self, text: str) -> list[str]:
-        """The blocks that this text completes."""
+    def add_text(self, text: str) -> list[str]:
+        """Add text and return the blocks that it completes."""
         if "\n" not in text:
-            self._rest += text
+            self._partial_line += text
             return []
-        *lines, self._rest = (self._rest + text).split("\n")
-        return [block for line in lines if (block := self._line(line + "\n"))]
+        *lines, self._partial_line = (self._partial_line + text).split("\n")
+        return [block for line in lines if (block := self._add_line(line + "\n"))]
 
-    def end(self) -> str:
-        """What is left when no more text comes."""
-        left = "".join(self._lines) + self._rest
-        self._lines, self._rest, self._fence = [], "", None
-        return left
+    def finish(self) -> str:
+        """Return the incomplete last block when no more text comes."""
+        block = "".join(self._lines) + self._partial_line
+        self._lines, self._partial_line, self._fence = [], "", None
+        return block
 
-    def _line(self, line: str) -> str | None:
+    def _add_line(self, line: str) -> str | None:
         self._lines.append(line)
         fence = _FENCE.match(line)
         if self._fence is not None:

@@ -1,4 +1,4 @@
-"""How far something is that takes more than a second; on a terminal, on stderr, gone when it is done."""
+"""Progress bars on stderr for work that takes more than a second; shown only on a terminal."""
 
 from __future__ import annotations
 
@@ -7,31 +7,33 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from toolchart.app.cli.terminal.text import on_terminal
+from toolchart.app.cli.terminal.text import is_terminal
 
 Item = TypeVar("Item")
 
-PATIENCE_S = 1.0
-"""What is done within that time needs no bar."""
+BAR_DELAY_S = 1.0
+"""Seconds before a bar appears."""
 
 
-def watched(items: Iterable[Item], label: str, total: int | None = None) -> Iterator[Item]:
-    """The items; where going through them takes long, with a bar beside.
+def track_progress(items: Iterable[Item], label: str, total: int | None = None) -> Iterator[Item]:
+    """Yield the items; show a progress bar if going through them takes longer than `BAR_DELAY_S`.
 
     Args:
-        total: how many there will be, where that is known.
+        total: the number of items, if known.
     """
-    if not on_terminal(sys.stderr):
+    if not is_terminal(sys.stderr):
         yield from items
         return
-    started, iterator = time.monotonic(), iter(items)
+    start, iterator = time.monotonic(), iter(items)
     for count, item in enumerate(iterator, 1):
         yield item
-        if time.monotonic() - started > PATIENCE_S:
-            yield from _with_bar(iterator, label, count, total)
+        if time.monotonic() - start > BAR_DELAY_S:
+            yield from _iterate_with_bar(iterator, label, count, total)
 
 
-def _with_bar(items: Iterator[Item], label: str, done: int, total: int | None) -> Iterator[Item]:
+def _iterate_with_bar(
+    items: Iterator[Item], label: str, count: int, total: int | None
+) -> Iterator[Item]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -42,7 +44,7 @@ def _with_bar(items: Iterator[Item], label: str, done: int, total: int | None) -
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=total, completed=done)
+        task = bar.add_task(label, total=total, completed=count)
         for item in items:
             yield item
             bar.advance(task)

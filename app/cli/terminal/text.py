@@ -1,7 +1,7 @@
-"""Text for people: harmless on a terminal, cut to one line, styled where that is wanted.
+"""Text for people: control characters escaped, lines shortened, styles where the terminal supports them.
 
-Models and tools write what they like. On a terminal an escape sequence of theirs could move the cursor,
-rewrite what was shown or set the clipboard, so control characters are shown as what they are.
+Models and tools can write any text. On a terminal an escape sequence in it could move the cursor, overwrite
+earlier output or set the clipboard. Therefore control characters are printed as `\\x1b` and the like.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ _CONTROL = {
 """Every control character but tab and line end. Source: Unicode category Cc."""
 
 _WIDTH = 120
-"""Columns where the output is no terminal."""
+"""Columns of a line if stdout is not a terminal."""
 
 
-def printable(text: str) -> str:
-    """The text with control characters made visible; tabs and line ends stay."""
+def escape_controls(text: str) -> str:
+    """Return the text with control characters escaped, except tabs and line ends."""
     return text.replace("\r\n", "\n").translate(_CONTROL)
 
 
-def short(text: str, most: int) -> str:
-    """One printable line of at most `most` characters."""
-    text = printable(" ".join(text.split()))
-    return text if len(text) <= most else text[: max(most - 1, 0)] + "…"
+def shorten(text: str, limit: int) -> str:
+    """Return the text as one line of at most `limit` characters, with control characters escaped."""
+    text = escape_controls(" ".join(text.split()))
+    return text if len(text) <= limit else text[: max(limit - 1, 0)] + "…"
 
 
-def talk(text: str) -> None:
-    """Say something to the person, on stderr."""
-    click.echo(printable(text), err=True)
+def print_notice(text: str) -> None:
+    """Print a message for the person on stderr."""
+    click.echo(escape_controls(text), err=True)
 
 
-def on_terminal(stream: TextIO | None) -> bool:
+def is_terminal(stream: TextIO | None) -> bool:
     """Whether a stream is a terminal."""
     return stream is not None and stream.isatty()
 
 
-def room() -> int:
-    """Columns that a line of stdout may fill."""
-    if not on_terminal(sys.stdout):
+def terminal_width() -> int:
+    """Return the number of columns that a line of stdout may fill."""
+    if not is_terminal(sys.stdout):
         return _WIDTH
     return max(40, shutil.get_terminal_size((_WIDTH, 40)).columns)
 
 
-def styled(text: str, **style: Any) -> str:
-    """The text in a style of `click.style`, on a terminal that wants colour."""
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return text if plain or not on_terminal(sys.stdout) else click.style(text, **style)
+def style_text(text: str, **style: Any) -> str:
+    """Return the text in a style of `click.style` if stdout is a terminal that supports colour."""
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return text if is_plain or not is_terminal(sys.stdout) else click.style(text, **style)

@@ -1,4 +1,4 @@
-"""Stores: where the log keeps its records, chosen by one address."""
+"""Stores of the log: opens the one that an address names (memory, JSONL, SQLite, PostgreSQL)."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ DEFAULT_LOG = ".toolchart/log.db"
 
 
 def open_store(address: str | Path | None, *, create: bool = True, durable: bool = True) -> Store:
-    """The store of an address; None is the default SQLite file.
+    """Open the store of an address; None is the default SQLite file.
 
-    - `memory`: as long as the process;
+    - `memory`: in memory, until the process ends;
     - `postgresql://...`: a PostgreSQL database (extra `postgres`);
     - a folder, or a path that ends in `/` or `.jsonl`: one JSON Lines file per conversation in it;
     - any other path: a SQLite file.
 
     Args:
-        create: whether a log that is not there may be made.
-        durable: `full`: synced before it is acknowledged; else `normal`, where the last moments may be
-            lost when the machine (not the process) stops.
+        create: whether a missing log may be created.
+        durable: true is `full`: a commit is synced before it returns. False is `normal`: the newest
+            records may be lost when the machine (not the process) stops.
 
     Raises:
-        LogUnavailable: it cannot be opened.
+        LogUnavailable: the store cannot be opened.
     """
     text = str(address or DEFAULT_LOG)
     if text == "memory":

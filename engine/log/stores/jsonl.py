@@ -1,8 +1,8 @@
-"""The JSONL store: a folder with one file per conversation, one record a line, synced when acknowledged.
+"""The JSONL store: a folder with one file per conversation and one record per line.
 
-A crash can leave a torn last line: bytes without a line end. Nothing of it was acknowledged, so it is
-cut off before the next append, and reading stops before it. Two processes that append at once are kept
-apart by a lock on the file.
+A crash can leave an incomplete last line, without a line end. It was never acknowledged, so reading
+stops before it and the next append cuts it off. A lock on the file keeps two processes from appending at
+the same time.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from urllib.parse import quote, unquote
 from toolchart.states.errors import LogConflict, LogUnavailable
 
 _SUFFIX = ".jsonl"
-_SAFE = re.compile(r"[^A-Za-z0-9_-]")
+_UNSAFE_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class JsonlStore:
     """Keeps records in `FOLDER/CONVERSATION.jsonl`.
 
     Args:
-        durable: whether `append` syncs before it returns (`full`); else the system does when it likes.
+        create: whether the folder may be created.
+        durable: whether `append` syncs before it returns (`full`); else the system syncs later.
 
     Raises:
         LogUnavailable: the folder cannot be made or is a file.
@@ -34,8 +35,8 @@ class JsonlStore:
     def __init__(self, folder: str | Path, *, create: bool = True, durable: bool = True) -> None:
         self.folder = Path(folder)
         self._durable = durable
-        self._ends: dict[str, tuple[int, int]] = {}
-        """Records and bytes of the files that this store wrote last."""
+        self._known_ends: dict[str, tuple[int, int]] = {}
+        """Number of records and bytes of each file, after this store's last append to it."""
         if not create and not self.folder.is_dir():
             raise LogUnavailable(f"there is no log at {self.folder}")
         try:
@@ -44,39 +45,39 @@ class JsonlStore:
             raise LogUnavailable(f"the log {self.folder} cannot be used: {error}") from None
 
     def append(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
-        """Append lines, all or none; synced to the disk on return."""
-        path = self._path(conversation)
-        fresh = not path.exists()
-        if fresh and first_seq != 0:
+        """Append lines, all or none; durable on return."""
+        path = self._build_path(conversation)
+        is_new = not path.exists()
+        if is_new and first_seq != 0:
             raise LogConflict(
                 f"conversation {conversation}: record {first_seq} cannot be appended, the log has 0"
             )
         try:
-            with path.open("r+b" if not fresh else "x+b") as file:
+            with path.open("r+b" if not is_new else "x+b") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
-                count, end = self._whole(conversation, file.fileno())
+                count, end = self._find_last_line_end(conversation, file.fileno())
                 if count != first_seq:
                     raise LogConflict(
                         f"conversation {conversation}: record {first_seq} cannot be appended, "
                         f"the log has {count}"
                     )
-                self._write(file.fileno(), end, b"".join(line + b"\n" for line in lines))
+                self._write_lines(file.fileno(), end, b"".join(line + b"\n" for line in lines))
                 size = end + sum(len(line) + 1 for line in lines)
-                self._ends[conversation] = (count + len(lines), size)
+                self._known_ends[conversation] = (count + len(lines), size)
         except FileExistsError:
             raise LogConflict(f"another writer began conversation {conversation} first") from None
         except OSError as error:
             raise LogUnavailable(f"the log {path} cannot be written: {error}") from None
-        if fresh and self._durable:
+        if is_new and self._durable:
             self._sync_folder()
 
-    def _write(self, handle: int, end: int, data: bytes) -> None:
-        """Write after the last whole line; on a fault the file is as it was."""
+    def _write_lines(self, handle: int, end: int, data: bytes) -> None:
+        """Write after the last complete line; after an error the file is as before."""
         os.ftruncate(handle, end)
         try:
-            done = 0
-            while done < len(data):
-                done += os.pwrite(handle, data[done:], end + done)
+            written_bytes = 0
+            while written_bytes < len(data):
+                written_bytes += os.pwrite(handle, data[written_bytes:], end + written_bytes)
             if self._durable:
                 os.fdatasync(handle)
         except OSError:
@@ -84,25 +85,26 @@ class JsonlStore:
                 os.ftruncate(handle, end)
             raise
 
-    def _whole(self, conversation: str, handle: int) -> tuple[int, int]:
-        """Number of whole lines, and where the last one ends."""
+    def _find_last_line_end(self, conversation: str, handle: int) -> tuple[int, int]:
+        """Number of complete lines, and the byte offset at which the last one ends."""
         size = os.fstat(handle).st_size
-        known = self._ends.get(conversation)
-        if known is not None and known[1] == size:
-            return known
+        end = self._known_ends.get(conversation)
+        if end is not None and end[1] == size:
+            return end
         data = os.pread(handle, size, 0)
         return data.count(b"\n"), data.rfind(b"\n") + 1
 
     def _sync_folder(self) -> None:
+        """Sync the folder, so that a new or deleted file is durable."""
         handle = os.open(self.folder, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:
             os.close(handle)
 
-    def read(self, conversation: str, start: int = 0) -> Iterator[bytes]:
-        """The whole lines from `start` on; a torn last line is no record."""
-        path = self._path(conversation)
+    def read_lines(self, conversation: str, start: int = 0) -> Iterator[bytes]:
+        """The complete lines from number `start` on."""
+        path = self._build_path(conversation)
         if not path.is_file():
             return
         with path.open("rb") as file:
@@ -112,43 +114,50 @@ class JsonlStore:
                 if seq >= start:
                     yield line[:-1]
 
-    def last(self, conversation: str) -> tuple[int, bytes] | None:
+    def read_last_line(self, conversation: str) -> tuple[int, bytes] | None:
         """Number and line of the newest record."""
         count, newest = 0, None
-        for line in self.read(conversation):
+        for line in self.read_lines(conversation):
             count, newest = count + 1, line
         return None if newest is None else (count - 1, newest)
 
-    def conversations(self) -> Iterable[str]:
-        """Every conversation's id, the oldest first; a file without a whole line has none yet."""
-        begun = [(born, path) for path in self.folder.glob(f"*{_SUFFIX}") if (born := _born(path))]
-        return [unquote(path.name.removesuffix(_SUFFIX)) for _, path in sorted(begun)]
+    def list_conversations(self) -> Iterable[str]:
+        """The ids of all conversations that have a complete line, the oldest first."""
+        files = [
+            (began_at, path)
+            for path in self.folder.glob(f"*{_SUFFIX}")
+            if (began_at := _read_begin_time(path))
+        ]
+        return [unquote(path.name.removesuffix(_SUFFIX)) for _, path in sorted(files)]
 
     def delete(self, conversation: str) -> None:
-        """Forget a whole conversation."""
-        path = self._path(conversation)
+        """Delete a whole conversation."""
+        path = self._build_path(conversation)
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
             raise LogUnavailable(f"the log {path} cannot be deleted: {error}") from None
-        self._ends.pop(conversation, None)
+        self._known_ends.pop(conversation, None)
         if self._durable:
             self._sync_folder()
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Nothing to close: files are open only during a call."""
 
-    def _path(self, conversation: str) -> Path:
-        # Every name is one plain file name: no separator, no dot, whatever the conversation is called.
-        return self.folder / (_SAFE.sub(lambda m: _escaped(m.group(0)), conversation) + _SUFFIX)
+    def _build_path(self, conversation: str) -> Path:
+        """The path of a conversation's file."""
+        # Escaped, so that any id gives a plain file name without separators and dots.
+        return self.folder / (
+            _UNSAFE_CHARACTER.sub(lambda m: _escape_character(m.group(0)), conversation) + _SUFFIX
+        )
 
 
-def _escaped(character: str) -> str:
+def _escape_character(character: str) -> str:
     return quote(character, safe="") if character != "." else "%2E"
 
 
-def _born(path: Path) -> str:
-    """Time of the first record, which no copying changes; empty where there is no record."""
+def _read_begin_time(path: Path) -> str:
+    """Time of the first record; empty where there is none. Unlike file times, copying keeps it."""
     with path.open("rb") as file:
         first = file.readline()
     if not first.endswith(b"\n"):

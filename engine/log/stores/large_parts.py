@@ -1,12 +1,13 @@
-"""Folding: large parts of a record are kept once, under the hash of their content.
+"""Large parts of records: splits them off a line for storage and joins them again.
 
-A store that folds puts a mark where a large part stood and keeps the part beside, so that the same chart,
-spec, tools or result is on the disk once, however many conversations hold it. Nobody above a store sees
-this: what is read is the line that was written, byte for byte, and its own hash covers every part of it.
+A store keeps a large part once, under the hash of its content, and puts a mark in its place. So the same
+chart, spec, tools or result is on the disk once, however many conversations hold it. Callers of a store
+do not see this: they read the line that was written, byte for byte, and the hash of the line covers all
+its parts.
 
     {"event":{"chart":NUL 3f2a... NUL,"type":"configured"},...}
 
-A line of JSON never holds the byte NUL, so a mark cannot be mistaken.
+A line of JSON never holds the byte NUL, so a mark is never ambiguous.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from collections.abc import Callable, Mapping
 
 import orjson
 
-SMALLEST = 1024
-"""Bytes from which a part is worth a row of its own."""
+MIN_PART_BYTES = 1024
+"""Parts of fewer bytes stay in their line."""
 
 _MARK = b"\0"
 
 
-def fold(line: bytes) -> tuple[bytes, Mapping[bytes, bytes]]:
-    """The line with marks, and the parts by their hash; the line itself where nothing is large."""
-    if len(line) < SMALLEST:
+def split_large_parts(line: bytes) -> tuple[bytes, Mapping[bytes, bytes]]:
+    """The line with marks, and its large parts by digest; the unchanged line where nothing is large."""
+    if len(line) < MIN_PART_BYTES:
         return line, {}
     try:
         event = orjson.loads(line)["event"]
@@ -32,32 +33,32 @@ def fold(line: bytes) -> tuple[bytes, Mapping[bytes, bytes]]:
         return line, {}
     if not isinstance(event, dict):
         return line, {}
-    folded, parts = line, {}
+    stored_line, parts = line, {}
     for value in event.values():
         part = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-        if len(part) >= SMALLEST and folded.count(part) == 1:
+        if len(part) >= MIN_PART_BYTES and stored_line.count(part) == 1:
             digest = hashlib.sha256(part).digest()
-            folded = folded.replace(part, _MARK + digest.hex().encode() + _MARK)
+            stored_line = stored_line.replace(part, _MARK + digest.hex().encode() + _MARK)
             parts[digest] = part
-    return folded, parts
+    return stored_line, parts
 
 
-def folds(line: bytes) -> list[bytes]:
-    """Hashes of the parts that a folded line names."""
+def list_part_digests(line: bytes) -> list[bytes]:
+    """Digests of the parts that a stored line refers to."""
     return [bytes.fromhex(mark.decode()) for mark in line.split(_MARK)[1::2]]
 
 
-def unfold(line: bytes, part_of: Callable[[bytes], bytes | None]) -> bytes | None:
-    """The whole line; None where a part is missing or its mark is not one.
+def join_large_parts(line: bytes, read_part: Callable[[bytes], bytes | None]) -> bytes | None:
+    """The original line; None where a part is missing or a mark is broken.
 
     Args:
-        part_of: the part of a hash, or None.
+        read_part: returns the part of a digest, or None.
     """
     if _MARK not in line:
         return line
     pieces = line.split(_MARK)
     try:
-        parts = [part_of(bytes.fromhex(mark.decode("ascii"))) for mark in pieces[1::2]]
+        parts = [read_part(bytes.fromhex(mark.decode("ascii"))) for mark in pieces[1::2]]
     except ValueError:
         return None
     if len(pieces) % 2 == 0 or None in parts:

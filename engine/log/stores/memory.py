@@ -1,4 +1,4 @@
-"""The memory store: a log that lasts as long as the process."""
+"""The memory store: keeps the log in memory until the process ends."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ class MemoryStore:
     def append(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
         """Append lines, all or none."""
         with self._lock:
-            kept = self._lines.get(conversation, [])
-            if len(kept) != first_seq:
+            stored_lines = self._lines.get(conversation, [])
+            if len(stored_lines) != first_seq:
                 raise LogConflict(
                     f"conversation {conversation}: record {first_seq} cannot be appended, "
-                    f"the log has {len(kept)}"
+                    f"the log has {len(stored_lines)}"
                 )
-            kept.extend(lines)
-            self._lines[conversation] = kept
+            stored_lines.extend(lines)
+            self._lines[conversation] = stored_lines
 
-    def read(self, conversation: str, start: int = 0) -> Iterator[bytes]:
-        """The lines from `start` on."""
+    def read_lines(self, conversation: str, start: int = 0) -> Iterator[bytes]:
+        """The lines from number `start` on."""
         return iter(self._lines.get(conversation, [])[start:])
 
-    def last(self, conversation: str) -> tuple[int, bytes] | None:
+    def read_last_line(self, conversation: str) -> tuple[int, bytes] | None:
         """Number and line of the newest record."""
-        kept = self._lines.get(conversation)
-        return (len(kept) - 1, kept[-1]) if kept else None
+        stored_lines = self._lines.get(conversation)
+        return (len(stored_lines) - 1, stored_lines[-1]) if stored_lines else None
 
-    def conversations(self) -> Iterable[str]:
-        """Every conversation's id, the oldest first."""
+    def list_conversations(self) -> Iterable[str]:
+        """The ids of all conversations, the oldest first."""
         return list(self._lines)
 
     def delete(self, conversation: str) -> None:
-        """Forget a whole conversation."""
+        """Delete a whole conversation."""
         with self._lock:
             self._lines.pop(conversation, None)
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Nothing to close."""

@@ -1,4 +1,4 @@
-"""The PostgreSQL store: `postgresql://...`, for logs that several machines write."""
+"""The PostgreSQL store (`postgresql://...`): a log that several machines can write."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from toolchart.engine.log.stores.large_parts import fold, folds, unfold
+from toolchart.engine.log.stores.large_parts import (
+    join_large_parts,
+    list_part_digests,
+    split_large_parts,
+)
 from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable, ToolchartError
-from toolchart.states.ports import Batch
+from toolchart.states.ports import RecordBatch
 
 if TYPE_CHECKING:
     import psycopg
@@ -35,15 +39,16 @@ CREATE TABLE IF NOT EXISTS toolchart_parts (
 """
 
 _SCHEMA_LOCK = 0x746F6F6C
-"""Key of the advisory lock under which the tables are made: two first users must not collide."""
+"""Key of the advisory lock for creating the tables, so that two processes do not collide."""
 
-_PAGE = 256
+_PAGE_SIZE = 256
 
 
 class PostgresStore:
-    """Keeps records in two tables of a database; a broken connection is opened again.
+    """Keeps records in three tables of a database; reconnects after a broken connection.
 
     Args:
+        address: `postgresql://...`.
         durable: whether a commit waits for the disk (`full`).
 
     Raises:
@@ -55,15 +60,17 @@ class PostgresStore:
         self._durable = durable
         self._lock = threading.RLock()
         self._db: psycopg.Connection[Any] | None = None
-        self._with(self._prepare)
+        self._run_with_connection(self._prepare_schema)
 
     @staticmethod
-    def _prepare(db: psycopg.Connection[Any]) -> None:
+    def _prepare_schema(db: psycopg.Connection[Any]) -> None:
+        """Create the tables where they are missing."""
         with db.transaction():
             db.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
             db.execute(_SCHEMA)
 
-    def _connected(self) -> psycopg.Connection[Any]:
+    def _get_connection(self) -> psycopg.Connection[Any]:
+        """The open connection; a new one where there is none or it broke."""
         if self._db is None or self._db.closed or self._db.broken:
             try:
                 import psycopg
@@ -76,16 +83,16 @@ class PostgresStore:
                 self._db.execute("SET synchronous_commit = off")
         return self._db
 
-    def _with(self, work: Callable[[psycopg.Connection[Any]], Value]) -> Value:
-        """Do something with a live connection; once more with a new one where it broke.
+    def _run_with_connection(self, work: Callable[[psycopg.Connection[Any]], Value]) -> Value:
+        """Run `work` with an open connection; once more with a new one where the connection broke.
 
         Repeating is safe: a read changes nothing, and an append that did go through the first time is
         refused the second time by its number.
         """
         with self._lock:
-            for last in (False, True):
+            for is_last_try in (False, True):
                 try:
-                    return work(self._connected())
+                    return work(self._get_connection())
                 except ToolchartError:
                     raise
                 except Exception as error:
@@ -94,14 +101,14 @@ class PostgresStore:
                         raise LogConflict(
                             "another writer appended to this conversation first"
                         ) from None
-                    if last or "OperationalError" not in names:
+                    if is_last_try or "OperationalError" not in names:
                         raise LogUnavailable(
                             f"the PostgreSQL log cannot be used: {error}"
                         ) from None
-                    self._drop()
+                    self._drop_connection()
         raise AssertionError("two tries end in a value or an error")
 
-    def _drop(self) -> None:
+    def _drop_connection(self) -> None:
         if self._db is not None:
             self._db.close()
         self._db = None
@@ -110,44 +117,47 @@ class PostgresStore:
         """Append lines, all or none; committed on return."""
         attempts = 0
 
-        def work(db: psycopg.Connection[Any]) -> None:
+        def append_once(db: psycopg.Connection[Any]) -> None:
+            """One attempt; on a retry, lines that are already there are a success."""
             nonlocal attempts
             attempts += 1
             try:
-                self._append(db, conversation, first_seq, lines)
+                self._append_lines(db, conversation, first_seq, lines)
             except LogConflict:
-                # The first try may have been committed before the connection broke.
-                if attempts > 1 and self._has(db, conversation, first_seq, lines):
+                # The first attempt may have been committed before the connection broke.
+                if attempts > 1 and self._has_lines(db, conversation, first_seq, lines):
                     return
                 raise
 
-        self._with(work)
+        self._run_with_connection(append_once)
 
-    def append_many(self, batches: Sequence[Batch]) -> Sequence[LogConflict | None]:
-        """Append for several conversations in one transaction; says which lost to another writer."""
+    def append_many(self, batches: Sequence[RecordBatch]) -> Sequence[LogConflict | None]:
+        """Append for several conversations in one transaction; the conflict of each, or None."""
         attempts = 0
 
-        def work(db: psycopg.Connection[Any]) -> list[LogConflict | None]:
+        def append_batches(db: psycopg.Connection[Any]) -> list[LogConflict | None]:
+            """One attempt at all batches."""
             nonlocal attempts
             attempts += 1
             with db.transaction():
-                return [self._tried(db, batch, again=attempts > 1) for batch in batches]
+                return [self._try_append(db, batch, is_retry=attempts > 1) for batch in batches]
 
-        return self._with(work)
+        return self._run_with_connection(append_batches)
 
-    def _tried(
-        self, db: psycopg.Connection[Any], batch: Batch, *, again: bool
+    def _try_append(
+        self, db: psycopg.Connection[Any], batch: RecordBatch, *, is_retry: bool
     ) -> LogConflict | None:
-        """One of several; a savepoint keeps its loss to itself."""
+        """Append one batch in a savepoint, so that its conflict does not affect the others."""
         try:
-            self._append(db, *batch)
+            self._append_lines(db, *batch)
         except LogConflict as error:
-            return None if again and self._has(db, *batch) else error
+            return None if is_retry and self._has_lines(db, *batch) else error
         return None
 
-    def _append(
+    def _append_lines(
         self, db: psycopg.Connection[Any], conversation: str, first_seq: int, lines: Sequence[bytes]
     ) -> None:
+        """Append lines in a transaction, after checking that the first number is the next one."""
         with db.transaction():
             if first_seq == 0:
                 db.execute(
@@ -159,16 +169,16 @@ class PostgresStore:
                 "FROM toolchart_conversations WHERE id = %s FOR UPDATE",
                 (conversation,),
             ).fetchone()
-            expected = 0 if row is None or row[1] is None else row[1] + 1
-            if row is None or expected != first_seq:
+            next_seq = 0 if row is None or row[1] is None else row[1] + 1
+            if row is None or next_seq != first_seq:
                 raise LogConflict(
                     f"conversation {conversation}: record {first_seq} cannot be appended, "
-                    f"the log has {expected}"
+                    f"the log has {next_seq}"
                 )
-            folded = [fold(line) for line in lines]
+            split_lines = [split_large_parts(line) for line in lines]
             with db.cursor() as cursor:
-                # In the order of their hashes: two writers that share parts must not wait in a circle.
-                if parts := sorted(part for _, parts in folded for part in parts.items()):
+                # Sorted by digest, so that two writers with common parts cannot deadlock.
+                if parts := sorted(part for _, parts in split_lines for part in parts.items()):
                     cursor.executemany(
                         "INSERT INTO toolchart_parts AS p VALUES (%s, %s, 1) "
                         "ON CONFLICT (digest) DO UPDATE SET uses = p.uses + 1",
@@ -176,64 +186,71 @@ class PostgresStore:
                     )
                 cursor.executemany(
                     "INSERT INTO toolchart_records VALUES (%s, %s, %s)",
-                    [(row[0], first_seq + place, line) for place, (line, _) in enumerate(folded)],
+                    [
+                        (row[0], first_seq + offset, line)
+                        for offset, (line, _) in enumerate(split_lines)
+                    ],
                 )
 
-    def _has(
+    def _has_lines(
         self, db: psycopg.Connection[Any], conversation: str, first_seq: int, lines: Sequence[bytes]
     ) -> bool:
-        rows = self._page(db, conversation, first_seq, len(lines) + 1)
-        return [bytes(line) for _, line in rows] == [fold(line)[0] for line in lines]
+        """Whether the newest records are exactly these lines."""
+        rows = self._read_page(db, conversation, first_seq, len(lines) + 1)
+        return [bytes(line) for _, line in rows] == [split_large_parts(line)[0] for line in lines]
 
     @staticmethod
-    def _page(
-        db: psycopg.Connection[Any], conversation: str, start: int, most: int
+    def _read_page(
+        db: psycopg.Connection[Any], conversation: str, start: int, limit: int
     ) -> list[tuple[int, bytes]]:
+        """Numbers and stored lines from a number on, at most `limit`."""
         return db.execute(
             "SELECT seq, line FROM toolchart_records JOIN toolchart_conversations "
             "ON conversation = number WHERE id = %s AND seq >= %s ORDER BY seq LIMIT %s",
-            (conversation, start, most),
+            (conversation, start, limit),
         ).fetchall()
 
-    def read(self, conversation: str, start: int = 0) -> Iterator[bytes]:
-        """The lines from `start` on, a page at a time."""
+    def read_lines(self, conversation: str, start: int = 0) -> Iterator[bytes]:
+        """The lines from number `start` on, read page by page."""
         while True:
-            rows = self._with(
-                partial(self._page, conversation=conversation, start=start, most=_PAGE)
+            rows = self._run_with_connection(
+                partial(self._read_page, conversation=conversation, start=start, limit=_PAGE_SIZE)
             )
             for seq, line in rows:
                 if seq != start:
                     raise LogDamaged("it is missing", conversation=conversation, seq=start)
-                yield self._unfolded(bytes(line), conversation, seq)
+                yield self._join_parts(bytes(line), conversation, seq)
                 start += 1
-            if len(rows) < _PAGE:
+            if len(rows) < _PAGE_SIZE:
                 return
 
-    def last(self, conversation: str) -> tuple[int, bytes] | None:
+    def read_last_line(self, conversation: str) -> tuple[int, bytes] | None:
         """Number and line of the newest record."""
-        row = self._with(
+        row = self._run_with_connection(
             lambda db: db.execute(
                 "SELECT seq, line FROM toolchart_records JOIN toolchart_conversations "
                 "ON conversation = number WHERE id = %s ORDER BY seq DESC LIMIT 1",
                 (conversation,),
             ).fetchone()
         )
-        return (row[0], self._unfolded(bytes(row[1]), conversation, row[0])) if row else None
+        return (row[0], self._join_parts(bytes(row[1]), conversation, row[0])) if row else None
 
-    def _unfolded(self, line: bytes, conversation: str, seq: int) -> bytes:
-        whole = unfold(line, self._part)
-        if whole is None:
+    def _join_parts(self, line: bytes, conversation: str, seq: int) -> bytes:
+        """The original line of a stored one."""
+        joined_line = join_large_parts(line, self._read_part)
+        if joined_line is None:
             raise LogDamaged("a part of it is missing", conversation=conversation, seq=seq)
-        return whole
+        return joined_line
 
-    def _part(self, digest: bytes) -> bytes | None:
+    def _read_part(self, digest: bytes) -> bytes | None:
+        """The large part with this digest; None where it is missing."""
         query = "SELECT data FROM toolchart_parts WHERE digest = %s"
-        row = self._with(lambda db: db.execute(query, (digest,)).fetchone())
+        row = self._run_with_connection(lambda db: db.execute(query, (digest,)).fetchone())
         return bytes(row[0]) if row else None
 
-    def conversations(self) -> Iterable[str]:
-        """Every conversation's id, the oldest first."""
-        rows = self._with(
+    def list_conversations(self) -> Iterable[str]:
+        """The ids of all conversations, the oldest first."""
+        rows = self._run_with_connection(
             lambda db: db.execute(
                 "SELECT id FROM toolchart_conversations ORDER BY number"
             ).fetchall()
@@ -241,16 +258,19 @@ class PostgresStore:
         return [str(row[0]) for row in rows]
 
     def delete(self, conversation: str) -> None:
-        """Forget a whole conversation."""
+        """Delete a whole conversation."""
 
-        def work(db: psycopg.Connection[Any]) -> None:
+        def delete_rows(db: psycopg.Connection[Any]) -> None:
+            """Delete the records, and the parts that no other record uses."""
             with db.transaction():
-                used = db.execute(
+                rows = db.execute(
                     "SELECT line FROM toolchart_records JOIN toolchart_conversations "
                     "ON conversation = number WHERE id = %s AND position('\\x00'::bytea in line) > 0",
                     (conversation,),
                 ).fetchall()
-                digests = sorted((digest,) for (line,) in used for digest in folds(bytes(line)))
+                digests = sorted(
+                    (digest,) for (line,) in rows for digest in list_part_digests(bytes(line))
+                )
                 with db.cursor() as cursor:
                     cursor.executemany(
                         "UPDATE toolchart_parts SET uses = uses - 1 WHERE digest = %s", digests
@@ -263,9 +283,9 @@ class PostgresStore:
                 )
                 db.execute("DELETE FROM toolchart_conversations WHERE id = %s", (conversation,))
 
-        self._with(work)
+        self._run_with_connection(delete_rows)
 
     def close(self) -> None:
         """Close the connection; safe to call twice."""
         with self._lock:
-            self._drop()
+            self._drop_connection()

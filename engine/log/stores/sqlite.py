@@ -1,4 +1,7 @@
-"""The SQLite store: one file, write-ahead log, every commit synced before it is acknowledged."""
+"""The SQLite store: the schema and the reads and writes of a log in one SQLite file.
+
+The file uses SQLite's write-ahead log. With `full` durability each commit is synced before it returns.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,16 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from toolchart.engine.log.stores.large_parts import fold, folds, unfold
+from toolchart.engine.log.stores.large_parts import (
+    join_large_parts,
+    list_part_digests,
+    split_large_parts,
+)
 from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable
-from toolchart.states.ports import Batch
+from toolchart.states.ports import RecordBatch
 
 SCHEMA_VERSION = 2
-"""Version 1 had no parts; it is brought up when it is opened."""
+"""Version of the schema. Version 1 had no table of parts; it is upgraded when the file is opened."""
 
 _PARTS = """
 CREATE TABLE parts (
@@ -21,7 +28,7 @@ CREATE TABLE parts (
     uses INTEGER NOT NULL
 ) WITHOUT ROWID;
 """
-"""Large parts of records, kept once (see `folding.py`)."""
+"""Large parts of records, each stored once (see `large_parts.py`)."""
 
 _SCHEMA = """
 CREATE TABLE conversations (
@@ -36,37 +43,38 @@ CREATE TABLE records (
 ) WITHOUT ROWID;
 """
 
-_BUSY_S = 10.0
-"""Seconds to wait for another process that is writing."""
+_BUSY_TIMEOUT_S = 10.0
+"""Seconds to wait while another process writes."""
 
-_DAMAGE = (
+_DAMAGE_MESSAGES = (
     "malformed",
     "not a database",
     "Could not decode",
     "unsupported file format",
     "no such column",
 )
-"""Words of SQLite and of its Python module for a file that is not what was written."""
+"""Parts of the error messages by which SQLite and its Python module report a damaged file."""
 
-_PAGE = 256
-"""Records read at a time, so that a long log is never held whole."""
+_PAGE_SIZE = 256
+"""Records per read, so that a long log is never in memory as a whole."""
 
 
 class SqliteStore:
-    """Keeps records in a SQLite file; made with its folder when it is first written.
+    """Keeps records in a SQLite file; the file and its folder are created when they are missing.
 
     Args:
-        durable: whether a commit waits for the disk (`full`); else it is in the system's hands
-            (`normal`), which survives the process but not always the machine.
+        create: whether the file may be created.
+        durable: whether a commit is synced to the disk (`full`); else the system writes it later
+            (`normal`): it survives a crash of the process, but not always one of the machine.
 
     Raises:
-        LogUnavailable: the file cannot be opened or is no Toolchart log.
+        LogUnavailable: the file cannot be opened or is not a Toolchart log.
     """
 
     def __init__(self, path: str | Path, *, create: bool = True, durable: bool = True) -> None:
         self.path = Path(path)
         self._lock = threading.RLock()
-        self._reported = _Reported(self.path)
+        self._errors = _ErrorTranslation(self.path)
         self._durable = durable
         self._numbers: dict[str, int] = {}
         if not create and not self.path.is_file():
@@ -74,24 +82,25 @@ class SqliteStore:
                 f"there is no log at {self.path}\n"
                 "  run a conversation first, or name the file with --log or TOOLCHART_LOG"
             )
-        with self._reported:
+        with self._errors:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(
-                self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+                self.path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
             )
             self._transaction = _Transaction(self._db)
-            self._prepare()
+            self._prepare_schema()
 
-    def _prepare(self) -> None:
+    def _prepare_schema(self) -> None:
+        """Set the durability, and create or upgrade the tables."""
         db = self._db
         db.execute("PRAGMA journal_mode = WAL")
         db.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
-        version = self._version()
+        version = self._read_schema_version()
         if version in (0, 1):
             with self._transaction:
-                version = self._version()  # another process may have been quicker
-                added = {0: _SCHEMA + _PARTS, 1: _PARTS}.get(version, "")
-                for statement in added.split(";"):
+                version = self._read_schema_version()  # may have changed meanwhile
+                statements = {0: _SCHEMA + _PARTS, 1: _PARTS}.get(version, "")
+                for statement in statements.split(";"):
                     db.execute(statement)
                 db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         elif version != SCHEMA_VERSION:
@@ -99,41 +108,42 @@ class SqliteStore:
                 f"{self.path} has log version {version}; this Toolchart reads {SCHEMA_VERSION}"
             )
 
-    def _version(self) -> int:
+    def _read_schema_version(self) -> int:
         return int(self._db.execute("PRAGMA user_version").fetchone()[0])
 
     def append(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
-        """Append lines, all or none; synced to the disk on return."""
-        with self._lock, self._reported, self._transaction:
-            self._insert(conversation, first_seq, lines)
+        """Append lines, all or none; durable on return."""
+        with self._lock, self._errors, self._transaction:
+            self._insert_lines(conversation, first_seq, lines)
 
-    def append_many(self, batches: Sequence[Batch]) -> Sequence[LogConflict | None]:
-        """Append for several conversations in one transaction; says which lost to another writer."""
-        refused: list[LogConflict | None] = []
-        with self._lock, self._reported, self._transaction:
+    def append_many(self, batches: Sequence[RecordBatch]) -> Sequence[LogConflict | None]:
+        """Append for several conversations in one transaction; the conflict of each, or None."""
+        conflicts: list[LogConflict | None] = []
+        with self._lock, self._errors, self._transaction:
             for batch in batches:
                 try:
-                    self._insert(*batch)
-                    refused.append(None)
-                except LogConflict as error:  # told before anything of it was written
-                    refused.append(error)
-        return refused
+                    self._insert_lines(*batch)
+                    conflicts.append(None)
+                except LogConflict as error:  # raised before any of its lines is written
+                    conflicts.append(error)
+        return conflicts
 
-    def _insert(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
-        number = self._number(conversation, create=first_seq == 0)
+    def _insert_lines(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
+        """Insert lines after checking that the first number is the next one."""
+        number = self._find_conversation_number(conversation, create=first_seq == 0)
         newest = self._db.execute(
             "SELECT max(seq) FROM records WHERE conversation = ?", (number,)
         ).fetchone()[0]
-        expected = 0 if newest is None else newest + 1
-        if expected != first_seq:
+        next_seq = 0 if newest is None else newest + 1
+        if next_seq != first_seq:
             raise LogConflict(
                 f"conversation {conversation}: record {first_seq} cannot be appended, "
-                f"the log has {expected}"
+                f"the log has {next_seq}"
             )
         rows = []
-        for place, line in enumerate(lines):
-            folded, parts = fold(line)
-            rows.append((number, first_seq + place, folded))
+        for offset, line in enumerate(lines):
+            stored_line, parts = split_large_parts(line)
+            rows.append((number, first_seq + offset, stored_line))
             if parts:
                 self._db.executemany(
                     "INSERT INTO parts VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET uses = uses + 1",
@@ -141,98 +151,105 @@ class SqliteStore:
                 )
         self._db.executemany("INSERT INTO records VALUES (?, ?, ?)", rows)
 
-    def _number(self, conversation: str, *, create: bool = False) -> int | None:
-        known = self._numbers.get(conversation)
-        if known is not None:
-            return known
+    def _find_conversation_number(self, conversation: str, *, create: bool = False) -> int | None:
+        """The number of a conversation in the tables; None where there is none."""
+        cached_number = self._numbers.get(conversation)
+        if cached_number is not None:
+            return cached_number
         row = self._db.execute(
             "SELECT number FROM conversations WHERE id = ?", (conversation,)
         ).fetchone()
         if row is None and create:
-            added = self._db.execute("INSERT INTO conversations (id) VALUES (?)", (conversation,))
-            return added.lastrowid
+            cursor = self._db.execute("INSERT INTO conversations (id) VALUES (?)", (conversation,))
+            return cursor.lastrowid
         if row is None:
             return None
         self._numbers[conversation] = int(row[0])
         return int(row[0])
 
-    def read(self, conversation: str, start: int = 0) -> Iterator[bytes]:
-        """The lines from `start` on, a page at a time."""
+    def read_lines(self, conversation: str, start: int = 0) -> Iterator[bytes]:
+        """The lines from number `start` on, read page by page."""
         while True:
-            with self._lock, self._reported:
+            with self._lock, self._errors:
                 rows = self._db.execute(
                     "SELECT seq, line FROM records WHERE conversation = ? AND seq >= ? "
                     "ORDER BY seq LIMIT ?",
-                    (self._number(conversation), start, _PAGE),
+                    (self._find_conversation_number(conversation), start, _PAGE_SIZE),
                 ).fetchall()
             for seq, line in rows:
                 if seq != start:
                     raise LogDamaged("it is missing", conversation=conversation, seq=start)
-                yield self._unfolded(line, conversation, seq)
+                yield self._join_parts(line, conversation, seq)
                 start += 1
-            if len(rows) < _PAGE:
+            if len(rows) < _PAGE_SIZE:
                 return
 
-    def last(self, conversation: str) -> tuple[int, bytes] | None:
+    def read_last_line(self, conversation: str) -> tuple[int, bytes] | None:
         """Number and line of the newest record."""
-        with self._lock, self._reported:
+        with self._lock, self._errors:
             row = self._db.execute(
                 "SELECT seq, line FROM records WHERE conversation = ? ORDER BY seq DESC LIMIT 1",
-                (self._number(conversation),),
+                (self._find_conversation_number(conversation),),
             ).fetchone()
-        return (row[0], self._unfolded(row[1], conversation, row[0])) if row else None
+        return (row[0], self._join_parts(row[1], conversation, row[0])) if row else None
 
-    def _unfolded(self, line: bytes | str, conversation: str, seq: int) -> bytes:
-        folded = line if isinstance(line, bytes) else str(line).encode()
-        whole = unfold(folded, self._part)
-        if whole is None:
+    def _join_parts(self, line: bytes | str, conversation: str, seq: int) -> bytes:
+        """The original line of a stored one."""
+        stored_line = line if isinstance(line, bytes) else str(line).encode()
+        joined_line = join_large_parts(stored_line, self._read_part)
+        if joined_line is None:
             raise LogDamaged("a part of it is missing", conversation=conversation, seq=seq)
-        return whole
+        return joined_line
 
-    def _part(self, digest: bytes) -> bytes | None:
-        with self._lock, self._reported:
+    def _read_part(self, digest: bytes) -> bytes | None:
+        """The large part with this digest; None where it is missing."""
+        with self._lock, self._errors:
             row = self._db.execute("SELECT data FROM parts WHERE digest = ?", (digest,)).fetchone()
         if row is None:
             return None
         return row[0] if isinstance(row[0], bytes) else str(row[0]).encode()
 
-    def conversations(self) -> Iterable[str]:
-        """Every conversation's id, the oldest first."""
-        with self._lock, self._reported:
+    def list_conversations(self) -> Iterable[str]:
+        """The ids of all conversations, the oldest first."""
+        with self._lock, self._errors:
             rows = self._db.execute("SELECT id FROM conversations ORDER BY number").fetchall()
         return [str(row[0]) for row in rows]
 
     def delete(self, conversation: str) -> None:
-        """Forget a whole conversation; its pages are used again."""
-        with self._lock, self._reported, self._transaction:
-            number = self._number(conversation)
+        """Delete a whole conversation; SQLite reuses its pages."""
+        with self._lock, self._errors, self._transaction:
+            number = self._find_conversation_number(conversation)
             self._numbers.pop(conversation, None)
-            used = self._db.execute(
+            rows = self._db.execute(
                 "SELECT line FROM records WHERE conversation = ? AND instr(line, x'00')", (number,)
             )
-            digests = [(digest,) for (line,) in used.fetchall() for digest in folds(line)]
+            digests = [
+                (digest,) for (line,) in rows.fetchall() for digest in list_part_digests(line)
+            ]
             self._db.executemany("UPDATE parts SET uses = uses - 1 WHERE digest = ?", digests)
             self._db.execute("DELETE FROM parts WHERE uses < 1")
             self._db.execute("DELETE FROM records WHERE conversation = ?", (number,))
             self._db.execute("DELETE FROM conversations WHERE number = ?", (number,))
 
-    def check(self) -> None:
-        """Walk every row in the order of the file: a changed key would hide the rows after it.
+    def check_storage(self) -> None:
+        """Check every row in the order of the file. Reading by key misses rows whose key was changed.
 
         Raises:
             LogDamaged: names the first record that is not where it belongs.
         """
         number, newest = 0, -1
-        with self._reported:
+        with self._errors:
             names = dict(self._db.execute("SELECT number, id FROM conversations"))
-            for found, seq in self._db.execute("SELECT conversation, seq FROM records"):
-                if not _follows(found, seq, number, newest):
+            for conversation_number, seq in self._db.execute(
+                "SELECT conversation, seq FROM records"
+            ):
+                if not _is_next_row(conversation_number, seq, number, newest):
                     raise LogDamaged(
                         "another record stands in its place",
                         conversation=names.get(number),
                         seq=newest + 1,
                     )
-                number, newest = found, seq
+                number, newest = conversation_number, seq
 
     def close(self) -> None:
         """Close the file; safe to call twice."""
@@ -240,11 +257,11 @@ class SqliteStore:
             self._db.close()
 
 
-# Classes, not generators: an append is short, and a generator's context costs as much as its row.
+# Classes, not generator context managers: an append is short, and the generator would double its cost.
 
 
-class _Reported:
-    """Turns what SQLite raises into errors of the log."""
+class _ErrorTranslation:
+    """Converts SQLite's exceptions into errors of the log."""
 
     __slots__ = ("_path",)
 
@@ -262,7 +279,7 @@ class _Reported:
                 raise LogConflict(
                     f"another writer appended to this conversation first ({error})"
                 ) from None
-            case sqlite3.DatabaseError() if any(sign in str(error) for sign in _DAMAGE):
+            case sqlite3.DatabaseError() if any(sign in str(error) for sign in _DAMAGE_MESSAGES):
                 raise LogDamaged(f"{self._path} cannot be read as a SQLite file: {error}") from None
             case UnicodeDecodeError():
                 raise LogDamaged(f"{self._path} holds text that is not UTF-8: {error}") from None
@@ -271,7 +288,7 @@ class _Reported:
 
 
 class _Transaction:
-    """Commits what was done in it; takes it back where something was raised."""
+    """A transaction: commits at the end of its block, rolls back after an exception."""
 
     __slots__ = ("_db",)
 
@@ -288,8 +305,8 @@ class _Transaction:
             self._db.execute("ROLLBACK")
 
 
-def _follows(number: object, seq: object, before: int, newest: int) -> bool:
-    """Whether a row stands right after record `newest` of conversation `before`."""
+def _is_next_row(number: object, seq: object, before: int, newest: int) -> bool:
+    """Whether a row is the next one after record `newest` of conversation `before`."""
     if not (isinstance(number, int) and isinstance(seq, int)):
         return False
     return (number, seq) == (before, newest + 1) or (number > before and seq == 0)

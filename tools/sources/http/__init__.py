@@ -1,1 +1,1 @@
-"""HTTP tools: their settings, the guard of addresses, and the request itself."""
+"""HTTP tools: their settings, the address guard, and the client that sends the request."""

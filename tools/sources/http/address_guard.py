@@ -1,8 +1,8 @@
-"""Where an HTTP tool may connect to: never to this machine or its network, unless named.
+"""Guards HTTP tools against server-side request forgery: no private addresses, unless allowed by name.
 
-A model, or a page that it was given to read, may choose what a tool fetches. So every address is looked
-at after its name was resolved, the connection is made to that very address (a second look-up could
-answer differently), and each redirect is looked at anew.
+A model, or a web page that it has read, may choose the address that a tool fetches. So the guard checks
+each address after the host name is resolved. The connection goes to exactly that address, because a
+second look-up could answer differently. Each redirect is checked in the same way.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from fnmatch import fnmatchcase
 from toolchart.tools.definition import ToolFailure
 
 Resolver = Callable[[str, int], Awaitable[list[str]]]
-"""From host and port to the addresses that stand for it."""
+"""Takes host and port, returns the IP addresses of the host."""
 
 
-async def system_resolver(host: str, port: int) -> list[str]:
-    """The addresses that the operating system knows."""
+async def resolve_host(host: str, port: int) -> list[str]:
+    """Look up the addresses of a host with the operating system's resolver."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    entries = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guard:
-    """What a tool may reach.
+class AddressGuard:
+    """Decides which addresses a tool may connect to.
 
-    Private, loopback, link-local, multicast and reserved addresses are refused, whatever the spelling
-    of the host that leads to them, unless the host is among `allow_hosts`.
+    Private, loopback, link-local, multicast and reserved addresses are refused unless the host is among
+    `allow_hosts`. How the host is spelled makes no difference.
     """
 
     allow_hosts: tuple[str, ...] = ()
     """Hosts that may be private: names or globs, optionally with a port (`localhost:8080`)."""
-    resolver: Resolver = system_resolver
+    resolver: Resolver = resolve_host
 
-    async def address(self, scheme: str, host: str, port: int) -> str:
-        """The one address to connect to.
+    async def choose_address(self, scheme: str, host: str, port: int) -> str:
+        """Resolve a host and return the one IP address to connect to.
 
         Raises:
-            ToolFailure: the scheme, the name or any address behind it is refused.
+            ToolFailure: the scheme, the host name or any of its addresses is refused.
         """
         if scheme not in ("http", "https"):
             raise ToolFailure(f"{scheme!r} addresses are not fetched; only http and https")
@@ -56,35 +56,43 @@ class Guard:
             raise ToolFailure(f"the host {host!r} cannot be found") from None
         if not addresses:
             raise ToolFailure(f"the host {host!r} has no address")
-        if not self._named(name, port):
+        if not self._is_allowed(name, port):
             for address in addresses:
-                if not is_public(address):
+                if not is_public_address(address):
                     raise ToolFailure(
                         f"the host {host!r} is not on the public network; name it in allow_hosts "
                         "to let this tool reach it"
                     )
         return addresses[0]
 
-    def _named(self, name: str, port: int) -> bool:
+    def _is_allowed(self, name: str, port: int) -> bool:
         spellings = (name, f"{name}:{port}")
-        return any(fnmatchcase(one, glob.lower()) for one in spellings for glob in self.allow_hosts)
+        return any(
+            fnmatchcase(spelling, glob.lower())
+            for spelling in spellings
+            for glob in self.allow_hosts
+        )
 
 
-def is_public(address: str) -> bool:
-    """Whether an address is on the public network, seen through every way of wrapping another."""
+def is_public_address(address: str) -> bool:
+    """Whether an IP address is on the public network; an embedded IPv4 address is judged instead."""
     try:
-        found = ipaddress.ip_address(address.split("%", 1)[0])
+        parsed_address = ipaddress.ip_address(address.split("%", 1)[0])
     except ValueError:
         return False
-    inner = _inside(found)
-    if inner is not None:
-        return is_public(str(inner))
-    if found.is_multicast or found.is_reserved or any(found in block for block in _ALSO_PRIVATE):
+    embedded_address = _extract_ipv4(parsed_address)
+    if embedded_address is not None:
+        return is_public_address(str(embedded_address))
+    if (
+        parsed_address.is_multicast
+        or parsed_address.is_reserved
+        or any(parsed_address in block for block in _EXTRA_PRIVATE_BLOCKS)
+    ):
         return False
-    return found.is_global
+    return parsed_address.is_global
 
 
-_ALSO_PRIVATE = tuple(
+_EXTRA_PRIVATE_BLOCKS = tuple(
     ipaddress.ip_network(block)
     for block in (
         "192.0.0.0/24",
@@ -95,17 +103,17 @@ _ALSO_PRIVATE = tuple(
         "fec0::/10",
     )
 )
-"""Special blocks that older versions of `ipaddress` call global. Source: the IANA special-purpose
-address registries."""
+"""Special-purpose blocks that older versions of `ipaddress` report as global. Source: the IANA
+special-purpose address registries."""
 
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
-_COMPATIBLE = ipaddress.ip_network("::/96")
+_IPV4_COMPATIBLE = ipaddress.ip_network("::/96")
 
 
-def _inside(
+def _extract_ipv4(
     address: ipaddress.IPv4Address | ipaddress.IPv6Address,
 ) -> ipaddress.IPv4Address | None:
-    """The IPv4 address that an IPv6 one carries."""
+    """The IPv4 address that is embedded in an IPv6 address, or None."""
     if isinstance(address, ipaddress.IPv4Address):
         return None
     if address.ipv4_mapped is not None:
@@ -114,6 +122,6 @@ def _inside(
         return address.sixtofour
     if address.teredo is not None:
         return address.teredo[1]
-    if address in _NAT64 or (address in _COMPATIBLE and int(address) > 1):
+    if address in _NAT64 or (address in _IPV4_COMPATIBLE and int(address) > 1):
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     return None

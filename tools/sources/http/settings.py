@@ -1,4 +1,4 @@
-"""What the spec says about an HTTP tool, and the request that a call's arguments make of it."""
+"""Settings of an HTTP tool, and how the arguments of a call become one HTTP request."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ from urllib.parse import quote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from toolchart.states.canonical_json import canonical_text
-from toolchart.states.errors import SpecError
-from toolchart.states.suggestions import nearest
+from toolchart.states.canonical_json import encode_canonical_text
+from toolchart.states.errors import SpecError, suggest_name
 from toolchart.tools.definition import ToolFailure
 
-Place = Literal["query", "path", "header", "body"]
+ArgumentLocation = Literal["query", "path", "header", "body"]
 
-_PLACES = ("query", "path", "header", "body")
+_ARGUMENT_LOCATIONS = ("query", "path", "header", "body")
 
 _SLOT = re.compile(r"(?<!\$)\{(\w+)\}")
 _REFERENCE = re.compile(r"\$\{[^}]*\}")
 _BODY_SLOT = re.compile(r"\{\{\s*(\w+)\s*\}\}")
-_BODILESS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
+_BODYLESS_METHODS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 
 
 class RetrySettings(BaseModel):
-    """Further tries of a request that failed in passing."""
+    """How often a request is repeated after a transient failure."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -73,49 +72,54 @@ class HttpSettings(BaseModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
-    """One request, before its secrets are filled in."""
+class OutgoingRequest:
+    """One HTTP request with `${VARIABLE}` still in it; the secrets are filled in when it is sent."""
 
     method: str
     url: str
     query: tuple[tuple[str, str], ...] = ()
     headers: dict[str, str] = field(default_factory=dict)
-    """Headers from arguments; those of the spec come beside them."""
+    """Headers made from arguments; the headers of the spec are added when the request is sent."""
     content: bytes | None = None
     content_type: str | None = None
 
 
-def parse_http(data: Mapping[str, Any], tool: str) -> HttpSettings:
-    """The settings of an HTTP tool.
+def parse_http_settings(data: Mapping[str, Any], tool: str) -> HttpSettings:
+    """Read and check the settings of an HTTP tool.
+
+    Args:
+        tool: name of the tool, for errors.
 
     Raises:
-        SpecError: a key or a value that cannot be, named with what is allowed.
+        SpecError: a key is unknown or a value is not allowed.
     """
     path = f"tool {tool!r}"
     try:
         settings = HttpSettings.model_validate(dict(data))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        known = nearest(str(first["loc"][-1]), HttpSettings.model_fields)
-        hint = known if first["type"] == "extra_forbidden" else None
-        raise SpecError(f"{place}: {first['msg']}", path=path, hint=hint) from None
+        key_path = ".".join(map(str, first["loc"]))
+        suggestion = suggest_name(str(first["loc"][-1]), HttpSettings.model_fields)
+        hint = suggestion if first["type"] == "extra_forbidden" else None
+        raise SpecError(f"{key_path}: {first['msg']}", path=path, hint=hint) from None
     _check_url(settings.url, path)
     for argument, target in settings.params_mapping.items():
-        _target(argument, target, path)
+        _parse_target(argument, target, path)
     return settings
 
 
 def _check_url(url: str, path: str) -> None:
-    if _REFERENCE.match(url):  # the whole beginning comes from the environment
+    if _REFERENCE.match(url):  # scheme and host come from the environment
         return
-    bare = _REFERENCE.sub("x", url)
-    parts = urlsplit(_SLOT.sub("x", bare))
+    plain_url = _REFERENCE.sub("x", url)
+    parts = urlsplit(_SLOT.sub("x", plain_url))
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise SpecError(
-            f"{url!r} is no http address", path=path, hint="for instance https://api.example.com/v1"
+            f"{url!r} is not an http address",
+            path=path,
+            hint="for instance https://api.example.com/v1",
         )
-    if _SLOT.search(re.split(r"[/?#]", bare.split("://", 1)[1])[0]):
+    if _SLOT.search(re.split(r"[/?#]", plain_url.split("://", 1)[1])[0]):
         raise SpecError(
             "an argument cannot choose the host of an address",
             path=path,
@@ -123,22 +127,22 @@ def _check_url(url: str, path: str) -> None:
         )
 
 
-def _target(argument: str, target: str, path: str) -> tuple[Place, str]:
-    place, _, name = target.partition(":") if ":" in target else ("query", "", target)
-    if place not in _PLACES or not name:
+def _parse_target(argument: str, target: str, path: str) -> tuple[ArgumentLocation, str]:
+    location, _, name = target.partition(":") if ":" in target else ("query", "", target)
+    if location not in _ARGUMENT_LOCATIONS or not name:
         raise SpecError(
-            f"params_mapping.{argument}: {target!r} is no place for an argument",
+            f"params_mapping.{argument}: {target!r} is not a location for an argument",
             path=path,
             hint="q, query:q, path:id, header:X-Id or body:filter.name",
         )
-    return place, name  # type: ignore[return-value]
+    return location, name  # type: ignore[return-value]
 
 
-def outgoing(settings: HttpSettings, arguments: Mapping[str, Any]) -> Outgoing:
-    """The request that the arguments make.
+def build_request(settings: HttpSettings, arguments: Mapping[str, Any]) -> OutgoingRequest:
+    """Put the arguments of a call into a request: path, query, headers and body.
 
     Raises:
-        ToolFailure: an argument that its place in the request cannot hold.
+        ToolFailure: an argument cannot be written at its location in the request.
     """
     slots = set(_SLOT.findall(settings.url))
     path: dict[str, str] = {}
@@ -146,19 +150,19 @@ def outgoing(settings: HttpSettings, arguments: Mapping[str, Any]) -> Outgoing:
     headers: dict[str, str] = {}
     body: dict[str, Any] = {}
     for argument, value in arguments.items():
-        place, name = _placed(settings, argument, slots)
-        if place == "path":
-            path[name] = _segment(argument, value)
-        elif place == "query":
-            query += [(name, one) for one in _texts(value)]
-        elif place == "header":
-            headers[name] = _header(argument, value)
+        location, name = _locate_argument(settings, argument, slots)
+        if location == "path":
+            path[name] = _encode_segment(argument, value)
+        elif location == "query":
+            query += [(name, text) for text in _format_values(value)]
+        elif location == "header":
+            headers[name] = _encode_header(argument, value)
         else:
-            _put(body, name, value)
-    content, content_type = _content(settings, arguments, body)
-    return Outgoing(
+            _set_body_field(body, name, value)
+    content, content_type = _encode_body(settings, arguments, body)
+    return OutgoingRequest(
         method=settings.method,
-        url=_filled(settings.url, path, slots),
+        url=_fill_url(settings.url, path, slots),
         query=tuple(query),
         headers=headers,
         content=content,
@@ -166,47 +170,53 @@ def outgoing(settings: HttpSettings, arguments: Mapping[str, Any]) -> Outgoing:
     )
 
 
-def _placed(settings: HttpSettings, argument: str, slots: set[str]) -> tuple[Place, str]:
+def _locate_argument(
+    settings: HttpSettings, argument: str, slots: set[str]
+) -> tuple[ArgumentLocation, str]:
     if argument in settings.params_mapping:
-        return _target(argument, settings.params_mapping[argument], "")
+        return _parse_target(argument, settings.params_mapping[argument], "")
     if argument in slots:
         return "path", argument
-    return ("query" if settings.method in _BODILESS else "body"), argument
+    return ("query" if settings.method in _BODYLESS_METHODS else "body"), argument
 
 
-def _filled(url: str, values: Mapping[str, str], slots: set[str]) -> str:
+def _fill_url(url: str, values: Mapping[str, str], slots: set[str]) -> str:
     missing = sorted(slots - values.keys())
     if missing:
         raise ToolFailure(f"the address needs the parameter {missing[0]!r}")
     return _SLOT.sub(lambda match: values[match.group(1)], url)
 
 
-def _segment(argument: str, value: Any) -> str:
-    """One path segment; it cannot leave its place, whatever it contains."""
-    text = _text(value)
+def _encode_segment(argument: str, value: Any) -> str:
+    """Encode a value as one path segment, so that it cannot change the rest of the path."""
+    text = _format_value(value)
     if text in ("", ".", ".."):
         raise ToolFailure(f"parameter {argument!r} cannot be {text!r} in an address")
     return quote(text, safe="")
 
 
-def _header(argument: str, value: Any) -> str:
-    text = _text(value)
+def _encode_header(argument: str, value: Any) -> str:
+    text = _format_value(value)
     if not text.isascii() or not text.isprintable():
         raise ToolFailure(f"parameter {argument!r} has characters that a header cannot carry")
     return text
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else canonical_text(value)
+def _format_value(value: Any) -> str:
+    return value if isinstance(value, str) else encode_canonical_text(value)
 
 
-def _texts(value: Any) -> list[str]:
+def _format_values(value: Any) -> list[str]:
     if value is None:
         return []
-    return [_text(one) for one in value] if isinstance(value, list) else [_text(value)]
+    return (
+        [_format_value(item) for item in value]
+        if isinstance(value, list)
+        else [_format_value(value)]
+    )
 
 
-def _put(body: dict[str, Any], path: str, value: Any) -> None:
+def _set_body_field(body: dict[str, Any], path: str, value: Any) -> None:
     *outer, last = path.split(".")
     for part in outer:
         inner = body.setdefault(part, {})
@@ -216,10 +226,10 @@ def _put(body: dict[str, Any], path: str, value: Any) -> None:
     body[last] = value
 
 
-def _content(
+def _encode_body(
     settings: HttpSettings, arguments: Mapping[str, Any], body: dict[str, Any]
 ) -> tuple[bytes | None, str | None]:
-    value = fill(settings.body, arguments) if settings.body is not None else (body or None)
+    value = fill_template(settings.body, arguments) if settings.body is not None else (body or None)
     if value is None:
         return None, None
     if settings.body_type == "json":
@@ -227,30 +237,41 @@ def _content(
     if settings.body_type == "form":
         if not isinstance(value, Mapping):
             raise ToolFailure("a form body must be an object")
-        pairs = [(name, one) for name, item in value.items() for one in _texts(item)]
-        text = "&".join(f"{quote(name, safe='')}={quote(one, safe='')}" for name, one in pairs)
+        pairs = [
+            (name, item)
+            for name, field_value in value.items()
+            for item in _format_values(field_value)
+        ]
+        text = "&".join(f"{quote(name, safe='')}={quote(item, safe='')}" for name, item in pairs)
         return text.encode(), "application/x-www-form-urlencoded"
-    return _text(value).encode(), "text/plain; charset=utf-8"
+    return _format_value(value).encode(), "text/plain; charset=utf-8"
 
 
-def fill(template: Any, arguments: Mapping[str, Any]) -> Any:
-    """A JSON template with `{{name}}` filled in; alone in its text it keeps the argument's type.
+def fill_template(template: Any, arguments: Mapping[str, Any]) -> Any:
+    """Replace each `{{name}}` in a JSON template by that argument.
 
-    Keys whose value is a lone slot without an argument are left out.
+    A text that is nothing but one slot becomes the argument itself, with its type. Keys and items whose
+    value is such a slot are left out if the call has no such argument.
     """
     if isinstance(template, Mapping):
-        kept = {key: one for key, one in template.items() if not _unfilled(one, arguments)}
-        return {key: fill(one, arguments) for key, one in kept.items()}
+        filled_fields = {
+            key: item for key, item in template.items() if not _is_missing_slot(item, arguments)
+        }
+        return {key: fill_template(item, arguments) for key, item in filled_fields.items()}
     if isinstance(template, list):
-        return [fill(one, arguments) for one in template if not _unfilled(one, arguments)]
+        return [
+            fill_template(item, arguments)
+            for item in template
+            if not _is_missing_slot(item, arguments)
+        ]
     if not isinstance(template, str):
         return template
-    alone = _BODY_SLOT.fullmatch(template)
-    if alone:
-        return arguments.get(alone.group(1))
-    return _BODY_SLOT.sub(lambda match: _text(arguments.get(match.group(1), "")), template)
+    slot = _BODY_SLOT.fullmatch(template)
+    if slot:
+        return arguments.get(slot.group(1))
+    return _BODY_SLOT.sub(lambda match: _format_value(arguments.get(match.group(1), "")), template)
 
 
-def _unfilled(template: Any, arguments: Mapping[str, Any]) -> bool:
-    alone = _BODY_SLOT.fullmatch(template) if isinstance(template, str) else None
-    return alone is not None and alone.group(1) not in arguments
+def _is_missing_slot(template: Any, arguments: Mapping[str, Any]) -> bool:
+    slot = _BODY_SLOT.fullmatch(template) if isinstance(template, str) else None
+    return slot is not None and slot.group(1) not in arguments

@@ -1,0 +1,181 @@
+"""The random turns of `chart_state_machine`: Hypothesis rules, and the values that they draw.
+
+Imported only where Hypothesis is installed; `toolchart.testing.stateful_machine` binds the rules to a chart.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from hypothesis import note
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from toolchart.states.chart.loading import Chart
+from toolchart.states.effects import CallModel, Effect, ReviewCalls, RunTools, Wait
+from toolchart.states.events import (
+    FAILURE_KINDS,
+    Cancelled,
+    Decided,
+    Failed,
+    Limits,
+    MachineEvent,
+    Replied,
+    Reviewed,
+    Settings,
+    ToolFinished,
+    TurnStarted,
+    Verdict,
+    Waited,
+)
+from toolchart.states.machine import Machine
+from toolchart.states.messages import FINISH_REASONS, Reply, ToolCall, ToolDefinition, Usage
+from toolchart.states.snapshot import Snapshot
+from toolchart.testing.conversation import Conversation
+from toolchart.testing.manual_turn import TOOLS
+from toolchart.testing.possible_answers import list_outcomes, make_tool_finished
+
+
+class RandomTurns(RuleBasedStateMachine):
+    """Random turns through one chart, every step checked."""
+
+    chart: ClassVar[Chart]
+    machine: ClassVar[Machine]
+    limits: ClassVar[st.SearchStrategy[Limits]]
+    """The limits of a turn."""
+    conversation: Conversation
+
+    @initialize()
+    def start_conversation(self) -> None:
+        """Start a new conversation."""
+        self.conversation = Conversation(self.chart, self.machine, note)
+
+    @precondition(lambda self: self.conversation.is_over)
+    @rule(data=st.data(), tools=st.sampled_from((TOOLS, TOOLS[:1], ())))
+    def start_turn(self, data: st.DataObject, tools: tuple[ToolDefinition, ...]) -> None:
+        """The user sends a message, which starts a turn."""
+        settings = Settings(
+            service="model",
+            provider="scripted",
+            model="scripted",
+            limits=data.draw(self.limits, label="limits"),
+            tools=tuple(tool.name for tool in tools),
+        )
+        self.conversation.apply_event(TurnStarted(message="go on", settings=settings))
+
+    @precondition(lambda self: self.conversation.open_effects)
+    @rule(data=st.data())
+    def answer_open_effect(self, data: st.DataObject) -> None:
+        """Answer one open effect: as the model, the review, a tool or the clock."""
+        effect = data.draw(st.sampled_from(self.conversation.open_effects), label="effect")
+        event = data.draw(draw_answer(effect, self.conversation.snapshot), label="answer")
+        self.conversation.answer_effect(effect, event)
+
+    @precondition(lambda self: self.conversation.undecided_call_ids)
+    @rule(data=st.data(), approved=st.booleans())
+    def decide_call(self, data: st.DataObject, approved: bool) -> None:
+        """A person approves or refuses one call."""
+        call = data.draw(st.sampled_from(self.conversation.undecided_call_ids), label="call")
+        self.conversation.offer_event(Decided(call_id=call, approved=approved, by="a person"))
+
+    @precondition(lambda self: not self.conversation.is_over)
+    @rule()
+    def cancel_turn(self) -> None:
+        """Somebody cancels the turn."""
+        self.conversation.offer_event(Cancelled(reason="stopped"))
+
+    @precondition(lambda self: not self.conversation.is_over)
+    @rule()
+    def report_stray_outcome(self) -> None:
+        """Report the outcome of a call that does not exist."""
+        self.conversation.offer_stray_outcome()
+
+    def teardown(self) -> None:
+        """Check that the log of the conversation replays."""
+        if hasattr(self, "conversation"):
+            self.conversation.monitor.check_log_replays()
+
+
+# -- what the rules draw -------------------------------------------------------------------------
+
+
+def draw_limits() -> st.SearchStrategy[Limits]:
+    """Draw limits that a short turn can reach."""
+    small = st.integers(1, 3)
+    return st.builds(
+        Limits,
+        max_iterations=small,
+        max_tool_only_streak=small,
+        max_repeats=small,
+        max_attempts=small,
+        max_tokens=st.none() | st.integers(1, 60),
+        max_tool_calls=st.none() | st.integers(1, 4),
+    )
+
+
+def draw_answer(effect: Effect, snapshot: Snapshot) -> st.SearchStrategy[MachineEvent]:
+    """Draw an event that answers an effect."""
+    match effect:
+        case CallModel():
+            return st.builds(Replied, reply=_draw_replies()) | _draw_failures()
+        case ReviewCalls():
+            return _draw_reviews(snapshot)
+        case RunTools():
+            return _draw_outcome(snapshot)
+        case Wait():
+            return st.builds(Waited, seconds=st.just(effect.seconds))
+        case _:
+            raise AssertionError(f"no event answers {effect.name!r}")
+
+
+def _draw_replies() -> st.SearchStrategy[Reply]:
+    return st.builds(
+        Reply,
+        content=st.sampled_from((None, "", "Let me look.", "It is so.")),
+        tool_calls=st.lists(_draw_calls(), max_size=3).map(tuple),
+        finish_reason=st.sampled_from(FINISH_REASONS),
+        usage=st.none() | st.builds(Usage, total=st.integers(0, 30)),
+    )
+
+
+def _draw_calls() -> st.SearchStrategy[ToolCall]:
+    """Draw calls as models make them: without an id, with a used id, unreadable, of an unknown tool."""
+    names = st.sampled_from((*(tool.name for tool in TOOLS), "no_such_tool"))
+    ids = st.sampled_from(("", "a", "b", "call_1_0_0"))
+    readable = st.builds(
+        ToolCall, id=ids, name=names, arguments=st.sampled_from(({}, {"place": 1}, {"place": 2}))
+    )
+    unreadable = st.builds(
+        ToolCall, id=ids, name=names, raw=st.just('{"place": '), problem=st.just("it ends early")
+    )
+    return readable | unreadable
+
+
+def _draw_failures() -> st.SearchStrategy[Failed]:
+    return st.builds(
+        Failed,
+        kind=st.sampled_from([kind for kind in FAILURE_KINDS if kind != "cancelled"]),
+        message=st.just("scripted"),
+        retryable=st.booleans(),
+        retry_after_s=st.none() | st.just(2.0),
+        jitter=st.sampled_from((0.0, 0.5)),
+    )
+
+
+def _draw_reviews(snapshot: Snapshot) -> st.SearchStrategy[Reviewed]:
+    rulings = st.sampled_from(("run", "run", "needs_approval", "denied", "invalid"))
+    verdicts = [
+        st.builds(Verdict, call_id=st.just(open_call.call.id), ruling=rulings)
+        for open_call in snapshot.calls
+    ]
+    return st.builds(Reviewed, verdicts=st.tuples(*verdicts))
+
+
+@st.composite
+def _draw_outcome(draw: st.DrawFn, snapshot: Snapshot) -> ToolFinished:
+    """Draw how any open call ends next."""
+    open_call = draw(st.sampled_from([call for call in snapshot.calls if call.outcome is None]))
+    others = ("timed_out", "cancelled", "interrupted") if open_call.ruling == "run" else ()
+    return make_tool_finished(
+        open_call, draw(st.sampled_from((*list_outcomes(open_call), *others)))
+    )

@@ -1,0 +1,67 @@
+"""Resuming after a kill: acknowledged records are kept, and no unsafe call runs twice."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from killed_process import check_resume, run_and_kill
+from postgres_database import create_database
+
+from toolchart.engine.log.stores import open_store
+
+KILLS = {"sqlite": 100, "jsonl": 100, "postgres": 30}
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.parametrize("kind", KILLS)
+def test_kill_and_resume(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Invariant 5: after SIGKILL at random instants the log verifies, replays and resumes to its end.
+
+    A tool that is not idempotent never runs twice. A call with a recorded outcome ran exactly once. An
+    unfinished call of a tool that is not idempotent ends as `interrupted`.
+    """
+    chance = random.Random(20261120)
+    kill_count = interrupted_count = turn = 0
+    slowest = 0.12 if kind == "postgres" else 0.03
+    # At least so many, and on until a kill has hit a running tool; four times as many at most.
+    while turn < KILLS[kind] or (not interrupted_count and turn < KILLS[kind] * 4):
+        turn += 1
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        log, marks = make_address(kind, folder, request), folder / "marks"
+        kill_count += run_and_kill(log, marks, chance.uniform(0.0, slowest))
+        interrupted_count += check_resume(log, marks)
+    assert kill_count > KILLS[kind] // 4
+    assert interrupted_count > 0
+
+
+def make_address(kind: str, folder: Path, request: pytest.FixtureRequest) -> str:
+    """The address of a log of this kind in a folder."""
+    if kind == "postgres":
+        return create_database(request.getfixturevalue("postgres"), folder)
+    return str(folder / "log.db") if kind == "sqlite" else f"{folder}/log/"
+
+
+async def test_the_model_reads_that_a_call_was_interrupted(tmp_path: Path) -> None:
+    """S4.5: the result of an interrupted call says that its outcome is unknown."""
+    from agents import make_engine, make_function_tool, reply_with_calls
+
+    class Crash(BaseException):
+        pass
+
+    def crash(arguments: object) -> None:
+        raise Crash
+
+    store = open_store(tmp_path / "log.db")
+    tool = make_function_tool("charge", {"type": "object", "properties": {}}, crash)
+    with pytest.raises(Crash):
+        await make_engine([reply_with_calls(("charge", {}))], log=store, functions=[tool]).arun(
+            "go", conversation="c"
+        )
+    resumed_engine = make_engine(["I will check first."], log=store, functions=[tool])
+    result = await resumed_engine.aresume("c")
+    assert result.content == "I will check first."
+    assert "outcome is unknown" in result.tool_calls[0]["result"]["error"]
+    assert (await resumed_engine.aresume("c")).content == "I will check first."

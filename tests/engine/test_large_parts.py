@@ -1,0 +1,150 @@
+"""Large parts of records are stored once, and reading gives the original lines."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import agents
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from postgres_database import create_database
+
+from toolchart.engine import Engine
+from toolchart.engine.log.stores import open_store
+from toolchart.engine.log.stores.large_parts import (
+    MIN_PART_BYTES,
+    join_large_parts,
+    list_part_digests,
+    split_large_parts,
+)
+from toolchart.engine.log.stores.sqlite import SqliteStore
+from toolchart.engine.log.verify import VerifiedConversation, verify_store
+from toolchart.states.errors import LogDamaged
+
+json = st.recursive(
+    st.none()
+    | st.integers(-9, 9)
+    | st.text()
+    | st.integers(1, 3).map(lambda n: "x" * MIN_PART_BYTES * n),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.text(max_size=4), json, max_size=4), json)
+def test_split_lines_join_again(event: dict[str, Any], other: Any) -> None:
+    """Any record is joined to the same bytes, and only large parts are split off."""
+    line = orjson.dumps({"event": event, "other": other}, option=orjson.OPT_SORT_KEYS)
+    stored_line, parts = split_large_parts(line)
+    assert join_large_parts(stored_line, parts.get) == line
+    assert sorted(list_part_digests(stored_line)) == sorted(parts)
+    assert all(len(part) >= MIN_PART_BYTES for part in parts.values())
+    assert len(stored_line) <= len(line)
+    if parts:
+        assert join_large_parts(stored_line, lambda digest: None) is None
+
+
+@given(st.binary(max_size=60))
+def test_bytes_that_are_not_a_record_stay_unchanged(line: bytes) -> None:
+    """A line that is not JSON is not split; a line with a broken mark gives None, not an exception."""
+    assert split_large_parts(line) == (line, {})
+    assert join_large_parts(line, lambda digest: b"") is None or isinstance(
+        join_large_parts(line, lambda d: b""), bytes
+    )
+
+
+@pytest.fixture
+def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Any]:
+    """A function that opens this test's log in a kind of store."""
+
+    def open_fresh_store(kind: str) -> Any:
+        if kind == "postgres":
+            return open_store(create_database(request.getfixturevalue("postgres"), tmp_path))
+        return open_store(str(tmp_path / "log.db"))
+
+    return open_fresh_store
+
+
+def count_parts(store: Any) -> int:
+    """Number of large parts in a store."""
+    if isinstance(store, SqliteStore):
+        return int(store._db.execute("SELECT count(*) FROM parts").fetchone()[0])
+    return int(
+        store._get_connection().execute("SELECT count(*) FROM toolchart_parts").fetchone()[0]
+    )
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_equal_parts_are_stored_once(kind: str, open_log: Callable[[str], Any]) -> None:
+    """Chart and spec of many conversations are stored once, until the last of them is deleted."""
+    store = open_log(kind)
+    engine = Engine("quickstart", log=store)
+    for number in range(5):
+        engine.run("2+2", conversation=f"c{number}")
+    part_count = count_parts(store)
+    assert 0 < part_count <= 3
+    assert {type(result) for result in verify_store(store)} == {VerifiedConversation}
+    for number in range(4):
+        store.delete(f"c{number}")
+    assert count_parts(store) == part_count
+    assert {type(result) for result in verify_store(store)} == {VerifiedConversation}
+    store.delete("c4")
+    assert count_parts(store) == 0
+    store.close()
+
+
+def test_a_large_result_is_read_as_written(open_log: Callable[[str], Any]) -> None:
+    """A result of a megabyte is read as it was written."""
+    store = open_log("sqlite")
+    big = agents.make_function_tool(
+        "big", {"type": "object", "properties": {}}, lambda arguments: "y" * 1_000_000
+    )
+    with agents.make_engine(
+        [agents.reply_with_calls(("big", {})), "done"], log=store, functions=[big]
+    ) as engine:
+        result = engine.run("go", conversation="c")
+    assert result.tool_calls[0]["result"]["result"] == "y" * 1_000_000
+    assert [type(result) for result in verify_store(store)] == [VerifiedConversation]
+
+
+def test_a_missing_or_changed_part_is_damage(tmp_path: Path) -> None:
+    """Verify finds a missing or changed part and names its record."""
+    path = tmp_path / "log.db"
+    with Engine("quickstart", log=path) as engine:
+        engine.run("2+2", conversation="c")
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE parts SET data = replace(data, 'replied', 'reblied')")
+    (changed_part_damage,) = verify_store(SqliteStore(path))
+    assert isinstance(changed_part_damage, LogDamaged)
+    assert (changed_part_damage.conversation, changed_part_damage.seq) == ("c", 0)
+    with sqlite3.connect(path) as connection:
+        connection.execute("DELETE FROM parts")
+    (missing_part_damage,) = verify_store(SqliteStore(path))
+    assert "a part of it is missing" in str(missing_part_damage)
+
+
+def test_a_log_of_schema_version_1_is_upgraded(tmp_path: Path) -> None:
+    """A file without the table of parts opens and reads, and new records have parts."""
+    path = tmp_path / "log.db"
+    with Engine("quickstart", log=path) as engine:
+        engine.run("2+2", conversation="c")
+    store = SqliteStore(path)
+    lines = list(store.read_lines("c"))
+    store.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE parts")
+        connection.execute("UPDATE records SET line = ? WHERE seq = 0", (lines[0],))
+        connection.execute("PRAGMA user_version = 1")
+    store = SqliteStore(path)
+    assert list(store.read_lines("c")) == lines
+    with Engine("quickstart", log=store) as engine:
+        engine.run("3+3", conversation="d")
+    assert count_parts(store) > 0
+    assert {type(result) for result in verify_store(store)} == {VerifiedConversation}

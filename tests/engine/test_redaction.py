@@ -1,0 +1,166 @@
+"""Redaction: secrets never reach the log, the log still replays, and the model sees the real values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import agents
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolchart.engine.log.redaction import MARK_PATTERN, PATTERNS, Redactor
+from toolchart.engine.log.replay import replay
+from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.log.verify import verify_conversation
+from toolchart.states.errors import SpecError
+
+RULES = {"keys": ["password", "*token*"], "patterns": ["email", "card", "/ID-\\d+/"]}
+
+SECRETS = ["hunter2secret", "tok-99-zebra", "ada@example.org", "4111 1111 1111 1111", "ID-7781"]
+
+
+def make_script() -> list[Any]:
+    """Scripted replies that contain every secret, some of them twice and in prose."""
+    return [
+        agents.reply_with_calls(
+            ("echo", {"text": "hunter2secret"}),
+            ("login", {"user": "ada@example.org", "password": "hunter2secret"}),
+        ),
+        agents.reply_with_calls(("login", '{"user": "x", "API_Token": "tok-99-zebra", "n": 1}')),
+        "Your password hunter2secret and tok-99-zebra are known; mail ada@example.org about ID-7781.",
+    ]
+
+
+LOGIN = agents.make_function_tool(
+    "login",
+    {"type": "object", "properties": {"user": {"type": "string"}}, "required": ["user"]},
+    lambda arguments: {
+        "session": arguments,
+        "auth_token": "tok-99-zebra",
+        "card": "4111 1111 1111 1111",
+    },
+)
+
+
+def run_conversation(**more: Any) -> tuple[Any, MemoryStore, Any]:
+    """Run the scripted conversation; return engine, store and result."""
+    store = MemoryStore()
+    engine = agents.make_engine(make_script(), log=store, functions=[LOGIN], redact=RULES, **more)
+    return engine, store, engine.run("I am ada@example.org, ID-7781", conversation="c")
+
+
+def test_no_secret_reaches_the_log() -> None:
+    """No secret is in the log: not in calls, argument texts, results, prose or user messages."""
+    engine, store, result = run_conversation()
+    text = b"\n".join(store.read_lines("c")).decode()
+    records = text[text.index("turn_started") :]
+    assert [secret for secret in SECRETS if secret in records] == []
+    assert MARK_PATTERN.search(records)
+    assert "hunter2secret" in result.content
+    sent_messages = engine.hosts.providers["model"].requests[-1].messages
+    assert any("4111 1111 1111 1111" in (message.content or "") for message in sent_messages)
+
+
+def test_a_redacted_log_verifies_and_replays() -> None:
+    """A redacted log verifies, and every step and request is derived again from it."""
+    _, store, _ = run_conversation()
+    assert verify_conversation(store.read_lines("c"), "c").records == 10
+    assert len(list(replay(store.read_lines("c"), "c"))) == 10
+
+
+def test_a_redacted_conversation_continues() -> None:
+    """A further turn, in this process or after a restart, works, and the log replays."""
+    engine, store, _ = run_conversation()
+    engine.hosts.providers["model"]._replies.append("more")
+    engine.run("and?", conversation="c")
+    other = agents.make_engine(["later"], log=store, functions=[LOGIN], redact=RULES)
+    assert other.run("later?", conversation="c").content == "later"
+    assert len(list(replay(store.read_lines("c"), "c")))
+    assert b"hunter2secret" not in b"".join(list(store.read_lines("c"))[1:])
+
+
+def test_equal_secrets_stay_equal() -> None:
+    """Equal secrets have equal marks and different ones different marks, so repeated calls are counted."""
+    same = agents.reply_with_calls(("login", {"user": "a", "password": "one-secret"}))
+    other = agents.reply_with_calls(("login", {"user": "a", "password": "two-secret"}))
+    store = MemoryStore()
+    engine = agents.make_engine(
+        [same, same, other, "done"], log=store, functions=[LOGIN], redact=RULES
+    )
+    engine.run("go", conversation="c")
+    repeats = [
+        call.repeat for call in engine._conversations._cached_drivers["c"].snapshot.tracked_calls
+    ]
+    replayed_snapshot = list(replay(store.read_lines("c"), "c"))[-1].step.snapshot
+    assert repeats == [call.repeat for call in replayed_snapshot.tracked_calls] == [1, 2, 1]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.text()
+        | st.sampled_from(["ada@example.org", "ID-1", "[redacted:0123abcd]", "x[redacted:ID-2]"]),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(["a", "password", "b"]), inner, max_size=3)
+        ),
+        max_leaves=8,
+    )
+)
+def test_redacting_twice_changes_nothing(value: Any) -> None:
+    """Redacting a redacted event changes nothing, so a replay of the log is not redacted again."""
+    redactor = Redactor(**RULES)
+    data = {
+        "type": "tool_finished",
+        "call_id": "c",
+        "outcome": "succeeded",
+        "result": {"success": True, "result": value, "tool_name": "t"},
+    }
+    redacted_event = redactor.redact_event(data)
+    assert redactor.redact_event(redacted_event) == redacted_event
+    assert Redactor(**RULES).redact_event(redacted_event) == redacted_event
+
+
+def test_only_secrets_change_in_a_text_of_json() -> None:
+    """Long numbers, the order of keys and non-ASCII letters in a JSON text stay as the model wrote them."""
+    raw = '{"to": "Zoë", "id": 123456789012345678901234567890, "password": "hunter2secret", "at": 1.50}'
+    call = {"id": "c", "name": "t", "arguments": None, "raw": raw, "problem": None}
+    event = {"type": "model_replied", "reply": {"content": None, "tool_calls": [call]}}
+    run_conversation = Redactor(**RULES).redact_event(event)["reply"]["tool_calls"][0]["raw"]
+    assert MARK_PATTERN.sub("*", run_conversation) == (
+        '{"to": "Zoë", "id": 123456789012345678901234567890, "password": "*", "at": 1.5}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("email", "a.b+c@x-y.org"),
+        ("phone", "+420 603 123 456"),
+        ("card", "4111-1111-1111-1111"),
+        ("iban", "DE89 3704 0044 0532 0130 00"),
+        ("ipv4", "10.0.0.12"),
+        ("token", "sk-abcdefghijklmnop1234"),
+        ("token", "eyJhbGciOiJI.eyJzdWIiOiIx.abc"),
+    ],
+)
+def test_each_named_pattern_matches_its_kind(name: str, text: str) -> None:
+    """Each named pattern removes its kind of secret from a sentence and leaves the rest."""
+    event = {"type": "turn_started", "message": f"so {text} it is"}
+    run_conversation = Redactor(patterns=[name]).redact_event(event)["message"]
+    assert MARK_PATTERN.sub("*", run_conversation) == "so * it is"
+    assert name in PATTERNS
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [("mail", "did you mean 'email'"), ("/(/", "no regular"), ("/x*/", "empty text")],
+)
+def test_an_invalid_pattern_is_refused(pattern: str, words: str) -> None:
+    """An unknown name, a broken expression, or one that matches the empty text gives a clear error."""
+    with pytest.raises(SpecError, match=words):
+        Redactor(patterns=[pattern])

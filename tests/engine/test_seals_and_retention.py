@@ -1,0 +1,209 @@
+"""Seals find removed records, verify finds a wrong order of records, retention keeps what it must."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import agents
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolchart.engine import Engine
+from toolchart.engine.log import record as records
+from toolchart.engine.log.retention import ConversationAge, list_conversation_ages, select_prunable
+from toolchart.engine.log.seal import Seal, check_seal, read_seals, seal_conversation
+from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.log.verify import verify_conversation, verify_store
+from toolchart.states.errors import LogDamaged, SpecError
+
+AT = "2026-01-01T00:00:00.000Z"
+
+
+def write_log(turns: int = 1) -> MemoryStore:
+    """Run turns with one tool call each; return the store."""
+    store = MemoryStore()
+    engine = agents.make_engine(
+        [agents.reply_with_calls(("echo", {"text": "x"})), "done"] * turns, log=store
+    )
+    for _ in range(turns):
+        engine.run("go", conversation="c")
+    return store
+
+
+# -- seals -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [None, b"secret"])
+def test_every_cut_tail_breaks_the_seal(key: bytes | None) -> None:
+    """Each shortened log has a valid chain but fails its seal; a log that grew passes both checks."""
+    store = write_log(2)
+    lines = list(store.read_lines("c"))
+    seal = seal_conversation(store, "c", AT, key)
+    check_seal(store, seal, key)
+    agents.make_engine(["more"], log=store).run("and?", conversation="c")
+    check_seal(store, seal, key)
+    for count in range(1, len(lines)):
+        cut = MemoryStore()
+        cut.append("c", 0, lines[:count])
+        assert verify_conversation(cut.read_lines("c"), "c").records == count
+        with pytest.raises(LogDamaged, match="its end was cut off"):
+            check_seal(cut, seal, key)
+    with pytest.raises(LogDamaged, match="has 0"):
+        check_seal(MemoryStore(), seal, key)
+
+
+def test_a_seal_finds_a_rewritten_log() -> None:
+    """A rewritten log with the same number of records fails the seal."""
+    store, other = write_log(), write_log()
+    with pytest.raises(LogDamaged, match="not the record that was sealed"):
+        check_seal(other, seal_conversation(store, "c", AT))
+
+
+def test_a_signed_seal_cannot_be_made_without_the_key() -> None:
+    """A seal without a signature, or with one of another key, is refused."""
+    store = write_log()
+    seal = seal_conversation(store, "c", AT, b"right")
+    unsigned_seal = seal_conversation(store, "c", AT)
+    for forged_seal in (seal, unsigned_seal, Seal(**{**_seal_fields(seal), "records": 2})):
+        with pytest.raises(LogDamaged, match="not made with this key"):
+            check_seal(store, forged_seal, b"wrong" if forged_seal is seal else b"right")
+
+
+def _seal_fields(conversation: Seal) -> dict[str, Any]:
+    data = conversation.to_dict()
+    del data["seal"]
+    return data
+
+
+def test_seals_are_read_as_they_were_written() -> None:
+    """A file has one seal per line; the error names a line that is not a seal."""
+    seal = seal_conversation(write_log(), "c", AT, b"k")
+    text = json.dumps(seal.to_dict()).encode()
+    assert list(read_seals(text + b"\n\n" + text, "f")) == [seal, seal]
+    for wrong in (b"[]", b"{}", b"no", b'{"seal": 1}', text.replace(b'"seal": 1', b'"seal": 2')):
+        with pytest.raises(SpecError, match="f:2"):
+            list(read_seals(text + b"\n" + wrong, "f"))
+
+
+# -- order -----------------------------------------------------------------------------------------
+
+
+def rewrite_log(lines: list[bytes], change: dict[int, Any]) -> list[bytes]:
+    """The log with some records changed, and all hashes computed again."""
+    import hashlib
+
+    import orjson
+
+    prev, rewritten_lines = records.GENESIS, []
+    for index, line in enumerate(lines):
+        data = orjson.loads(line)
+        del data["hash"]
+        change.get(index, lambda _: None)(data)
+        data["prev"] = prev
+        body = orjson.dumps(data, option=orjson.OPT_SORT_KEYS)
+        prev = hashlib.sha256(body).hexdigest()
+        rewritten_lines.append(body[:-1] + b',"hash":"' + prev.encode() + b'"}')
+    return rewritten_lines
+
+
+@pytest.mark.parametrize(
+    ("seq", "change", "words"),
+    [
+        (2, lambda d: d.update(source="finished"), "the one before ended in 'prompting'"),
+        (5, lambda d: d.update(turn=7), "due is 1"),
+        (4, lambda d: d["event"].update(call_id="other"), "no call 'other' is open"),
+        (5, lambda d: d.update(iteration=0), "goes backwards"),
+        (0, lambda d: d.update(event={"type": "cancelled"}), "begins with its configuration"),
+    ],
+)
+def test_records_that_cannot_follow_each_other_are_found(seq: int, change: Any, words: str) -> None:
+    """Where all hashes are valid, states, turns, iterations and calls must still be in order."""
+    lines = rewrite_log(list(write_log().read_lines("c")), {seq: change})
+    with pytest.raises(LogDamaged, match=words) as error_info:
+        verify_conversation(lines, "c")
+    assert error_info.value.seq == seq
+
+
+def test_a_call_cannot_end_twice() -> None:
+    """A second outcome of a call is found, although its hash and its states are valid."""
+    import orjson
+
+    lines = list(write_log().read_lines("c"))
+    second = orjson.loads(lines[4]) | {"seq": 5, "source": "prompting", "target": "prompting"}
+    twice = rewrite_log([*lines[:5], orjson.dumps(second)], {})
+    with pytest.raises(LogDamaged, match="has ended already"):
+        verify_conversation(twice, "c")
+
+
+# -- retention -------------------------------------------------------------------------------------
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+
+age_lists = st.lists(
+    st.tuples(st.integers(0, 90), st.booleans(), st.integers(-1, 8)), min_size=1, max_size=9
+)
+
+
+@settings(max_examples=300)
+@given(
+    age_lists,
+    st.none() | st.integers(0, 90).map(lambda days: timedelta(days=days)),
+    st.none() | st.integers(0, 9),
+)
+def test_retention_keeps_what_it_must(
+    age_values: list[tuple[int, bool, int]], older_than: timedelta | None, keep: int | None
+) -> None:
+    """Retention keeps the newest N, open turns, young conversations and all ancestors of kept forks."""
+    ages = [
+        ConversationAge(
+            conversation=str(index),
+            newest_at=(NOW - timedelta(days=days)).isoformat(),
+            parent=str(parent) if 0 <= parent < index else None,
+            is_open=is_open,
+        )
+        for index, (days, is_open, parent) in enumerate(age_values)
+    ]
+    prunable = set(select_prunable(ages, NOW, older_than=older_than, keep=keep))
+    for age in ages:
+        if age.conversation in prunable:
+            assert not age.is_open
+            assert older_than is None or NOW - datetime.fromisoformat(age.newest_at) > older_than
+        elif age.parent is not None:
+            assert age.parent not in prunable
+    assert len(ages) - len(prunable) >= min(keep or 0, len(ages))
+
+
+def test_the_log_verifies_after_retention() -> None:
+    """Only whole conversations are deleted, and the parent of a kept fork stays."""
+    store = write_log()
+    engine = agents.make_engine(["x", "y", "z"], log=store)
+    engine.run("go", conversation="old")
+    engine.run("go", conversation="parent")
+    engine.fork("parent", name="fork")
+    prunable = select_prunable(
+        list_conversation_ages(store), NOW.replace(year=2999), older_than=timedelta(days=1), keep=1
+    )
+    assert sorted(prunable) == ["c", "old"]
+    for name in prunable:
+        store.delete(name)
+    assert not [
+        conversation for conversation in verify_store(store) if isinstance(conversation, LogDamaged)
+    ]
+    assert sorted(store.list_conversations()) == ["fork", "parent"]
+
+
+def test_a_conversation_with_an_open_turn_is_kept() -> None:
+    """A turn that waits for a decision or was interrupted is open at every record but its last."""
+    waiting = MemoryStore()
+    Engine("careful", log=waiting).run("delete a.txt", conversation="c")
+    assert [conversation.is_open for conversation in list_conversation_ages(waiting)] == [True]
+    lines = list(write_log().read_lines("c"))
+    for count, is_open in ((1, False), (2, True), (3, True), (4, True), (5, True), (6, False)):
+        broken = MemoryStore()
+        broken.append("c", 0, lines[:count])
+        assert [conversation.is_open for conversation in list_conversation_ages(broken)] == [
+            is_open
+        ], count

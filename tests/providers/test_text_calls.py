@@ -1,0 +1,350 @@
+"""Tool calls as text are read in every format and wherever the stream is cut, and no text is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolchart.engine import Engine
+from toolchart.providers.registry import create_provider
+from toolchart.providers.scripted.provider import ScriptedProvider
+from toolchart.providers.text_calls.formats import FORMATS, TextFormat, make_bracket_format
+from toolchart.providers.text_calls.provider import TextCallProvider
+from toolchart.providers.text_calls.scanner import (
+    CallsPiece,
+    ReasoningPiece,
+    TextCallScanner,
+    TextPiece,
+)
+from toolchart.specs.models import LLMConfig
+from toolchart.states.errors import ProviderError
+from toolchart.states.messages import (
+    CallStarted,
+    Message,
+    ReasoningDelta,
+    Reply,
+    Request,
+    TextDelta,
+    ToolCall,
+    ToolDefinition,
+)
+
+BRACKET_FORMAT = make_bracket_format("b7")
+ALL_FORMATS: dict[str, TextFormat] = {**FORMATS, "bracket": BRACKET_FORMAT}
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "n": {"type": "integer"}, "a": {}, "b": {}},
+}
+SCHEMAS = dict.fromkeys(("w", "add", "multiply", "get_date"), SCHEMA)
+
+EXAMPLES: list[tuple[str, str, list[tuple[str, dict[str, Any]]]]] = [
+    (
+        "bracket",
+        'So: [TOOL_CALL:b7]{"name":"w","arguments":{"n":1}}[/TOOL_CALL:b7]',
+        [("w", {"n": 1})],
+    ),
+    ("bracket", '[TOOL_CALL:zz]{"name":"w","arguments":{"n":1}}[/TOOL_CALL:zz]', []),
+    (
+        "bracket",
+        '[TOOL_CALL:b7]{"name":"w","arguments":{"city":"[/TOOL_CALL:b7]"}}[/TOOL_CALL:b7] end',
+        [("w", {"city": "[/TOOL_CALL:b7]"})],
+    ),
+    ("bracket", "[TOOL_CALL:b7]not json[/TOOL_CALL:b7] and on", []),
+    ("bracket", '[TOOL_CALL:b7]{"name":"w","argum', []),
+    (
+        "hermes",
+        'Hm.\n<tool_call>\n{"name": "w", "arguments": {"city": "Paris"}}\n</tool_call>\n<tool_call>'
+        '{"name": "add", "arguments": {"a": 1}}</tool_call>',
+        [("w", {"city": "Paris"}), ("add", {"a": 1})],
+    ),
+    ("hermes", "a < b and <tool> is no <tool_cal", []),
+    (
+        "qwen3_coder",
+        "<tool_call>\n<function=w>\n<parameter=city>\n12\n</parameter>\n<parameter=n>\n3\n"
+        "</parameter>\n</function>\n</tool_call>",
+        [("w", {"city": "12", "n": 3})],
+    ),
+    ("mistral", '[TOOL_CALLS] [{"name": "add", "arguments": {"a": 1}}]', [("add", {"a": 1})]),
+    (
+        "mistral",
+        'x[TOOL_CALLS]add{"a": 3.5}[TOOL_CALLS]multiply{"a": 3}',
+        [("add", {"a": 3.5}), ("multiply", {"a": 3})],
+    ),
+    ("mistral", '[TOOL_CALLS]add[ARGS]{"a": 1}', [("add", {"a": 1})]),
+    (
+        "llama3",
+        '<|python_tag|>{"name": "w", "parameters": {"city": "Paris"}}',
+        [("w", {"city": "Paris"})],
+    ),
+    (
+        "llama3",
+        '{"name": "w", "parameters": {"n": 1}}; {"name": "add", "parameters": {}}',
+        [("w", {"n": 1}), ("add", {})],
+    ),
+    ("llama3", '{"name": "stranger", "parameters": {"n": 1}}', []),
+    ("llama3", 'Use {"name": "w", "parameters": {"n": 1}} for that.', []),
+    (
+        "deepseek",
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>w<｜tool▁sep｜>"
+        '{"city":"Tokyo"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+        [("w", {"city": "Tokyo"})],
+    ),
+    (
+        "deepseek",
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>w\n```json\n"
+        '{"n": 1}'
+        "\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        [("w", {"n": 1})],
+    ),
+    (
+        "pythonic",
+        '[get_date(), w(city="Dublin", n=3)]',
+        [("get_date", {}), ("w", {"city": "Dublin", "n": 3})],
+    ),
+    ("pythonic", "[w(city=open('x'))]", []),
+    ("pythonic", "[1, 2, 3]", []),
+    ("hermes", '<think>maybe <tool_call>{"name": "w", "arguments": {}}</tool_call></think>No.', []),
+    ("llama3", '<think>so</think>{"a": 1}', []),
+]
+
+IDS = [f"{name}-{number}" for number, (name, _, _) in enumerate(EXAMPLES)]
+
+
+def join_raw_text(pieces: list[Any]) -> str:
+    """The text that the model wrote, without the markers of reasoning."""
+    return "".join(piece.raw if isinstance(piece, CallsPiece) else piece.text for piece in pieces)
+
+
+def merge_pieces(pieces: list[Any]) -> list[Any]:
+    """The pieces with neighbouring texts, and neighbouring reasoning, joined: cuts leave no trace."""
+    result: list[Any] = []
+    for piece in pieces:
+        if result and type(result[-1]) is type(piece) and not isinstance(piece, CallsPiece):
+            result[-1] = type(piece)(result[-1].text + piece.text)
+        else:
+            result.append(piece)
+    return result
+
+
+def scan_parts(name: str, parts: list[str]) -> list[Any]:
+    """The pieces of a text that comes in these parts."""
+    scanner = TextCallScanner([ALL_FORMATS[name]], SCHEMAS)
+    return [*(piece for part in parts for piece in scanner.add_text(part)), *scanner.finish_text()]
+
+
+def strip_reasoning_markers(text: str) -> str:
+    """The text without the markers of reasoning."""
+    return text.replace("<think>", "").replace("</think>", "")
+
+
+@pytest.mark.parametrize(("name", "text", "calls"), EXAMPLES, ids=IDS)
+def test_an_example_is_read_at_every_cut(
+    name: str, text: str, calls: list[tuple[str, dict[str, Any]]]
+) -> None:
+    """S5.1, S5.2: each example gives its calls: whole, cut in two anywhere, and character by character."""
+    whole = merge_pieces(scan_parts(name, [text]))
+    assert [
+        call for piece in whole if isinstance(piece, CallsPiece) for call in piece.calls
+    ] == calls
+    assert join_raw_text(whole) == strip_reasoning_markers(text)
+    for position in range(len(text)):
+        assert merge_pieces(scan_parts(name, [text[:position], text[position:]])) == whole, position
+    assert merge_pieces(scan_parts(name, list(text))) == whole
+
+
+MARKERS = [
+    "[TOOL_CALL:b7]",
+    "[/TOOL_CALL:b7]",
+    "[TOOL_CALL:",
+    "<tool_call>",
+    "</tool_call>",
+    "[TOOL_CALLS]",
+    "{",
+    "}",
+    '"',
+    "\\",
+    '{"name": "w", "arguments": {}}',
+    "<|python_tag|>",
+    "<｜tool▁calls▁begin｜>",
+    "[w()]",
+    "x",
+    "\n",
+    " ",
+]
+
+
+@settings(max_examples=400)
+@given(
+    st.sampled_from(sorted(ALL_FORMATS)), st.lists(st.sampled_from(MARKERS), max_size=9), st.data()
+)
+def test_no_character_is_lost_or_doubled(name: str, parts: list[str], data: st.DataObject) -> None:
+    """S5.2: text and calls together are exactly what the model wrote, wherever the stream is cut."""
+    text = "".join(parts)
+    whole = merge_pieces(scan_parts(name, [text]))
+    assert join_raw_text(whole) == text
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=4)))
+    parts = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    assert merge_pieces(scan_parts(name, parts)) == whole
+
+
+def test_text_is_passed_on_at_once() -> None:
+    """S5.2: only text that may become a call is held back."""
+    scanner = TextCallScanner([BRACKET_FORMAT], SCHEMAS)
+    assert scanner.add_text("Hello ") == [TextPiece("Hello ")]
+    assert scanner.add_text("there [TOOL") == [TextPiece("there ")]
+    assert scanner.add_text("_BOX]") == [TextPiece("[TOOL_BOX]")]
+    thinking = TextCallScanner([BRACKET_FORMAT], SCHEMAS)
+    assert thinking.add_text("<think>so ") == [ReasoningPiece("so ")]
+
+
+@pytest.mark.parametrize("name", ["hermes", "llama3", "bracket"])
+def test_a_long_body_costs_its_length(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long body is scanned a few times, not once for every part."""
+    scans = 0
+    scan_pieces = TextCallScanner._scan_pieces
+
+    def count_scan(self: TextCallScanner, *, is_last: bool) -> Any:
+        nonlocal scans
+        scans += 1
+        return scan_pieces(self, is_last=is_last)
+
+    monkeypatch.setattr(TextCallScanner, "_scan_pieces", count_scan)
+    opener = ALL_FORMATS[name].opener if name != "llama3" else ""
+    parts = [opener, '{"name": "w", "arguments": {"city": "', *["abcdefgh"] * 20_000, '"}}']
+    scan_parts(name, parts)
+    assert scans < 8
+
+
+# -- the provider --------------------------------------------------------------------------------------
+
+TOOL = ToolDefinition(name="w", description="Weather.", parameters=SCHEMA)
+
+
+def make_request(*messages: Message) -> Request:
+    """A request with one tool."""
+    first = messages or (Message(role="system", content="Be."), Message(role="user", content="go"))
+    return Request(model="m", messages=first, tools=(TOOL,), options={"tool_choice": "auto"})
+
+
+def test_tools_are_described_and_calls_are_read() -> None:
+    """S3.8: the system prompt describes tools and format; calls are read from the text, without ids."""
+    inner = ScriptedProvider(['Well. <tool_call>{"name": "w", "arguments": {"n": 1}}</tool_call>'])
+    reply = asyncio.run(TextCallProvider(inner, "hermes").complete(make_request()))
+    assert (reply.content, reply.finish_reason) == ("Well.", "tool_calls")
+    assert [(call.name, call.arguments, call.id) for call in reply.tool_calls] == [
+        ("w", {"n": 1}, "")
+    ]
+    (sent,) = inner.requests
+    assert sent.tools == ()
+    assert "tool_choice" not in sent.options
+    assert "<tool_call>" in str(sent.messages[0].content)
+    assert '"name":"w"' in str(sent.messages[0].content)
+
+
+def test_calls_and_results_are_sent_as_text() -> None:
+    """Earlier calls are sent in the same format, their results as user messages."""
+    inner = ScriptedProvider(["done"])
+    assistant_message = Message(
+        role="assistant", content="x", tool_calls=(ToolCall(id="1", name="w", arguments={"n": 1}),)
+    )
+    result_message = Message(role="tool", tool_call_id="1", name="w", content='{"success": true}')
+    asyncio.run(
+        TextCallProvider(inner, "mistral").complete(make_request(assistant_message, result_message))
+    )
+    roles = [(message.role, message.content) for message in inner.requests[0].messages]
+    assert roles[1] == ("assistant", 'x\n[TOOL_CALLS]w[ARGS]{"n":1}')
+    assert roles[2] == ("user", 'The result of w:\n{"success": true}')
+
+
+def test_an_injected_marker_is_text() -> None:
+    """S5.1: only the boundary of this process begins a call; a marker with a guessed boundary stays text."""
+    provider = TextCallProvider(
+        ScriptedProvider(['[TOOL_CALL:a]{"name":"w","arguments":{}}[/TOOL_CALL:a]']), "bracket"
+    )
+    assert asyncio.run(provider.complete(make_request())).tool_calls == ()
+    ids = {TextCallProvider(ScriptedProvider([]), "bracket")._text_format.opener for _ in range(50)}
+    assert len(ids) == 50
+
+
+def test_a_cut_reply_has_no_calls() -> None:
+    """A reply that was cut keeps its text and its finish reason, and has no calls."""
+    text = '<tool_call>{"name": "w", "arguments": {}}</tool_call> and'
+    cut_reply = Reply(content=text, finish_reason="length")
+    reply = asyncio.run(
+        TextCallProvider(ScriptedProvider([cut_reply]), "hermes").complete(make_request())
+    )
+    assert (reply.content, reply.tool_calls, reply.finish_reason) == (text, (), "length")
+
+
+def test_auto_prefers_native_calls_and_falls_back() -> None:
+    """S3.4: native calls are kept, else the text is read; a host that refuses tools gets text."""
+    native = {"tool_calls": [{"name": "w", "arguments": {"n": 2}}], "content": "[w(n=1)]"}
+    text = '[TOOL_CALLS]w{"n": 3}'
+    inner = ScriptedProvider(
+        [native, text, {"fail": {"kind": "tools_unsupported"}}, "plain", "more"]
+    )
+    provider = TextCallProvider(inner, "auto")
+    first, second = (asyncio.run(provider.complete(make_request())) for _ in range(2))
+    assert [call.arguments for call in (*first.tool_calls, *second.tool_calls)] == [
+        {"n": 2},
+        {"n": 3},
+    ]
+    assert asyncio.run(provider.complete(make_request())).content == "plain"
+    assert inner.requests[2].tools
+    assert not inner.requests[3].tools
+    asyncio.run(provider.complete(make_request()))
+    assert not inner.requests[4].tools, "the fallback is remembered"
+    failing = TextCallProvider(
+        ScriptedProvider([{"fail": {"kind": "tools_unsupported"}}]), "hermes"
+    )
+    with pytest.raises(ProviderError):
+        asyncio.run(failing.complete(make_request()))
+
+
+def test_stream_gives_text_at_once_and_calls_when_complete() -> None:
+    """S3.4: text before the call is streamed, the call comes once, and the last item is the whole reply."""
+    text = '<think>hm</think>So. <tool_call>{"name": "w", "arguments": {"n": 1}}</tool_call>'
+
+    async def collect_items() -> list[Any]:
+        provider = TextCallProvider(ScriptedProvider([text, text]), "hermes")
+        items = [piece async for piece in provider.stream(make_request())]
+        assert items[-1] == await provider.complete(make_request())
+        return items
+
+    items = asyncio.run(collect_items())
+    assert "".join(item.text for item in items if isinstance(item, TextDelta)).strip() == "So."
+    assert "".join(item.text for item in items if isinstance(item, ReasoningDelta)) == "hm"
+    assert [item.name for item in items if isinstance(item, CallStarted)] == ["w"]
+    assert items[-1].reasoning == "hm"
+
+
+def test_a_whole_conversation_in_text() -> None:
+    """An agent whose model writes calls as text runs with chart, tools and log to its answer, and replays."""
+    from toolchart.engine.log.replay import replay
+
+    spec = {
+        "llms": {
+            "model": {
+                "provider": "scripted",
+                "model": "m",
+                "tool_format": "hermes",
+                "replies": [
+                    '<tool_call>{"name": "calculator", "arguments": {"expression": "6*7"}}</tool_call>',
+                    "42",
+                ],
+            }
+        },
+        "tools": {"registry": [{"name": "calculator"}]},
+        "responses": [{"llm": "model", "tools": {"enabled": True}}],
+    }
+    with Engine(spec, log="memory") as engine:
+        result = engine.run("6*7?", conversation="c")
+        assert (result.content, result.tool_calls[0]["result"]["result"]) == ("42", 42)
+        assert len(list(replay(engine.store.read_lines("c"), "c"))) == 6
+    config = LLMConfig.model_validate({"provider": "scripted", "replies": ["x"]})
+    assert not isinstance(create_provider(config, resolve=str), TextCallProvider)

@@ -1,0 +1,182 @@
+"""A server on loopback that answers requests with the recorded answers of a cassette."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from toolchart.providers.recording.cassettes import Exchange, read_cassette
+
+MatchMode = Literal["tail", "order", "strict-order"]
+
+_DROPPED_HEADERS = {
+    *("connection", "content-encoding", "content-length", "keep-alive", "set-cookie", "trailer"),
+    *("date", "server", "transfer-encoding"),
+}
+_EVENT_END = re.compile(rb"(?<=\n\n)|(?<=\r\n\r\n)")
+_LINE_END = re.compile(rb"(?<=\n)")
+
+
+def find_tail(uri: str) -> str:
+    """The end of an address that names the endpoint, without host, version and model."""
+    path = urlsplit(re.sub(r"^(?:<[^>]*>|\$\{[^}]*\})", "http://host", uri)).path
+    if ":" in path.rpartition("/")[2]:
+        return path.rpartition(":")[2]
+    ends = ("/chat/completions", "/responses", "/api/chat", "/messages", "/models")
+    known_end = next((end for end in ends if path.endswith(end)), None)
+    return known_end or re.sub(r"^/v\d\w*(?=/)", "", path)
+
+
+class CassetteServer:
+    """Serves each exchange of a cassette once; use it as a context manager.
+
+    Args:
+        match: `tail` takes the next exchange with the same endpoint, `order` the next one, and
+            `strict-order` the next one if it has the same endpoint.
+        split: how streams are sent: one event at a time, or in pieces of this many bytes.
+        cut_after: closes the connection of a stream after this many pieces.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        match: MatchMode = "tail",
+        split: str | int = "event",
+        cut_after: int | None = None,
+    ) -> None:
+        self.exchanges = read_cassette(path)
+        self.is_used = [False] * len(self.exchanges)
+        self.requests: list[dict[str, str]] = []
+        """Path and body of each request."""
+        self.misses: list[str] = []
+        """Requests without an answer."""
+        self._match, self._split, self._cut_after = match, split, cut_after
+        self._lock = threading.Lock()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _build_handler(self))
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), daemon=True
+        )
+
+    @property
+    def url(self) -> str:
+        """The base URL of the server."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every exchange was used."""
+        return all(self.is_used)
+
+    def __enter__(self) -> CassetteServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def take_exchange(self, method: str, path: str, body: bytes) -> Exchange | None:
+        """Note a request and mark its exchange as used; None where no exchange answers it."""
+        with self._lock:
+            self.requests.append({"path": path, "body": body.decode("utf-8", "replace")})
+            index = self._find_exchange(method, path)
+            if index is None:
+                self.misses.append(f"{method} {path}")
+                return None
+            self.is_used[index] = True
+            return self.exchanges[index]
+
+    def _find_exchange(self, method: str, path: str) -> int | None:
+        free_indexes = [index for index, used in enumerate(self.is_used) if not used]
+        if self._match != "tail":
+            free_indexes = free_indexes[:1]
+        for index in free_indexes:
+            exchange = self.exchanges[index]
+            has_tail = (exchange.method, find_tail(exchange.uri)) == (method, find_tail(path))
+            if self._match == "order" or has_tail:
+                return index
+        return None
+
+    def build_pieces(self, exchange: Exchange, path: str) -> list[bytes] | None:
+        """The pieces of a stream; None where the answer is not one."""
+        body = exchange.response_body
+        if not exchange.is_streamed:
+            return None
+        if body.lstrip().startswith(b"["):
+            if "alt=sse" not in path:
+                return None
+            # Recorded without `alt=sse`, asked for with it.
+            values = (json.dumps(value, ensure_ascii=False) for value in json.loads(body))
+            body = "".join(f"data: {value}\r\n\r\n" for value in values).encode()
+        if isinstance(self._split, int):
+            size = self._split
+            return [body[start : start + size] for start in range(0, len(body), size)]
+        pattern = _LINE_END if body.lstrip().startswith(b"{") else _EVENT_END
+        return [piece for piece in pattern.split(body) if piece]
+
+    def get_allowed_count(self) -> int | None:
+        """The number of pieces of a stream that are sent; None for all of them."""
+        return self._cut_after
+
+
+def _build_handler(cassette_server: CassetteServer) -> type[BaseHTTPRequestHandler]:
+    """The class that answers the requests of one server."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _answer_request(self) -> None:
+            body = self.rfile.read(int(self.headers.get("content-length") or 0))
+            exchange = cassette_server.take_exchange(self.command, self.path, body)
+            if exchange is None:
+                self._send_whole(418, {}, b'{"error": {"message": "no recorded exchange"}}')
+                return
+            pieces = cassette_server.build_pieces(exchange, self.path)
+            headers = {
+                name: value.encode("ascii", "ignore").decode()
+                for name, value in exchange.headers.items()
+                if name not in _DROPPED_HEADERS and "\n" not in value
+            }
+            if pieces is None:
+                self._send_whole(exchange.status, headers, exchange.response_body)
+            else:
+                self._send_stream(exchange.status, headers, pieces)
+
+        def _send_whole(self, status: int, headers: dict[str, str], body: bytes) -> None:
+            self._send_head(status, {"content-type": "application/json", **headers})
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def _send_stream(self, status: int, headers: dict[str, str], pieces: list[bytes]) -> None:
+            is_lines = bool(pieces) and pieces[0].lstrip().startswith(b"{")
+            content_type = "application/x-ndjson" if is_lines else "text/event-stream"
+            self._send_head(status, {**headers, "content-type": content_type})
+            self.send_header("transfer-encoding", "chunked")
+            self.end_headers()
+            allowed_count = cassette_server.get_allowed_count()
+            for piece in pieces[:allowed_count]:
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            if allowed_count is None:
+                self.wfile.write(b"0\r\n\r\n")
+            else:
+                self.close_connection = True
+
+        def _send_head(self, status: int, headers: dict[str, str]) -> None:
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+
+        do_GET = do_POST = _answer_request  # noqa: N815
+
+        def log_message(self, *_: Any) -> None:
+            """Suppress the log on standard error."""
+
+    return Handler

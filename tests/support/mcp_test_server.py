@@ -1,0 +1,52 @@
+"""An MCP server for tests: over standard input and output, or streamable HTTP on a given port."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import ToolAnnotations
+
+server = MCPServer("test")
+
+
+@server.tool()
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@server.tool(name="geo.find")
+def find_city(city: str) -> dict[str, str]:
+    """Find a city."""
+    return {"city": city.upper(), "token": os.environ.get("TEST_TOKEN", "")}
+
+
+@server.tool(annotations=ToolAnnotations(destructive_hint=True, read_only_hint=True))
+def erase() -> str:
+    """Erase everything."""
+    raise ToolError("not today")
+
+
+@server.tool(name="leave")
+def end_server() -> str:
+    """End the server."""
+    os._exit(1)
+
+
+@server.tool()
+async def sleep(seconds: float) -> str:
+    """Sleep."""
+    import asyncio
+
+    await asyncio.sleep(seconds)
+    return "slept"
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        server.run("streamable-http", port=int(sys.argv[1]))
+    else:
+        server.run("stdio")

@@ -1,0 +1,75 @@
+"""Finds the cassettes that are one tool conversation, in which each request extends the one before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from recorded_traffic import RECORDED
+from request_rebuilding import NotExpressible, rebuild_request
+
+from toolchart.providers.recording.canonical_requests import CanonicalRequest
+from toolchart.providers.recording.recorded_calls import RecordedCall, read_cassette_calls
+from toolchart.states.errors import ProviderError
+from toolchart.states.messages import Reply, Request
+from toolchart.tools.definition import Tool
+
+
+@dataclass(frozen=True)
+class RecordedChain:
+    """A tool conversation in a cassette, whose model calls follow from each other."""
+
+    calls: Sequence[RecordedCall]
+    first_request: Request
+    replies: Sequence[Reply]
+
+
+@cache
+def read_chain(path: str) -> RecordedChain | None:
+    """The tool conversation in a cassette; None where the cassette is something else."""
+    calls = read_cassette_calls(RECORDED / path)
+    try:
+        replies = [call.get_reply() for call in calls]
+        first_request = rebuild_request(calls[0].request)
+    except (ProviderError, NotExpressible):
+        return None
+    extends = all(map(_extends_request, calls, calls[1:], replies))
+    begins = (
+        calls[0].request["messages"][-1:] and calls[0].request["messages"][-1]["role"] == "user"
+    )
+    ends = not replies[-1].tool_calls and replies[-1].finish_reason == "stop"
+    if len(calls) > 1 and extends and begins and ends:
+        return RecordedChain(calls, first_request, replies)
+    return None
+
+
+def _extends_request(earlier: RecordedCall, later: RecordedCall, reply: Reply) -> bool:
+    """Whether the later request is the earlier one, the reply, and results for its calls, in order."""
+    before, after = earlier.request["messages"], later.request["messages"]
+    assistant_message, *results = after[len(before) :] or [{}]
+    calls = assistant_message.get("calls", ())
+    keys = ("model", "system", "tools", "options")
+    return bool(
+        all(earlier.request[key] == later.request[key] for key in keys)
+        and after[: len(before)] == before
+        and reply.tool_calls
+        and [call["name"] for call in calls] == [call.name for call in reply.tool_calls]
+        and [result.get("call") for result in results] == [call["call"] for call in calls]
+        and {call["name"] for call in calls} <= set(earlier.request["tools"])
+    )
+
+
+def make_chain_tools(first_request: Request, last_request: CanonicalRequest) -> list[Tool]:
+    """The recorded tools: each call gets the next recorded result."""
+    messages = last_request["messages"]
+    results = iter([message["content"] for message in messages if message["role"] == "tool"])
+
+    def return_next(arguments: Any) -> Any:
+        result = next(results)
+        if "error" in result:
+            raise RuntimeError(result["error"])
+        return result["output"]
+
+    return [Tool(definition=definition, run=return_next) for definition in first_request.tools]

@@ -1,0 +1,255 @@
+"""Computes the exact value of an arithmetic syntax tree with SymPy numbers.
+
+Every node must be on the allow-list. The size of each result is estimated before it is computed, so that
+a short expression cannot cost much time or memory.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from toolchart.tools.builtin.expressions import DEEPEST, make_refusal
+from toolchart.tools.definition import ToolFailure
+
+MOST_BITS = 20_000
+"""Size of the largest integer that a power, a factorial or a product may give."""
+MOST_EXPONENT = 10_000
+"""Largest argument of exp, sinh and the like, and largest exponent that is not exact."""
+MOST_ANGLE = 10**15
+"""Largest argument of a periodic function. Beyond it, the precision alone would cost memory."""
+DIGITS = 15
+"""Significant digits of a decimal approximation."""
+
+
+def evaluate_node(node: ast.expr, depth: int) -> Any:
+    """Compute the SymPy number of a node; the size of each result is checked before it is computed.
+
+    Args:
+        depth: nesting depth of the node, 0 for a whole expression.
+
+    Raises:
+        ToolFailure: a part is not on the allow-list, or a value would be too large or is undefined.
+    """
+    if depth > DEEPEST:
+        raise ToolFailure("the expression is nested too deeply")
+    match node:
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+            return _make_number(value)
+        case ast.Name(id=name) if name.lower() in get_constants():
+            return get_constants()[name.lower()]
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            return -evaluate_node(inner, depth + 1)
+        case ast.UnaryOp(op=ast.UAdd(), operand=inner):
+            return evaluate_node(inner, depth + 1)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            return _OPERATORS[type(op)](
+                evaluate_node(left, depth + 1), evaluate_node(right, depth + 1)
+            )
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _get_functions():
+            return _call_function(name, [evaluate_node(argument, depth + 1) for argument in args])
+    raise make_refusal(node)
+
+
+def _make_number(value: int | float) -> Any:
+    import sympy
+
+    if isinstance(value, int):
+        _check_size(value.bit_length())
+        return sympy.Integer(value)
+    if value in (float("inf"), float("-inf")):
+        raise ToolFailure("a number is too large")
+    # The decimal as written, not the binary float: 0.1 is one tenth, so 0.1 + 0.2 is 0.3.
+    return sympy.Rational(repr(value))
+
+
+def _check_size(bits: float) -> None:
+    if bits > MOST_BITS:
+        raise ToolFailure(
+            f"the result would be too large (about {bits * 0.30103:.3g} digits; "
+            f"at most {int(MOST_BITS * 0.30103)})"
+        )
+
+
+def measure_bits(value: Any) -> float:
+    """Size of an exact number in bits; for an inexact number the size of its binary exponent."""
+    if value.is_Rational:
+        return float(max(abs(value.p).bit_length(), value.q.bit_length()))
+    return abs(_estimate_magnitude(value))
+
+
+def _estimate_magnitude(value: Any) -> float:
+    """Approximate binary logarithm of the absolute value of a number."""
+    import sympy
+
+    approximate = sympy.Abs(value).evalf(DIGITS)
+    if approximate == 0:
+        return 0.0
+    return float(sympy.log(approximate, 2).evalf(DIGITS))
+
+
+def _multiply_numbers(left: Any, right: Any) -> Any:
+    _check_size(measure_bits(left) + measure_bits(right))
+    return left * right
+
+
+def _divide_numbers(left: Any, right: Any) -> Any:
+    if right.is_zero:
+        raise ToolFailure("division by zero")
+    _check_size(measure_bits(left) + measure_bits(right))
+    return left / right
+
+
+def _divide_with_floor(left: Any, right: Any) -> Any:
+    import sympy
+
+    return sympy.floor(_divide_numbers(left, right))
+
+
+def _compute_remainder(left: Any, right: Any) -> Any:
+    import sympy
+
+    if right.is_zero:
+        raise ToolFailure("division by zero")
+    return sympy.Mod(left, right)
+
+
+def _raise_power(base: Any, exponent: Any) -> Any:
+    if base.is_zero and exponent.is_negative:
+        raise ToolFailure("division by zero")
+    size = abs(_approximate_real(exponent))
+    if (not base.is_Rational or not exponent.is_Integer) and size > MOST_EXPONENT:
+        raise ToolFailure(f"the exponent is too large; at most {MOST_EXPONENT} here")
+    if base not in (0, 1, -1):
+        _check_size(measure_bits(base) * size)
+    return base**exponent
+
+
+def _approximate_real(value: Any) -> float:
+    import sympy
+
+    approximate = sympy.re(value).evalf(DIGITS)
+    try:
+        return float(approximate)
+    except (TypeError, OverflowError):
+        raise ToolFailure("a number is too large") from None
+
+
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: lambda left, right: left + right,
+    ast.Sub: lambda left, right: left - right,
+    ast.Mult: _multiply_numbers,
+    ast.Div: _divide_numbers,
+    ast.FloorDiv: _divide_with_floor,
+    ast.Mod: _compute_remainder,
+    ast.Pow: _raise_power,
+}
+
+
+# -- functions -----------------------------------------------------------------------------------
+
+
+@cache
+def get_constants() -> dict[str, Any]:
+    """The named constants, as SymPy numbers."""
+    import sympy
+
+    return {"pi": sympy.pi, "e": sympy.E, "tau": 2 * sympy.pi}
+
+
+@cache
+def _get_functions() -> dict[str, tuple[Callable[..., Any], int, int, float]]:
+    """By name: the function, the smallest and largest number of arguments, limit of the first one."""
+    import sympy
+
+    no_limit, exponent_limit, angle_limit = float("inf"), float(MOST_EXPONENT), float(MOST_ANGLE)
+    return {
+        "sqrt": (sympy.sqrt, 1, 1, no_limit),
+        "cbrt": (sympy.cbrt, 1, 1, no_limit),
+        "abs": (sympy.Abs, 1, 1, no_limit),
+        "min": (sympy.Min, 1, 20, no_limit),
+        "max": (sympy.Max, 1, 20, no_limit),
+        "round": (_round_half_up, 1, 2, no_limit),
+        "floor": (sympy.floor, 1, 1, angle_limit),
+        "ceil": (sympy.ceiling, 1, 1, angle_limit),
+        "exp": (sympy.exp, 1, 1, exponent_limit),
+        "ln": (_compute_logarithm, 1, 1, no_limit),
+        "log": (_compute_logarithm, 1, 2, no_limit),
+        "log2": (lambda x: _compute_logarithm(x, sympy.Integer(2)), 1, 1, no_limit),
+        "log10": (lambda x: _compute_logarithm(x, sympy.Integer(10)), 1, 1, no_limit),
+        "sin": (sympy.sin, 1, 1, angle_limit),
+        "cos": (sympy.cos, 1, 1, angle_limit),
+        "tan": (sympy.tan, 1, 1, angle_limit),
+        "asin": (sympy.asin, 1, 1, no_limit),
+        "acos": (sympy.acos, 1, 1, no_limit),
+        "atan": (sympy.atan, 1, 1, no_limit),
+        "sinh": (sympy.sinh, 1, 1, exponent_limit),
+        "cosh": (sympy.cosh, 1, 1, exponent_limit),
+        "tanh": (sympy.tanh, 1, 1, exponent_limit),
+        "degrees": (sympy.deg, 1, 1, no_limit),
+        "radians": (sympy.rad, 1, 1, no_limit),
+        "factorial": (_compute_factorial, 1, 1, no_limit),
+        "binomial": (_compute_binomial, 2, 2, no_limit),
+        "gcd": (_require_integers(sympy.gcd), 2, 2, no_limit),
+        "lcm": (_require_integers(sympy.lcm), 2, 2, no_limit),
+    }
+
+
+def _call_function(name: str, values: list[Any]) -> Any:
+    function, fewest, most, limit = _get_functions()[name]
+    if not fewest <= len(values) <= most:
+        count_text = str(fewest) if fewest == most else f"{fewest} to {most}"
+        raise ToolFailure(f"{name} takes {count_text} arguments, not {len(values)}")
+    if limit != float("inf") and abs(_approximate_real(values[0])) > limit:
+        raise ToolFailure(f"the argument of {name} is too large; at most {limit:g}")
+    return function(*values)
+
+
+def _compute_logarithm(value: Any, base: Any = None) -> Any:
+    import sympy
+
+    if value.is_zero or (base is not None and (base.is_zero or base == 1)):
+        raise ToolFailure("the logarithm is not defined there")
+    return sympy.log(value) if base is None else sympy.log(value, base)
+
+
+def _round_half_up(value: Any, places: Any = 0) -> Any:
+    import sympy
+
+    places = sympy.Integer(places) if isinstance(places, int) else places
+    if not places.is_Integer or abs(int(places)) > 100:
+        raise ToolFailure("round takes a whole number of places, at most 100")
+    scale = sympy.Integer(10) ** int(places)
+    return sympy.floor(value * scale + sympy.Rational(1, 2)) / scale
+
+
+def _compute_factorial(value: Any) -> Any:
+    import sympy
+
+    if not value.is_Integer or value < 0:
+        raise ToolFailure("factorial takes a whole number from 0 on")
+    if value > 2000:
+        raise ToolFailure("the result would be too large; factorial takes at most 2000")
+    return sympy.factorial(value)
+
+
+def _compute_binomial(count: Any, size: Any) -> Any:
+    import sympy
+
+    if not (count.is_Integer and size.is_Integer) or count < 0 or size < 0:
+        raise ToolFailure("binomial takes whole numbers from 0 on")
+    if count > MOST_BITS:
+        raise ToolFailure(f"the result would be too large; binomial takes at most {MOST_BITS}")
+    return sympy.binomial(count, size)
+
+
+def _require_integers(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call_with_integers(left: Any, right: Any) -> Any:
+        """Call the function, or refuse arguments that are not integers."""
+        if not (left.is_Integer and right.is_Integer):
+            raise ToolFailure("gcd and lcm take whole numbers")
+        return function(left, right)
+
+    return call_with_integers

@@ -1,0 +1,64 @@
+"""Reads a mathematical expression as a syntax tree, within limits, without evaluating it.
+
+The calculator and the algebra tool both start here. The text goes to Python's `ast` parser. `eval` and
+SymPy's own parser never see the text, because both of them execute code.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from toolchart.tools.definition import ToolFailure
+
+MOST_CHARACTERS = 500
+"""Length of the longest expression."""
+MOST_NODES = 200
+"""Number of parts (numbers, names, operators) of the largest expression."""
+DEEPEST = 50
+"""Largest nesting depth of an expression."""
+
+ALLOWED = (
+    "numbers, + - * / // % ** (or ^), brackets, the constants pi, e and tau, and the functions "
+    "sqrt, cbrt, abs, min, max, round, floor, ceil, exp, ln, log, log2, log10, sin, cos, tan, "
+    "asin, acos, atan, sinh, cosh, tanh, degrees, radians, factorial, binomial, gcd and lcm"
+)
+
+
+def require_expression_text(expression: Any) -> str:
+    """Return the text of an expression without surrounding white space.
+
+    Raises:
+        ToolFailure: the text is empty or too long.
+    """
+    text = str(expression).strip()
+    if not text:
+        raise ToolFailure("the expression is empty")
+    if len(text) > MOST_CHARACTERS:
+        raise ToolFailure(f"the expression has {len(text)} characters; at most {MOST_CHARACTERS}")
+    return text
+
+
+def parse_expression(text: str) -> ast.expr:
+    """Parse an expression into a syntax tree of limited size; nothing is evaluated.
+
+    Raises:
+        ToolFailure: the text is not an expression, or it has too many parts.
+    """
+    # People and models write ^ for powers; Python's own ^ binds more loosely than +.
+    source = text.replace("^", "**").replace("\u00d7", "*").replace("\u00f7", "/")
+    source = source.replace("\u2212", "-").replace("\u03c0", "pi").replace("\u221a", "sqrt")
+    try:
+        tree = ast.parse(source, mode="eval")
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        raise ToolFailure(f"{text!r} is not an expression; allowed: {ALLOWED}") from None
+    if sum(1 for _ in ast.walk(tree)) > MOST_NODES * 2:
+        raise ToolFailure(f"the expression has too many parts; at most {MOST_NODES}")
+    return tree.body
+
+
+def make_refusal(node: ast.AST) -> ToolFailure:
+    """The error that names a part of an expression that is not on the allow-list."""
+    source = ast.unparse(node)
+    source = source if len(source) <= 60 else source[:57] + "..."
+    return ToolFailure(f"{source!r} is not allowed in an expression; allowed: {ALLOWED}")

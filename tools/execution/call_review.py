@@ -1,0 +1,160 @@
+"""The review of a tool call before it runs: known, allowed, parsed, valid, approved.
+
+The same checks are made again just before the run. Which tools the model was offered, and how the call
+was judged earlier, never decide whether it may run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from toolchart.states.events import Outcome, Verdict
+from toolchart.states.messages import ToolCall
+from toolchart.tools.approval import Policy
+from toolchart.tools.definition import Tool
+from toolchart.tools.execution.argument_repair import repair_arguments, repair_json_text
+from toolchart.tools.execution.arguments import ArgumentCheck
+from toolchart.tools.registry import Registry
+
+
+class CallJudgement(NamedTuple):
+    """Whether a call is good, and with which arguments it would run."""
+
+    tool: Tool | None
+    arguments: dict[str, Any]
+    """Repaired, and without parameters that the tool does not have."""
+    notes: tuple[str, ...]
+    """What was repaired or dropped."""
+    outcome: Outcome | None
+    """How the call ends without a run; None where the call is good."""
+    reason: str
+    """Why it does not run, in words for the model."""
+
+
+class CallReviewer:
+    """Judges calls against a registry's tools and schemas, and against the approval policy."""
+
+    def __init__(self, registry: Registry, policy: Policy) -> None:
+        self._registry = registry
+        self._policy = policy
+        self._argument_checks = {
+            tool.name: ArgumentCheck(
+                tool.definition.parameters, tool.name, is_trusted=tool.kind == "builtin"
+            )
+            for tool in registry
+        }
+
+    def review(self, call: ToolCall, allowed_tools: Sequence[str]) -> Verdict:
+        """Decide what happens to a call: it runs, needs approval, is denied or is invalid.
+
+        Pure and fast; never raises.
+        """
+        judgement = self.judge_call(call, allowed_tools)
+        if judgement.outcome is not None:
+            ruling = "denied" if judgement.outcome == "denied" else "invalid"
+            return Verdict(call_id=call.id, ruling=ruling, reason=judgement.reason)  # type: ignore[arg-type]
+        assert judgement.tool is not None, "a good call has a tool"
+        policy_ruling, reason = self._policy.find_ruling(judgement.tool, judgement.arguments)
+        if not judgement.notes:
+            return Verdict(call_id=call.id, ruling=policy_ruling, reason=reason)
+        return Verdict(
+            call_id=call.id,
+            ruling=policy_ruling,
+            reason=reason,
+            arguments=judgement.arguments,
+            notes=judgement.notes,
+        )
+
+    def judge_call(self, call: ToolCall, allowed_tools: Sequence[str]) -> CallJudgement:
+        """Check that the tool is known and allowed and that the arguments can be read and are valid.
+
+        Arguments are repaired at most once.
+        """
+        tool = self._registry.get(call.name)
+        if tool is None:
+            name = shorten_name(call.name)
+            reason = f"Tool {name!r} not found; {self._registry.suggest_name(name)}"
+            return CallJudgement(None, {}, (), "failed", reason)
+        if call.name not in allowed_tools and not _is_allowed(tool, allowed_tools):
+            allowed_names = ", ".join(allowed_tools) or "none"
+            reason = f"Tool {call.name!r} is not allowed here; allowed: {allowed_names}"
+            return CallJudgement(tool, {}, (), "denied", reason)
+        arguments = call.arguments
+        notes: tuple[str, ...] = ()
+        if arguments is None:
+            repaired_json = repair_json_text(call.raw)
+            if repaired_json is None:
+                problem = call.problem or "they could not be read"
+                return _judge_invalid(tool, call, problem)
+            arguments, notes = repaired_json[0], (str(repaired_json[1]),)
+        return self._judge_arguments(tool, call, arguments, notes)
+
+    def _judge_arguments(
+        self, tool: Tool, call: ToolCall, arguments: dict[str, Any], notes: tuple[str, ...]
+    ) -> CallJudgement:
+        """Validate the arguments; repair them once and drop unknown parameters where needed."""
+        check = self._argument_checks[tool.name]
+        if not _find_unknown_parameters(arguments, check.schema) and check.is_valid(arguments):
+            return CallJudgement(tool, arguments, notes, None, "")
+        repaired_arguments, repairs = repair_arguments(arguments, check.schema)
+        unknown_names = _find_unknown_parameters(repaired_arguments, check.schema)
+        if unknown_names:
+            repaired_arguments = {
+                name: value
+                for name, value in repaired_arguments.items()
+                if name not in unknown_names
+            }
+        if not check.is_valid(repaired_arguments):
+            problem = (
+                check.describe_problem(arguments)
+                or check.describe_problem(repaired_arguments)
+                or "they do not match the schema"
+            )
+            return _judge_invalid(tool, call, problem)
+        drop_notes = (
+            f"dropped {name!r}, which is not a parameter of the tool" for name in unknown_names
+        )
+        notes = (*notes, *map(str, repairs), *drop_notes)
+        return CallJudgement(tool, repaired_arguments, notes, None, "")
+
+
+def _judge_invalid(tool: Tool, call: ToolCall, problem: str) -> CallJudgement:
+    reason = f"Invalid arguments for {call.name!r}: {problem}"
+    return CallJudgement(tool, {}, (), "failed", reason)
+
+
+def shorten_name(name: str) -> str:
+    """A tool name for a result text; a model may invent a name of any length."""
+    return name if len(name) <= 100 else name[:97] + "..."
+
+
+def _is_allowed(tool: Tool, allowed_tools: Sequence[str]) -> bool:
+    """Whether the list holds the tool's name, its alias, or a glob that matches one of them."""
+    names = (tool.name, tool.alias) if tool.alias else (tool.name,)
+    return any(fnmatchcase(name, glob) for glob in allowed_tools for name in names)
+
+
+_OPEN_SCHEMA_KEYWORDS = (
+    "additionalProperties",
+    "patternProperties",
+    "unevaluatedProperties",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "$ref",
+    "if",
+)
+"""Keywords that may allow parameters beside those listed in `properties`."""
+
+
+def _find_unknown_parameters(
+    arguments: Mapping[str, Any], schema: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """Parameters that the tool does not have; none where the schema may allow further ones."""
+    properties = schema.get("properties")
+    if properties is None or arguments.keys() <= properties.keys():
+        return ()
+    unknown_names = tuple(name for name in arguments if name not in properties)
+    return () if any(keyword in schema for keyword in _OPEN_SCHEMA_KEYWORDS) else unknown_names
