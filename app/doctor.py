@@ -11,9 +11,10 @@ import platform
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+
+import msgspec
 
 from toolchart.providers.model_catalog import (
     API_KEY_VARIABLES,
@@ -39,8 +40,7 @@ _MINIMUM_PYTHON = (3, 11)
 _EXTRA_MARKER = re.compile(r"""extra\s*==\s*['"](\w+)""")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class Check(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one check."""
 
     about: str

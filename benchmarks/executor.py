@@ -13,6 +13,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from toolchart.states.messages import Message, ToolCall, ToolDefinition
 from toolchart.states.snapshot import OpenCall, Snapshot
 from toolchart.tools.definition import Tool
@@ -62,7 +64,9 @@ async def main() -> None:
     call = ToolCall(id="call_1", name="echo", arguments={"text": "hello", "times": 2})
     allowed_tools = ("echo",)
     snapshot = Snapshot(turn=1, calls=(OpenCall(call=call, ruling="run"),))
-    snapshot = snapshot.evolve(messages=snapshot.messages.append(Message(role="user", content="x")))
+    snapshot = replace(
+        snapshot, messages=snapshot.messages.append(Message(role="user", content="x"))
+    )
     bound_executor = executor.bind("c", lambda: snapshot)
 
     async def judge_call() -> None:

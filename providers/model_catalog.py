@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from toolchart.providers.shared.addresses import check_offline_mode, resolve_address
 from toolchart.providers.shared.failures import (
@@ -36,8 +37,7 @@ _MAX_TIMEOUT_S = 20.0
 """Longest wait in seconds for one answer: a list takes less time than a reply may."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfferedModel:
+class OfferedModel(msgspec.Struct, frozen=True, kw_only=True):
     """One model of a host. None means that the host does not say."""
 
     name: str

@@ -14,11 +14,11 @@ upgrade. A table of one's own is a few lines, and is versioned with its spec.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from toolchart.specs.models import AgentSpec

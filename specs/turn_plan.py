@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
+
+import msgspec
 
 from toolchart.specs.models import (
     DEFAULT_MAX_ITERATIONS,
@@ -31,8 +32,7 @@ _MODEL_OPTIONS = (
 """Keys of a handler that are sent to the model."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnPlan:
+class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The settings, the prompt and the warnings of one turn."""
 
     settings: Settings

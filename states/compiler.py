@@ -13,10 +13,10 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import msgspec
 from statemachine.exceptions import InvalidDefinition
 from statemachine.io.evaluators import RestrictedEvaluator
 from statemachine.io.interpreter import Interpreter
@@ -38,8 +38,7 @@ class EndlessTransitions(BaseException):
     """The chart never rests. This is not an `Exception`, because the library catches those."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FiredTransition:
+class FiredTransition(msgspec.Struct, frozen=True, kw_only=True):
     """One transition that fired."""
 
     source: str

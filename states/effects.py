@@ -7,14 +7,12 @@ events that answer it, so that `check` can find events that a chart does not han
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from toolchart.states.messages import Request, ToolCall
-from toolchart.states.quick import quick
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EffectKind:
+class EffectKind(msgspec.Struct, frozen=True, kw_only=True):
     """Describes one effect: its name, its meaning, and the events that answer it."""
 
     name: str
@@ -63,18 +61,14 @@ EFFECTS: dict[str, EffectKind] = {
 }
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallModel:
+class CallModel(msgspec.Struct, frozen=True, kw_only=True):
     """Call the model; answer with `Replied` or `Failed`."""
 
     name: str
     request: Request
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewCalls:
+class ReviewCalls(msgspec.Struct, frozen=True, kw_only=True):
     """Review the calls; answer with `Reviewed`."""
 
     name: str
@@ -83,9 +77,7 @@ class ReviewCalls:
     """Names of the tools that this turn may run."""
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunTools:
+class RunTools(msgspec.Struct, frozen=True, kw_only=True):
     """Run the calls; answer with one `ToolFinished` each, in any order."""
 
     name: str
@@ -96,16 +88,14 @@ class RunTools:
     allowed: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """Wait; answer with `Waited`."""
 
     name: str
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """End the turn; no event answers."""
 
     name: str

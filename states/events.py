@@ -6,11 +6,11 @@ reduces it. Times come in with events (`at`), because the core never reads a clo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
+import msgspec
+
 from toolchart.states.messages import Message, Reply, ToolDefinition
-from toolchart.states.quick import quick
 
 FAILURE_KINDS = (
     "auth",
@@ -39,8 +39,7 @@ Ruling = Literal["run", "denied", "invalid", "needs_approval"]
 """The result of the review of one call."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Numbers that bound a turn. They are part of `turn_started`, so a log is self-contained."""
 
     max_iterations: int = 5
@@ -65,8 +64,7 @@ class Limits:
     """Tool calls of the turn."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Model, options, tools and limits of a turn, resolved from the agent spec."""
 
     service: str
@@ -74,15 +72,16 @@ class Settings:
     provider: str
     """Adapter name: `openai`, `ollama`, `gemini`, `scripted`, ..."""
     model: str
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
     """Sampling options, in the spelling of `Request.options`."""
     tools: tuple[str, ...] = ()
     """Names of the tools that the turn offers; empty means a flow without tools."""
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = msgspec.field(default_factory=Limits)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"
+):
     """The base of all events."""
 
     TYPE: ClassVar[str]
@@ -90,8 +89,7 @@ class Event:
     """When it happened: RFC 3339, UTC, milliseconds. The record's `at`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Configured(Event):
+class Configured(Event, frozen=True, kw_only=True, tag="configured"):
     """Record 0 of a log; also recorded before a turn whose chart, spec or tools differ."""
 
     TYPE: ClassVar[str] = "configured"
@@ -107,8 +105,7 @@ class Configured(Event):
     """Every tool that the spec defines, as it is described to a model."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forked(Event):
+class Forked(Event, frozen=True, kw_only=True, tag="forked"):
     """Record 0 of a conversation that continues another one from one of its records.
 
     Chart, spec, tools and messages are those of the parent at that record, unless this event changes them.
@@ -132,8 +129,7 @@ class Forked(Event):
     """System prompt, if it was changed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnStarted(Event):
+class TurnStarted(Event, frozen=True, kw_only=True, tag="turn_started"):
     """A user message opens a turn. The chart starts in its initial state."""
 
     TYPE: ClassVar[str] = "turn_started"
@@ -147,9 +143,7 @@ class TurnStarted(Event):
     warnings: tuple[str, ...] = ()
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replied(Event):
+class Replied(Event, frozen=True, kw_only=True, tag="replied"):
     """The model answered, and its reply is complete."""
 
     TYPE: ClassVar[str] = "replied"
@@ -158,8 +152,7 @@ class Replied(Event):
     """The stream deltas, each with its kind, if the agent spec asks to record them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failed(Event):
+class Failed(Event, frozen=True, kw_only=True, tag="failed"):
     """The model call failed."""
 
     TYPE: ClassVar[str] = "failed"
@@ -173,9 +166,7 @@ class Failed(Event):
     """A random number in [0, 1) for the back-off. It comes with the event, because the core draws none."""
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the review says about one call."""
 
     call_id: str
@@ -188,17 +179,14 @@ class Verdict:
     """The repairs, one by one."""
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reviewed(Event):
+class Reviewed(Event, frozen=True, kw_only=True, tag="reviewed"):
     """Every call of the reply was reviewed: one verdict each, in the order of the reply."""
 
     TYPE: ClassVar[str] = "reviewed"
     verdicts: tuple[Verdict, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decided(Event):
+class Decided(Event, frozen=True, kw_only=True, tag="decided"):
     """A person or a policy approved or rejected one call."""
 
     TYPE: ClassVar[str] = "decided"
@@ -212,9 +200,7 @@ class Decided(Event):
     """Who decided."""
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolFinished(Event):
+class ToolFinished(Event, frozen=True, kw_only=True, tag="tool_finished"):
     """One call ended; exactly one such event per requested call."""
 
     TYPE: ClassVar[str] = "tool_finished"
@@ -228,16 +214,14 @@ class ToolFinished(Event):
     """Changes to the call or its output, for instance a repair, a cached result or a cut."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waited(Event):
+class Waited(Event, frozen=True, kw_only=True, tag="waited"):
     """A wait is over."""
 
     TYPE: ClassVar[str] = "waited"
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cancelled(Event):
+class Cancelled(Event, frozen=True, kw_only=True, tag="cancelled"):
     """Somebody stopped the turn."""
 
     TYPE: ClassVar[str] = "cancelled"

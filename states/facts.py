@@ -8,19 +8,19 @@ so no comparison can fail in the middle of a conversation.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+import msgspec
+
 from toolchart.states.events import FAILURE_KINDS, Limits
 from toolchart.states.messages import FINISH_REASONS
-from toolchart.states.snapshot import Snapshot
+from toolchart.states.snapshot import SnapshotFields
 
 FactType = Literal["integer", "boolean", "text"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
+class Fact(msgspec.Struct, frozen=True, kw_only=True):
     """Describes one fact: its name, type and meaning, and what changes it."""
 
     name: str
@@ -28,7 +28,7 @@ class Fact:
     meaning: str
     changes: str
     """When its value changes."""
-    read: Callable[[Snapshot], Any]
+    read: Callable[[SnapshotFields], Any]
     words: tuple[str, ...] = ()
     """The possible values of a text fact."""
     moved_by: tuple[str, ...] = ()
@@ -39,19 +39,19 @@ class Fact:
     """The fact that limits a growing counter."""
 
 
-def get_turn_limits(snapshot: Snapshot) -> Limits:
+def get_turn_limits(snapshot: SnapshotFields) -> Limits:
     """The limits of the turn; the defaults before the first turn."""
     return snapshot.settings.limits if snapshot.settings else Limits()
 
 
-def _is_retryable(snapshot: Snapshot) -> bool:
+def _is_retryable(snapshot: SnapshotFields) -> bool:
     failure = snapshot.failure
     if failure is None or not failure.retryable:
         return False
     return (failure.retry_after_s or 0.0) <= get_turn_limits(snapshot).max_wait_s
 
 
-def compute_elapsed_s(snapshot: Snapshot) -> float:
+def compute_elapsed_s(snapshot: SnapshotFields) -> float:
     """Seconds of the turn so far, from the times of its events."""
     if not snapshot.started_at or not snapshot.now:
         return 0.0
@@ -59,7 +59,7 @@ def compute_elapsed_s(snapshot: Snapshot) -> float:
     return max(0.0, (datetime.fromisoformat(snapshot.now) - start_time).total_seconds())
 
 
-def find_spent_budget(snapshot: Snapshot) -> str | None:
+def find_spent_budget(snapshot: SnapshotFields) -> str | None:
     """Name of the budget of the turn that is used up, or None."""
     limits = get_turn_limits(snapshot)
     if limits.max_tokens is not None and _count_tokens(snapshot) >= limits.max_tokens:
@@ -73,7 +73,7 @@ def find_spent_budget(snapshot: Snapshot) -> str | None:
     return None
 
 
-def _count_tokens(snapshot: Snapshot) -> int:
+def _count_tokens(snapshot: SnapshotFields) -> int:
     usage = snapshot.usage
     if usage.total is not None:
         return usage.total
@@ -256,7 +256,7 @@ class FactView(Mapping[str, Any]):
 
     __slots__ = ("_snapshot",)
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: SnapshotFields) -> None:
         self._snapshot = snapshot
 
     def __getitem__(self, name: str) -> Any:

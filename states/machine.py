@@ -44,6 +44,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 from statemachine.exceptions import StateMachineError, TransitionNotAllowed
 from statemachine.orderedset import OrderedSet
 
@@ -67,8 +68,7 @@ START = "(start)"
 """The pseudo-event that enters the initial state."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class Move(msgspec.Struct, frozen=True, kw_only=True):
     """The machine's answer: what one event does to a chart."""
 
     configuration: Configuration
@@ -80,8 +80,7 @@ class Move:
     fired: tuple[FiredTransition, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _NoTransition:
+class _NoTransition(msgspec.Struct, frozen=True):
     """The stored answer for an event that fires no transition."""
 
     guards: dict[str, bool]

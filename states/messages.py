@@ -7,11 +7,12 @@ here depends on a vendor.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeVar
 
+import msgspec
+from msgspec import to_builtins
+
 from toolchart.states.canonical_json import encode_canonical_text
-from toolchart.states.quick import quick
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -34,9 +35,7 @@ FINISH_REASONS: tuple[FinishReason, ...] = (
 """The normalised finish reasons; each adapter maps its provider's words to them."""
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One tool call that the model requests."""
 
     id: str = ""
@@ -52,9 +51,7 @@ class ToolCall:
     """The provider's own id where it differs from `id`."""
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One message of a conversation."""
 
     role: Role
@@ -92,19 +89,18 @@ def encode_arguments(call: ToolCall) -> str:
     return call.raw if call.raw is not None else encode_canonical_text(call.arguments or {})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolDefinition:
+class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A tool as it is described to a model."""
 
     name: str
     description: str
-    parameters: dict[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
+    parameters: dict[str, Any] = msgspec.field(
+        default_factory=lambda: {"type": "object", "properties": {}}
+    )
     """JSON Schema (2020-12) of the arguments object."""
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One model request, complete and provider-neutral."""
 
     model: str
@@ -112,7 +108,7 @@ class Request:
     """`[system, ...history, user, ...]`; every call of an assistant message has a tool message."""
     tools: tuple[ToolDefinition, ...] = ()
     """Offered tools; empty means that the call is made without tools."""
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Sampling options in neutral spelling: `max_tokens`, `temperature`, `top_p`, `seed`, `stop`,
     `tool_choice`, `parallel_tool_calls`, `response_format`."""
     turn: int = 0
@@ -121,9 +117,7 @@ class Request:
     """Hash of model, options, offered tools and every message; the log stores it for each request."""
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Token counts and cost of one reply or of a turn; None where the provider does not report them."""
 
     input: int | None = None
@@ -157,9 +151,7 @@ def _add_optional(left: Number | None, right: Number | None) -> Number | None:
     return right if left is None else left if right is None else left + right
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One complete reply of a model, normalised without loss."""
 
     content: str | None = None
@@ -186,22 +178,19 @@ class Reply:
 # becomes an event: no decision, tool run or log record is based on a delta.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextDelta:
+class TextDelta(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """More text of the answer."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReasoningDelta:
+class ReasoningDelta(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """More reasoning text, which is not part of the answer."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallStarted:
+class CallStarted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The model began a tool call."""
 
     index: int
@@ -209,8 +198,7 @@ class CallStarted:
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallArguments:
+class CallArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """More of a call's argument text. It can be parsed only when the reply is complete."""
 
     index: int
@@ -230,4 +218,4 @@ _DELTA_KINDS = {
 
 def encode_delta(delta: Delta) -> dict[str, Any]:
     """The delta as JSON data, in the form that the log stores."""
-    return {"kind": _DELTA_KINDS[type(delta)], **asdict(delta)}
+    return {"kind": _DELTA_KINDS[type(delta)], **to_builtins(delta)}

@@ -8,15 +8,15 @@ always checked against the original schema.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.messages import ToolDefinition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchemaDialect:
+class SchemaDialect(msgspec.Struct, frozen=True, kw_only=True):
     """The part of JSON Schema that a provider supports."""
 
     name: str

@@ -7,17 +7,16 @@ the same at any length.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from toolchart.states.events import Failed, Outcome, Ruling, Settings
 from toolchart.states.messages import Message, Reply, ToolCall, ToolDefinition, Usage
 from toolchart.states.persistent_list import PersistentList
-from toolchart.states.quick import quick
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Configuration:
+class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     """The active states of a chart and all else, besides the facts, that decides its next step."""
 
     states: tuple[str, ...]
@@ -34,9 +33,7 @@ class Configuration:
         return hash(self.label)
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenCall:
+class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     """One call of the latest reply, from request to outcome."""
 
     call: ToolCall
@@ -53,9 +50,7 @@ class OpenCall:
     shown: str | None = None
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrackedCall:
+class TrackedCall(msgspec.Struct, frozen=True, kw_only=True):
     """One call of the turn that has its outcome."""
 
     tool: str
@@ -68,19 +63,14 @@ class TrackedCall:
     repeat: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Snapshot:
-    """The state of one conversation between two events.
-
-    Unlike the other values it has no slots: a step makes several snapshots, and copying a `__dict__` costs a
-    tenth of `dataclasses.replace` with this many fields.
-    """
+class SnapshotFields(msgspec.Struct, kw_only=True):
+    """The fields that a snapshot and its builder share."""
 
     configuration: Configuration | None = None
     """None before the first turn."""
     tools: tuple[ToolDefinition, ...] = ()
     """Every tool that the agent spec defines."""
-    messages: PersistentList[Message] = field(default_factory=PersistentList)
+    messages: PersistentList[Message] = msgspec.field(default_factory=PersistentList)
     """The conversation without its system prompt. Tool messages can be found by call id."""
     digest: str = ""
     """Hash chain over `messages`."""
@@ -103,7 +93,7 @@ class Snapshot:
     """Replies of the turn."""
     calls: tuple[OpenCall, ...] = ()
     """The calls of the latest reply, in its order; empty once they are closed."""
-    tracked_calls: PersistentList[TrackedCall] = field(default_factory=PersistentList)
+    tracked_calls: PersistentList[TrackedCall] = msgspec.field(default_factory=PersistentList)
     """The calls of the turn that have their outcome, in order."""
     failure: Failed | None = None
     """The latest failure, until a reply arrives."""
@@ -114,7 +104,7 @@ class Snapshot:
     tool_only_streak: int = 0
     approved: int = 0
     denied: int = 0
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = msgspec.field(default_factory=Usage)
     cancelled: bool = False
     limit_reached: str | None = None
     """The limit at which the turn ended: `max_iterations` or the name of a budget."""
@@ -123,27 +113,6 @@ class Snapshot:
     warnings: tuple[str, ...] = ()
     answer: str | None = None
     """The text that ended the turn."""
-
-    def evolve(self, **changes: Any) -> Snapshot:
-        """A copy with these fields changed; this snapshot does not change."""
-        fields = self.__dict__.copy()
-        fields.update(changes)
-        copy = object.__new__(Snapshot)
-        object.__setattr__(copy, "__dict__", fields)
-        return copy
-
-    def draft(self, now: str = "") -> SnapshotBuilder:
-        """A working copy for one step, which `evolve` changes in place; this snapshot does not change.
-
-        Args:
-            now: `at` of the event of the step.
-        """
-        fields = self.__dict__.copy()
-        if now:
-            fields["now"] = now
-        draft = object.__new__(SnapshotBuilder)
-        object.__setattr__(draft, "__dict__", fields)
-        return draft
 
     @property
     def state(self) -> str:
@@ -156,15 +125,22 @@ class Snapshot:
         return self.configuration is None or self.configuration.terminated
 
 
-class SnapshotBuilder(Snapshot):
-    """The working copy of a snapshot during one step: one copy per step instead of one per change."""
+class Snapshot(SnapshotFields, frozen=True):  # type: ignore[misc]  # msgspec allows it; the builder is not frozen
+    """The state of one conversation between two events. It never changes: a step makes a new one."""
 
-    def evolve(self, **changes: Any) -> SnapshotBuilder:
-        """This builder, with these fields changed in place."""
-        self.__dict__.update(changes)
-        return self
 
-    def done(self) -> Snapshot:
-        """The finished snapshot; the builder must not be used afterwards."""
-        object.__setattr__(self, "__class__", Snapshot)
-        return self
+class SnapshotBuilder(SnapshotFields):
+    """The working copy of a snapshot during one step.
+
+    The core changes its fields in place, so that a step costs one copy and not one per change. Nothing
+    outside the core sees a builder.
+    """
+
+    @classmethod
+    def from_snapshot(cls, snapshot: Snapshot) -> SnapshotBuilder:
+        """A working copy; the snapshot does not change."""
+        return cls(**msgspec.structs.asdict(snapshot))
+
+    def build(self) -> Snapshot:
+        """The finished snapshot. Later changes of the builder do not reach it."""
+        return Snapshot(**msgspec.structs.asdict(self))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from toolchart.engine.log.replay import LineReader, ReplayedStep, replay
 from toolchart.engine.log.visited_path import build_overlay
@@ -13,8 +15,7 @@ from toolchart.states.diagram.model import Overlay
 from toolchart.testing.transitions import ChartLike, Transition, list_transitions, resolve_chart
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coverage:
+class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     """The visits of a chart's states and transitions by a set of conversations."""
 
     chart: Chart

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+
+import msgspec
+from msgspec.structs import replace
 
 from toolchart.engine.log.record import FORMAT, GENESIS, encode_plain_event, encode_record
 from toolchart.states.chart.loading import Chart
@@ -39,8 +42,7 @@ _ANSWERED_EFFECT: dict[type[AnyEvent], type[Effect]] = {
 _FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManualTurn:
+class ManualTurn(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation at one moment: its snapshot and its open effects. Immutable."""
 
     machine: Machine

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
+
 from toolchart.states.chart.loading import Chart
+from toolchart.states.core.encoding import encode_event
 from toolchart.states.core.step import Step
-from toolchart.states.encoding import encode_event
 from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import AnyEvent, Limits
 from toolchart.states.facts import FACTS
@@ -45,8 +47,7 @@ MAX_SITUATIONS = 10_000
 Key = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """One scripted turn, from the user's message to the state in which it ends."""
 
     chart: Chart
@@ -77,8 +78,7 @@ class Scenario:
         return " > ".join([event.TYPE for event in self.events] + [self.ends_in])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Paths:
+class Paths(msgspec.Struct, frozen=True, kw_only=True):
     """Scenarios that together take every transition that can be taken. Iterates over the scenarios."""
 
     scenarios: tuple[Scenario, ...]
@@ -122,8 +122,7 @@ def _drop_redundant_scenarios(scenarios: list[Scenario]) -> tuple[Scenario, ...]
     return tuple(reversed(needed_scenarios))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SearchNode:
+class _SearchNode(msgspec.Struct, frozen=True, kw_only=True):
     """One situation of the search, and the event that led to it."""
 
     turn: ManualTurn

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from toolchart.states.effects import CallModel, Effect, ReviewCalls, RunTools, Wait
 from toolchart.states.events import (
@@ -44,8 +46,7 @@ _CALL_COUNT_FACTS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GuardTerms:
+class GuardTerms(msgspec.Struct, frozen=True, kw_only=True):
     """The facts, numbers and words that the guards of a chart name."""
 
     facts: frozenset[str]

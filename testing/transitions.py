@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from toolchart.states.chart.loading import Chart, walk_states
 from toolchart.states.compiler import FiredTransition
@@ -15,8 +16,7 @@ ChartLike = Chart | str | Path | Mapping[str, Any]
 """A chart, the name of a shipped one, a path, or an inline mapping."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transition:
+class Transition(msgspec.Struct, frozen=True, kw_only=True):
     """One transition: a row in the `transitions` of a state."""
 
     source: str

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+import msgspec
+
 from toolchart.states.core.step import Step
 from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import AnyEvent
@@ -12,8 +14,7 @@ from toolchart.states.snapshot import Configuration
 from toolchart.testing.transitions import Transition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UntakenTransition:
+class UntakenTransition(msgspec.Struct, frozen=True, kw_only=True):
     """A transition that no scenario takes."""
 
     transition: Transition

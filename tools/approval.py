@@ -16,10 +16,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any, Literal
+
+import msgspec
 
 from toolchart.states.canonical_json import encode_canonical
 from toolchart.states.errors import SpecError, suggest_name
@@ -36,8 +37,7 @@ DECISIONS: dict[str, Ruling] = {"always": "run", "never": "denied", "ask": "need
 _MISSING = object()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class Condition(msgspec.Struct, frozen=True, kw_only=True):
     """One comparison over one argument."""
 
     path: str
@@ -46,8 +46,7 @@ class Condition:
     operand: Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """One rule of a policy."""
 
     tools: tuple[str, ...]
@@ -68,8 +67,7 @@ class Rule:
         return all(condition_holds(condition, arguments) for condition in self.conditions)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """The rules in their order."""
 
     rules: tuple[Rule, ...] = ()
@@ -255,8 +253,7 @@ def _check_keys(data: Mapping[str, Any], allowed_keys: Sequence[str], path: str)
 # -- grants --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
     """Permission for one run of one call: bound to conversation, call id, tool and arguments."""
 
     digest: str

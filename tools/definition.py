@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.sources.services import Search
@@ -28,8 +29,7 @@ class ToolTimeout(Exception):
     """A tool did not finish within its `timeout_s`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
+class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """One tool, ready to run."""
 
     definition: ToolDefinition

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import ToolDefinition
@@ -16,8 +17,7 @@ PORTABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 letter or an underscore first (both read in their SDKs' documentation of function declarations)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConvertedTools:
+class ConvertedTools(msgspec.Struct, frozen=True, kw_only=True):
     """Tool definitions encoded for one provider."""
 
     tools: list[dict[str, Any]]

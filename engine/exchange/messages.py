@@ -8,8 +8,9 @@ turn gives a conversation with an open turn.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from toolchart.engine.log import record as records
 from toolchart.engine.log.record import FORMAT, encode_plain_event

@@ -8,9 +8,10 @@ order of appearance, not by their ids.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
+
+import msgspec
 
 from toolchart.engine.log.record import Record
 from toolchart.engine.log.replay import replay_conversation
@@ -35,8 +36,7 @@ _VOLATILE_KEYS = frozenset(
 _CALL_ID_KEYS = frozenset(["call_id", "id", "tool_call_id"])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConversationDifference:
+class ConversationDifference(msgspec.Struct, frozen=True, kw_only=True):
     """The first difference of two conversations."""
 
     left_seq: int | None
@@ -48,8 +48,7 @@ class ConversationDifference:
     right: Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConversationDiff:
+class ConversationDiff(msgspec.Struct, frozen=True, kw_only=True):
     """The comparison of two conversations."""
 
     left: str

@@ -8,13 +8,15 @@ at the start of a turn runs the whole turn again, and a fork before a tool's res
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from toolchart.engine.log.record import FORMAT, parse_record
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation, read_chain
 from toolchart.states.canonical_json import encode_canonical_text
-from toolchart.states.encoding import decode, encode
+from toolchart.states.core.encoding import decode, encode
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.events import Forked, Limits, Settings, ToolFinished, TurnStarted
 from toolchart.states.ports import Store
@@ -31,7 +33,7 @@ SETTABLE_OPTIONS = (
     "response_format",
 )
 
-_LIMIT_NAMES = tuple(Limits.__dataclass_fields__)
+_LIMIT_NAMES = tuple(Limits.__struct_fields__)
 
 SETTABLE_NAMES = (
     "model",
@@ -50,15 +52,14 @@ _SETTING_ALIASES = {
 """The spec's own names for some of these settings."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForkChanges:
+class ForkChanges(msgspec.Struct, frozen=True, kw_only=True):
     """The changes of a fork."""
 
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """New values by name, one of `SETTABLE_NAMES`."""
     system: str | None = None
     """A new system prompt."""
-    results: Mapping[str, Any] = field(default_factory=dict)
+    results: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """New results of tool calls, by call id."""
 
     @property
@@ -67,8 +68,7 @@ class ForkChanges:
         return bool(self.settings) or self.system is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForkPlan:
+class ForkPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A fork that is possible: what its driver starts from."""
 
     parent: ReplayedConversation

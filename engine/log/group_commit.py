@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from toolchart.states.errors import ToolchartError
 from toolchart.states.ports import GroupCommitStore, RecordBatch, Store
 
 
-@dataclass(frozen=True, slots=True)
-class _PendingAppend:
+class _PendingAppend(msgspec.Struct, frozen=True):
     """An append that waits for the next group commit."""
 
     batch: RecordBatch

@@ -9,15 +9,15 @@ bytes, without parsing.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import orjson
 
 from toolchart.states.canonical_json import make_json_safe
+from toolchart.states.core.encoding import decode_event, encode_event
 from toolchart.states.core.step import Step
 from toolchart.states.effects import Answer, CallModel, Effect, ReviewCalls, RunTools, Wait
-from toolchart.states.encoding import decode_event, encode_event
 from toolchart.states.errors import LogDamaged
 from toolchart.states.events import AnyEvent, Replied, TurnStarted
 from toolchart.states.snapshot import Snapshot
@@ -52,8 +52,7 @@ RECORD_KEYS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the log, decoded."""
 
     seq: int

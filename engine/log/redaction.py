@@ -25,8 +25,8 @@ import orjson
 
 from toolchart.engine.log.record import encode_plain_event
 from toolchart.states.canonical_json import encode_canonical
+from toolchart.states.core.encoding import decode_event
 from toolchart.states.core.step import Step, step
-from toolchart.states.encoding import decode_event
 from toolchart.states.errors import SpecError, ToolchartError, suggest_name
 from toolchart.states.events import AnyEvent, Configured
 from toolchart.states.machine import Machine

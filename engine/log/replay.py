@@ -8,17 +8,18 @@ transition, guard value and request must be equal to the recorded one. The first
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
+
+import msgspec
 
 from toolchart.engine.log import record as records
 from toolchart.engine.log.record import Record
 from toolchart.states.canonical_json import find_first_difference
 from toolchart.states.chart.loading import parse_chart
+from toolchart.states.core.encoding import encode
 from toolchart.states.core.step import Step, step
 from toolchart.states.effects import Answer, CallModel, Effect, ReviewCalls, RunTools, Wait
-from toolchart.states.encoding import encode
 from toolchart.states.errors import IllegalEvent, LogDamaged, ReplayMismatch, SpecError
 from toolchart.states.events import AnyEvent, Configured, Failed, Forked, Replied, Reviewed, Waited
 from toolchart.states.machine import Machine, get_machine
@@ -26,8 +27,7 @@ from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayedStep:
+class ReplayedStep(msgspec.Struct, frozen=True, kw_only=True):
     """One record and the step that was derived from it."""
 
     record: Record
@@ -253,8 +253,7 @@ def _classify_cause(pointer: str) -> str:
     return "engine"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayedConversation:
+class ReplayedConversation(msgspec.Struct, frozen=True, kw_only=True):
     """The newest state of a conversation in a store: everything needed to continue it."""
 
     snapshot: Snapshot

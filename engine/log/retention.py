@@ -7,8 +7,9 @@ is open and can be resumed.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+import msgspec
 
 from toolchart.engine.log import record as records
 from toolchart.engine.log.record import Record
@@ -16,8 +17,7 @@ from toolchart.states.events import Forked
 from toolchart.states.ports import Store
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConversationAge:
+class ConversationAge(msgspec.Struct, frozen=True, kw_only=True):
     """The age of a conversation, and what keeps it from deletion."""
 
     conversation: str

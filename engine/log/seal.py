@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+import msgspec
 import orjson
 
 from toolchart.engine.log.record import compute_line_hash
@@ -24,8 +24,7 @@ from toolchart.states.ports import Store
 SEAL_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seal:
+class Seal(msgspec.Struct, frozen=True, kw_only=True):
     """The seal of one conversation."""
 
     conversation: str

@@ -7,9 +7,10 @@ Whether the recorded steps are right is checked by `replay.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol, runtime_checkable
+
+import msgspec
 
 from toolchart.engine.log.record import Record, compute_line_hash
 from toolchart.engine.log.replay import LineReader, read_chain
@@ -31,8 +32,7 @@ class CheckableStore(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifiedConversation:
+class VerifiedConversation(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation without damage."""
 
     conversation: str

@@ -6,8 +6,10 @@ Drivers of conversations at rest are cached in memory. Any other conversation is
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
+
+import msgspec
+from msgspec.structs import replace
 
 from toolchart.engine.log.fork import ForkPlan, find_tool_result
 from toolchart.engine.log.group_commit import GroupCommit
@@ -32,8 +34,7 @@ MAX_CACHED_CONVERSATIONS = 256
 """How many conversations stay in memory between turns; any other is derived from its log again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedDependencies:
+class SharedDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """The dependencies that all conversations of an engine share."""
 
     approver: Approver | None

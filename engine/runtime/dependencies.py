@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from toolchart.engine.runtime.clock import Clock, SystemClock
 from toolchart.states.core.step import Step
@@ -24,8 +25,7 @@ Pricer = Callable[[Reply, Request], Reply]
 """Returns the reply with its cost added, where the host did not report one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dependencies:
+class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     """Everything outside the core that a driver calls during one turn."""
 
     provider: Provider
@@ -37,7 +37,7 @@ class Dependencies:
     observer: Observer | None = None
     on_delta: DeltaObserver | None = None
     """Receives deltas. Where it is set and the provider can stream, replies are streamed."""
-    clock: Clock = field(default_factory=SystemClock)
+    clock: Clock = msgspec.field(default_factory=SystemClock)
     price: Pricer | None = None
     """Adds the cost to a reply."""
     keep_deltas: bool = False

@@ -12,8 +12,9 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any, assert_never
+
+from msgspec.structs import replace
 
 from toolchart.engine.log.journal import Journal
 from toolchart.engine.log.record import encode_plain_event

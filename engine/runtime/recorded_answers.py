@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from toolchart.engine.log.replay import ReplayedStep, update_open_effects
 from toolchart.engine.runtime.clock import SystemClock

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from toolchart.states.encoding import encode
+import msgspec
+
+from toolchart.states.core.encoding import encode
 from toolchart.states.messages import Usage
 from toolchart.states.snapshot import Snapshot
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnResult:
+class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a turn. It holds all tool calls, warnings and usage, however the turn ended."""
 
     content: str
@@ -65,8 +65,7 @@ class TurnResult:
         return data
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForkResult:
+class ForkResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a fork."""
 
     conversation: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from toolchart.engine.runtime.dependencies import DeltaObserver, Observer
 from toolchart.engine.runtime.result import TurnResult
@@ -14,8 +15,7 @@ from toolchart.states.events import AnyEvent
 from toolchart.states.messages import Delta
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTaken:
+class StepTaken(msgspec.Struct, frozen=True, kw_only=True):
     """One step of the conversation: the event and the step that it made."""
 
     event: AnyEvent

@@ -15,11 +15,11 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+import msgspec
 import yaml
 
 from toolchart.states.chart.source_positions import convert_yaml_error
@@ -42,8 +42,7 @@ _PLACEHOLDER = re.compile(r"^(?:<[^>]*>|\$\{[^}]*\})")
 """Hosts may be written as `<OLLAMA_API_BASE>` or `${OLLAMA_HOST}`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     """One recorded request and its response."""
 
     method: str

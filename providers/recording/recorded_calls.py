@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from toolchart.providers.anthropic import wire as wire_anthropic
 from toolchart.providers.anthropic.recorded_requests import read_messages_request
@@ -39,8 +40,7 @@ _DIALECTS = {"chat": OPENAI, "gemini": GEMINI, "ollama": OLLAMA, "messages": ANT
 """The JSON Schema dialects of the endpoints that our adapters speak to."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedCall:
+class RecordedCall(msgspec.Struct, frozen=True, kw_only=True):
     """One recorded model call."""
 
     location: str

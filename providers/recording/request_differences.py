@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
+
+import msgspec
 
 from toolchart.states.canonical_json import ABSENT, find_json_differences
 
@@ -14,8 +15,7 @@ _EXCERPT_LENGTH = 90
 """Characters of one side of a difference that are compared and printed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestDifference:
+class RequestDifference(msgspec.Struct, frozen=True, kw_only=True):
     """One place where the request that was sent differs from the recorded one."""
 
     pointer: str

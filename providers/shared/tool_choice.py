@@ -6,8 +6,9 @@ Every spelling is parsed into one `ToolChoice`; each adapter's `wire.py` encodes
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, cast
+
+import msgspec
 
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import ToolDefinition
@@ -18,8 +19,7 @@ ToolChoiceMode = Literal["auto", "none", "required"]
 _MODES: tuple[ToolChoiceMode, ...] = ("auto", "none", "required")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolChoice:
+class ToolChoice(msgspec.Struct, frozen=True, kw_only=True):
     """Which of the offered tools the reply may or must call."""
 
     mode: ToolChoiceMode = "auto"

@@ -6,7 +6,8 @@ Every `find_*` function returns the texts of its warnings; an empty list means t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from toolchart.providers.shared.tool_choice import ToolChoice
 from toolchart.states.messages import Message, Reply, Request

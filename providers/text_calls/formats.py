@@ -9,8 +9,9 @@ import ast
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from toolchart.providers.shared.arguments import parse_arguments
 from toolchart.states.canonical_json import encode_canonical_text
@@ -25,8 +26,7 @@ BodyReader = Callable[[str, Schemas], list[TextCall] | None]
 """Reads the calls in a body; None where the body is not a call."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextFormat:
+class TextFormat(msgspec.Struct, frozen=True, kw_only=True):
     """One way to write calls as text."""
 
     name: str

@@ -6,7 +6,8 @@ import json
 import secrets
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from toolchart.providers.shared.reply_deltas import stream_reply
 from toolchart.providers.text_calls.formats import (

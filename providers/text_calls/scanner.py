@@ -7,8 +7,9 @@ or a body whose end has not come. If it turns out not to be a call, it is passed
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from toolchart.providers.text_calls.formats import (
     WHOLE_MESSAGE_READERS,
@@ -25,22 +26,19 @@ REASONING_MARKERS = (
 """Opener and closer of reasoning: of Qwen, DeepSeek and many others; then of Claude and of Mistral."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextPiece:
+class TextPiece(msgspec.Struct, frozen=True):
     """Text of the answer."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningPiece:
+class ReasoningPiece(msgspec.Struct, frozen=True):
     """Reasoning, without its markers. A call inside it is not a call."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallsPiece:
+class CallsPiece(msgspec.Struct, frozen=True):
     """One block of calls."""
 
     calls: tuple[tuple[str, dict[str, Any]], ...]

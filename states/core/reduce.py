@@ -1,7 +1,7 @@
 """Reduce: how each event changes the context of a conversation.
 
 The core handles an event in two halves. This module is the first half: a reducer in the sense of Redux
-or XState. It takes a snapshot and an event and returns a snapshot whose context includes the event: a
+or XState. It changes the context of a `SnapshotBuilder`, the working copy of one step, by an event: a
 reply is appended, a call gets its ruling or its outcome, a counter grows. The configuration (the active
 states) stays as it is. The second half asks the machine what the event means under the new context.
 
@@ -20,17 +20,19 @@ Two invariants hold here, and the property tests check them:
 
 - Every requested call gets exactly one outcome before the next model call. Calls that nobody will run
   any more are closed as `skipped`, and the model is told that they were not executed.
-- An event that does not fit the open calls raises `IllegalEvent`, and the old snapshot is untouched.
+- An event that does not fit the open calls raises `IllegalEvent`; the builder is dropped, and the snapshot
+  that it was made from has not changed.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
-from typing import Any, assert_never
+from typing import assert_never
+
+from msgspec.structs import replace
 
 from toolchart.states.canonical_json import encode_canonical, encode_canonical_text
-from toolchart.states.encoding import encode
+from toolchart.states.core.encoding import encode
 from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import (
     Cancelled,
@@ -47,9 +49,8 @@ from toolchart.states.events import (
     Verdict,
     Waited,
 )
-from toolchart.states.messages import Message, Reply, ToolCall, ToolDefinition, Usage
-from toolchart.states.persistent_list import PersistentList
-from toolchart.states.snapshot import OpenCall, Snapshot, TrackedCall
+from toolchart.states.messages import Message, Reply, ToolCall, ToolDefinition
+from toolchart.states.snapshot import OpenCall, Snapshot, SnapshotBuilder, TrackedCall
 
 NOT_EXECUTED = "This call was not executed: {reason}"
 
@@ -59,23 +60,19 @@ NOT_EXECUTED = "This call was not executed: {reason}"
 
 def configure_conversation(snapshot: Snapshot, event: Configured) -> Snapshot:
     """The conversation, with these tools from now on."""
-    return snapshot.evolve(tools=event.tools, now=event.at)
+    return replace(snapshot, tools=event.tools, now=event.at)
 
 
-def open_turn(snapshot: Snapshot, event: TurnStarted) -> Snapshot:
+def open_turn(snapshot: Snapshot, event: TurnStarted) -> SnapshotBuilder:
     """A fresh turn on top of the conversation so far."""
-    conversation = snapshot
-    for message in event.history:
-        conversation = append_message(conversation, message)
-    conversation = append_message(conversation, Message(role="user", content=event.message))
     system = event.system if event.system is not None else snapshot.system
     tools = _select_tools(snapshot, event.settings)
-    # A new value, not `evolve`: every counter of the turn begins at its default.
-    return Snapshot(
+    # A new value, not a copy: every counter of the turn begins at its default.
+    builder = SnapshotBuilder(
         configuration=snapshot.configuration,
         tools=snapshot.tools,
-        messages=conversation.messages,
-        digest=conversation.digest,
+        messages=snapshot.messages,
+        digest=snapshot.digest,
         system=system,
         turn=snapshot.turn + 1,
         settings=event.settings,
@@ -85,22 +82,23 @@ def open_turn(snapshot: Snapshot, event: TurnStarted) -> Snapshot:
         now=event.at,
         warnings=event.warnings,
     )
+    for message in event.history:
+        append_message(builder, message)
+    append_message(builder, Message(role="user", content=event.message))
+    return builder
 
 
-def apply_fork(snapshot: Snapshot, event: Forked) -> Snapshot:
+def apply_fork(snapshot: Snapshot, event: Forked) -> SnapshotBuilder:
     """The same conversation, with the settings and system prompt that the fork changes, if any."""
-    snapshot = snapshot.evolve(now=event.at)
+    builder = SnapshotBuilder.from_snapshot(snapshot)
+    builder.now = event.at
     settings = event.settings or snapshot.settings
-    if settings is None or (event.settings is None and event.system is None):
-        return snapshot
-    system = event.system if event.system is not None else snapshot.system
-    tools = _select_tools(snapshot, settings)
-    return snapshot.evolve(
-        settings=settings,
-        system=system,
-        offered_tools=tools,
-        setup_digest=_digest_setup(settings, system, tools),
-    )
+    if settings is not None and (event.settings is not None or event.system is not None):
+        builder.settings = settings
+        builder.system = event.system if event.system is not None else snapshot.system
+        builder.offered_tools = _select_tools(snapshot, settings)
+        builder.setup_digest = _digest_setup(settings, builder.system, builder.offered_tools)
+    return builder
 
 
 def _select_tools(snapshot: Snapshot, settings: Settings) -> tuple[ToolDefinition, ...]:
@@ -114,13 +112,13 @@ def _digest_setup(settings: Settings, system: str | None, tools: tuple[ToolDefin
     return hashlib.sha256(encode_canonical(parts)).hexdigest()
 
 
-def append_message(snapshot: Snapshot, message: Message) -> Snapshot:
-    """The conversation with one more message; the cost does not depend on its length.
+def append_message(builder: SnapshotBuilder, message: Message) -> None:
+    """Append a message to the conversation; the cost does not depend on its length.
 
     The digest is a hash chain over the messages, so it too is extended and never computed anew.
     """
     digest_input = (
-        snapshot.digest,
+        builder.digest,
         message.role,
         message.content,
         message.tool_call_id,
@@ -128,62 +126,63 @@ def append_message(snapshot: Snapshot, message: Message) -> Snapshot:
         [(call.id, call.name, call.raw or call.arguments) for call in message.tool_calls],
         message.provider_data,
     )
-    digest = hashlib.sha256(encode_canonical(digest_input)).hexdigest()
-    messages = snapshot.messages.append(message, key=message.tool_call_id)
-    return snapshot.evolve(messages=messages, digest=digest)
+    builder.digest = hashlib.sha256(encode_canonical(digest_input)).hexdigest()
+    builder.messages = builder.messages.append(message, key=message.tool_call_id)
 
 
 # -- events of a turn ----------------------------------------------------------------------------
 
 
-def reduce_event(snapshot: Snapshot, event: MachineEvent) -> Snapshot:
-    """The context after the event, in the same configuration.
+def reduce_event(builder: SnapshotBuilder, event: MachineEvent) -> None:
+    """Change the context by the event; the configuration stays.
 
     Raises:
         IllegalEvent: the event names a call that is not open, or that is not in the right stage.
     """
     match event:
         case Replied():
-            return _reduce_reply(snapshot, event.reply)
+            _reduce_reply(builder, event.reply)
         case Reviewed():
-            return _reduce_review(snapshot, event.verdicts)
+            _reduce_review(builder, event.verdicts)
         case ToolFinished():
-            return _reduce_outcome(snapshot, event)
+            _reduce_outcome(builder, event)
         case Failed():
-            return snapshot.evolve(failure=event, attempt=snapshot.attempt + 1)
+            builder.failure = event
+            builder.attempt += 1
         case Decided():
-            return _reduce_decision(snapshot, event)
+            _reduce_decision(builder, event)
         case Waited():
-            return snapshot
+            pass
         case Cancelled():
-            return snapshot.evolve(cancelled=True)
-    assert_never(event)
+            builder.cancelled = True
+        case _:
+            assert_never(event)
 
 
 # -- a reply -------------------------------------------------------------------------------------
 
 
-def _reduce_reply(snapshot: Snapshot, reply: Reply) -> Snapshot:
+def _reduce_reply(builder: SnapshotBuilder, reply: Reply) -> None:
     reply = _correct_finish_reason(reply)
-    calls = _assign_call_ids(snapshot, reply.tool_calls)
-    has_text = bool(reply.content and reply.content.strip())
+    calls = _assign_call_ids(builder, reply.tool_calls)
+    open_calls = _build_open_calls(builder, calls)
+    close_open_calls(builder, "the model was asked again before it ran")
     message = Message(
         role="assistant",
         content=reply.content,
         tool_calls=calls,
         provider_data=reply.provider_data,
     )
-    snapshot_without_calls = close_open_calls(snapshot, "the model was asked again before it ran")
-    return append_message(snapshot_without_calls, message).evolve(
-        reply=reply,
-        replies=snapshot.replies + 1,
-        calls=_build_open_calls(snapshot, calls),
-        failure=None,
-        attempt=0,
-        tool_only_streak=snapshot.tool_only_streak + 1 if calls and not has_text else 0,
-        usage=snapshot.usage.plus(reply.usage or Usage()),
-        warnings=snapshot.warnings + reply.warnings if reply.warnings else snapshot.warnings,
-    )
+    append_message(builder, message)
+    has_text = bool(reply.content and reply.content.strip())
+    builder.reply = reply
+    builder.replies += 1
+    builder.calls = open_calls
+    builder.failure = None
+    builder.attempt = 0
+    builder.tool_only_streak = builder.tool_only_streak + 1 if calls and not has_text else 0
+    builder.usage = builder.usage.plus(reply.usage)
+    builder.warnings += reply.warnings
 
 
 def _correct_finish_reason(reply: Reply) -> Reply:
@@ -199,7 +198,7 @@ def _correct_finish_reason(reply: Reply) -> Reply:
     return reply
 
 
-def _assign_call_ids(snapshot: Snapshot, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+def _assign_call_ids(builder: SnapshotBuilder, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     """The calls under ids that are unique in the conversation.
 
     A provider may give no id, or one that it has used before. Such a call gets an id made of turn,
@@ -209,11 +208,11 @@ def _assign_call_ids(snapshot: Snapshot, calls: tuple[ToolCall, ...]) -> tuple[T
     calls_with_ids = []
     for index, call in enumerate(calls):
         needs_id = (
-            not call.id or call.id in used_ids or snapshot.messages.find_newest(call.id) is not None
+            not call.id or call.id in used_ids or builder.messages.find_newest(call.id) is not None
         )
         if needs_id:
-            new_id = f"call_{snapshot.turn}_{snapshot.iteration}_{index}"
-            while new_id in used_ids or snapshot.messages.find_newest(new_id) is not None:
+            new_id = f"call_{builder.turn}_{builder.iteration}_{index}"
+            while new_id in used_ids or builder.messages.find_newest(new_id) is not None:
                 new_id += "x"
             call = replace(call, id=new_id, native_id=call.native_id or call.id or None)
         used_ids.add(call.id)
@@ -221,13 +220,15 @@ def _assign_call_ids(snapshot: Snapshot, calls: tuple[ToolCall, ...]) -> tuple[T
     return tuple(calls_with_ids)
 
 
-def _build_open_calls(snapshot: Snapshot, calls: tuple[ToolCall, ...]) -> tuple[OpenCall, ...]:
+def _build_open_calls(
+    builder: SnapshotBuilder, calls: tuple[ToolCall, ...]
+) -> tuple[OpenCall, ...]:
     """The calls with the number of times that each was requested in this turn."""
     repeats: dict[str, int] = {}
     open_calls = []
     for call in calls:
         key = build_call_key(call)
-        earlier_call = snapshot.tracked_calls.find_newest(key)
+        earlier_call = builder.tracked_calls.find_newest(key)
         repeats[key] = repeats.get(key, earlier_call.repeat if earlier_call else 0) + 1
         open_calls.append(OpenCall(call=call, key=key, repeat=repeats[key]))
     return tuple(open_calls)
@@ -242,20 +243,21 @@ def build_call_key(call: ToolCall) -> str:
 # -- rulings -------------------------------------------------------------------------------------
 
 
-def _reduce_review(snapshot: Snapshot, verdicts: tuple[Verdict, ...]) -> Snapshot:
+def _reduce_review(builder: SnapshotBuilder, verdicts: tuple[Verdict, ...]) -> None:
     verdicts_by_id = {verdict.call_id: verdict for verdict in verdicts}
-    calls, denied = [], snapshot.denied
-    for open_call in snapshot.calls:
+    calls, denied = [], builder.denied
+    for open_call in builder.calls:
         verdict = verdicts_by_id.pop(open_call.call.id, None)
         if verdict is None:
             break
         calls.append(_apply_verdict(open_call, verdict))
         denied += verdict.ruling == "denied"
-    if verdicts_by_id or len(calls) != len(snapshot.calls):
+    if verdicts_by_id or len(calls) != len(builder.calls):
         raise IllegalEvent(
-            "reviewed", snapshot.state, false_conditions=("one verdict for every open call",)
+            "reviewed", builder.state, false_conditions=("one verdict for every open call",)
         )
-    return snapshot.evolve(calls=tuple(calls), denied=denied)
+    builder.calls = tuple(calls)
+    builder.denied = denied
 
 
 def _apply_verdict(open_call: OpenCall, verdict: Verdict) -> OpenCall:
@@ -271,12 +273,12 @@ def _apply_verdict(open_call: OpenCall, verdict: Verdict) -> OpenCall:
     )
 
 
-def _reduce_decision(snapshot: Snapshot, event: Decided) -> Snapshot:
-    open_call = _find_open_call(snapshot, event.call_id, event.TYPE)
+def _reduce_decision(builder: SnapshotBuilder, event: Decided) -> None:
+    open_call = _find_open_call(builder, event.call_id, event.TYPE)
     if open_call.ruling != "needs_approval":
         raise IllegalEvent(
             event.TYPE,
-            snapshot.state,
+            builder.state,
             false_conditions=(f"call {event.call_id!r} waits for a decision",),
         )
     call = open_call.call
@@ -289,21 +291,20 @@ def _reduce_decision(snapshot: Snapshot, event: Decided) -> Snapshot:
         reason=event.reason,
         decided_at=event.at,
     )
-    return _replace_open_call(snapshot, open_call).evolve(
-        approved=snapshot.approved + event.approved,
-        denied=snapshot.denied + (not event.approved),
-    )
+    _replace_open_call(builder, open_call)
+    builder.approved += event.approved
+    builder.denied += not event.approved
 
 
 # -- outcomes ------------------------------------------------------------------------------------
 
 
-def _reduce_outcome(snapshot: Snapshot, event: ToolFinished) -> Snapshot:
-    open_call = _find_open_call(snapshot, event.call_id, event.TYPE)
+def _reduce_outcome(builder: SnapshotBuilder, event: ToolFinished) -> None:
+    open_call = _find_open_call(builder, event.call_id, event.TYPE)
     if open_call.outcome is not None:
         raise IllegalEvent(
             event.TYPE,
-            snapshot.state,
+            builder.state,
             false_conditions=(f"call {event.call_id!r} has no outcome yet",),
         )
     # Every field written out: `replace` costs three times as much, and this runs for every call.
@@ -318,41 +319,39 @@ def _reduce_outcome(snapshot: Snapshot, event: ToolFinished) -> Snapshot:
         result=event.result,
         shown=event.shown,
     )
-    snapshot = _replace_open_call(snapshot, call_with_outcome)
-    if not _have_all_outcomes(snapshot.calls):
-        return snapshot
-    return _append_results(snapshot, iteration=snapshot.iteration + 1)
+    _replace_open_call(builder, call_with_outcome)
+    if _have_all_outcomes(builder.calls):
+        _append_results(builder)
+        builder.iteration += 1
 
 
-def _find_open_call(snapshot: Snapshot, call_id: str, event: str) -> OpenCall:
-    for open_call in snapshot.calls:
+def _find_open_call(builder: SnapshotBuilder, call_id: str, event: str) -> OpenCall:
+    for open_call in builder.calls:
         if open_call.call.id == call_id:
             return open_call
-    raise IllegalEvent(event, snapshot.state, false_conditions=(f"a call {call_id!r} is open",))
+    raise IllegalEvent(event, builder.state, false_conditions=(f"a call {call_id!r} is open",))
 
 
-def _replace_open_call(snapshot: Snapshot, new_call: OpenCall) -> Snapshot:
-    if len(snapshot.calls) == 1:
-        return snapshot.evolve(calls=(new_call,))
-    calls = tuple(
-        new_call if open_call.call.id == new_call.call.id else open_call
-        for open_call in snapshot.calls
+def _replace_open_call(builder: SnapshotBuilder, new_call: OpenCall) -> None:
+    builder.calls = tuple(
+        [
+            new_call if open_call.call.id == new_call.call.id else open_call
+            for open_call in builder.calls
+        ]
     )
-    return snapshot.evolve(calls=calls)
 
 
 def _have_all_outcomes(calls: tuple[OpenCall, ...]) -> bool:
     return None not in [open_call.outcome for open_call in calls]
 
 
-def _append_results(snapshot: Snapshot, **changes: Any) -> Snapshot:
+def _append_results(builder: SnapshotBuilder) -> None:
     """Append one tool message per call and track the calls. Every open call must have its outcome.
 
     The messages stand in the order of the reply, not in the order in which the tools finished, so
     that the next request does not depend on timing.
     """
-    tracked_calls: PersistentList[TrackedCall] = snapshot.tracked_calls
-    for open_call in snapshot.calls:
+    for open_call in builder.calls:
         result = open_call.result or {}
         content = open_call.shown if open_call.shown is not None else encode_canonical_text(result)
         message = Message(
@@ -361,43 +360,40 @@ def _append_results(snapshot: Snapshot, **changes: Any) -> Snapshot:
             tool_call_id=open_call.call.id,
             name=open_call.call.name,
         )
-        snapshot = append_message(snapshot, message)
-        tracked_call = _build_tracked_call(snapshot, open_call, result)
-        tracked_calls = tracked_calls.append(tracked_call, key=open_call.key)
-    return snapshot.evolve(tracked_calls=tracked_calls, **changes)
+        append_message(builder, message)
+        tracked_call = _build_tracked_call(builder, open_call, result)
+        builder.tracked_calls = builder.tracked_calls.append(tracked_call, key=open_call.key)
 
 
 def _build_tracked_call(
-    snapshot: Snapshot, open_call: OpenCall, result: dict[str, object]
+    builder: SnapshotBuilder, open_call: OpenCall, result: dict[str, object]
 ) -> TrackedCall:
     duration_ms = result.get("execution_time_ms", 0.0)
     return TrackedCall(
         tool=open_call.call.name,
         params=open_call.call.arguments,
         result=result,
-        iteration=snapshot.iteration,
+        iteration=builder.iteration,
         execution_time_ms=float(duration_ms) if isinstance(duration_ms, (int, float)) else 0.0,
         outcome=open_call.outcome or "skipped",
         repeat=open_call.repeat,
     )
 
 
-def close_open_calls(snapshot: Snapshot, reason: str) -> Snapshot:
+def close_open_calls(builder: SnapshotBuilder, reason: str) -> None:
     """Give every call without an outcome the outcome `skipped`, and leave no call open.
 
     A reply that was cut off, or a turn that ended, leaves calls that nobody will run any more. Model
     APIs reject a request in which a call has no tool message, so the next request needs one for each;
     and the model must read that the call was not executed.
     """
-    if not snapshot.calls:
-        return snapshot
-    if _have_all_outcomes(snapshot.calls):
-        return snapshot.evolve(calls=())
-    calls = tuple(
-        open_call if open_call.outcome is not None else _skip_call(open_call, reason)
-        for open_call in snapshot.calls
-    )
-    return _append_results(snapshot.evolve(calls=calls), calls=())
+    if not _have_all_outcomes(builder.calls):
+        builder.calls = tuple(
+            open_call if open_call.outcome is not None else _skip_call(open_call, reason)
+            for open_call in builder.calls
+        )
+        _append_results(builder)
+    builder.calls = ()
 
 
 def _skip_call(open_call: OpenCall, reason: str) -> OpenCall:

@@ -58,7 +58,7 @@ A whole turn, driven by hand:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from toolchart.states.compiler import FiredTransition
 from toolchart.states.core.reduce import (
@@ -73,13 +73,10 @@ from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import AnyEvent, Configured, Forked, TurnStarted
 from toolchart.states.facts import FactView
 from toolchart.states.machine import Machine, Move
-from toolchart.states.quick import quick
 from toolchart.states.snapshot import Snapshot, SnapshotBuilder
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(msgspec.Struct, frozen=True, kw_only=True):
     """What one event did."""
 
     snapshot: Snapshot
@@ -112,10 +109,13 @@ def step(machine: Machine, snapshot: Snapshot, event: AnyEvent) -> Step:
         raise IllegalEvent(event.TYPE, "(no turn yet)", legal=(TurnStarted.TYPE,))
     # A step changes the context several times. The builder is one copy that is changed in place, and
     # nobody else sees it; if the machine refuses the event, it is dropped.
-    context = reduce_event(snapshot.draft(event.at), event)
+    builder = SnapshotBuilder.from_snapshot(snapshot)
+    if event.at:
+        builder.now = event.at
+    reduce_event(builder, event)
     # Guards read the context after the event: "the iteration that has just ended" is counted.
-    move = machine.advance(snapshot.configuration, event.TYPE, FactView(context))
-    return _complete_step(snapshot, context, move)
+    move = machine.advance(snapshot.configuration, event.TYPE, FactView(builder))
+    return _complete_step(snapshot, builder, move)
 
 
 def _step_conversation(
@@ -125,14 +125,16 @@ def _step_conversation(
     label = snapshot.state
     if isinstance(event, Forked):
         # A fork may begin in the middle of a turn. Effects that were open there are requested again.
-        snapshot, effects = build_effects(apply_fork(snapshot, event), event.asks)
-        return Step(snapshot=snapshot, effects=effects, source=label, target=label, guards={})
+        builder = apply_fork(snapshot, event)
+        effects = build_effects(builder, event.asks)
+        fork = builder.build()
+        return Step(snapshot=fork, effects=effects, source=label, target=label, guards={})
     _require_turn_end(snapshot, event.TYPE)
     if isinstance(event, Configured):
         snapshot = configure_conversation(snapshot, event)
         return Step(snapshot=snapshot, effects=(), source=label, target=label, guards={})
-    context = open_turn(snapshot, event)
-    return _complete_step(snapshot, context, machine.start(FactView(context)))
+    builder = open_turn(snapshot, event)
+    return _complete_step(snapshot, builder, machine.start(FactView(builder)))
 
 
 def _require_turn_end(snapshot: Snapshot, event: str) -> None:
@@ -141,15 +143,12 @@ def _require_turn_end(snapshot: Snapshot, event: str) -> None:
         raise IllegalEvent(event, snapshot.state, legal=("the events of the open turn",))
 
 
-def _complete_step(before: Snapshot, context: Snapshot, move: Move) -> Step:
+def _complete_step(before: Snapshot, builder: SnapshotBuilder, move: Move) -> Step:
     """Enter the move's configuration and build its effects."""
-    snapshot, effects = build_effects(
-        context.evolve(configuration=move.configuration), move.effects
-    )
-    if type(snapshot) is SnapshotBuilder:
-        snapshot = snapshot.done()
+    builder.configuration = move.configuration
+    effects = build_effects(builder, move.effects)
     return Step(
-        snapshot=snapshot,
+        snapshot=builder.build(),
         effects=effects,
         source=before.state,
         target=move.configuration.label,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from toolchart.states.chart.document import Chart
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class Node(msgspec.Struct, frozen=True, kw_only=True):
     """One state."""
 
     id: str
@@ -24,8 +24,7 @@ class Node:
     children: tuple[Node, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edge:
+class Edge(msgspec.Struct, frozen=True, kw_only=True):
     """One transition."""
 
     source: str
@@ -45,22 +44,20 @@ class Edge:
         return f"{text} / {', '.join(self.effects)}" if self.effects else text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overlay:
+class Overlay(msgspec.Struct, frozen=True, kw_only=True):
     """The path of one conversation, or of many, through a chart."""
 
-    states: Mapping[str, int] = field(default_factory=dict)
+    states: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Visits per state."""
-    edges: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    edges: Mapping[tuple[str, int], int] = msgspec.field(default_factory=dict)
     """Times that a transition fired, by source and row."""
-    seconds: Mapping[str, float] = field(default_factory=dict)
+    seconds: Mapping[str, float] = msgspec.field(default_factory=dict)
     """Seconds spent in each state."""
     current: tuple[str, ...] = ()
     """The active states."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagram:
+class Diagram(msgspec.Struct, frozen=True, kw_only=True):
     """A chart as nodes and edges, with an optional overlay: the input of every renderer."""
 
     chart: Chart

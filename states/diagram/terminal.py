@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from toolchart.states.diagram.model import Diagram, Node
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BoxCharacters:
+class BoxCharacters(msgspec.Struct, frozen=True, kw_only=True):
     """The characters of a drawing."""
 
     state_frame: str

@@ -15,7 +15,9 @@ It is reported only if further pairs agree.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+
+import msgspec
+from msgspec import to_builtins
 
 from toolchart.states.events import Limits
 from toolchart.states.facts import FACTS, Fact
@@ -132,8 +134,7 @@ def _find_components(
 # -- the worst case ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorstCase:
+class WorstCase(msgspec.Struct, frozen=True, kw_only=True):
     """What one turn can cost at most. Each number is a maximum on its own."""
 
     model_calls: int
@@ -269,7 +270,9 @@ def fit_formulas(graph: ExplorationGraph) -> dict[str, str]:
         worst_case = compute_worst_case(graph, Limits(max_iterations=pair[0], max_attempts=pair[1]))
         if worst_case is None:
             return {}
-        table[pair] = {name: n for name, n in asdict(worst_case).items() if name != "waiting_s"}
+        table[pair] = {
+            name: n for name, n in to_builtins(worst_case).items() if name != "waiting_s"
+        }
     formulas = {}
     for name in table[_BASE_PAIRS[0]]:
         terms = _fit_terms({pair: numbers[name] for pair, numbers in table.items()})

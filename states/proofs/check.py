@@ -9,7 +9,8 @@ lost; every turn ends. `docs/check.md` explains the method and its assumptions.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.events import Limits
@@ -36,8 +37,7 @@ from toolchart.states.proofs.solver import find_witness, is_satisfiable
 __all__ = ["CheckReport", "Finding", "WorstCase", "check"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckReport:
+class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a check: findings, notes, and the worst case of a turn."""
 
     chart: str
@@ -51,7 +51,7 @@ class CheckReport:
     """Answers that the machine's table can come to hold."""
     worst: WorstCase | None
     """The most that one turn can cost; None where there is no bound."""
-    formulas: Mapping[str, str] = field(default_factory=dict)
+    formulas: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The worst case as formulas over the limits, for instance `2 * max_iterations + 1`, where one exists."""
 
 

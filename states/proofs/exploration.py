@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
+import msgspec
+
 from toolchart.states.effects import EFFECTS
 from toolchart.states.errors import SpecError
 from toolchart.states.events import CHART_EVENTS
@@ -53,8 +55,7 @@ LAST_OUTCOME = (HAS_PENDING_CALLS, False)
 """On `tool_finished`: no call of the reply is pending any more, so the iteration ends."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExploredState:
+class ExploredState(msgspec.Struct, frozen=True, kw_only=True):
     """One state of the exploration: a configuration and what is open in it."""
 
     configuration: Configuration
@@ -89,8 +90,7 @@ class ExploredState:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExploredEdge:
+class ExploredEdge(msgspec.Struct, frozen=True, kw_only=True):
     """One edge: an event under certain guards, and the state that it leads to."""
 
     source: ExploredState
@@ -101,8 +101,7 @@ class ExploredEdge:
     target: ExploredState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     """An event that needs a transition and has none, or after which the chart never rests."""
 
     state: ExploredState

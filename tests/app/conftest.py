@@ -6,17 +6,16 @@ import io
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from toolchart.app.cli import cli
 from toolchart.app.cli.exit_codes import run_to_exit_code
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandResult:
+class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     """Exit code and output of a command."""
 
     code: int

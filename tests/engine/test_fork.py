@@ -166,7 +166,7 @@ def test_a_fork_finds_damage_in_its_parent(tmp_path: Path) -> None:
     [
         (99, ForkChanges(), "no record 99"),
         (None, ForkChanges(settings={"modle": "x"}), "did you mean 'model'"),
-        (None, ForkChanges(settings={"limits.max_iterations": "x"}), "expected int"),
+        (None, ForkChanges(settings={"limits.max_iterations": "x"}), "expected `int`"),
         (None, ForkChanges(settings={"llm": "nobody"}), "no llms entry"),
         (None, ForkChanges(results={"nobody": 1}), "no result of nobody"),
         (4, ForkChanges(results={"nobody": 1}), "no call 'nobody' waits"),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -130,8 +130,7 @@ def test_an_agent_may_declare_its_chart_unbounded() -> None:
 Rows = list[dict[str, Any]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Mutant:
+class Mutant(msgspec.Struct, frozen=True, kw_only=True):
     """A chart with one mutation, and the rows that it changed."""
 
     mutation: str

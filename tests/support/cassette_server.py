@@ -131,6 +131,7 @@ def _build_handler(cassette_server: CassetteServer) -> type[BaseHTTPRequestHandl
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
 
         def _answer_request(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))

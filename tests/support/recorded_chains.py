@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from recorded_traffic import RECORDED
+import msgspec
+from recorded_traffic import find_recording
 from request_rebuilding import NotExpressible, rebuild_request
 
 from toolchart.providers.recording.canonical_requests import CanonicalRequest
@@ -17,8 +17,7 @@ from toolchart.states.messages import Reply, Request
 from toolchart.tools.definition import Tool
 
 
-@dataclass(frozen=True)
-class RecordedChain:
+class RecordedChain(msgspec.Struct, frozen=True):
     """A tool conversation in a cassette, whose model calls follow from each other."""
 
     calls: Sequence[RecordedCall]
@@ -29,7 +28,7 @@ class RecordedChain:
 @cache
 def read_chain(path: str) -> RecordedChain | None:
     """The tool conversation in a cassette; None where the cassette is something else."""
-    calls = read_cassette_calls(RECORDED / path)
+    calls = read_cassette_calls(find_recording(path))
     try:
         replies = [call.get_reply() for call in calls]
         first_request = rebuild_request(calls[0].request)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agents import make_engine, reply_with_calls
+from msgspec.structs import replace
 
 from toolchart.engine.log.replay import replay
 from toolchart.engine.log.stores import open_store

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tool_calls import TEXT, build_snapshot, build_tool, make_call, make_executor, run_calls
 
 from toolchart.states.events import Limits
@@ -159,8 +159,8 @@ def test_an_unapproved_call_does_not_run_in_a_conversation() -> None:
     )
     call = make_call("pay")
     approved_snapshot = build_snapshot(call)
-    waiting_snapshot = approved_snapshot.evolve(
-        calls=(replace(approved_snapshot.calls[0], ruling="needs_approval"),)
+    waiting_snapshot = replace(
+        approved_snapshot, calls=(replace(approved_snapshot.calls[0], ruling="needs_approval"),)
     )
     (event,) = run_calls(executor.bind("c", lambda: waiting_snapshot), call)
     assert event.outcome == "denied"
@@ -194,7 +194,7 @@ def test_an_expired_grant_covers_nothing() -> None:
     def run_at(now: str) -> str:
         snapshot = build_snapshot(call, now=now)
         open_call = replace(snapshot.calls[0], decided_at="2026-01-01T00:00:00.000Z")
-        later_snapshot = snapshot.evolve(calls=(open_call,))
+        later_snapshot = replace(snapshot, calls=(open_call,))
         return str(run_calls(executor.bind("c", lambda: later_snapshot), call)[0].outcome)
 
     assert run_at("2026-01-01T00:00:59.000Z") == "succeeded"
@@ -290,7 +290,7 @@ def test_cached_answers_are_recorded_as_such() -> None:
     first, second = run_calls(executor.bind("c", lambda: snapshot), call, two)
     assert first.result["result"] == second.result["result"] == 1
     assert second.notes == ("cached: the answer of call a",)
-    next_turn = build_snapshot(call).evolve(turn=2)
+    next_turn = replace(build_snapshot(call), turn=2)
     (third,) = run_calls(executor.bind("c", lambda: next_turn), call)
     assert third.result["result"] == 2
     (other,) = run_calls(executor.bind("other", lambda: next_turn), call)

@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.tools.execution.arguments import format_value
@@ -25,8 +26,7 @@ _INTEGER = re.compile(r"[+-]?\d{1,18}")
 _NUMBER = re.compile(r"[+-]?(\d{1,18}(\.\d{1,18})?|\.\d{1,18})([eE][+-]?\d{1,2})?")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repair:
+class Repair(msgspec.Struct, frozen=True, kw_only=True):
     """One change to the arguments."""
 
     rule: str

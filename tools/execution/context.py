@@ -8,13 +8,13 @@ resumed on another machine gets the same context.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from toolchart.states.messages import Message, ToolCall
-from toolchart.states.quick import quick
 from toolchart.states.snapshot import OpenCall, Snapshot
 from toolchart.tools.approval import Grant, Policy, create_grant
 from toolchart.tools.registry import Registry
@@ -23,9 +23,7 @@ FindResult = Callable[[str], dict[str, Any] | None]
 """From a call id to the whole result in the log."""
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallContext:
+class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     """What one call may know about its conversation."""
 
     conversation: str = ""

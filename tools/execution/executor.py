@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, cast
+
+from msgspec.structs import replace
 
 from toolchart.states.events import Outcome, ToolFinished, Verdict
 from toolchart.states.messages import ToolCall, ToolDefinition

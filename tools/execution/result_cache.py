@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from toolchart.states.canonical_json import encode_canonical
 from toolchart.tools.definition import Tool
@@ -17,8 +18,7 @@ CacheKey = tuple[str, bytes, str, int]
 """Tool, canonical arguments, conversation and turn; the last two are empty for a shared entry."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CachedResult:
+class CachedResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one call that ran."""
 
     value: Any

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import orjson
 
 from toolchart.states.canonical_json import encode_canonical_text, make_json_safe
@@ -87,8 +87,7 @@ def _check_size(size: int) -> None:
 # -- output limits -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputLimits:
+class OutputLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Characters of tool output that a model sees; the spec's `output` section."""
 
     total: int = 6000

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
+
+import msgspec
 
 LONGEST_PASSAGE = 1200
 """Characters. A passage is the unit that a search finds and shows: a few paragraphs."""
@@ -17,8 +18,7 @@ MOST_BYTES = 20_000_000
 """Size of the largest document that is read, in bytes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Passage:
+class Passage(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a document, long enough to answer a question."""
 
     text: str

@@ -14,9 +14,10 @@ import sqlite3
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition

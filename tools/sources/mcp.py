@@ -13,9 +13,9 @@ import threading
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, ExitStack
-from dataclasses import replace
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from toolchart.states.errors import SpecError, suggest_name

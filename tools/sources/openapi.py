@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
+from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from toolchart.states.errors import SpecError, suggest_name
@@ -53,8 +54,7 @@ class OpenApiSettings(BaseModel):
     """Of all operations; without it reading is `low`, writing `medium`, deleting `high`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Operation:
+class _Operation(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     method: str
     path: str

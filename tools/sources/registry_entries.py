@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeAlias, assert_never
+
+import msgspec
+from msgspec.structs import replace
 
 from toolchart.specs.models import ToolEntry, ToolsConfig
 from toolchart.specs.secrets import resolve_environment
@@ -40,13 +42,12 @@ INTERNAL_SERVICES = ("search_documents",)
 _SLOT = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadingContext:
+class LoadingContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a loader needs besides the entry itself."""
 
-    base_folder: Path = field(default_factory=Path)
+    base_folder: Path = msgspec.field(default_factory=Path)
     """The folder that relative paths in the spec start from."""
-    services: Mapping[str, Service] = field(default_factory=dict)
+    services: Mapping[str, Service] = msgspec.field(default_factory=dict)
     """Internal services of the program by handler name; they go before Toolchart's own."""
     resolve_secrets: SecretResolver = resolve_environment
     """Replaces `${VARIABLE}`; it is called as late as possible, when a request is sent."""
@@ -54,8 +55,7 @@ class LoadingContext:
     """Makes the embedder of an `llms` entry; None: documents are searched by words alone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedEntry:
+class LoadedEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The result of loading one entry."""
 
     tool: Tool | None
@@ -134,7 +134,7 @@ def _apply_entry_settings(tool: Tool, entry: ToolEntry, config: ToolsConfig) -> 
         requires_approval=entry.requires_approval or tool.requires_approval,
         risk=entry.risk if "risk" in entry.model_fields_set else tool.risk,
         max_result_size=entry.max_result_size or tool.max_result_size,
-        **run_options,  # type: ignore[arg-type]
+        **run_options,
     )
 
 

@@ -7,14 +7,14 @@ handler and `{{rag_context}}` in a prompt then use it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
+
+import msgspec
 
 DEFAULT_COLLECTION = "documents"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
+class Hit(msgspec.Struct, frozen=True, kw_only=True):
     """One result of a search: a passage and where it stands."""
 
     file: str

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from toolchart.states.messages import Message, ToolDefinition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpectedCall:
+class ExpectedCall(msgspec.Struct, frozen=True, kw_only=True):
     """One right call, with all accepted values of its arguments."""
 
     name: str
-    arguments: Mapping[str, list[Any]] = field(default_factory=dict)
+    arguments: Mapping[str, list[Any]] = msgspec.field(default_factory=dict)
     """Accepted values of each argument; `""` among them means that it may be left out."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class Case(msgspec.Struct, frozen=True, kw_only=True):
     """One question to a model and how its calls are judged."""
 
     id: str
@@ -31,7 +30,7 @@ class Case:
     """The right calls, in any order; empty if it is right to make no call."""
     any_call: bool = False
     """Whether any call is right, whatever its tool and arguments."""
-    failing: Mapping[str, str] = field(default_factory=dict)
+    failing: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Error text by tool: the first calls fail with it, and the calls of the next reply are judged."""
     earlier_messages: tuple[Message, ...] = ()
     """The conversation before `messages`, including tool calls and their results."""

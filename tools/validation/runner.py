@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+
+import msgspec
 
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import ProviderError
@@ -22,8 +23,7 @@ MOST_STEPS = 20
 """Largest number of replies of a case with `in_steps`. Source: the limit of steps per turn in BFCL."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one case."""
 
     case: Case
@@ -141,14 +141,13 @@ def _make_error_message(call: ToolCall, case: Case) -> Message:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The counts of a run of a suite."""
 
     passed: int = 0
     failed: int = 0
     errors: int = 0
-    by_category: dict[str, tuple[int, int]] = field(default_factory=dict)
+    by_category: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
     """Passed and total of each category."""
 
 

@@ -12,9 +12,10 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from toolchart.states.errors import ToolchartError
 from toolchart.tools.validation.confidence_interval import compute_wilson_interval
@@ -30,8 +31,7 @@ class TrackerUnavailable(ToolchartError):
     """The file of the record cannot be written."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one test."""
 
     at: str
@@ -44,8 +44,7 @@ class Entry:
     """Why it did not pass; None if it did."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRating:
+class ModelRating(msgspec.Struct, frozen=True, kw_only=True):
     """The results of one model: counts, success rate and the newest entries."""
 
     name: str

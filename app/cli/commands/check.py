@@ -11,7 +11,7 @@ import click
 from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import json_option
 from toolchart.app.cli.terminal.text import escape_controls
-from toolchart.states.encoding import encode
+from toolchart.states.core.encoding import encode
 from toolchart.states.proofs.bounds import WorstCase
 from toolchart.states.proofs.check import CheckReport, Finding, check
 

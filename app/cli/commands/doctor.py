@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import click
+from msgspec import to_builtins
 
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import print_json
@@ -36,7 +35,7 @@ def command(spec: str | None, as_json: bool, log: str | None) -> int:
     for check in check_environment(load_spec(spec) if spec is not None else None, log):
         has_failure = has_failure or check.ok is False
         if as_json:
-            print_json(asdict(check), lines=True)
+            print_json(to_builtins(check), lines=True)
         else:
             _print_check(check)
     return NEGATIVE if has_failure else SUCCESS

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import to_builtins
 
 from toolchart.app.cli.commands.models_validate import encode_rating, format_badge, results_option
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
@@ -76,7 +76,7 @@ def _print_models(name: str, provider: str, rows: list[dict[str, Any]], as_json:
 
 
 def _build_model_row(host: str, model: OfferedModel, rating: ModelRating | None) -> dict[str, Any]:
-    values = asdict(model)
+    values = to_builtins(model)
     return {"host": host, "model": values.pop("name"), **values, "tested": rating}
 
 

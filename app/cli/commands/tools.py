@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import to_builtins
 
 from toolchart.app.cli.commands.tools_try import try_command
 from toolchart.app.cli.log_access import print_json
@@ -87,7 +87,7 @@ def _list_rewrites(tools: list[Tool]) -> list[str]:
 
 def _encode_tool_row(tool: Tool) -> dict[str, Any]:
     return {
-        **asdict(tool.definition),
+        **to_builtins(tool.definition),
         "kind": tool.kind,
         "alias": tool.alias,
         "risk": tool.risk,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from toolchart.engine.log import record as records
 from toolchart.states.ports import Store
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConversationFilter:
+class ConversationFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Conditions on a conversation; all that are set must hold."""
 
     state: str | None = None

@@ -7,11 +7,11 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
+from msgspec.structs import replace
 
 from toolchart.app.cli.terminal.text import is_terminal, print_notice
 from toolchart.providers.shared.arguments import parse_arguments

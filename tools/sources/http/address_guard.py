@@ -11,8 +11,9 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
+
+import msgspec
 
 from toolchart.tools.definition import ToolFailure
 
@@ -27,8 +28,7 @@ async def resolve_host(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddressGuard:
+class AddressGuard(msgspec.Struct, frozen=True, kw_only=True):
     """Decides which addresses a tool may connect to.
 
     Private, loopback, link-local, multicast and reserved addresses are refused unless the host is among

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from toolchart.states.canonical_json import encode_canonical_text
@@ -71,14 +71,13 @@ class HttpSettings(BaseModel):
     """Redirects that are followed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutgoingRequest:
+class OutgoingRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One HTTP request with `${VARIABLE}` still in it; the secrets are filled in when it is sent."""
 
     method: str
     url: str
     query: tuple[tuple[str, str], ...] = ()
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
     """Headers made from arguments; the headers of the spec are added when the request is sent."""
     content: bytes | None = None
     content_type: str | None = None

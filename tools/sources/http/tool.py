@@ -7,10 +7,11 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import quote
+
+import msgspec
 
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition
@@ -45,8 +46,7 @@ class TransientFailure(Exception):
         self.wait_s = wait_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpResponse:
+class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
     """A response whose body was read up to the size limit."""
 
     status: int
