@@ -35,25 +35,9 @@ CHANGE_WARNING = (
 
 _HASH_TAIL = len(b',"hash":""}') + 64
 
-RECORD_KEYS = frozenset(
-    [
-        "seq",
-        "at",
-        "turn",
-        "iteration",
-        "event",
-        "source",
-        "target",
-        "guards",
-        "effects",
-        "prev",
-        "hash",
-    ]
-)
 
-
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the log, decoded."""
+class RecordLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The keys of one line of the log."""
 
     seq: int
     at: str
@@ -67,6 +51,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     effects: list[dict[str, Any]]
     prev: str
     hash: str
+
+
+class Record(RecordLine, frozen=True, kw_only=True):
+    """One line of the log, decoded."""
+
     line: bytes
     """The stored bytes."""
 
@@ -80,6 +69,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
             return decode_event(self.event, self.at)
         except (ValueError, TypeError) as error:
             raise LogDamaged(str(error), seq=self.seq) from None
+
+
+_line_decoder = msgspec.json.Decoder(RecordLine)
 
 
 def encode_plain_event(event: AnyEvent) -> tuple[AnyEvent, bytes]:
@@ -195,7 +187,7 @@ def parse_record(line: bytes, seq: int, conversation: str | None = None) -> Reco
     if not (tail.startswith(b',"hash":"') and tail.endswith(b'"}')):
         raise LogDamaged("it does not end with a hash", conversation=conversation, seq=seq)
     try:
-        data = orjson.loads(line)
-        return Record(**data, line=bytes(line))
-    except (ValueError, TypeError):
+        keys = _line_decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise LogDamaged("it is not a record", conversation=conversation, seq=seq) from None
+    return Record(**msgspec.structs.asdict(keys), line=bytes(line))

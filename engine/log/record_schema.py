@@ -11,9 +11,9 @@ import inspect
 import textwrap
 from typing import Any
 
-from pydantic import TypeAdapter
+import msgspec
 
-from toolchart.engine.log.record import FORMAT, RECORD_KEYS
+from toolchart.engine.log.record import FORMAT, RecordLine
 from toolchart.states import events, messages
 from toolchart.states.effects import EFFECTS
 from toolchart.states.events import EVENTS
@@ -23,34 +23,27 @@ _HASH = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 
 def build_record_schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of one record of a log."""
-    parts: dict[str, Any] = {}
-    event_schemas = [_event_schema(kind.TYPE, parts) for kind in EVENTS.values()]
-    properties = {**_record_properties(), "event": {"oneOf": event_schemas}}
+    kinds: list[Any] = list(EVENTS.values())
+    references, components = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
+    properties = {**_record_properties(), "event": {"oneOf": list(references)}}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"Toolchart log record, format {FORMAT}",
-        "description": "One step: what came in, what the machine did with it and why, what it asked for.",
+        "description": "One step: the event, the transition with its guards, and the effects.",
         "type": "object",
-        "properties": {name: properties[name] for name in sorted(RECORD_KEYS)},
-        "required": sorted(RECORD_KEYS),
+        "properties": {name: properties[name] for name in sorted(RecordLine.__struct_fields__)},
+        "required": sorted(RecordLine.__struct_fields__),
         "additionalProperties": False,
-        "$defs": parts,
+        "$defs": {name: _describe(name, schema) for name, schema in components.items()},
     }
 
 
-def _event_schema(tag: str, parts: dict[str, Any]) -> dict[str, Any]:
-    """The schema of an event as logged: with its tag, and without `at`, which is in the record."""
-    kind: Any = EVENTS[tag]
-    schema = TypeAdapter(kind).json_schema(ref_template="#/$defs/{model}")
-    for name, inner in schema.pop("$defs", {}).items():
-        parts[name] = _add_descriptions(
-            getattr(events, name, None) or getattr(messages, name), inner
-        )
-    schema["properties"].pop("at")
-    schema["properties"]["type"] = {"const": tag}
-    schema["required"] = ["type", *schema.get("required", [])]
-    parts[kind.__name__] = _add_descriptions(kind, schema)
-    return {"$ref": f"#/$defs/{kind.__name__}"}
+def _describe(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of one value as logged, with descriptions; an event's `at` is in the record."""
+    kind = getattr(events, name, None) or getattr(messages, name)
+    if issubclass(kind, events.Event):
+        schema["properties"].pop("at")
+    return _add_descriptions(kind, schema)
 
 
 def _add_descriptions(kind: type, schema: dict[str, Any]) -> dict[str, Any]:
@@ -85,7 +78,7 @@ def _record_properties() -> dict[str, Any]:
         "guards": {
             "type": "object",
             "additionalProperties": {"type": "boolean"},
-            "description": "The guards that were asked, each with its truth.",
+            "description": "The guards that were evaluated, each with its truth.",
         },
         "hash": {
             **_HASH,
