@@ -49,11 +49,17 @@ def make_reply(request: Request) -> Reply:
     return Reply(tool_calls=calls, finish_reason="tool_calls")
 
 
-def make_engine(log: str, marks: Path) -> Engine:
-    """Make the engine, with the same settings in the child, in the parent and after the kill."""
+def make_engine(log: str, marks: Path, die_at: str | None = None) -> Engine:
+    """Make the engine, with the same settings in the child, in the parent and after the kill.
+
+    Args:
+        die_at: the mark after which the process kills itself, before the call has its outcome.
+    """
 
     def write_mark(arguments: Any) -> str:
         append_mark(marks, arguments["mark"])
+        if arguments["mark"] == die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
         return "marked"
 
     tools = [
@@ -73,21 +79,34 @@ def make_engine(log: str, marks: Path) -> Engine:
     return Engine(spec, log=log, functions=tools, providers={"model": provider})
 
 
-def _run_in_child(log: str, marks: Path) -> None:
-    make_engine(log, marks).run("go", conversation="c")
+def _run_in_child(log: str, marks: Path, die_at: str | None) -> None:
+    make_engine(log, marks, die_at).run("go", conversation="c")
     os._exit(0)
 
 
 def run_and_kill(log: str, marks: Path, delay_s: float) -> bool:
     """Run the conversation in a child and kill it after `delay_s` seconds; whether it was still running."""
-    child = multiprocessing.get_context("fork").Process(target=_run_in_child, args=(log, marks))
-    child.start()
+    child = _start_child(log, marks, None)
     time.sleep(delay_s)
     alive = child.is_alive()
     if alive and child.pid is not None:
         os.kill(child.pid, signal.SIGKILL)
     child.join()
     return alive
+
+
+def run_until_mark(log: str, marks: Path, die_at: str) -> None:
+    """Run the conversation in a child that is killed inside the call which writes the mark `die_at`."""
+    child = _start_child(log, marks, die_at)
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+
+
+def _start_child(log: str, marks: Path, die_at: str | None) -> multiprocessing.process.BaseProcess:
+    context = multiprocessing.get_context("fork")
+    child = context.Process(target=_run_in_child, args=(log, marks, die_at))
+    child.start()
+    return child
 
 
 def _resume(engine: Engine) -> TurnResult:
