@@ -264,13 +264,7 @@ def _apply_verdict(open_call: OpenCall, verdict: Verdict) -> OpenCall:
     call = open_call.call
     if verdict.arguments is not None:
         call = replace(call, arguments=verdict.arguments)
-    return OpenCall(
-        call=call,
-        key=open_call.key,
-        repeat=open_call.repeat,
-        ruling=verdict.ruling,
-        reason=verdict.reason,
-    )
+    return replace(open_call, call=call, ruling=verdict.ruling, reason=verdict.reason)
 
 
 def _reduce_decision(builder: SnapshotBuilder, event: Decided) -> None:
@@ -307,17 +301,8 @@ def _reduce_outcome(builder: SnapshotBuilder, event: ToolFinished) -> None:
             builder.state,
             false_conditions=(f"call {event.call_id!r} has no outcome yet",),
         )
-    # Every field written out: `replace` costs three times as much, and this runs for every call.
-    call_with_outcome = OpenCall(
-        call=open_call.call,
-        key=open_call.key,
-        repeat=open_call.repeat,
-        ruling=open_call.ruling,
-        reason=open_call.reason,
-        decided_at=open_call.decided_at,
-        outcome=event.outcome,
-        result=event.result,
-        shown=event.shown,
+    call_with_outcome = replace(
+        open_call, outcome=event.outcome, result=event.result, shown=event.shown
     )
     _replace_open_call(builder, call_with_outcome)
     if _have_all_outcomes(builder.calls):
