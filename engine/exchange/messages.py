@@ -17,6 +17,7 @@ from toolchart.engine.log.record import FORMAT, encode_plain_event
 from toolchart.engine.log.replay import LineReader, replay
 from toolchart.specs.charts import load_chart
 from toolchart.specs.history import parse_messages
+from toolchart.states.core.reduce import build_result_message
 from toolchart.states.core.step import step
 from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.states.events import (
@@ -253,7 +254,10 @@ def export_messages(
         for call in message.tool_calls
         if call.native_id
     }
-    return [_export_message(message, native_ids) for message in [*system, *snapshot.messages]]
+    # The core appends results when the last call has its outcome; a log may end before that.
+    early_results = [build_result_message(call) for call in snapshot.calls if call.outcome]
+    messages = [*system, *snapshot.messages, *early_results]
+    return [_export_message(message, native_ids) for message in messages]
 
 
 def _export_message(message: Message, native_ids: Mapping[str, str]) -> dict[str, Any]:

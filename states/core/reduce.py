@@ -19,7 +19,7 @@ The life of one tool call, as an `OpenCall` of the snapshot:
 Two invariants hold here, and the property tests check them:
 
 - Every requested call gets exactly one outcome before the next model call. Calls that nobody will run
-  any more are closed as `skipped`, and the model is told that they were not executed.
+  any more are closed as `skipped`, and the model reads that they were not executed.
 - An event that does not fit the open calls raises `IllegalEvent`; the builder is dropped, and the snapshot
   that it was made from has not changed.
 """
@@ -337,22 +337,24 @@ def _append_results(builder: SnapshotBuilder) -> None:
     that the next request does not depend on timing.
     """
     for open_call in builder.calls:
-        result = open_call.result or {}
-        content = open_call.shown if open_call.shown is not None else encode_canonical_text(result)
-        message = Message(
-            role="tool",
-            content=content,
-            tool_call_id=open_call.call.id,
-            name=open_call.call.name,
-        )
-        append_message(builder, message)
-        tracked_call = _build_tracked_call(builder, open_call, result)
+        append_message(builder, build_result_message(open_call))
+        tracked_call = _build_tracked_call(builder, open_call)
         builder.tracked_calls = builder.tracked_calls.append(tracked_call, key=open_call.key)
 
 
-def _build_tracked_call(
-    builder: SnapshotBuilder, open_call: OpenCall, result: dict[str, object]
-) -> TrackedCall:
+def build_result_message(open_call: OpenCall) -> Message:
+    """The tool message that tells the model the result of a call which has its outcome."""
+    text = open_call.shown
+    return Message(
+        role="tool",
+        content=text if text is not None else encode_canonical_text(open_call.result or {}),
+        tool_call_id=open_call.call.id,
+        name=open_call.call.name,
+    )
+
+
+def _build_tracked_call(builder: SnapshotBuilder, open_call: OpenCall) -> TrackedCall:
+    result = open_call.result or {}
     duration_ms = result.get("execution_time_ms", 0.0)
     return TrackedCall(
         tool=open_call.call.name,

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 from agents import make_engine, reply_with_calls
-from recorded_traffic import RECORDED, needs_recorded
+from recorded_traffic import OWN, find_recording, needs_recorded
 
 from toolchart.engine.exchange.messages import export_messages, import_messages
 from toolchart.engine.exchange.otel import export_spans
@@ -29,21 +29,63 @@ BAD = ("tau-bench-fork.retail.offformat-a.json", "tau-bench-fork.retail.offforma
 
 def read_trajectories(name: str) -> list[Any]:
     """The message lists of a transcript file."""
-    data = json.loads((RECORDED / "transcripts" / name).read_text("utf-8"))
+    data = json.loads(find_recording(f"transcripts/{name}").read_text("utf-8"))
     return [entry["traj"] for entry in data]
 
 
-@needs_recorded
-@pytest.mark.parametrize(("name", "count"), GOOD)
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("own__accepted.json", 8), *(pytest.param(*row, marks=needs_recorded) for row in GOOD)],
+)
 def test_trajectories_are_imported_and_exported(name: str, count: int) -> None:
-    """Every valid trajectory imports, verifies, replays, and exports equal to its source."""
+    """Every valid trajectory imports, verifies, replays, and exports equal to its source.
+
+    Only a tool message without a `name` gets the name of its tool.
+    """
     trajectories = [messages for messages in read_trajectories(name) if is_importable(messages)]
     assert len(trajectories) == count
     for messages in trajectories:
         lines = import_messages(messages, "c", AT)
         assert verify_conversation(lines, "c").records == len(lines)
         assert sum(1 for _ in replay(lines, "c")) == len(lines)
-        assert export_messages(lines, "c") == messages
+        assert export_messages(lines, "c") == add_tool_names(messages)
+
+
+def test_an_open_end_with_one_of_two_results_is_exported_completely() -> None:
+    """A list that ends after one of two results imports, and exports equal to its source."""
+    calls = [
+        {"id": name, "type": "function", "function": {"name": name, "arguments": "{}"}}
+        for name in ("tide", "lamp")
+    ]
+    messages = [
+        {"role": "user", "content": "Look at both."},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "tide", "content": "3.4 m", "name": "tide"},
+    ]
+    assert export_messages(import_messages(messages, "c", AT), "c") == messages
+
+
+def add_tool_names(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages with the `name` of the tool on every tool message."""
+    names: dict[str, str] = {}
+    named_messages = []
+    for message in messages:
+        for call in message.get("tool_calls") or ():
+            names[call["id"]] = call["function"]["name"]
+        own_name = {"name": names[message["tool_call_id"]]} if message["role"] == "tool" else {}
+        named_messages.append({**own_name, **message})
+    return named_messages
+
+
+REFUSED = json.loads((OWN / "transcripts" / "own__refused.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("entry", REFUSED, ids=lambda entry: str(entry["problem"]))
+def test_our_refused_transcripts_are_refused_with_their_reason(entry: dict[str, Any]) -> None:
+    """Each refused list of our own corpus is refused with the reason that stands beside it."""
+    with pytest.raises(SpecError, match=entry["problem"]) as error_info:
+        import_messages(entry["traj"], "c", AT, "file.json")
+    assert "file.json" in str(error_info.value)
 
 
 def is_importable(messages: Any) -> bool:
