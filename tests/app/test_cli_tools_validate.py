@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded_traffic import RECORDED, needs_recorded
+from recorded_traffic import get_root, needs_recorded
 from web import serve_web
 
 RunCli = Callable[..., Any]
@@ -166,13 +166,18 @@ def test_the_list_shows_badges(run_cli: RunCli, work_dir: Path) -> None:
     assert by_model["new"] is None
 
 
-@needs_recorded
-def test_the_benchmark_runs_from_its_files(validate_model: Callable[..., Any]) -> None:
+@pytest.mark.parametrize(
+    ("corpus", "category_count"),
+    [("own", 8), pytest.param("recorded", 17, marks=needs_recorded)],
+)
+def test_the_benchmark_runs_from_its_files(
+    validate_model: Callable[..., Any], corpus: str, category_count: int
+) -> None:
     """S1.17: `--suite bfcl` runs every category of the benchmark's question files."""
-    folder = str(RECORDED / "bfcl")
+    folder = str(get_root(corpus) / "bfcl")
     words = ("--suite", "bfcl", "--questions", folder, "--limit", "1", "--json")
     report = json.loads(validate_model(["I cannot."] * 40, *words).out)
     assert report["not_asked"] == 0
-    assert len(report["categories"]) == report["total"] == 17
+    assert len(report["categories"]) == report["total"] == category_count
     assert report["categories"]["irrelevance"] == [1, 1]
     assert report["categories"]["parallel"] == report["categories"]["multi_turn_base"] == [0, 1]

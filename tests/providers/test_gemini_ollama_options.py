@@ -8,10 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from exchange_resending import list_cassettes, read_model_exchanges, rebuild_or_placeholder
+from exchange_resending import (
+    iterate_chunks,
+    list_cassettes,
+    read_model_exchanges,
+    rebuild_or_placeholder,
+)
 from hypothesis import given
 from hypothesis import strategies as st
-from recorded_traffic import needs_recorded
 from web import WebAnswer, WebServer, serve_web
 
 from toolchart.providers.anthropic import wire as wire_anthropic
@@ -20,7 +24,7 @@ from toolchart.providers.gemini.client import GeminiSettings
 from toolchart.providers.ollama import wire as wire_ollama
 from toolchart.providers.openai import wire as wire_openai
 from toolchart.providers.recording.own_requests import canonicalize_request
-from toolchart.providers.recording.recorded_calls import REQUEST_READERS
+from toolchart.providers.recording.recorded_calls import get_request_reader
 from toolchart.providers.recording.request_differences import find_differences
 from toolchart.providers.registry import create_provider
 from toolchart.providers.shared.tool_choice import ToolChoice, parse_tool_choice
@@ -246,7 +250,7 @@ def test_an_encoded_body_is_read_back(endpoint: str, option: Any) -> None:
     request = build_request(
         temperature=0.5, **({"tool_choice": option} if option is not None else {})
     )
-    recorded = REQUEST_READERS[endpoint](encode_request(request), "")
+    recorded = get_request_reader(endpoint)(encode_request(request), "")
     assert not [
         str(difference)
         for difference in find_differences(recorded, canonicalize_request(request, dialect))
@@ -391,15 +395,12 @@ def test_when_a_context_counts_as_cut(
     assert bool(warnings) is is_cut
 
 
-@needs_recorded
 def test_no_recorded_answer_counts_as_cut() -> None:
     """S5.5: no recorded exchange of Ollama counts as cut."""
     for path in list_cassettes("ollama-native"):
         for exchange in read_model_exchanges(path):
-            counts = [
-                json.loads(line) for line in exchange.response_body.splitlines() if line.strip()
-            ]
-            usage = Usage(input=counts[-1].get("prompt_eval_count"))
+            *_, last_chunk = iterate_chunks(exchange)
+            usage = Usage(input=last_chunk.get("prompt_eval_count"))
             assert not wire_ollama.find_truncated_context(rebuild_or_placeholder(exchange), usage)
 
 

@@ -7,6 +7,8 @@ import json
 from collections import Counter
 from typing import Any
 
+import pytest
+from cassette_server import CassetteServer
 from exchange_resending import (
     AnswerContent,
     ResentExchange,
@@ -14,7 +16,7 @@ from exchange_resending import (
     requests_stream,
     resend_exchange,
 )
-from recorded_traffic import RECORDED, load_cassette_server, needs_recorded, read_index
+from recorded_traffic import CORPORA, find_recording, list_cassette_paths
 
 from toolchart.providers.recording.cassettes import Exchange, read_cassette
 from toolchart.providers.registry import create_provider
@@ -25,39 +27,39 @@ ENTRIES: dict[str, dict[str, Any]] = {
     "responses": {"api": "responses"},
 }
 
-CASSETTES = [entry["file"] for entry in read_index() if entry["kind"] == "cassette"]
-
 
 def list_model_calls(path: str) -> list[Exchange]:
     """The OpenAI model calls of a cassette, without streams that were recorded as arrays."""
     return [
         exchange
-        for exchange in read_cassette(RECORDED / path)
+        for exchange in read_cassette(find_recording(path))
         if exchange.endpoint in ENTRIES
         and not (exchange.is_streamed and exchange.response_body.startswith(b"["))
     ]
 
 
 def resend_calls(path: str) -> list[ResentExchange]:
-    """Send every model call again, each to its own server: a cassette may hold calls of several kinds."""
-    answers = []
-    everything = read_cassette(RECORDED / path)
-    for exchange in list_model_calls(path):
-        place = everything.index(exchange)
-        with load_cassette_server().CassetteServer(RECORDED / path, match="order") as server:
-            server.used[:place] = [True] * place
-            entry = {"provider": "openai", "api_key": "x", "base_url": f"{server.url}/v1"}
-            config = LLMConfig.model_validate({**entry, **ENTRIES[exchange.endpoint]})
-            answers.append(asyncio.run(_asked(config, exchange)))
-    return answers
+    """Send every model call again, each for its own answer: a cassette may hold calls of several kinds."""
+    with CassetteServer(find_recording(path), match="order") as server:
+        return asyncio.run(_resend_calls(path, server))
 
 
-async def _asked(config: LLMConfig, exchange: Exchange) -> ResentExchange:
-    provider: Any = create_provider(config, resolve=str)
+async def _resend_calls(path: str, server: CassetteServer) -> list[ResentExchange]:
+    results = []
+    providers: dict[str, Any] = {}
     try:
-        return await resend_exchange(provider, exchange)
+        for exchange in list_model_calls(path):
+            if exchange.endpoint not in providers:
+                entry = {"provider": "openai", "api_key": "x", "base_url": f"{server.url}/v1"}
+                config = LLMConfig.model_validate({**entry, **ENTRIES[exchange.endpoint]})
+                providers[exchange.endpoint] = create_provider(config, resolve=str)
+            place = server.exchanges.index(exchange)
+            server.is_used = [index < place for index in range(len(server.exchanges))]
+            results.append(await resend_exchange(providers[exchange.endpoint], exchange))
     finally:
-        await provider.aclose()
+        for provider in providers.values():
+            await provider.aclose()
+    return results
 
 
 # -- independent reading --------------------------------------------------------------------------
@@ -140,21 +142,34 @@ def check_result(result: ResentExchange, path: str) -> str:
     return "streamed" if requests_stream(exchange) else "whole"
 
 
-@needs_recorded
-def test_every_cassette_is_read_without_loss() -> None:
-    """S2.13, S3.4, S4.2: text, calls, ids, arguments and tokens of every exchange, and every error."""
-    counts = Counter[str]()
-    for path in CASSETTES:
-        if list_model_calls(path):
-            counts.update(
-                f"{result.exchange.endpoint} {check_result(result, path)}"
-                for result in resend_calls(path)
-            )
-    assert dict(counts) == {
+EXPECTED_COUNTS = {
+    "own": {
+        "chat whole": 9,
+        "chat streamed": 6,
+        "chat error": 6,
+        "responses whole": 3,
+        "responses streamed": 3,
+        "responses error": 2,
+    },
+    "recorded": {
         "chat whole": 286,
         "chat streamed": 66,
         "chat error": 21,
         "responses whole": 121,
         "responses streamed": 38,
         "responses error": 5,
-    }
+    },
+}
+
+
+@pytest.mark.parametrize("corpus", CORPORA)
+def test_every_cassette_is_read_without_loss(corpus: str) -> None:
+    """S2.13, S3.4, S4.2: text, calls, ids, arguments and tokens of every exchange, and every error."""
+    counts = Counter[str]()
+    for path in list_cassette_paths(corpus):
+        if list_model_calls(path):
+            counts.update(
+                f"{result.exchange.endpoint} {check_result(result, path)}"
+                for result in resend_calls(path)
+            )
+    assert dict(counts) == EXPECTED_COUNTS[corpus]

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from recorded_traffic import RECORDED, load_cassette_server, needs_recorded, read_index
+from cassette_server import CassetteServer
+from recorded_traffic import find_recording, list_cassette_paths
 
 from toolchart.providers.openai.client import OpenAIProvider, OpenAISettings
 from toolchart.providers.openai.compatible_hosts import _load_profiles, find_profile
@@ -20,10 +21,10 @@ from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.messages import Message, Reply, Request, ToolDefinition
 
 AZURE = [
-    entry["file"]
-    for entry in read_index()
-    if entry["kind"] == "cassette" and entry["file"].startswith("cassettes/azure-openai/")
-    if all("/deployments/" in exchange.uri for exchange in read_cassette(RECORDED / entry["file"]))
+    path
+    for path in list_cassette_paths()
+    if path.startswith("cassettes/azure-openai/")
+    if all("/deployments/" in exchange.uri for exchange in read_cassette(find_recording(path)))
 ]
 """Cassettes with deployments only. Others go through `/models` of AI services, which is an `openai` entry
 with a `base_url`, or through Responses."""
@@ -80,14 +81,13 @@ def test_refused_options_are_left_out() -> None:
     assert reply.warnings == ("parallel_tool_calls: this host refuses it, so it was left out",)
 
 
-@needs_recorded
 @pytest.mark.parametrize("path", AZURE)
 def test_recorded_azure_traffic(path: str) -> None:
     """Azure's client sends deployment and API version in the address; its answers are decoded."""
     exchanges = [
-        exchange for exchange in read_cassette(RECORDED / path) if exchange.endpoint == "chat"
+        exchange for exchange in read_cassette(find_recording(path)) if exchange.endpoint == "chat"
     ]
-    with load_cassette_server().CassetteServer(RECORDED / path, match="order") as server:
+    with CassetteServer(find_recording(path), match="order") as server:
         provider = create_adapter(provider="azure", base_url=server.url, api_version="2024-06-01")
         outcomes = asyncio.run(
             _send_requests(provider, [exchange.is_streamed for exchange in exchanges])

@@ -10,13 +10,18 @@ from typing import Any
 
 import pytest
 import yaml
-from recorded_traffic import RECORDED, load_cassette_server, needs_recorded, read_index
+from recorded_traffic import (
+    RECORDED,
+    list_cassette_paths,
+    load_cassette_server,
+    needs_recorded,
+)
 
 from toolchart.providers.recording.cassettes import Exchange, find_endpoint, read_cassette
 from toolchart.providers.recording.recorded_calls import read_cassette_calls
 from toolchart.states.errors import SpecError
 
-CASSETTES = [entry["file"] for entry in read_index() if entry["kind"] == "cassette"]
+CASSETTES = list_cassette_paths("recorded")
 
 URI = "https://api.openai.com/v1/chat/completions"
 REQUEST_BODY = {"model": "m", "messages": [{"role": "user", "content": "Grüße"}]}

@@ -12,7 +12,6 @@ from conversations import list_linear_cassettes, read_gemini_conversation, read_
 from hypothesis import given
 from hypothesis import strategies as st
 from recorded_conversations import run_recorded_conversation
-from recorded_traffic import needs_recorded
 
 from toolchart.engine.log.replay import replay
 from toolchart.providers.recording.canonical_requests import read_tool_result
@@ -44,7 +43,6 @@ def is_listed(path: str, names: Any) -> bool:
     return any(name in path for name in names)
 
 
-@needs_recorded
 @pytest.mark.parametrize("match", ["strict", "tail", "order"])
 @pytest.mark.parametrize(
     "path", [*list_linear_cassettes("openai"), *list_linear_cassettes("gemini")]

@@ -6,29 +6,37 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from recorded_traffic import RECORDED, needs_recorded, read_index
+from recorded_traffic import CORPORA, find_recording, list_cassette_paths
 from request_rebuilding import NotExpressible, rebuild_request
 
+from toolchart.providers.anthropic import wire as wire_anthropic
 from toolchart.providers.gemini import wire as wire_gemini
 from toolchart.providers.ollama import wire as wire_ollama
 from toolchart.providers.openai import responses_wire as wire_responses
 from toolchart.providers.openai import wire as wire_openai
 from toolchart.providers.recording.cassettes import read_cassette
 from toolchart.providers.recording.own_requests import canonicalize_request
-from toolchart.providers.recording.recorded_calls import REQUEST_READERS
+from toolchart.providers.recording.recorded_calls import get_request_reader
 from toolchart.providers.recording.request_differences import find_differences
 from toolchart.states.messages import Request
 
-CASSETTES = [entry["file"] for entry in read_index() if entry["kind"] == "cassette"]
-
-
-EXPECTED = {
-    "chat": (364, {"content that is no text": 9}),
-    "gemini": (144, {"content that is no text": 21, "the host's own": 8}),
-    "ollama": (6, {}),
-    "responses": (151, {"content that is no text": 12, "a result without a call": 1}),
+EXPECTED: dict[str, dict[str, tuple[int, dict[str, int]]]] = {
+    "own": {
+        "chat": (21, {}),
+        "gemini": (12, {}),
+        "messages": (12, {}),
+        "ollama": (8, {}),
+        "responses": (8, {}),
+    },
+    "recorded": {
+        "chat": (364, {"content that is no text": 9}),
+        "gemini": (144, {"content that is no text": 21, "the host's own": 8}),
+        "messages": (0, {}),
+        "ollama": (6, {}),
+        "responses": (151, {"content that is no text": 12, "a result without a call": 1}),
+    },
 }
-"""By endpoint: the number of equal requests, and of those that ours cannot express, by reason."""
+"""By corpus and endpoint: the number of equal requests, and of those that ours cannot express, by reason."""
 
 
 def encode_for_endpoint(endpoint: str, request: Request) -> dict[str, Any]:
@@ -37,6 +45,8 @@ def encode_for_endpoint(endpoint: str, request: Request) -> dict[str, Any]:
         return wire_openai.encode_request(request)
     if endpoint == "responses":
         return wire_responses.encode_request(request)
+    if endpoint == "messages":
+        return wire_anthropic.encode_request(request)
     if endpoint == "ollama":
         return wire_ollama.encode_request(request)
     wire = wire_gemini.encode_request(request)
@@ -52,26 +62,28 @@ def encode_for_endpoint(endpoint: str, request: Request) -> dict[str, Any]:
     }
 
 
-@needs_recorded
-@pytest.mark.parametrize("endpoint", ["chat", "gemini", "ollama", "responses"])
-def test_rebuilt_requests_equal_the_recorded_ones(endpoint: str) -> None:
+@pytest.mark.parametrize("corpus", CORPORA)
+@pytest.mark.parametrize("endpoint", EXPECTED["own"])
+def test_rebuilt_requests_equal_the_recorded_ones(endpoint: str, corpus: str) -> None:
     """S2.2, S4.1: every recorded request that ours can express leaves our adapter as the same request.
 
     `providers/recording/canonical_requests.py` lists what may differ. Requests that ours cannot express are
     counted by reason.
     """
     equal_count, not_expressible = 0, Counter[str]()
-    for path in CASSETTES:
-        for exchange in read_cassette(RECORDED / path):
+    for path in list_cassette_paths(corpus):
+        for exchange in read_cassette(find_recording(path)):
             if exchange.endpoint != endpoint:
                 continue
-            recorded = REQUEST_READERS[endpoint](exchange.request_body, exchange.uri)
+            recorded = get_request_reader(endpoint)(exchange.request_body, exchange.uri)
             try:
                 request = rebuild_request(recorded)
             except NotExpressible as reason:
                 not_expressible[str(reason).split(" tool ")[0]] += 1
                 continue
-            again = REQUEST_READERS[endpoint](encode_for_endpoint(endpoint, request), exchange.uri)
+            again = get_request_reader(endpoint)(
+                encode_for_endpoint(endpoint, request), exchange.uri
+            )
             assert not [str(difference) for difference in find_differences(recorded, again)], path
             # The canonical form of our own request is the same, too: strict matching depends on it.
             assert not [
@@ -79,4 +91,4 @@ def test_rebuilt_requests_equal_the_recorded_ones(endpoint: str) -> None:
                 for difference in find_differences(recorded, canonicalize_request(request))
             ], path
             equal_count += 1
-    assert (equal_count, dict(not_expressible)) == EXPECTED[endpoint]
+    assert (equal_count, dict(not_expressible)) == EXPECTED[corpus][endpoint]

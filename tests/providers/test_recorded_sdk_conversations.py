@@ -6,13 +6,14 @@ import json
 from typing import Any
 
 import pytest
+from cassette_server import CassetteServer
 from conversations import (
     RecordedConversation,
     list_linear_cassettes,
     read_gemini_conversation,
     read_openai_conversation,
 )
-from recorded_traffic import RECORDED, load_cassette_server, needs_recorded
+from recorded_traffic import RECORDED, find_recording, load_cassette_server, needs_recorded
 
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay
@@ -48,12 +49,10 @@ def _complete_definition(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_conversation(
-    recording: RecordedConversation, llm: dict[str, Any], **server_options: Any
+    recording: RecordedConversation, llm: dict[str, Any], cassette_server: Any
 ) -> tuple[TurnResult, Any, Engine]:
     """Run a conversation through engine, SDK and loopback."""
-    with load_cassette_server().CassetteServer(
-        RECORDED / recording.path, **server_options
-    ) as server:
+    with cassette_server as server:
         spec = {
             "llms": {"host": {**llm, "base_url": server.url + llm.get("base_url", "")}},
             "tools": {"apply_globally": True, "max_iterations": 20},
@@ -77,7 +76,6 @@ def check_end(recording: RecordedConversation, result: TurnResult, engine: Engin
     assert sum(1 for _ in replay(engine.store.read_lines("c"), "c")) > len(recording.replies)
 
 
-@needs_recorded
 @pytest.mark.parametrize("path", OPENAI)
 def test_openai_conversations(path: str) -> None:
     """S1.9-13, S4.1-2: recorded chat completions run through the real SDK up to their recorded answer.
@@ -89,9 +87,10 @@ def test_openai_conversations(path: str) -> None:
     llm = {"provider": "openai", "api_key": "x", "base_url": "/v1"}
     if "snowflake" in path:  # this host ends its answers with an empty word
         llm["finish_words"] = {"": "stop"}
-    result, server, engine = run_conversation(recording, llm, match="strict-order")
+    cassette_server = CassetteServer(find_recording(path), match="strict-order")
+    result, server, engine = run_conversation(recording, llm, cassette_server)
     check_end(recording, result, engine)
-    assert server.done
+    assert server.is_done
     assert not server.misses
     for sent, recorded in zip(server.requests, recording.requests, strict=True):
         body = json.loads(sent["body"])
@@ -106,7 +105,6 @@ def test_openai_conversations(path: str) -> None:
         ]
 
 
-@needs_recorded
 @pytest.mark.parametrize("path", GEMINI)
 def test_gemini_conversations(path: str) -> None:
     """S2.13: recorded generateContent traffic runs through the real SDK up to its recorded answer.
@@ -115,7 +113,7 @@ def test_gemini_conversations(path: str) -> None:
     """
     recording = read_gemini_conversation(path)
     llm = {"provider": "gemini", "api_key": "x"}
-    result, server, engine = run_conversation(recording, llm)
+    result, server, engine = run_conversation(recording, llm, CassetteServer(find_recording(path)))
     check_end(recording, result, engine)
     assert not server.misses
     assert len(server.requests) == len(recording.requests)
@@ -176,7 +174,8 @@ def test_ollama_conversation() -> None:
         results=["sunny"] * len(calls),
         replies=[],
     )
-    result, server, engine = run_conversation(recording, {"provider": "ollama"}, scenario=scenario)
+    cassette_server = load_cassette_server().CassetteServer(RECORDED / path, scenario=scenario)
+    result, server, engine = run_conversation(recording, {"provider": "ollama"}, cassette_server)
     assert result.state == "finished"
     assert result.content == bodies[-1]["message"]["content"]
     assert [(c["tool"], c["params"]) for c in result.tool_calls] == [

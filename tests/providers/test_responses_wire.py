@@ -8,18 +8,29 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recorded_traffic import RECORDED, needs_recorded, read_index
+from recorded_traffic import CORPORA, find_recording, read_index
 
 from toolchart.providers.openai.responses_wire import (
     decode_reply,
     encode_request,
     find_unsupported_options,
 )
-from toolchart.providers.recording.cassettes import read_cassette
+from toolchart.providers.recording.cassettes import Exchange, read_cassette
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Message, Request, ToolDefinition
 
-CASSETTES = [e["file"] for e in read_index() if "/responses" in (e.get("endpoints") or ())]
+
+def list_whole_exchanges(corpus: str) -> list[Exchange]:
+    """The exchanges of a corpus with the Responses API that succeeded without a stream."""
+    return [
+        exchange
+        for entry in read_index(corpus)
+        if "/responses" in (entry.get("endpoints") or ())
+        for exchange in read_cassette(find_recording(entry["file"]))
+        if (exchange.endpoint, exchange.status) == ("responses", 200)
+        and not exchange.is_streamed
+        and not json.loads(exchange.response_body).get("error")
+    ]
 
 
 def find_objects(value: Any, kind: str) -> list[dict[str, Any]]:
@@ -29,43 +40,39 @@ def find_objects(value: Any, kind: str) -> list[dict[str, Any]]:
     return objects + [child for part in inner for child in find_objects(part, kind)]
 
 
-@needs_recorded
-def test_recorded_responses_are_read_without_loss() -> None:
+@pytest.mark.parametrize("corpus", CORPORA)
+def test_recorded_responses_are_read_without_loss(corpus: str) -> None:
     """S2.13: text, calls, arguments, reasoning, usage and ids of every recorded response are in its reply."""
     reply_count = 0
-    for path in CASSETTES:
-        for exchange in read_cassette(RECORDED / path):
-            whole = exchange.endpoint == "responses" and exchange.status == 200
-            if not whole or exchange.is_streamed:
-                continue
-            body = json.loads(exchange.response_body)
-            reply, output = decode_reply(body), body["output"]
-            assert (reply.content or "") == "".join(
-                text["text"] for text in find_objects(output, "output_text")
+    for exchange in list_whole_exchanges(corpus):
+        body = json.loads(exchange.response_body)
+        reply, output = decode_reply(body), body["output"]
+        assert (reply.content or "") == "".join(
+            text["text"] for text in find_objects(output, "output_text")
+        )
+        call_items = [
+            item for item in output if item["type"] in ("function_call", "custom_tool_call")
+        ]
+        assert [(c.id, c.name) for c in reply.tool_calls] == [
+            (m["call_id"], m["name"]) for m in call_items
+        ]
+        for call, item in zip(reply.tool_calls, call_items, strict=True):
+            arguments = (
+                {"input": item["input"]} if "input" in item else json.loads(item["arguments"])
             )
-            call_items = [
-                item for item in output if item["type"] in ("function_call", "custom_tool_call")
-            ]
-            assert [(c.id, c.name) for c in reply.tool_calls] == [
-                (m["call_id"], m["name"]) for m in call_items
-            ]
-            for call, item in zip(reply.tool_calls, call_items, strict=True):
-                arguments = (
-                    {"input": item["input"]} if "input" in item else json.loads(item["arguments"])
-                )
-                assert call.arguments == arguments
-            for summary in find_objects(output, "summary_text"):
-                assert summary["text"] in (reply.reasoning or "")
-            for thought in find_objects(output, "reasoning"):
-                assert reply.provider_data is not None
-                assert thought in reply.provider_data["output"]
-            if body.get("usage"):
-                assert reply.usage is not None
-                assert reply.usage.total == body["usage"]["total_tokens"]
-                assert reply.usage.output == body["usage"]["output_tokens"]
-            assert (reply.response_id, reply.model) == (body["id"], body["model"])
-            reply_count += 1
-    assert reply_count > 110
+            assert call.arguments == arguments
+        for summary in find_objects(output, "summary_text"):
+            assert summary["text"] in (reply.reasoning or "")
+        for thought in find_objects(output, "reasoning"):
+            assert reply.provider_data is not None
+            assert thought in reply.provider_data["output"]
+        if body.get("usage"):
+            assert reply.usage is not None
+            assert reply.usage.total == body["usage"]["total_tokens"]
+            assert reply.usage.output == body["usage"]["output_tokens"]
+        assert (reply.response_id, reply.model) == (body["id"], body["model"])
+        reply_count += 1
+    assert reply_count >= {"own": 3, "recorded": 111}[corpus]
 
 
 def build_response(*output: Any, **more: Any) -> dict[str, Any]:
@@ -171,42 +178,39 @@ def test_any_body_is_a_reply_or_a_failure(body: Any) -> None:
     assert reply.finish_reason
 
 
-@needs_recorded
-def test_own_items_are_sent_back_unchanged() -> None:
+@pytest.mark.parametrize("corpus", CORPORA)
+def test_own_items_are_sent_back_unchanged(corpus: str) -> None:
     """S3.8: reasoning, encrypted or not, is sent before its calls in the next request, unchanged."""
     reply_count = encrypted_count = 0
-    for path in CASSETTES:
-        for exchange in read_cassette(RECORDED / path):
-            if exchange.endpoint != "responses" or exchange.status != 200 or exchange.is_streamed:
-                continue
-            reply = decode_reply(json.loads(exchange.response_body))
-            if reply.provider_data is None:
-                continue
-            message = Message(
-                role="assistant",
-                content=reply.content,
-                tool_calls=reply.tool_calls,
-                provider_data=reply.provider_data,
-            )
-            results = [
-                Message(role="tool", tool_call_id=call.id, name=call.name, content="{}")
-                for call in reply.tool_calls
-            ]
-            items = encode_request(Request(model="m", messages=[message, *results]))["input"]
-            output = json.loads(exchange.response_body)["output"]
-            assert items[: len(output)] == output, path
-            kinds = {"custom_tool_call": "custom_tool_call_output"}
-            call_items = [
-                item for item in output if item["type"] in ("function_call", "custom_tool_call")
-            ]
-            assert [item["type"] for item in items[len(output) :]] == [
-                kinds.get(item["type"], "function_call_output") for item in call_items
-            ], path
-            reply_count += 1
-            encrypted_count += any(
-                item.get("encrypted_content") for item in find_objects(output, "reasoning")
-            )
-    assert reply_count > 20
+    for exchange in list_whole_exchanges(corpus):
+        reply = decode_reply(json.loads(exchange.response_body))
+        if reply.provider_data is None:
+            continue
+        message = Message(
+            role="assistant",
+            content=reply.content,
+            tool_calls=reply.tool_calls,
+            provider_data=reply.provider_data,
+        )
+        results = [
+            Message(role="tool", tool_call_id=call.id, name=call.name, content="{}")
+            for call in reply.tool_calls
+        ]
+        items = encode_request(Request(model="m", messages=[message, *results]))["input"]
+        output = json.loads(exchange.response_body)["output"]
+        assert items[: len(output)] == output
+        kinds = {"custom_tool_call": "custom_tool_call_output"}
+        call_items = [
+            item for item in output if item["type"] in ("function_call", "custom_tool_call")
+        ]
+        assert [item["type"] for item in items[len(output) :]] == [
+            kinds.get(item["type"], "function_call_output") for item in call_items
+        ]
+        reply_count += 1
+        encrypted_count += any(
+            item.get("encrypted_content") for item in find_objects(output, "reasoning")
+        )
+    assert reply_count >= {"own": 1, "recorded": 21}[corpus]
     assert encrypted_count
 
 

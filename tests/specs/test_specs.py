@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from recorded_traffic import RECORDED, needs_recorded
+from recorded_traffic import find_recording, needs_recorded
 
 from toolchart.engine import Engine
 from toolchart.providers.scripted.provider import ScriptedProvider
@@ -69,7 +69,7 @@ def load_error(path: Path | str) -> SpecError:
             "twice",
         ),
         ("    match:", "\tmatch:", 9, "never with tabs"),
-        ("name: good", "name: good\nname: again", 2, "stands twice, first in line 1"),
+        ("name: good", "name: good\nname: again", 2, "occurs twice, first in line 1"),
         ("    - {name: calculator}", "    5", 5, "list"),
     ],
 )
@@ -120,20 +120,64 @@ def test_one_error_reports_several_problems(tmp_path: Path) -> None:
     assert ":10" in error
 
 
-@needs_recorded
-@pytest.mark.parametrize("name", ["04-multi-rag-multi-llm.json", "08-tool-calling.json"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "own__desk.json",
+        "own__tools.json",
+        pytest.param("04-multi-rag-multi-llm.json", marks=needs_recorded),
+        pytest.param("08-tool-calling.json", marks=needs_recorded),
+    ],
+)
 def test_existing_files_load_unchanged(name: str) -> None:
     """S2.11: configurations of an existing server load with at most one warning, and fit the schema."""
-    path = RECORDED / "configs" / name
+    path = find_recording(f"configs/{name}")
     spec = load_spec(path)
     assert len(spec.warnings) <= 1
     Draft202012Validator(build_spec_schema()).validate(json.loads(path.read_text("utf-8")))
 
 
+def test_our_file_answers_by_match() -> None:
+    """S1.1, S1.3, S2.11: the variables select a handler of our own example and fill its prompt; the last
+    handler answers everything else."""
+    spec = load_spec(find_recording("configs/own__desk.json"))
+    model = ScriptedProvider(["High water at six."])
+    variables = {
+        "rag_results": "partial",
+        "service": "almanac",
+        "collection": "tides-2026",
+        "rag_context": "PAGE 12",
+    }
+    with Engine(spec, log="memory", providers={"quay": model}) as engine:
+        result = engine.run("When?", variables=variables)
+    assert (result.content, result.service) == ("High water at six.", "quay")
+    assert result.model == "harbour:4b"
+    assert (model.requests[0].messages[0].content or "").endswith("Pages:\nPAGE 12")
+    assert model.requests[0].options["max_tokens"] == 300
+    berths = {"intent": "berths", "rag_results": "partial"}
+    assert select_handler(spec, berths).model == "harbour-4"
+    assert select_handler(spec, {"intent": "other"}).model == "harbour:1b"
+
+
+def test_our_file_offers_its_allowed_tools() -> None:
+    """S2.3, S2.9, S2.11: the tools section of our own example loads; its handler's list and limit hold."""
+    spec = load_spec(find_recording("configs/own__tools.json"))
+    call = {"name": "calculator", "arguments": {"expression": "6*7"}}
+    model = ScriptedProvider([{"tool_calls": [call]}, "42"])
+    with Engine(spec, log="memory", providers={"cloud": model}) as engine:
+        result = engine.run("What is 6*7?")
+    assert (result.state, result.content, result.iterations) == ("finished", "42", 1)
+    assert [call["tool"] for call in result.tool_calls] == ["calculator"]
+    offered_names = {tool.name for tool in model.requests[0].tools}
+    assert offered_names == {"calculator", "get_current_datetime"}
+    plan = plan_turn(spec, spec.responses[0], {}, sorted(offered_names))
+    assert plan.settings.limits.max_iterations == 2
+
+
 @needs_recorded
 def test_an_existing_file_answers_by_match() -> None:
     """In an existing file the variables select a handler and fill its prompt, and the turn runs."""
-    spec = load_spec(RECORDED / "configs" / "04-multi-rag-multi-llm.json")
+    spec = load_spec(find_recording("configs/04-multi-rag-multi-llm.json"))
     model = ScriptedProvider(["Use oc login."])
     run = Engine(spec, log="memory", providers={"local": model})
     result = run.run(

@@ -56,12 +56,19 @@ class CassetteServer:
         """Path and body of each request."""
         self.misses: list[str] = []
         """Requests without an answer."""
-        self._match, self._split, self._cut_after = match, split, cut_after
+        self.cut_after = cut_after
+        self._match, self._split = match, split
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _build_handler(self))
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.02,), daemon=True
         )
+
+    def rewind(self, split: str | int) -> None:
+        """Serve every exchange once more, streams in pieces of another size."""
+        self.requests.clear()
+        self.is_used = [False] * len(self.exchanges)
+        self._split = split
 
     @property
     def url(self) -> str:
@@ -121,10 +128,6 @@ class CassetteServer:
         pattern = _LINE_END if body.lstrip().startswith(b"{") else _EVENT_END
         return [piece for piece in pattern.split(body) if piece]
 
-    def get_allowed_count(self) -> int | None:
-        """The number of pieces of a stream that are sent; None for all of them."""
-        return self._cut_after
-
 
 def _build_handler(cassette_server: CassetteServer) -> type[BaseHTTPRequestHandler]:
     """The class that answers the requests of one server."""
@@ -162,10 +165,9 @@ def _build_handler(cassette_server: CassetteServer) -> type[BaseHTTPRequestHandl
             self._send_head(status, {**headers, "content-type": content_type})
             self.send_header("transfer-encoding", "chunked")
             self.end_headers()
-            allowed_count = cassette_server.get_allowed_count()
-            for piece in pieces[:allowed_count]:
+            for piece in pieces[: cassette_server.cut_after]:
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
-            if allowed_count is None:
+            if cassette_server.cut_after is None:
                 self.wfile.write(b"0\r\n\r\n")
             else:
                 self.close_connection = True

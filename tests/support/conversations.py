@@ -9,7 +9,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from recorded_traffic import RECORDED, load_cassette_server, read_index
+from recorded_traffic import find_recording, read_index
+
+from toolchart.providers.recording.cassettes import Exchange, read_cassette
 
 
 @dataclass
@@ -39,16 +41,21 @@ class RecordedConversation:
     requests: list[dict[str, Any]] = field(repr=False, default_factory=list)
 
 
-def load_model_calls(path: str) -> list[Any]:
+def load_model_calls(path: str) -> list[Exchange]:
     """Load the model calls of a cassette, in order."""
-    tails = ("/chat/completions", "/api/chat", "generateContent")
-    return [call for call in load_cassette_server().load(RECORDED / path) if call.tail in tails]
+    exchanges = read_cassette(find_recording(path))
+    return [
+        exchange
+        for exchange in exchanges
+        if exchange.endpoint in ("chat", "ollama")
+        or exchange.uri.partition("?")[0].endswith(":generateContent")
+    ]
 
 
 def read_openai_conversation(path: str) -> RecordedConversation:
     """Read a chat-completions cassette whose requests extend one conversation."""
     calls = load_model_calls(path)
-    requests = [json.loads(call.req_body) for call in calls]
+    requests = [call.request_body for call in calls]
     first, last = requests[0]["messages"], requests[-1]["messages"]
     system = [_join_text(m["content"]) for m in first if m["role"] in ("system", "developer")]
     talk = [m for m in first if m["role"] not in ("system", "developer")]
@@ -60,7 +67,7 @@ def read_openai_conversation(path: str) -> RecordedConversation:
         message=_join_text(talk[-1]["content"]),
         tools=[tool["function"] for tool in requests[0].get("tools", ())],
         results=[_join_text(m["content"]) for m in last[len(first) :] if m["role"] == "tool"],
-        replies=[_parse_openai_reply(json.loads(call.body)) for call in calls],
+        replies=[_parse_openai_reply(json.loads(call.response_body)) for call in calls],
         requests=requests,
     )
 
@@ -83,7 +90,7 @@ def _join_text(content: Any) -> str:
 def read_gemini_conversation(path: str) -> RecordedConversation:
     """Read a generateContent cassette whose requests extend one conversation."""
     calls = load_model_calls(path)
-    requests = [json.loads(call.req_body) for call in calls]
+    requests = [call.request_body for call in calls]
     first, last = requests[0]["contents"], requests[-1]["contents"]
     system = requests[0].get("systemInstruction") or {}
     declarations = _list_declarations(requests[0])
@@ -100,7 +107,7 @@ def read_gemini_conversation(path: str) -> RecordedConversation:
             for p in content["parts"]
             if "functionResponse" in p
         ],
-        replies=[_parse_gemini_reply(json.loads(call.body)) for call in calls],
+        replies=[_parse_gemini_reply(json.loads(call.response_body)) for call in calls],
         requests=requests,
     )
 
@@ -170,11 +177,11 @@ def list_linear_cassettes(provider: str) -> list[str]:
     ]
 
 
-def _is_linear_openai(model_calls: list[Any]) -> bool:
+def _is_linear_openai(model_calls: list[Exchange]) -> bool:
     if len(model_calls) < 2 or any(call.status != 200 for call in model_calls):
         return False
-    requests = [json.loads(call.req_body) for call in model_calls]
-    bodies = [json.loads(call.body) for call in model_calls]
+    requests = [call.request_body for call in model_calls]
+    bodies = [json.loads(call.response_body) for call in model_calls]
     if not all(body.get("choices") for body in bodies):
         return False
     if any(not isinstance(m["content"], str) for m in requests[0]["messages"]):
@@ -194,11 +201,11 @@ def _is_linear_openai(model_calls: list[Any]) -> bool:
     return not bodies[-1]["choices"][0]["message"].get("tool_calls")
 
 
-def _is_linear_gemini(model_calls: list[Any]) -> bool:
+def _is_linear_gemini(model_calls: list[Exchange]) -> bool:
     if len(model_calls) < 2 or any(call.status != 200 for call in model_calls):
         return False
-    requests = [json.loads(call.req_body) for call in model_calls]
-    bodies = [json.loads(call.body) for call in model_calls]
+    requests = [call.request_body for call in model_calls]
+    bodies = [json.loads(call.response_body) for call in model_calls]
     first = requests[0]["contents"]
     if len(first) != 1 or [set(part) for part in first[0]["parts"]] != [{"text"}]:
         return False

@@ -7,14 +7,17 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from recorded_traffic import RECORDED, load_cassette_server, read_index
+from cassette_server import CassetteServer
+from recorded_traffic import find_recording, list_cassette_paths
 from request_rebuilding import NotExpressible, rebuild_request
 
+from toolchart.providers.hosts import find_wire_format
 from toolchart.providers.recording.cassettes import Exchange, read_cassette
-from toolchart.providers.recording.recorded_calls import REQUEST_READERS
+from toolchart.providers.recording.recorded_calls import get_request_reader
 from toolchart.providers.registry import create_provider
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError
@@ -31,30 +34,25 @@ class ResentExchange:
     deltas: list[Delta] = field(default_factory=list)
 
 
-def list_cassettes(*folders: str) -> list[str]:
-    """The paths of the cassettes in those folders."""
-    return [
-        entry["file"]
-        for entry in read_index()
-        if entry["kind"] == "cassette" and entry["file"].split("/")[1] in folders
-    ]
+def list_cassettes(*folders: str, corpus: str | None = None) -> list[str]:
+    """The paths of the cassettes in those folders of a corpus; without its name, of all corpora."""
+    return [path for path in list_cassette_paths(corpus) if path.split("/")[1] in folders]
 
 
 def read_model_exchanges(path: str) -> list[Exchange]:
     """The exchanges of a cassette that are model calls."""
-    exchanges = read_cassette(RECORDED / path)
-    return [exchange for exchange in exchanges if exchange.endpoint in REQUEST_READERS]
+    exchanges = read_cassette(find_recording(path))
+    return [exchange for exchange in exchanges if find_wire_format(exchange.endpoint)]
 
 
+@cache
 def resend_cassette(
     path: str, split: str | int = "event"
 ) -> tuple[list[ResentExchange], list[Any]]:
     """Every model call of a cassette, sent again in order, and the requests that the server got."""
     exchanges = read_model_exchanges(path)
     provider = "ollama" if exchanges[0].endpoint == "ollama" else "gemini"
-    with load_cassette_server().CassetteServer(
-        RECORDED / path, match="tail", split=split
-    ) as server:
+    with CassetteServer(find_recording(path), split=split) as server:
         config = LLMConfig(provider=provider, base_url=server.url, api_key="x")
         results = asyncio.run(_resend_all(config, exchanges))
     return results, server.requests
@@ -97,7 +95,7 @@ def rebuild_or_placeholder(exchange: Exchange) -> Request:
     """The recorded request as one of ours, or a placeholder where ours cannot express it."""
     try:
         return rebuild_request(
-            REQUEST_READERS[exchange.endpoint](exchange.request_body, exchange.uri)
+            get_request_reader(exchange.endpoint)(exchange.request_body, exchange.uri)
         )
     except (NotExpressible, TypeError, AttributeError):
         return Request(model="m", messages=(Message(role="user", content="hi"),))

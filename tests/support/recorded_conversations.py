@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from conversations import RecordedConversation
-from recorded_traffic import RECORDED
+from recorded_traffic import find_recording
 
 from toolchart.engine import Engine
 from toolchart.engine.runtime.result import TurnResult
@@ -42,7 +42,7 @@ def make_recorded_spec(
         schema = options["response_format"]
         options["response_format"] = {"type": "json_schema", "json_schema": {"schema": schema}}
     return {
-        "llms": {"host": {"provider": "recorded", "cassette": str(RECORDED / recording.path)}},
+        "llms": {"host": {"provider": "recorded", "cassette": str(find_recording(recording.path))}},
         "tools": {"apply_globally": True, "max_iterations": 20},
         "responses": [
             {"llm": "host", "model": recording.model, "prompt": recording.system, **options}
@@ -55,7 +55,7 @@ def run_recorded_conversation(
 ) -> tuple[TurnResult, RecordedProvider, Engine]:
     """Run a conversation on its own cassette."""
     # Snowflake ends its answers with an empty word.
-    calls = read_cassette_calls(RECORDED / recording.path, {"": "stop"})
+    calls = read_cassette_calls(find_recording(recording.path), {"": "stop"})
     provider = RecordedProvider(calls, match=match)
     engine = Engine(
         make_recorded_spec(recording, calls),

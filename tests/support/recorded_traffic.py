@@ -32,13 +32,30 @@ def get_root(corpus: str) -> Path:
 
 
 def read_index(corpus: str | None = None) -> list[dict[str, Any]]:
-    """One entry per file of a corpus, as its index lists them; without a name, of all that are present."""
-    names = CORPORA if corpus is None else (corpus,)
+    """One entry per file of a corpus, as its index lists them; without a name, of all that are present.
+
+    The index of a corpus that is not here is empty.
+    """
+    names = [name for name in CORPORA if corpus in (None, name)]
     return [
         json.loads(line)
         for name in names
         for line in (get_root(name) / "INDEX.jsonl").read_text("utf-8").splitlines()
         if line.strip()
+    ]
+
+
+def list_cassette_paths(corpus: str | None = None) -> list[str]:
+    """The paths of the cassettes of a corpus; without a name, of all that are present."""
+    return [entry["file"] for entry in read_index(corpus) if entry["kind"] == "cassette"]
+
+
+def list_streamed_cassettes(corpus: str) -> list[str]:
+    """The cassettes of a corpus that have streams."""
+    return [
+        entry["file"]
+        for entry in read_index(corpus)
+        if entry["kind"] == "cassette" and {"sse", "ndjson"} & set(entry.get("features", ()))
     ]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded_traffic import RECORDED, needs_recorded
+from recorded_traffic import CORPORA, RECORDED, get_root, needs_recorded
 
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
@@ -23,7 +23,7 @@ from toolchart.tools.validation.bfcl_turns import (
     parse_expected_call,
 )
 from toolchart.tools.validation.cases import Case
-from toolchart.tools.validation.runner import MOST_STEPS, Outcome, run_case
+from toolchart.tools.validation.runner import MAX_STEPS, Outcome, run_case
 from toolchart.tools.validation.suites import load_suite
 
 BFCL = RECORDED / "bfcl"
@@ -39,9 +39,10 @@ UNFIT = {
 
 
 @cache
-def load_all_turns() -> list[Case]:
-    """Every turn of the four files."""
-    return [case for file in sorted(BFCL.glob("*multi_turn*.jsonl")) for case in load_turns(file)]
+def load_all_turns(corpus: str) -> list[Case]:
+    """Every turn of the multi-turn files of a corpus."""
+    files = sorted((get_root(corpus) / "bfcl").glob("*multi_turn*.jsonl"))
+    return [case for file in files for case in load_turns(file)]
 
 
 def list_right_calls(case: Case) -> list[ToolCall]:
@@ -79,11 +80,16 @@ def judge_case(case: Case, replies: Sequence[Sequence[ToolCall]]) -> Outcome:
     return asyncio.run(run_case(ScriptedModel(replies), "m", case, {}))
 
 
-@needs_recorded
-def test_every_turn_loads_and_its_accepted_calls_are_right() -> None:
+@pytest.mark.parametrize(
+    ("corpus", "turn_count", "unfit"),
+    [("own", 5, set()), pytest.param("recorded", 4 * 371, UNFIT, marks=needs_recorded)],
+)
+def test_every_turn_loads_and_its_accepted_calls_are_right(
+    corpus: str, turn_count: int, unfit: set[tuple[str, str]]
+) -> None:
     """S1.17: all turns with answers load; the accepted calls fit and pass, together or one per reply."""
     unfit_calls = set()
-    for number, case in enumerate(load_all_turns()):
+    for number, case in enumerate(load_all_turns(corpus)):
         calls = list_right_calls(case)
         for call in calls:
             tool = next(candidate for candidate in case.tools if candidate.name == call.name)
@@ -93,16 +99,16 @@ def test_every_turn_loads_and_its_accepted_calls_are_right() -> None:
             ):
                 unfit_calls.add((case.id, call.name))
         assert judge_case(case, [calls]).passed, case.id
-        if number % 20 == 0 and len(calls) < MOST_STEPS:
+        if (corpus == "own" or number % 20 == 0) and len(calls) < MAX_STEPS:
             assert judge_case(case, [[call] for call in calls]).passed, case.id
-    assert len(load_all_turns()) == 4 * 371
-    assert unfit_calls == UNFIT
+    assert len(load_all_turns(corpus)) == turn_count
+    assert unfit_calls == unfit
 
 
-@needs_recorded
-def test_wrong_turns_fail_with_a_reason() -> None:
+@pytest.mark.parametrize("corpus", CORPORA)
+def test_wrong_turns_fail_with_a_reason(corpus: str) -> None:
     """S1.17: a missing call, another order or value fails with the call's name; extra calls do not."""
-    for case in load_all_turns()[:200]:
+    for case in load_all_turns(corpus)[:200]:
         calls = list_right_calls(case)
         assert not judge_case(case, [calls[:-1]]).passed
         other_call = ToolCall(id="x", name=case.tools[0].name, arguments={})
@@ -120,7 +126,9 @@ def test_wrong_turns_fail_with_a_reason() -> None:
 def test_a_turn_includes_the_turns_before_it() -> None:
     """S1.17: the messages include earlier turns, and every call in them has a result."""
     case = next(
-        candidate for candidate in load_all_turns() if candidate.id == "multi_turn_base_0:2"
+        candidate
+        for candidate in load_all_turns("recorded")
+        if candidate.id == "multi_turn_base_0:2"
     )
     model = ScriptedModel([list_right_calls(case)])
     asyncio.run(run_case(model, "m", case, {}))
@@ -143,7 +151,7 @@ def test_a_turn_includes_the_turns_before_it() -> None:
 @needs_recorded
 def test_held_out_functions_become_known() -> None:
     """S1.17: a withheld function is offered from its turn on, and that turn announces it."""
-    by_id = {case.id: case for case in load_all_turns()}
+    by_id = {case.id: case for case in load_all_turns("recorded")}
     early, late = by_id["multi_turn_miss_func_0:1"], by_id["multi_turn_miss_func_0:3"]
     assert "sort" not in {tool.name for tool in early.tools}
     assert "sort" in {tool.name for tool in late.tools}
@@ -159,6 +167,48 @@ def test_the_suite_holds_the_turns_too() -> None:
         "multiple",
     }
     assert len(load_suite(str(BFCL / "BFCL_v4_multi_turn_miss_param.jsonl"))) == 371
+
+
+def test_our_turns_include_the_turns_before_them() -> None:
+    """S1.17: the messages of a turn include the earlier turns, with a result for every call, and a turn
+    without accepted calls is part of them but no case."""
+    by_id = {case.id: case for case in load_all_turns("own")}
+    assert set(by_id) == {
+        *("multi_turn_base_901:0", "multi_turn_base_901:1", "multi_turn_base_901:3"),
+        *("multi_turn_miss_func_901:0", "multi_turn_miss_func_901:2"),
+    }
+    case = by_id["multi_turn_base_901:3"]
+    model = ScriptedModel([list_right_calls(case)])
+    asyncio.run(run_case(model, "m", case, {}))
+    assert [message.role for message in model.requests[0].messages] == [
+        *("user", "assistant", "tool", "tool", "assistant"),
+        *("user", "assistant", "tool", "assistant"),
+        *("user", "assistant"),
+        "user",
+    ]
+    call_ids = [call.id for m in model.requests[1].messages for call in m.tool_calls]
+    result_ids = [m.tool_call_id for m in model.requests[1].messages if m.role == "tool"]
+    assert sorted(call_ids) == sorted(map(str, result_ids))
+
+
+def test_our_held_out_function_becomes_known() -> None:
+    """S1.17: a withheld function of our own questions is offered from its turn on, and announced there; an
+    excluded one is never offered."""
+    by_id = {case.id: case for case in load_all_turns("own")}
+    early, late = by_id["multi_turn_miss_func_901:0"], by_id["multi_turn_miss_func_901:2"]
+    assert {tool.name for tool in early.tools} == {"open_repair"}
+    assert {tool.name for tool in late.tools} == {"open_repair", "close_repair"}
+    assert late.messages == (("user", NEW_FUNCTIONS_MESSAGE),)
+
+
+def test_our_suite_has_single_and_multi_turn_cases() -> None:
+    """S1.17: the suite `bfcl` over our own questions has every category; a single file is a suite too."""
+    folder = get_root("own") / "bfcl"
+    assert {case.category for case in load_suite("bfcl", bfcl=folder)} == {
+        *("simple", "multiple", "parallel", "parallel_multiple", "irrelevance", "live_relevance"),
+        *("multi_turn_base", "multi_turn_miss_func"),
+    }
+    assert len(load_suite(str(folder / "BFCL_own_multi_turn_base.jsonl"))) == 3
 
 
 @pytest.mark.parametrize(
