@@ -16,14 +16,12 @@ from pathlib import Path
 
 import msgspec
 
-from toolchart.providers.model_catalog import (
-    API_KEY_VARIABLES,
-    OfferedModel,
-    find_api_key,
-    find_model,
-    list_models,
-)
+from toolchart.engine.log.stores import DEFAULT_LOG, find_store, open_store
+from toolchart.providers.hosts import HOSTS, find_host
+from toolchart.providers.model_catalog import OfferedModel, find_model, list_models
+from toolchart.providers.prices import load_price_table
 from toolchart.providers.shared.addresses import is_local_address, resolve_address
+from toolchart.providers.shared.host_client import find_api_key
 from toolchart.specs.models import AgentSpec, Handler, LLMConfig
 from toolchart.specs.secrets import find_references, resolve_environment
 from toolchart.states.errors import (
@@ -106,7 +104,8 @@ def _list_requirements() -> list[str]:
     try:
         requirements = metadata.requires("toolchart") or []
     except metadata.PackageNotFoundError:
-        requirements = ["python-statemachine", "pydantic", "openai", "ollama", "google-genai"]
+        sdk_packages = [row.sdk_package for row in HOSTS.builtin_rows if row.sdk_package]
+        requirements = ["python-statemachine", "pydantic", *sdk_packages]
     by_package: dict[str, str] = {}
     for requirement in requirements:
         by_package.setdefault(re.split(r"[^\w.-]", requirement, maxsplit=1)[0], requirement)
@@ -122,16 +121,17 @@ def _find_version(name: str) -> str | None:
 
 def _check_log(address: str | None) -> Check:
     """Check whether the log could be written, without creating it."""
-    from toolchart.engine.log.stores import DEFAULT_LOG, open_store
-
     text = address or DEFAULT_LOG
-    if "://" in text:
-        try:
+    try:
+        row = find_store(text)
+        if not row.is_path:
             open_store(text, create=False).close()
-        except LogUnavailable as error:
-            return Check(
-                about="log", ok=False, said=str(error), hint="check --log and TOOLCHART_LOG"
-            )
+    except (LogUnavailable, SpecError) as error:
+        hint = "check --log and TOOLCHART_LOG"
+        return Check(about="log", ok=False, said=str(error), hint=hint)
+    if not row.is_durable:
+        return Check(about="log", ok=None, said=f"{text}: {row.summary}; nothing is kept")
+    if not row.is_path:
         return Check(about="log", ok=True, said="the database is reachable")
     path = Path(text)
     existing_path = next(
@@ -154,8 +154,6 @@ def _check_log(address: str | None) -> Check:
 
 
 def _check_prices(spec: AgentSpec) -> Iterator[Check]:
-    from toolchart.providers.prices import load_price_table
-
     folder = Path(spec.source).parent if spec.source else None
     try:
         table = load_price_table(spec.prices, folder)
@@ -184,9 +182,13 @@ def _check_llm(name: str, config: LLMConfig, spec: AgentSpec) -> Iterator[Check]
 
     adapter_check = _check_adapter(about, config, spec)
     yield adapter_check
-    if not adapter_check.ok or config.provider not in API_KEY_VARIABLES:
+    if not adapter_check.ok or not find_host(config.provider).needs_network:
         return
     yield _check_key(about, config, resolve_references)
+    if find_host(config.provider).list_models is None:
+        finding = "the host has no list of models, so it was not asked"
+        yield Check(about=about, ok=None, said=finding)
+        return
     try:
         models = list_models(config, resolve_references)
     except (ProviderError, SpecError) as error:
@@ -226,7 +228,7 @@ def _check_key(about: str, config: LLMConfig, resolve_references: Callable[[str]
     if config.api_key:
         names = [name for name, _ in find_references(config.api_key)]
         return Check(about=about, ok=True, said=f"key from {', '.join(names) or 'the agent spec'}")
-    variables = API_KEY_VARIABLES[config.provider]
+    variables = find_host(config.provider).key_variables or ()
     variable = next((name for name in variables if os.environ.get(name)), None)
     if find_api_key(config, resolve_references) is None or variable is None:
         return Check(about=about, ok=None, said="no key is sent; this host may not need one")
@@ -243,11 +245,12 @@ def _build_unreachable_check(
     if isinstance(error, SpecError):
         return _build_failed_check(about, error)
     is_local = is_local_address(address)
-    variables = " or ".join(API_KEY_VARIABLES[config.provider])
+    host = find_host(config.provider)
+    key_places = " or ".join([*(host.key_variables or ()), "`api_key`"])
     hints = {
-        "auth": f"the host refused the key: check {variables}, or `api_key`",
+        "auth": f"the host refused the key: check {key_places}",
         "connection": "is it running? "
-        + ("`ollama serve`" if config.provider == "ollama" else address)
+        + (f"`{host.start_command}`" if host.start_command else address)
         if is_local
         else "check `base_url`, the network and the proxy settings",
         "not_found": "check `base_url`: for OpenAI-compatible hosts it ends in /v1",
@@ -285,8 +288,9 @@ def _check_model(
             if models
             else "the host offers no models"
         )
-        if config.provider == "ollama":
-            hint = f"ollama pull {model}; {hint}"
+        pull_command = find_host(config.provider).pull_command
+        if pull_command:
+            hint = f"{pull_command.replace('{model}', model)}; {hint}"
         yield Check(
             about=about, ok=False, said=f"the host has no model {model!r}", hint=_shorten_hint(hint)
         )

@@ -1,1 +1,1 @@
-"""Provider adapters: pure maps to and from the wire, plus the official SDK as transport."""
+"""Adapters for model hosts: encode requests for each API, decode its replies, record its traffic."""

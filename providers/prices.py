@@ -125,10 +125,11 @@ def _build_table_error(error: ValidationError, document: Document, *, is_inline:
     # A misspelt key is reported before the key that is missing because of it.
     detail = next((d for d in details if d["type"] == "extra_forbidden"), details[0])
     key_path = detail["loc"]
+    key = str(key_path[-1])
     hint = "per million tokens: {input: 0.4, output: 1.6, cached: 0.1}"
     if detail["type"] == "extra_forbidden":
         fields = Price.model_fields if len(key_path) > 1 else PriceTable.model_fields
-        hint = suggest_name(str(key_path[-1]), set(fields) - {"comment"})
+        hint = suggest_name(key, set(fields) - {"comment"})
     return SpecError(
         f"price table: {detail['msg'][:1].lower()}{detail['msg'][1:]}",
         file=document.source,

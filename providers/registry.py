@@ -1,35 +1,23 @@
-"""Find the adapter for an `llms` entry by its `provider` word, and create the provider.
+"""Create the provider of an `llms` entry: find its host in the table, and load the adapter.
 
 Adapters are imported only when they are needed, so that unused SDKs are never loaded.
 """
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+from toolchart.providers.hosts import find_host
+from toolchart.providers.recording.recorder import Recorder
 from toolchart.providers.shared.addresses import check_offline_mode
+from toolchart.providers.text_calls.provider import TextCallProvider
 from toolchart.specs.models import LLMConfig
-from toolchart.states.errors import SpecError, suggest_name
+from toolchart.states.descriptors import load_reference
+from toolchart.states.errors import SpecError
 from toolchart.states.ports import Provider
-
-ADAPTERS: dict[str, str] = {
-    "openai": "toolchart.providers.openai.client:OpenAIProvider",
-    "azure": "toolchart.providers.openai.azure:AzureProvider",
-    "ollama": "toolchart.providers.ollama.client:OllamaProvider",
-    "anthropic": "toolchart.providers.anthropic.client:AnthropicProvider",
-    "gemini": "toolchart.providers.gemini.client:GeminiProvider",
-    "scripted": "toolchart.providers.scripted.provider:ScriptedProvider",
-    "recorded": "toolchart.providers.recording.player:RecordedProvider",
-}
-"""Adapter classes by the `provider` word of a spec; each has a `from_config`."""
-
-
-_WITHOUT_NETWORK = ("scripted", "recorded")
-"""Providers that contact no host."""
 
 _FILE_KEYS = ("record", "cassette", "log")
 """Keys of an entry that name files."""
@@ -48,23 +36,16 @@ def create_provider(
         SpecError: an unknown provider, an unset variable, a setting that the adapter refuses, or a remote
             host in offline mode.
     """
-    if config.provider not in ADAPTERS:
-        raise SpecError(
-            f"unknown provider {config.provider!r}",
-            path="llms.*.provider",
-            hint=suggest_name(config.provider, ADAPTERS),
-        )
-    check_offline_mode(config, resolve, needs_network=config.provider not in _WITHOUT_NETWORK)
+    host = find_host(config.provider)
+    check_offline_mode(config, resolve)
     config = _resolve_file_paths(config, beside or Path(), resolve)
-    module, _, name = ADAPTERS[config.provider].partition(":")
-    adapter = getattr(importlib.import_module(module), name)
+    adapter = load_reference(host.adapter)
     if config.record is None:
         provider = cast(Provider, adapter.from_config(config, resolve))
     else:
         provider = _create_recording_provider(adapter, config, resolve)
     if config.tool_format == "native":
         return provider
-    from toolchart.providers.text_calls.provider import TextCallProvider
 
     return TextCallProvider(provider, config.tool_format)
 
@@ -82,8 +63,6 @@ def _create_recording_provider(
     adapter: Any, config: LLMConfig, resolve: Callable[[str], str]
 ) -> Provider:
     """The provider of an entry with `record`: its HTTP traffic is written to a cassette."""
-    from toolchart.providers.recording.recorder import Recorder
-
     if "hooks" not in inspect.signature(adapter.from_config).parameters:
         raise SpecError(
             f"provider {config.provider!r} has no traffic to record",

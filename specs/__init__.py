@@ -1,24 +1,42 @@
-"""Agent specs: their data models, their loader, the shipped charts and the example agents."""
+"""Agent specs: their data models, their loader, the shipped charts and the example agents.
+
+The exports are imported when they are first used: whoever needs only the charts should not load pydantic.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from toolchart.specs.charts import load_chart
     from toolchart.specs.loader import load_spec
     from toolchart.specs.models import AgentSpec
 
-__all__ = ["AgentSpec", "load_spec"]
+__all__ = [
+    "load_spec",
+    "AgentSpec",
+    "load_chart",
+]
 
+# Type checkers do not see this part, so a name that does not exist is an error for them.
+if not TYPE_CHECKING:
+    import importlib
 
-def __getattr__(name: str) -> Any:
-    # Imported on first use: whoever needs only the charts should not load pydantic.
-    if name == "load_spec":
-        from toolchart.specs.loader import load_spec
+    _NAMES = {
+        "toolchart.specs.loader": ("load_spec",),
+        "toolchart.specs.models": ("AgentSpec",),
+        "toolchart.specs.charts": ("load_chart",),
+    }
+    _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
-        return load_spec
-    if name == "AgentSpec":
-        from toolchart.specs.models import AgentSpec
+    def __getattr__(name):
+        """Import an exported name when it is first used."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value
 
-        return AgentSpec
-    raise AttributeError(f"module 'toolchart.specs' has no attribute {name!r}")
+    def __dir__():
+        """The exported names, whether or not they are loaded yet."""
+        return sorted({*globals(), *__all__})

@@ -12,10 +12,18 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from toolchart.specs.handler_selection import compile_pattern
-from toolchart.specs.models import AgentSpec, Implementation, LLMConfig, Section, ToolEntry
+from toolchart.specs.models import (
+    AgentSpec,
+    Implementation,
+    LLMConfig,
+    Section,
+    ToolEntry,
+    ToolsConfig,
+)
 from toolchart.specs.secrets import hide_secrets
 from toolchart.specs.yaml_document import Document, parse_document, read_document
 from toolchart.states.chart.source_positions import SourcePosition, format_key_path
+from toolchart.states.descriptors import find_registry
 from toolchart.states.errors import SpecError, suggest_name
 
 _MAX_PROBLEMS = 10
@@ -69,8 +77,8 @@ def parse_spec(document: Document, source: str | None = None) -> AgentSpec:
         spec = AgentSpec.model_validate(document.data)
     except ValidationError as error:
         problems = [*misspelt, *_list_validation_problems(error, document)]
-    else:
-        problems = [*misspelt, *_find_inconsistencies(spec, document)]
+        raise _merge_problems(problems) from None
+    problems = [*misspelt, *_find_inconsistencies(spec, document)]
     if problems:
         raise _merge_problems(problems)
     spec._source = source
@@ -153,7 +161,7 @@ def _find_unknown_keys(document: Document) -> tuple[list[SpecError], list[str]]:
     for model, data, position in _walk_sections(AgentSpec, document.data, ()):
         field_names = set(model.model_fields)
         for key in data:
-            if key in field_names:
+            if key in field_names or (model is ToolsConfig and _is_tool_section(str(key))):
                 continue
             # Open sections have keys of their own, so only a very similar key counts as misspelt there:
             # `headers` of an HTTP tool is not a misspelt `handler`.
@@ -167,6 +175,16 @@ def _find_unknown_keys(document: Document) -> tuple[list[SpecError], list[str]]:
             elif not issubclass(model, _OPEN_SECTIONS):
                 foreign.append(format_key_path((*position, str(key))) or str(key))
     return misspelt, foreign
+
+
+def _is_tool_section(key: str) -> bool:
+    """Whether another package adds a tool source whose section of `tools` has this name.
+
+    Raises:
+        SpecError: it does, and its row is incomplete.
+    """
+    sources = find_registry("toolchart.tool_sources")
+    return key in sources and sources.find(key).place == "section"
 
 
 def _walk_sections(

@@ -6,12 +6,51 @@ loads unchanged. Unknown keys are kept, with a warning (see `loader.py`). A `com
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic_core import PydanticCustomError
+
+from toolchart.states.descriptors import find_registry
+from toolchart.states.errors import SpecError, suggest_name
 
 DEFAULT_MAX_ITERATIONS = 5
 """Iterations of a turn where the spec sets no limit."""
+
+
+TOOL_FORMAT_WORDS = ("native", "auto", "bracket")
+"""Words of `tool_format` that are no row of the table of text formats."""
+
+
+def _check_tool_format(word: str) -> str:
+    if word not in TOOL_FORMAT_WORDS:
+        _find_row("toolchart.text_formats", word, TOOL_FORMAT_WORDS)
+    return word
+
+
+def _check_tool_source(word: str) -> str:
+    if _find_row("toolchart.tool_sources", word).place != "entry":
+        raise PydanticCustomError(
+            "tool_source", "{word} is a section of `tools`, not a type", {"word": repr(word)}
+        )
+    return word
+
+
+def _find_row(group: str, word: str, more_words: tuple[str, ...] = ()) -> Any:
+    """The row of a registry that a word of the spec names.
+
+    Raises:
+        PydanticCustomError: there is no such row, or it is incomplete.
+    """
+    registry = find_registry(group)
+    if word in registry:
+        try:
+            return registry.find(word)
+        except SpecError as error:
+            raise PydanticCustomError("row", "{problem}", {"problem": error.message}) from None
+    names = [*more_words, *registry.names()]
+    text = f"unknown {registry.kind}; {suggest_name(word, names)}"
+    raise PydanticCustomError("row", "{problem}", {"problem": text})
 
 
 class Section(BaseModel):
@@ -27,7 +66,8 @@ class LLMConfig(Section):
     """One model host, under a name. Additional keys are passed to its adapter unchanged."""
 
     provider: str
-    """Adapter: `openai`, `azure`, `ollama`, `gemini`, `anthropic`, `recorded` or `scripted`."""
+    """Kind of model host: `openai`, `azure`, `ollama`, `gemini`, `anthropic`, `recorded`, `scripted`, or the
+    name of a host that another package adds."""
     base_url: str | None = None
     """Address of the host; default: the SDK's environment variable or its default address."""
     api_key: str | None = None
@@ -36,17 +76,7 @@ class LLMConfig(Section):
     """Model of handlers that name none."""
     timeout_s: float = Field(default=60.0, gt=0)
     """Seconds for one model call."""
-    tool_format: Literal[
-        "native",
-        "auto",
-        "bracket",
-        "hermes",
-        "qwen3_coder",
-        "mistral",
-        "llama3",
-        "deepseek",
-        "pythonic",
-    ] = "native"
+    tool_format: Annotated[str, AfterValidator(_check_tool_format)] = "native"
     """How the model writes tool calls: in the host's API, or as text in one of these formats
     (`docs/text-calls.md`)."""
     max_tools: int | None = Field(default=None, ge=1)
@@ -65,8 +95,8 @@ class LLMConfig(Section):
 class Implementation(Section):
     """How a tool is implemented."""
 
-    type: Literal["mock", "builtin", "internal", "http", "python"] = "builtin"
-    """Kind of implementation."""
+    type: Annotated[str, AfterValidator(_check_tool_source)] = "builtin"
+    """Kind of implementation: `mock`, `builtin`, `internal`, `http`, `python`, or one of another package."""
     handler: str | None = None
     """Name of the builtin or internal service; default: the tool's name."""
     mock_response: Any = None
@@ -265,6 +295,11 @@ class AgentSpec(Section):
 def build_spec_schema() -> dict[str, Any]:
     """Build the published JSON Schema (2020-12) of the agent spec from the models."""
     schema = AgentSpec.model_json_schema(mode="validation")
+    sections = schema["$defs"]
+    sources = [row.name for row in find_registry("toolchart.tool_sources") if row.place == "entry"]
+    formats = [*TOOL_FORMAT_WORDS, *find_registry("toolchart.text_formats").names()]
+    sections["Implementation"]["properties"]["type"]["enum"] = sources
+    sections["LLMConfig"]["properties"]["tool_format"]["enum"] = formats
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **schema,

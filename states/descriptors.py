@@ -1,4 +1,4 @@
-"""Registries: everything that has kinds is one table of descriptors, open to other packages.
+"""Registries: one table of descriptors per kind (hosts, stores, commands, ...), open to other packages.
 
 Model hosts, stores, tool sources, commands, renderers and text formats are each listed in one `Registry`. A
 row is a `Descriptor`: a frozen value that holds everything the rest of the code wants to know about its kind,
@@ -9,24 +9,40 @@ Another package adds a row by an entry point whose object is the descriptor:
     [project.entry-points."toolchart.stores"]
     redis = "my_package.store:DESCRIPTOR"
 
-Rows of this package load without looking at other packages; entry points are read when a name is unknown, or
-when all names are listed.
+The name of the entry point is the name of the row. Rows of this package load without looking at other
+packages; entry points are read when a name is unknown, or when all names are listed. A row of another package
+cannot replace one of this package.
 """
 
 from __future__ import annotations
 
 import importlib
 import logging
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
 from toolchart.states.errors import SpecError, suggest_name
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 log = logging.getLogger("toolchart")
+
+REGISTRIES: dict[str, str] = {
+    "toolchart.hosts": "toolchart.providers.hosts:HOSTS",
+    "toolchart.stores": "toolchart.engine.log.stores:STORES",
+    "toolchart.tool_sources": "toolchart.tools.sources.table:TOOL_SOURCES",
+    "toolchart.commands": "toolchart.app.cli.command_table:COMMANDS",
+    "toolchart.renderers": "toolchart.states.diagram:RENDERERS",
+    "toolchart.text_formats": "toolchart.providers.text_calls.formats:TEXT_FORMATS",
+    "toolchart.export_formats": "toolchart.engine.exchange:EXPORT_FORMATS",
+}
+"""Every registry by its entry point group. These are references, so that no room imports a higher one: a
+spec, for instance, is checked against the tool sources without an import of the room that loads them."""
 
 
 class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +54,10 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
     def find_gaps(self) -> list[str]:
         """What this row lacks, one sentence each; empty if it is complete."""
         return [] if self.name else ["`name` is empty"]
+
+    def list_references(self) -> dict[str, str]:
+        """The lazy references in this row, by field; `load_reference` loads one."""
+        return {}
 
 
 Row = TypeVar("Row", bound=Descriptor)
@@ -75,16 +95,15 @@ class Registry(Generic[Row]):
             return row
         if name in self._entry_points:
             return self._load(self._entry_points[name])
-        known = ", ".join(self.names())
         raise SpecError(
-            f"unknown {self.kind} {name!r} (known: {known})",
+            f"unknown {self.kind} {name!r}",
             path=path or None,
             hint=suggest_name(name, self.names()),
         )
 
     def names(self) -> list[str]:
         """Every name, without loading the rows of other packages."""
-        return [*self._builtin, *(name for name in self._entry_points if name not in self._builtin)]
+        return [*self._builtin, *self._entry_points]
 
     def __contains__(self, name: object) -> bool:
         return name in self._builtin or name in self._entry_points
@@ -92,12 +111,16 @@ class Registry(Generic[Row]):
     def __iter__(self) -> Iterator[Row]:
         """Every row that loads; one that does not is reported as a warning and left out."""
         yield from self._builtin.values()
-        for name, point in self._entry_points.items():
-            if name not in self._builtin:
-                try:
-                    yield self._load(point)
-                except SpecError as error:
-                    log.warning("%s", error)
+        for point in self._entry_points.values():
+            try:
+                yield self._load(point)
+            except SpecError as error:
+                log.warning("%s", error)
+
+    @property
+    def builtin_rows(self) -> tuple[Row, ...]:
+        """The rows of this package, in order; other packages are not looked at."""
+        return tuple(self._builtin.values())
 
     @cached_property
     def _builtin(self) -> dict[str, Row]:
@@ -105,11 +128,22 @@ class Registry(Generic[Row]):
 
     @cached_property
     def _entry_points(self) -> dict[str, EntryPoint]:
-        return {point.name: point for point in entry_points(group=self.group)}
+        from importlib.metadata import entry_points  # slow to import, and rarely needed
+
+        points: dict[str, EntryPoint] = {}
+        for point in entry_points(group=self.group):
+            is_taken = point.name in self._builtin or points.get(point.name, point) != point
+            if is_taken:
+                package = _name_package(point)
+                log.warning(
+                    "%s %r of %s is ignored: the name is taken", self.kind, point.name, package
+                )
+            else:
+                points[point.name] = point
+        return points
 
     def _load(self, point: EntryPoint) -> Row:
-        package = point.dist.name if point.dist is not None else "an unknown package"
-        origin = f"entry point {point.name!r} of {package}"
+        origin = f"entry point {point.name!r} of {_name_package(point)}"
         try:
             row = point.load()
         except Exception as error:  # another package's module may fail in any way
@@ -130,6 +164,38 @@ class Registry(Generic[Row]):
         if gaps:
             raise SpecError(f"{self.kind} {row.name!r} ({origin}) is incomplete: {'; '.join(gaps)}")
         return row
+
+
+def find_registry(group: str) -> Registry[Any]:
+    """The registry of an entry point group, imported now."""
+    registry: Registry[Any] = load_reference(REGISTRIES[group])
+    return registry
+
+
+def _name_package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else "an unknown package"
+
+
+_REFERENCE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+
+
+def find_reference_gaps(field: str, reference: str, purpose: str) -> list[str]:
+    """What is wrong with a lazy reference in a row, without importing it.
+
+    Args:
+        field: name of the field that holds it.
+        purpose: what the object does, for the message: `the function that opens the store`.
+    """
+    if not reference:
+        return [f"`{field}` is missing: {purpose}, as `package.module:name`"]
+    if not _REFERENCE.fullmatch(reference):
+        return [f"`{field}` is {reference!r}, and not a reference as `package.module:name`"]
+    return []
+
+
+def find_text_gaps(**texts: str) -> list[str]:
+    """One sentence for each text field that is empty."""
+    return [f"`{field}` is missing" for field, text in texts.items() if not text.strip()]
 
 
 def load_reference(reference: str) -> Any:

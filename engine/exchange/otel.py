@@ -14,14 +14,12 @@ from datetime import datetime
 from typing import Any
 
 from toolchart.engine.log.replay import LineReader, ReplayedStep, replay
+from toolchart.providers.hosts import get_telemetry_name
 from toolchart.states.events import Failed, Replied, ToolFinished, TurnStarted
 from toolchart.states.messages import message_to_dict
 from toolchart.states.snapshot import Snapshot
 
 _INTERNAL, _CLIENT = 1, 3
-
-PROVIDER_NAMES = {"gemini": "gcp.gemini"}
-"""`gen_ai.provider.name` where it differs from the adapter's name."""
 
 
 def export_spans(
@@ -192,7 +190,7 @@ def _build_common_attributes(snapshot: Snapshot, conversation: str) -> dict[str,
     provider = snapshot.settings.provider if snapshot.settings else ""
     return {
         "gen_ai.conversation.id": conversation,
-        "gen_ai.provider.name": PROVIDER_NAMES.get(provider, provider),
+        "gen_ai.provider.name": get_telemetry_name(provider),
     }
 
 

@@ -1,4 +1,4 @@
-"""Verification: checks that a log is the one that was written, without running its chart.
+"""Verification: checks hashes, form and order of stored records, without running the chart.
 
 Checked are the hash chain byte by byte, the form of every record and event, and the order of records.
 Whether the recorded steps are right is checked by `replay.py`.

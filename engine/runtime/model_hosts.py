@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from toolchart.engine.log.replay import replay_conversation, update_open_effects
-from toolchart.engine.log.stores import open_store
+from toolchart.engine.log.stores import find_store, open_store
 from toolchart.providers.embeddings import HostEmbedder
 from toolchart.providers.recording.own_requests import canonicalize_request
 from toolchart.providers.recording.player import RecordedProvider, read_recorded_settings
@@ -85,7 +85,7 @@ def create_model_provider(
         return create_provider(config, resolve=resolve_variables, beside=beside)
     settings = read_recorded_settings(config)
     address = resolve_variables(str(settings.log))
-    if "://" not in address:
+    if find_store(address).is_path:
         address = str((beside or Path()) / address)
     calls = read_recorded_calls(address, settings.conversation)
     return RecordedProvider(calls, match=settings.match)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from toolchart.providers.anthropic.stream import AnthropicAccumulator
 from toolchart.providers.anthropic.wire import NAME, decode_reply, encode_request
+from toolchart.providers.hosts import find_host
+from toolchart.providers.shared.addresses import resolve_address
 from toolchart.providers.shared.failures import convert_exceptions, raise_for_status
+from toolchart.providers.shared.host_client import find_api_key
 from toolchart.providers.shared.settings import AdapterSettings, HttpHooks, read_adapter_settings
 from toolchart.providers.shared.stream_frames import iterate_event_data
 from toolchart.providers.shared.tool_choice import parse_tool_choice
@@ -24,10 +26,6 @@ from toolchart.states.messages import Delta, Reply, Request
 
 if TYPE_CHECKING:
     import httpx
-
-DEFAULT_ADDRESS = "https://api.anthropic.com"
-API_VERSION = "2023-06-01"
-"""Version of the API, sent with every request as `anthropic-version`."""
 
 
 class AnthropicSettings(AdapterSettings):
@@ -66,18 +64,17 @@ class AnthropicProvider:
         import httpx
 
         settings = read_adapter_settings(AnthropicSettings, config)
-        key = resolve(config.api_key) if config.api_key else os.environ.get("ANTHROPIC_API_KEY")
+        key = find_api_key(config, resolve)
         if not key:
             raise SpecError(
                 "there is no API key for Anthropic",
                 path="llms.*.api_key",
                 hint="export ANTHROPIC_API_KEY=..., or give `api_key: ${VARIABLE}` in the llms entry",
             )
-        default_address = os.environ.get("ANTHROPIC_BASE_URL") or DEFAULT_ADDRESS
         headers = {name: resolve(value) for name, value in (settings.headers or {}).items()}
         client = httpx.AsyncClient(
-            base_url=resolve(config.base_url) if config.base_url else default_address,
-            headers={"x-api-key": key, "anthropic-version": API_VERSION, **headers},
+            base_url=resolve_address(config, resolve) or "",
+            headers={**find_host(config.provider).build_headers(key), **headers},
             timeout=config.timeout_s,
             event_hooks=hooks,
         )

@@ -121,8 +121,11 @@ class AnthropicAccumulator:
             return [CallArguments(index=self._call_indexes[index], text=text)]
         return []
 
-    def build_body(self) -> dict[str, Any]:
+    def build_body(self, is_done: bool = False) -> dict[str, Any]:
         """The body that an unstreamed answer would have had.
+
+        Args:
+            is_done: not used: the stream itself says when it is whole.
 
         Raises:
             ProviderError: the stream was cut: no `message_stop`.

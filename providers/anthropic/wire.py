@@ -1,4 +1,4 @@
-"""Encode requests for Anthropic's Messages API and decode its replies, as pure functions over JSON data.
+"""Encode Anthropic requests and decode its replies (parts, finish words, usage), by pure functions.
 
 Source: the API reference (platform.claude.com, `Create a Message`), version 2023-06-01.
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-from toolchart.providers.shared import finish_reasons
 from toolchart.providers.shared.arguments import parse_arguments
 from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
+from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
 from toolchart.providers.shared.tool_choice import (
     ToolChoice,
     parse_tool_choice,
@@ -24,6 +25,19 @@ from toolchart.states.messages import Message, Reply, Request, ToolCall, Usage
 from toolchart.states.schema_dialects import ANTHROPIC, lower_parameters
 
 NAME = "anthropic"
+
+FINISH_WORDS: FinishWords = MappingProxyType(
+    {
+        "end_turn": "stop",
+        "stop_sequence": "stop",
+        "tool_use": "tool_calls",
+        "max_tokens": "length",
+        "model_context_window_exceeded": "length",
+        "refusal": "content_filter",
+        "pause_turn": "paused",
+    }
+)
+"""Source: the Messages interface, `stop_reason` (anthropic 2.11.0, `types/stop_reason.py`)."""
 
 EMPTY_TEXT = "(nothing)"
 """Sent for a message without text: the API refuses an empty or blank text block."""
@@ -199,8 +213,11 @@ def classify_error_body(body: Mapping[str, Any]) -> ProviderError:
     return classify_http_error(status, dict(body))
 
 
-def decode_reply(body: Any) -> Reply:
+def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
     """The reply of a response body.
+
+    Args:
+        finish_words: further finish words of this host.
 
     Raises:
         ProviderError: an error body inside a success, or a body that is no message.
@@ -218,8 +235,8 @@ def decode_reply(body: Any) -> Reply:
     return Reply(
         content=_join_texts(blocks, "text"),
         tool_calls=calls,
-        finish_reason=finish_reasons.resolve_finish_reason(
-            word, finish_reasons.ANTHROPIC, call_count=len(calls)
+        finish_reason=resolve_finish_reason(
+            word, {**FINISH_WORDS, **(finish_words or {})}, call_count=len(calls)
         ),
         native_reason=word,
         usage=_decode_usage(body.get("usage")),

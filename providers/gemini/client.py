@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
 
+from toolchart.providers.gemini.host import API_VERSION
 from toolchart.providers.gemini.stream import GeminiAccumulator
 from toolchart.providers.gemini.wire import NAME, decode_reply, encode_request
 from toolchart.providers.shared.failures import convert_exceptions
@@ -23,10 +24,6 @@ from toolchart.states.messages import Delta, Reply, Request
 
 if TYPE_CHECKING:
     from google.genai import Client
-
-API_VERSION = "v1beta"
-"""Set explicitly: since 3.0 the SDK's default is `v1`, which lacks the `-latest` aliases."""
-
 
 ThinkingLevel = Literal["minimal", "low", "medium", "high", "xhigh"]
 """How much the model thinks. Source: google-genai 3.4.0, `types.ThinkingLevel`."""

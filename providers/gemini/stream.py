@@ -81,8 +81,11 @@ class GeminiAccumulator:
             if isinstance(call.get("args"), Mapping):
                 yield CallArguments(index=index, text=json.dumps(call["args"], ensure_ascii=False))
 
-    def build_body(self) -> dict[str, Any]:
+    def build_body(self, is_done: bool = False) -> dict[str, Any]:
         """The body that an unstreamed answer would have had.
+
+        Args:
+            is_done: not used: the stream itself says when it is whole.
 
         Raises:
             ProviderError: the stream was cut: there is neither a finish reason nor a block reason.

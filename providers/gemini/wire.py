@@ -1,4 +1,4 @@
-"""Encode requests for Gemini's `generateContent` and decode its replies, as pure functions over plain data.
+"""Encode Gemini requests and decode its replies (parts, finish words, usage), by pure functions.
 
 Requests are encoded as arguments of the SDK; replies are decoded from the JSON of the REST interface.
 """
@@ -7,16 +7,55 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-from toolchart.providers.shared import finish_reasons
 from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
+from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
 from toolchart.providers.shared.tool_choice import ToolChoice, parse_tool_choice
 from toolchart.providers.shared.wire_values import read_string, read_token_count
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.schema_dialects import GEMINI, lower_parameters
 
 NAME = "gemini"
+
+FINISH_WORDS: FinishWords = MappingProxyType(
+    {
+        "STOP": "stop",
+        "MAX_TOKENS": "length",
+        **dict.fromkeys(
+            (
+                "SAFETY",
+                "RECITATION",
+                "LANGUAGE",
+                "BLOCKLIST",
+                "PROHIBITED_CONTENT",
+                "SPII",
+                "IMAGE_SAFETY",
+                "IMAGE_PROHIBITED_CONTENT",
+                "IMAGE_RECITATION",
+                "MODEL_ARMOR",
+                "ESCALATION",
+                "PUP_LIMITED_DISABLED",
+            ),
+            "content_filter",
+        ),
+        **dict.fromkeys(("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"), "malformed_call"),
+        **dict.fromkeys(
+            (
+                "TOO_MANY_TOOL_CALLS",
+                "MISSING_THOUGHT_SIGNATURE",
+                "MALFORMED_RESPONSE",
+                "OTHER",
+                "IMAGE_OTHER",
+                "NO_IMAGE",
+            ),
+            "error",
+        ),
+        "CONTINUATION": "paused",
+    }
+)
+"""Finish words and their meaning. Source: google-genai 3.4.0, `types.FinishReason`."""
 
 _OPTIONS = {
     "max_tokens": "max_output_tokens",
@@ -154,8 +193,11 @@ def _encode_outcome(content: str | None) -> dict[str, Any]:
 # -- decoding ------------------------------------------------------------------------------------
 
 
-def decode_reply(body: Any) -> Reply:
+def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
     """The reply of a response body, in the spelling of the REST interface.
+
+    Args:
+        finish_words: further finish words of this host.
 
     Raises:
         ProviderError: an error body, or neither a candidate nor a block reason.
@@ -185,8 +227,10 @@ def decode_reply(body: Any) -> Reply:
     return Reply(
         content=_join_texts(parts, is_thought=False),
         tool_calls=calls,
-        finish_reason=finish_reasons.resolve_finish_reason(
-            _VERTEX_NUMBERS.get(word or "", word), finish_reasons.GEMINI, call_count=len(calls)
+        finish_reason=resolve_finish_reason(
+            _VERTEX_NUMBERS.get(word or "", word),
+            {**FINISH_WORDS, **(finish_words or {})},
+            call_count=len(calls),
         ),
         native_reason=word,
         usage=_decode_usage(body.get("usageMetadata")),

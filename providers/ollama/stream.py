@@ -78,8 +78,11 @@ class OllamaAccumulator:
                 text = arguments if is_text else json.dumps(arguments, ensure_ascii=False)
                 yield CallArguments(index=index, text=text)
 
-    def build_body(self) -> dict[str, Any]:
+    def build_body(self, is_done: bool = False) -> dict[str, Any]:
         """The body that an unstreamed answer would have had.
+
+        Args:
+            is_done: not used: the stream itself says when it is whole.
 
         Raises:
             ProviderError: the stream was cut: no line with `done: true`.

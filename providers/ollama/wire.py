@@ -1,4 +1,4 @@
-"""Encode requests for Ollama's `/api/chat` and decode its replies, as pure functions over JSON data.
+"""Encode Ollama requests and decode its replies (calls, finish words, usage), by pure functions.
 
 It also finds out whether the server silently cut the prompt (`find_truncated_context`).
 
@@ -10,11 +10,12 @@ typed layer (0.6.3) drops all of these, so bodies are built and read here as pla
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
-from toolchart.providers.shared import finish_reasons
 from toolchart.providers.shared.arguments import parse_arguments
 from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
+from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
 from toolchart.providers.shared.tool_choice import parse_tool_choice, select_offered_tools
 from toolchart.providers.shared.warnings import (
     find_foreign_data,
@@ -26,6 +27,11 @@ from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDef
 from toolchart.states.schema_dialects import OLLAMA, lower_parameters
 
 NAME = "ollama"
+
+FINISH_WORDS: FinishWords = MappingProxyType(
+    {"stop": "stop", "length": "length", "load": "paused", "unload": "paused"}
+)
+"""Finish words and their meaning. Source: the server's `llm/server.go` of August 2026."""
 
 _OPTIONS = {
     "max_tokens": "num_predict",
@@ -118,8 +124,11 @@ def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
 # -- decoding ------------------------------------------------------------------------------------
 
 
-def decode_reply(body: Any) -> Reply:
+def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
     """The reply of a response body.
+
+    Args:
+        finish_words: further finish words of this host.
 
     Raises:
         ProviderError: an error body inside a success, or a body that is no chat answer.
@@ -141,8 +150,8 @@ def decode_reply(body: Any) -> Reply:
     return Reply(
         content=read_string(message.get("content")),
         tool_calls=calls,
-        finish_reason=finish_reasons.resolve_finish_reason(
-            word, finish_reasons.OLLAMA, call_count=len(calls)
+        finish_reason=resolve_finish_reason(
+            word, {**FINISH_WORDS, **(finish_words or {})}, call_count=len(calls)
         ),
         native_reason=word,
         usage=_decode_usage(body),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,7 +12,9 @@ from toolchart.providers.openai.compatible_hosts import find_profile
 from toolchart.providers.openai.responses_client import ResponsesProvider
 from toolchart.providers.openai.stream import ChatAccumulator
 from toolchart.providers.openai.wire import NAME, EchoReasoning, decode_reply, encode_request
+from toolchart.providers.shared.addresses import resolve_address
 from toolchart.providers.shared.failures import convert_exceptions
+from toolchart.providers.shared.host_client import find_api_key
 from toolchart.providers.shared.settings import AdapterSettings, HttpHooks, read_adapter_settings
 from toolchart.providers.shared.stream_frames import EventFrameReader, iterate_frames
 from toolchart.providers.shared.warnings import add_warnings, find_foreign_data
@@ -24,7 +25,7 @@ from toolchart.states.messages import Delta, FinishReason, Reply, Request
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-OPENAI_HOST = "api.openai.com"
+OPENAI_DOMAIN = "api.openai.com"
 
 
 class OpenAISettings(AdapterSettings):
@@ -71,19 +72,17 @@ class OpenAIProvider:
         """
         from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
-        base_url = resolve(config.base_url) if config.base_url else None
-        address = base_url or os.environ.get("OPENAI_BASE_URL") or f"https://{OPENAI_HOST}"
-        settings = read_adapter_settings(
-            OpenAISettings, config, find_profile(urlsplit(address).hostname)
-        )
-        key = resolve(config.api_key) if config.api_key else None
-        if key is None and base_url and urlsplit(base_url).hostname != OPENAI_HOST:
+        address = resolve_address(config, resolve) or ""
+        host_name = urlsplit(address).hostname
+        settings = read_adapter_settings(OpenAISettings, config, find_profile(host_name))
+        key = find_api_key(config, resolve)
+        if key is None and host_name != OPENAI_DOMAIN:
             # The SDK requires a key, but most compatible hosts on this machine do not.
-            key = os.environ.get("OPENAI_API_KEY") or "none"
+            key = "none"
         try:
             client = AsyncOpenAI(
                 api_key=key,
-                base_url=base_url,
+                base_url=address,
                 timeout=config.timeout_s,
                 max_retries=0,
                 http_client=DefaultAsyncHttpxClient(event_hooks=hooks) if hooks else None,
@@ -157,7 +156,7 @@ class OpenAIProvider:
     def _choose_max_tokens_name(self) -> str:
         if self._settings.max_tokens_name:
             return self._settings.max_tokens_name
-        is_openai = self._client.base_url.host == OPENAI_HOST
+        is_openai = self._client.base_url.host == OPENAI_DOMAIN
         return "max_completion_tokens" if is_openai else "max_tokens"
 
     async def aclose(self) -> None:

@@ -30,7 +30,7 @@ def find_profile(host: str | None) -> Mapping[str, Any]:
 @cache
 def _load_profiles() -> Mapping[str, Mapping[str, Any]]:
     """Settings by the end of a host's name."""
-    text = files(__package__).joinpath("compatible_hosts.yaml").read_text("utf-8")
+    text = files("toolchart.providers.openai").joinpath("compatible_hosts.yaml").read_text("utf-8")
     return {
         row["host"]: MappingProxyType({k: v for k, v in row.items() if k not in _METADATA_KEYS})
         for row in yaml.safe_load(text)["profiles"]

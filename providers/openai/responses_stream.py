@@ -63,8 +63,11 @@ class ResponsesAccumulator:
         elif kind == "response.function_call_arguments.delta":
             yield CallArguments(index=self._call_indexes.get(position, 0), text=text)
 
-    def build_body(self) -> Any:
+    def build_body(self, is_done: bool = False) -> Any:
         """The response of the terminal event.
+
+        Args:
+            is_done: not used: the stream itself says when it is whole.
 
         Raises:
             ProviderError: the stream was cut.

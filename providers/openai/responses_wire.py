@@ -1,4 +1,4 @@
-"""Encode requests for OpenAI's Responses API and decode its replies, as pure functions over JSON data.
+"""Encode requests for the Responses API, decode its replies (items, finish words, usage), by pure functions.
 
 A response is a list of items: reasoning, messages, calls, and what the host did itself. Calls and text become
 the reply. The items are also kept verbatim with the message: the host needs its reasoning back, encrypted or
@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolchart.providers.openai.wire import classify_error_body, decode_token_count
-from toolchart.providers.shared import finish_reasons
+from toolchart.providers.openai.wire import classify_error_body
 from toolchart.providers.shared.arguments import parse_arguments
 from toolchart.providers.shared.failures import build_bad_response_error
+from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
 from toolchart.providers.shared.tool_choice import ToolChoice, parse_tool_choice
+from toolchart.providers.shared.wire_values import read_string, read_token_count
 from toolchart.states.messages import (
     Message,
     Reply,
@@ -32,7 +33,7 @@ NAME = "openai"
 
 Item = Mapping[str, Any]
 
-FINISH_WORDS: finish_reasons.FinishWords = {
+FINISH_WORDS: FinishWords = {
     "completed": "stop",
     "max_output_tokens": "length",
     "content_filter": "content_filter",
@@ -169,8 +170,11 @@ def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
 # -- decoding ------------------------------------------------------------------------------------
 
 
-def decode_reply(body: Any) -> Reply:
+def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
     """The reply of a response body, or of the response in a stream's last event.
+
+    Args:
+        finish_words: further finish words of this host.
 
     Raises:
         ProviderError: a failed response, an error body, or a body that is no response.
@@ -191,15 +195,18 @@ def decode_reply(body: Any) -> Reply:
     return Reply(
         content="".join(_list_texts(items, "message", "output_text", "text")) or None,
         tool_calls=calls,
-        finish_reason=finish_reasons.resolve_finish_reason(
-            word, FINISH_WORDS, call_count=len(calls), is_refusal=bool(refusal)
+        finish_reason=resolve_finish_reason(
+            word,
+            {**FINISH_WORDS, **(finish_words or {})},
+            call_count=len(calls),
+            is_refusal=bool(refusal),
         ),
         native_reason=word,
         usage=_decode_usage(body.get("usage")),
         reasoning=_decode_reasoning(items),
         refusal=refusal,
-        model=_read_string(body.get("model")),
-        response_id=_read_string(body.get("id")),
+        model=read_string(body.get("model")),
+        response_id=read_string(body.get("id")),
         provider_data=_build_provider_data(items),
     )
 
@@ -207,12 +214,7 @@ def decode_reply(body: Any) -> Reply:
 def _read_finish_word(body: Item) -> str | None:
     details = body.get("incomplete_details")
     reason = details.get("reason") if isinstance(details, Mapping) else None
-    return _read_string(reason or body.get("status"))
-
-
-def _read_string(value: Any) -> str | None:
-    """The value if it is text, which may be empty; else None."""
-    return value if isinstance(value, str) else None
+    return read_string(reason or body.get("status"))
 
 
 def _decode_tool_calls(items: list[Item]) -> Iterator[ToolCall]:
@@ -267,9 +269,9 @@ def _decode_usage(wire: Any) -> Usage | None:
     output_details = output_details if isinstance(output_details, Mapping) else {}
     input_details = input_details if isinstance(input_details, Mapping) else {}
     return Usage(
-        input=decode_token_count(wire.get("input_tokens")),
-        output=decode_token_count(wire.get("output_tokens")),
-        reasoning=decode_token_count(output_details.get("reasoning_tokens")),
-        cached=decode_token_count(input_details.get("cached_tokens")),
-        total=decode_token_count(wire.get("total_tokens")),
+        input=read_token_count(wire.get("input_tokens")),
+        output=read_token_count(wire.get("output_tokens")),
+        reasoning=read_token_count(output_details.get("reasoning_tokens")),
+        cached=read_token_count(input_details.get("cached_tokens")),
+        total=read_token_count(wire.get("total_tokens")),
     )

@@ -145,7 +145,7 @@ class ChatAccumulator:
                 self._message.add_value(key, value)
                 yield from _build_text_deltas(key, value)
 
-    def build_body(self, is_done: bool) -> Any:
+    def build_body(self, is_done: bool = False) -> Any:
         """The body that an unstreamed answer would have had.
 
         Args:

@@ -1,4 +1,4 @@
-"""Encode requests for OpenAI's chat completions and decode its replies, as pure functions over JSON data.
+"""Encode chat-completions requests and decode the replies (calls, finish words, usage), by pure functions.
 
 Compatible hosts (DeepSeek, Mistral, OpenRouter, ...) are decoded here too, with their deviations.
 """
@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Literal
 
-from toolchart.providers.shared import finish_reasons
 from toolchart.providers.shared.arguments import parse_arguments
 from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
+from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
 from toolchart.providers.shared.tool_choice import parse_tool_choice
-from toolchart.providers.shared.wire_values import read_string
+from toolchart.providers.shared.wire_values import read_string, read_token_count
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import (
     Message,
@@ -28,6 +29,23 @@ from toolchart.states.messages import (
 from toolchart.states.schema_dialects import OPENAI, lower_parameters
 
 NAME = "openai"
+
+FINISH_WORDS: FinishWords = MappingProxyType(
+    {
+        "stop": "stop",
+        "end_turn": "stop",
+        "eos": "stop",
+        "tool_calls": "tool_calls",
+        "function_call": "tool_calls",
+        "tool_use": "tool_calls",
+        "length": "length",
+        "max_tokens": "length",
+        "content_filter": "content_filter",
+        "error": "error",
+    }
+)
+"""OpenAI chat completions and compatible hosts (some send `end_turn`, `eos` or `tool_use`).
+Source: openai 3.52.0, `chat_completion.py`."""
 
 EchoReasoning = Literal["always", "tool_turns", "never"]
 """When reasoning is sent back: with every message, only with messages that have calls, or never."""
@@ -141,7 +159,7 @@ def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
 # -- decoding ------------------------------------------------------------------------------------
 
 
-def decode_reply(body: Any, finish_words: finish_reasons.FinishWords | None = None) -> Reply:
+def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
     """The reply of a response body. The SDK does not check what it receives, so everything is checked here.
 
     Args:
@@ -159,7 +177,7 @@ def decode_reply(body: Any, finish_words: finish_reasons.FinishWords | None = No
         if body.get("error"):
             raise classify_error_body(body)
         raise build_bad_response_error("the answer has no choices")
-    return _decode_choice(body, choices[0], {**finish_reasons.OPENAI, **(finish_words or {})})
+    return _decode_choice(body, choices[0], {**FINISH_WORDS, **(finish_words or {})})
 
 
 def classify_error_body(body: Mapping[str, Any]) -> ProviderError:
@@ -172,7 +190,7 @@ def classify_error_body(body: Mapping[str, Any]) -> ProviderError:
 
 
 def _decode_choice(
-    body: Mapping[str, Any], choice: Mapping[str, Any], finish_words: finish_reasons.FinishWords
+    body: Mapping[str, Any], choice: Mapping[str, Any], finish_words: FinishWords
 ) -> Reply:
     message = choice.get("message")
     message = message if isinstance(message, Mapping) else {}
@@ -183,7 +201,7 @@ def _decode_choice(
     return Reply(
         content=_read_content_text(message.get("content")),
         tool_calls=calls,
-        finish_reason=finish_reasons.resolve_finish_reason(
+        finish_reason=resolve_finish_reason(
             word, finish_words, call_count=len(calls), is_refusal=bool(refusal)
         ),
         native_reason=word,
@@ -198,7 +216,7 @@ def _decode_choice(
 
 
 def _find_word_conflict(
-    word: Any, calls: tuple[ToolCall, ...], finish_words: finish_reasons.FinishWords
+    word: Any, calls: tuple[ToolCall, ...], finish_words: FinishWords
 ) -> tuple[str, ...]:
     """A warning if the reply has calls and its finish word means `stop`."""
     if calls and finish_words.get(str(word)) == "stop":
@@ -279,13 +297,13 @@ def decode_usage(wire: Any) -> Usage | None:
     if not isinstance(wire, Mapping):
         return None
     return Usage(
-        input=decode_token_count(wire.get("prompt_tokens")),
-        output=decode_token_count(wire.get("completion_tokens")),
-        reasoning=decode_token_count(
+        input=read_token_count(wire.get("prompt_tokens")),
+        output=read_token_count(wire.get("completion_tokens")),
+        reasoning=read_token_count(
             _read_detail(wire, "completion_tokens_details", "reasoning_tokens")
         ),
-        cached=decode_token_count(_read_detail(wire, "prompt_tokens_details", "cached_tokens")),
-        total=decode_token_count(wire.get("total_tokens")),
+        cached=read_token_count(_read_detail(wire, "prompt_tokens_details", "cached_tokens")),
+        total=read_token_count(wire.get("total_tokens")),
         cost=_read_amount(wire.get("cost")),
     )
 
@@ -293,16 +311,6 @@ def decode_usage(wire: Any) -> Usage | None:
 def _read_detail(wire: Mapping[str, Any], key: str, name: str) -> Any:
     details = wire.get(key)
     return details.get(name) if isinstance(details, Mapping) else None
-
-
-def decode_token_count(value: Any) -> int | None:
-    """The value as a number of tokens; None if it is no finite number.
-
-    JSON readers accept NaN and Infinity, so a host may send them.
-    """
-    if isinstance(value, float):
-        return int(value) if math.isfinite(value) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _read_amount(value: Any) -> float | None:

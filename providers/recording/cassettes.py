@@ -16,27 +16,15 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 import yaml
 
+from toolchart.providers.hosts import find_wire_format, iterate_wire_formats
 from toolchart.states.chart.source_positions import convert_yaml_error
 from toolchart.states.errors import SpecError
-
-Endpoint = Literal["chat", "responses", "gemini", "ollama", "messages", "other"]
-"""The API that a request went to: chat completions, Responses, generateContent, `/api/chat`, Anthropic
-messages; `other` is not a model call."""
-
-_ENDPOINT_PATTERNS: tuple[tuple[re.Pattern[str], Endpoint], ...] = (
-    (re.compile(r"/chat/completions$"), "chat"),
-    (re.compile(r"/responses$"), "responses"),
-    (re.compile(r":(?:stream)?generateContent$", re.IGNORECASE), "gemini"),
-    (re.compile(r"/api/chat$"), "ollama"),
-    (re.compile(r"/messages$"), "messages"),
-)
-"""The endpoints by the end of a URI's path."""
 
 _PLACEHOLDER = re.compile(r"^(?:<[^>]*>|\$\{[^}]*\})")
 """Hosts may be written as `<OLLAMA_API_BASE>` or `${OLLAMA_HOST}`."""
@@ -48,7 +36,8 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     uri: str
     """As recorded; the host may be a placeholder."""
-    endpoint: Endpoint
+    endpoint: str
+    """Name of the wire format of the URI that was called; `other` is not a model call."""
     request_body: Any
     """The request body as JSON; None where it is not JSON."""
     status: int
@@ -133,14 +122,15 @@ def _read_exchange(interaction: Mapping[str, Any]) -> Exchange:
     )
 
 
-def find_endpoint(uri: str) -> Endpoint:
-    """The endpoint that a URI belongs to.
+def find_endpoint(uri: str) -> str:
+    """The name of the wire format that a URI belongs to; `other` if there is none.
 
     >>> find_endpoint("<API_BASE>/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse")
     'gemini'
     """
     path = urlsplit(_PLACEHOLDER.sub("http://host", uri)).path
-    return next((name for pattern, name in _ENDPOINT_PATTERNS if pattern.search(path)), "other")
+    names = (row.name for row in iterate_wire_formats() if re.search(row.path_pattern, path))
+    return next(names, "other")
 
 
 def _read_headers(message: Mapping[str, Any]) -> dict[str, str]:
@@ -202,17 +192,18 @@ def _parse_json_body(body: bytes) -> Any:
         return None
 
 
-def _is_stream(endpoint: Endpoint, headers: Mapping[str, str], body: bytes) -> bool:
+def _is_stream(endpoint: str, headers: Mapping[str, str], body: bytes) -> bool:
     """Whether a response body is a stream.
 
-    The content type is not enough: some streams are recorded without it, and Gemini's stream without
-    `alt=sse` is a JSON array.
+    The content type is not enough: some streams are recorded without it, and a stream may be a JSON array.
     """
     head = body.lstrip()[:6]
     if head.startswith((b"data:", b"event:", b":")):
         return True
     if "ndjson" in headers.get("content-type", ""):
         return True
-    if endpoint == "ollama":
+    wire_format = find_wire_format(endpoint)
+    unmarked_stream = wire_format.unmarked_stream if wire_format else None
+    if unmarked_stream == "json_lines":
         return len(body.strip().splitlines()) > 1 and _parse_json_body(body) is None
-    return endpoint == "gemini" and head.startswith(b"[")
+    return unmarked_stream == "json_array" and head.startswith(b"[")

@@ -27,8 +27,9 @@ def canonicalize_request(
     """The canonical form of one of our requests.
 
     Args:
-        dialect: the JSON Schema dialect of the host that was asked. It decides how tool schemas are written,
-            which tools are sent, and which defaults the host's adapter adds. None: the request as it is.
+        dialect: the JSON Schema dialect of the host that gets the request. It decides how tool schemas are
+            written, which tools are sent, and which defaults the host's adapter adds. None: the request
+            as it is.
     """
     builder = CanonicalRequestBuilder()
     for message in request.messages:

@@ -3,41 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from toolchart.providers.anthropic import wire as wire_anthropic
-from toolchart.providers.anthropic.recorded_requests import read_messages_request
-from toolchart.providers.gemini import wire as wire_gemini
-from toolchart.providers.gemini.recorded_requests import read_gemini_request
-from toolchart.providers.ollama import wire as wire_ollama
-from toolchart.providers.ollama.recorded_requests import read_ollama_request
-from toolchart.providers.openai import responses_wire as wire_responses
-from toolchart.providers.openai import wire as wire_openai
-from toolchart.providers.openai.recorded_requests import read_chat_request, read_responses_request
+from toolchart.providers.hosts import find_wire_format, iterate_wire_formats
 from toolchart.providers.recording.canonical_requests import CanonicalRequest, RequestReader
 from toolchart.providers.recording.cassettes import Exchange, read_cassette
 from toolchart.providers.recording.stream_bodies import join_stream_body
-from toolchart.providers.shared import finish_reasons
 from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
-from toolchart.states.errors import SpecError
+from toolchart.providers.shared.finish_reasons import FinishWords
+from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import Reply
-from toolchart.states.schema_dialects import ANTHROPIC, GEMINI, OLLAMA, OPENAI, SchemaDialect
-
-REQUEST_READERS: Mapping[str, RequestReader] = {
-    "chat": read_chat_request,
-    "responses": read_responses_request,
-    "ollama": read_ollama_request,
-    "gemini": read_gemini_request,
-    "messages": read_messages_request,
-}
-"""The readers of recorded request bodies, by endpoint."""
-
-_DIALECTS = {"chat": OPENAI, "gemini": GEMINI, "ollama": OLLAMA, "messages": ANTHROPIC}
-"""The JSON Schema dialects of the endpoints that our adapters speak to."""
+from toolchart.states.schema_dialects import SchemaDialect
 
 
 class RecordedCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,9 +32,7 @@ class RecordedCall(msgspec.Struct, frozen=True, kw_only=True):
     """The JSON Schema dialect in which our adapter sends tools to that host; None: unknown."""
 
 
-def read_cassette_calls(
-    path: Path, finish_words: finish_reasons.FinishWords | None = None
-) -> list[RecordedCall]:
+def read_cassette_calls(path: Path, finish_words: FinishWords | None = None) -> list[RecordedCall]:
     """The model calls of a cassette, in order. Other traffic in it is skipped.
 
     Args:
@@ -68,64 +46,65 @@ def read_cassette_calls(
         raise SpecError(
             "the cassette holds no model call",
             file=str(path),
-            hint="these endpoints can be read: " + ", ".join(sorted(REQUEST_READERS)),
+            hint="these endpoints can be read: "
+            + ", ".join(sorted(row.name for row in iterate_wire_formats())),
         )
     return calls
 
 
-def _iterate_recorded_calls(
-    path: Path, finish_words: finish_reasons.FinishWords | None
-) -> Iterator[RecordedCall]:
+def _iterate_recorded_calls(path: Path, finish_words: FinishWords | None) -> Iterator[RecordedCall]:
     for number, exchange in enumerate(read_cassette(path), 1):
-        reader = REQUEST_READERS.get(exchange.endpoint)
-        if reader is not None and isinstance(exchange.request_body, dict):
+        wire_format = find_wire_format(exchange.endpoint)
+        if wire_format is not None and isinstance(exchange.request_body, dict):
+            read_request = wire_format.load_request_reader()
             yield RecordedCall(
                 location=f"exchange {number} of {path.name}",
-                request=reader(exchange.request_body, exchange.uri),
+                request=read_request(exchange.request_body, exchange.uri),
                 get_reply=_defer_reply(exchange, finish_words),
-                dialect=_DIALECTS.get(exchange.endpoint),
+                dialect=wire_format.dialect,
             )
 
 
-def _defer_reply(
-    exchange: Exchange, finish_words: finish_reasons.FinishWords | None
-) -> Callable[[], Reply]:
+def get_request_reader(endpoint: str) -> RequestReader:
+    """The function that reads recorded requests of an endpoint: `(body, uri)` to a canonical request.
+
+    Raises:
+        SpecError: requests of that endpoint cannot be read.
+    """
+    wire_format = find_wire_format(endpoint)
+    if wire_format is None:
+        names = [row.name for row in iterate_wire_formats()]
+        raise SpecError(f"unknown endpoint {endpoint!r}", hint=suggest_name(endpoint, names))
+    return wire_format.load_request_reader()
+
+
+def _defer_reply(exchange: Exchange, finish_words: FinishWords | None) -> Callable[[], Reply]:
     """A function that reads the reply when it is needed."""
     return lambda: read_recorded_reply(exchange, finish_words)
 
 
-def read_recorded_reply(
-    exchange: Exchange, finish_words: finish_reasons.FinishWords | None = None
-) -> Reply:
+def read_recorded_reply(exchange: Exchange, finish_words: FinishWords | None = None) -> Reply:
     """The reply of an exchange, read as its adapter reads it.
 
     Args:
-        finish_words: the recorded host's own finish reasons, and what they mean (chat completions only).
+        finish_words: the recorded host's own finish reasons, and what they mean.
 
     Raises:
         ProviderError: the exchange is a recorded failure, or its body is not a reply.
     """
+    wire_format = find_wire_format(exchange.endpoint)
     if exchange.status >= 400:
-        raise classify_http_error(exchange.status, _read_error_body(exchange), exchange.headers)
+        classify_error = wire_format.load_error_reader() if wire_format else classify_http_error
+        raise classify_error(exchange.status, _read_error_body(exchange), exchange.headers)
+    if wire_format is None:
+        raise build_bad_response_error(
+            f"recorded replies of the endpoint {exchange.endpoint!r} cannot be read"
+        )
     if exchange.is_streamed:
         data = join_stream_body(exchange.endpoint, exchange.response_body)
     else:
         data = _read_json_body(exchange)
-    match exchange.endpoint:
-        case "chat":
-            return wire_openai.decode_reply(data, finish_words)
-        case "gemini":
-            return wire_gemini.decode_reply(data)
-        case "ollama":
-            return wire_ollama.decode_reply(data)
-        case "messages":
-            return wire_anthropic.decode_reply(data)
-        case "responses":
-            return wire_responses.decode_reply(data)
-        case other:
-            raise build_bad_response_error(
-                f"recorded replies of the endpoint {other!r} cannot be read"
-            )
+    return wire_format.load_reply_decoder()(data, finish_words)
 
 
 def _read_json_body(exchange: Exchange) -> Any:

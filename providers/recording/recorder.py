@@ -26,6 +26,7 @@ from urllib.parse import quote, urlsplit
 
 import yaml
 
+from toolchart.providers.hosts import HOSTS
 from toolchart.providers.recording.cassettes import decompress_body
 from toolchart.providers.shared.settings import HttpHooks
 from toolchart.specs.models import LLMConfig
@@ -51,16 +52,6 @@ _KEY_PATTERN = re.compile(
 )
 """What looks like a key. Source: the forms of OpenAI, OpenRouter, Groq, xAI and Google keys."""
 
-_KEY_VARIABLES = (
-    "OPENAI_API_KEY",
-    "AZURE_OPENAI_API_KEY",
-    "ANTHROPIC_API_KEY",
-    "GEMINI_API_KEY",
-    "GOOGLE_API_KEY",
-    "OLLAMA_API_KEY",
-)
-"""Variables from which the SDKs read keys themselves."""
-
 _MIN_SECRET_LENGTH, _MIN_LITERAL_LENGTH = 4, 8
 """Shorter values of variables, or of keys in the entry, are not replaced: they stand in ordinary words, and
 `api_key: ollama` is a common placeholder for no key."""
@@ -85,7 +76,7 @@ class Recorder:
             if len(value) >= _MIN_LITERAL_LENGTH
         }
         """What is written instead of each secret."""
-        for name in _KEY_VARIABLES:
+        for name in (name for host in HOSTS for name in host.key_variables or ()):
             self._hide_secret(os.environ.get(name, ""), f"${{{name}}}")
         _create_cassette(path)
 

@@ -8,25 +8,12 @@ that contains an error.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from toolchart.providers.anthropic.stream import AnthropicAccumulator
-from toolchart.providers.gemini.stream import GeminiAccumulator
-from toolchart.providers.ollama.stream import OllamaAccumulator
-from toolchart.providers.openai.responses_stream import ResponsesAccumulator
-from toolchart.providers.openai.stream import ChatAccumulator
+from toolchart.providers.hosts import find_wire_format
 from toolchart.providers.shared.failures import build_bad_response_error
 from toolchart.providers.shared.stream_frames import EventFrameReader, FrameReader, LineFrameReader
-
-_ACCUMULATORS: dict[str, Callable[[], Any]] = {
-    "chat": ChatAccumulator,
-    "gemini": GeminiAccumulator,
-    "messages": AnthropicAccumulator,
-    "ollama": OllamaAccumulator,
-    "responses": ResponsesAccumulator,
-}
-"""The classes that join the frames of a stream, by endpoint."""
 
 
 def join_stream_body(endpoint: str, body: bytes) -> Any:
@@ -35,20 +22,17 @@ def join_stream_body(endpoint: str, body: bytes) -> Any:
     Raises:
         ProviderError: the stream contains an error, was cut, or is not JSON.
     """
-    if endpoint not in _ACCUMULATORS:
+    wire_format = find_wire_format(endpoint)
+    if wire_format is None:
         raise build_bad_response_error(
             f"recorded streams of the endpoint {endpoint!r} cannot be read"
         )
-    accumulator = _ACCUMULATORS[endpoint]()
+    accumulator = wire_format.load_accumulator()()
     values, is_done = _read_stream_values(body.strip())
     for value in values:
         if isinstance(value, Mapping):
             accumulator.add_frame(value)
-    return (
-        accumulator.build_body(is_done)
-        if isinstance(accumulator, ChatAccumulator)
-        else accumulator.build_body()
-    )
+    return accumulator.build_body(is_done)
 
 
 def _read_stream_values(body: bytes) -> tuple[list[Any], bool]:

@@ -1,6 +1,6 @@
 """Resolve the address of a model host, and refuse remote hosts when `TOOLCHART_OFFLINE=1` is set.
 
-The address comes from the `llms` entry, else from the SDK's environment variable, else from its default.
+The address comes from the `llms` entry, else from the host's environment variable, else from the host's row.
 """
 
 from __future__ import annotations
@@ -10,21 +10,13 @@ from collections.abc import Callable
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from toolchart.providers.hosts import find_host
 from toolchart.specs.models import LLMConfig
+from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import SpecError
 
 OFFLINE_VARIABLE = "TOOLCHART_OFFLINE"
 """Set to `1`, it forbids providers whose host is not this machine."""
-
-_DEFAULT_ADDRESSES: dict[str, tuple[str, str]] = {
-    "openai": ("OPENAI_BASE_URL", "https://api.openai.com/v1"),
-    "ollama": ("OLLAMA_HOST", "http://127.0.0.1:11434"),
-    "anthropic": ("ANTHROPIC_BASE_URL", "https://api.anthropic.com"),
-    "gemini": ("GOOGLE_GEMINI_BASE_URL", "https://generativelanguage.googleapis.com"),
-}
-"""The SDK's own variable and default. Source: openai 3.52.0, ollama 0.6.3, google-genai 3.4.0."""
-
-_OLLAMA_PORT = 11434
 
 
 def resolve_address(config: LLMConfig, resolve: Callable[[str], str]) -> str | None:
@@ -36,20 +28,12 @@ def resolve_address(config: LLMConfig, resolve: Callable[[str], str]) -> str | N
     Raises:
         SpecError: a variable in `base_url` is not set.
     """
-    if config.provider not in _DEFAULT_ADDRESSES:
-        return resolve(config.base_url) if config.base_url else None
-    variable, default = _DEFAULT_ADDRESSES[config.provider]
-    default = os.environ.get(variable) or default
-    address = resolve(config.base_url) if config.base_url else default
-    return (_add_ollama_scheme(address) if config.provider == "ollama" else address).rstrip("/")
-
-
-def _add_ollama_scheme(host: str) -> str:
-    """Ollama accepts a bare host name. Source: ollama 0.6.3, `_parse_host`."""
-    if "://" in host:
-        return host
-    parts = urlsplit(f"http://{host}")
-    return parts.geturl() if parts.port else f"http://{parts.hostname}:{_OLLAMA_PORT}{parts.path}"
+    host = find_host(config.provider)
+    default_address = os.environ.get(host.address_variable) or host.default_address
+    address = resolve(config.base_url) if config.base_url else default_address
+    if address and host.complete_address:
+        address = load_reference(host.complete_address)(address)
+    return address.rstrip("/") or None
 
 
 def is_local_address(address: str) -> bool:
@@ -67,20 +51,17 @@ def is_local_address(address: str) -> bool:
         return False
 
 
-def check_offline_mode(
-    config: LLMConfig, resolve: Callable[[str], str], needs_network: bool
-) -> None:
+def check_offline_mode(config: LLMConfig, resolve: Callable[[str], str]) -> None:
     """Refuse an entry whose host is not this machine, if `TOOLCHART_OFFLINE=1` is set.
 
     Args:
         resolve: replaces `${VARIABLE}` references by their values.
-        needs_network: whether the entry's adapter contacts a host at all.
 
     Raises:
         SpecError: the host is remote and offline mode is on.
     """
     is_offline = os.environ.get(OFFLINE_VARIABLE, "").lower() in ("1", "true", "yes")
-    if not is_offline or not needs_network:
+    if not is_offline or not find_host(config.provider).needs_network:
         return
     address = resolve_address(config, resolve)
     if address is None or not is_local_address(address):

@@ -53,7 +53,7 @@ def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) != len(pairs):
         seen: set[str] = set()
         duplicate = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {duplicate!r} stands twice")
+        raise ValueError(f"the key {duplicate!r} occurs twice")
     return result
 
 

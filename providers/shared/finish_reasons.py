@@ -1,92 +1,18 @@
-"""Map each provider's finish words (`stop`, `MAX_TOKENS`, `tool_use`, ...) to our finish reasons.
+"""Derives our finish reason from a host's finish word and the reply's content, alike for all hosts.
 
-There is one table per provider. Words alone do not decide: a reply with tool calls has the reason
-`tool_calls` whatever its word is, unless it was cut or filtered. The reply keeps the word itself as
-`native_reason`.
-
-Source: the SDKs' own type lists at openai 3.52.0 (`chat_completion.py`), google-genai 3.4.0
-(`types.FinishReason`) and the Ollama server's `llm/server.go` of August 2026.
+Each host has its own table, `FINISH_WORDS` in the `wire.py` of its folder. Words alone do not decide: a
+reply with tool calls has the reason `tool_calls` whatever its word is, unless it was cut or filtered. The
+reply keeps the word itself as `native_reason`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from toolchart.states.messages import FinishReason
 
 FinishWords = Mapping[str, FinishReason]
-"""A provider's finish words and their meaning."""
-
-OPENAI: FinishWords = MappingProxyType(
-    {
-        "stop": "stop",
-        "end_turn": "stop",
-        "eos": "stop",
-        "tool_calls": "tool_calls",
-        "function_call": "tool_calls",
-        "tool_use": "tool_calls",
-        "length": "length",
-        "max_tokens": "length",
-        "content_filter": "content_filter",
-        "error": "error",
-    }
-)
-"""OpenAI chat completions and compatible hosts (some send `end_turn`, `eos` or `tool_use`)."""
-
-OLLAMA: FinishWords = MappingProxyType(
-    {"stop": "stop", "length": "length", "load": "paused", "unload": "paused"}
-)
-
-GEMINI: FinishWords = MappingProxyType(
-    {
-        "STOP": "stop",
-        "MAX_TOKENS": "length",
-        **dict.fromkeys(
-            (
-                "SAFETY",
-                "RECITATION",
-                "LANGUAGE",
-                "BLOCKLIST",
-                "PROHIBITED_CONTENT",
-                "SPII",
-                "IMAGE_SAFETY",
-                "IMAGE_PROHIBITED_CONTENT",
-                "IMAGE_RECITATION",
-                "MODEL_ARMOR",
-                "ESCALATION",
-                "PUP_LIMITED_DISABLED",
-            ),
-            "content_filter",
-        ),
-        **dict.fromkeys(("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"), "malformed_call"),
-        **dict.fromkeys(
-            (
-                "TOO_MANY_TOOL_CALLS",
-                "MISSING_THOUGHT_SIGNATURE",
-                "MALFORMED_RESPONSE",
-                "OTHER",
-                "IMAGE_OTHER",
-                "NO_IMAGE",
-            ),
-            "error",
-        ),
-        "CONTINUATION": "paused",
-    }
-)
-
-ANTHROPIC: FinishWords = MappingProxyType(
-    {
-        "end_turn": "stop",
-        "stop_sequence": "stop",
-        "tool_use": "tool_calls",
-        "max_tokens": "length",
-        "model_context_window_exceeded": "length",
-        "refusal": "content_filter",
-        "pause_turn": "paused",
-    }
-)
-"""Source: the Messages interface, `stop_reason` (anthropic 2.11.0, `types/stop_reason.py`)."""
+"""A host's finish words and their meaning."""
 
 _OVERRIDING_REASONS: tuple[FinishReason, ...] = (
     "error",

@@ -62,8 +62,10 @@ def parse_tool_choice(option: Any) -> ToolChoice:
     if option is None:
         return ToolChoice()
     if isinstance(option, str) and option:
-        mode = next((mode for mode in _MODES if mode == option), None)
-        return ToolChoice(mode=mode) if mode else ToolChoice(mode="required", names=(option,))
+        for mode in _MODES:
+            if mode == option:
+                return ToolChoice(mode=mode)
+        return ToolChoice(mode="required", names=(option,))
     choice = _parse_choice_mapping(option) if isinstance(option, Mapping) else None
     if choice is None:
         raise ProviderError(

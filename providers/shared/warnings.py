@@ -1,4 +1,4 @@
-"""Warnings that a reply carries when its host could not be asked for everything in the request.
+"""Warnings that a reply carries when its host cannot express every option of the request.
 
 Every `find_*` function returns the texts of its warnings; an empty list means that nothing was lost.
 """

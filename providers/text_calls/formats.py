@@ -1,5 +1,8 @@
 """The text formats in which models write tool calls: one row per format, with its markers, reader and writer.
 
+To add a format, write its reader and writer here and add a row to the table. Another package adds a row by an
+entry point of the group `toolchart.text_formats`; see `docs/extending.md`.
+
 Source: the models' own chat templates, as vLLM, SGLang and llama.cpp read them (see docs/text-calls.md).
 """
 
@@ -11,10 +14,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
-
 from toolchart.providers.shared.arguments import parse_arguments
+from toolchart.specs.models import TOOL_FORMAT_WORDS
 from toolchart.states.canonical_json import encode_canonical_text
+from toolchart.states.descriptors import Descriptor, Registry
 
 TextCall = tuple[str, dict[str, Any]]
 """Name and arguments of one call."""
@@ -26,18 +29,46 @@ BodyReader = Callable[[str, Schemas], list[TextCall] | None]
 """Reads the calls in a body; None where the body is not a call."""
 
 
-class TextFormat(msgspec.Struct, frozen=True, kw_only=True):
+class TextFormat(Descriptor, frozen=True, kw_only=True):
     """One way to write calls as text."""
 
-    name: str
-    opener: str
+    opener: str = ""
     """The marker that begins a call; empty for calls that are a whole message."""
     closer: str = ""
-    """The marker that ends a call; empty where the call goes on to the end of the message."""
-    read_body: BodyReader
+    """The marker that ends a call; empty if the call ends with the message."""
+    read_body: BodyReader | None = None
     """Reads the calls between the markers."""
-    write_call: Callable[[str, str], str]
+    read_message: BodyReader | None = None
+    """Reads a whole message without markers. It is a call only if it names nothing but offered tools. None:
+    a message without markers is no call."""
+    write_call: Callable[[str, str], str] | None = None
     """Writes a call from its name and its arguments as JSON."""
+    is_detected: bool = True
+    """Whether `auto` looks for this format. False where another row has the same markers and reads both."""
+
+    def find_gaps(self) -> list[str]:
+        """What this row lacks, one sentence each."""
+        gaps = super().find_gaps()
+        if self.name in TOOL_FORMAT_WORDS:
+            gaps.append(f"`name` {self.name!r} has another meaning in `tool_format`")
+        if not self.opener and self.read_message is None:
+            gaps.append("`opener` is missing, and without it `read_message`")
+        if self.opener and self.read_body is None:
+            gaps.append(
+                "`read_body` is missing: a function that reads the calls between the markers"
+            )
+        if self.write_call is None:
+            gaps.append("`write_call` is missing: a function that writes a call")
+        return gaps
+
+    def read_calls(self, body: str, schemas: Schemas) -> list[TextCall] | None:
+        """The calls between the markers; None if the body is not a call."""
+        return self.read_body(body, schemas) if self.read_body else None
+
+    def format_call(self, name: str, arguments: str) -> str:
+        """A call as the model writes it, from its name and its arguments as JSON."""
+        assert self.write_call is not None  # `find_gaps` refuses a row without it
+        return self.write_call(name, arguments)
 
 
 # -- bodies ------------------------------------------------------------------------------------------
@@ -189,6 +220,21 @@ def _write_function_tags(name: str, arguments: str) -> str:
     return f"<tool_call>\n<function={name}>\n{parameters}</function>\n</tool_call>"
 
 
+def _write_hermes_call(name: str, arguments: str) -> str:
+    return f"<tool_call>\n{_write_json_call(name, arguments)}\n</tool_call>"
+
+
+def _write_llama_call(name: str, arguments: str) -> str:
+    return _write_json_call(name, arguments).replace('"arguments"', '"parameters"', 1)
+
+
+def _write_deepseek_call(name: str, arguments: str) -> str:
+    return (
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>"
+        f"{name}<｜tool▁sep｜>{arguments}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
+    )
+
+
 def _write_pythonic_call(name: str, arguments: str) -> str:
     values = parse_arguments(arguments)[0] or {}
     return f"[{name}({', '.join(f'{key}={value!r}' for key, value in values.items())})]"
@@ -196,17 +242,15 @@ def _write_pythonic_call(name: str, arguments: str) -> str:
 
 # -- the table ---------------------------------------------------------------------------------------
 
-FORMATS: dict[str, TextFormat] = {
-    row.name: row
-    for row in (
+
+def _list_builtin_formats() -> tuple[TextFormat, ...]:
+    return (
         TextFormat(
             name="hermes",
             opener="<tool_call>",
             closer="</tool_call>",
             read_body=read_hermes_calls,
-            write_call=lambda name, arguments: (
-                f"<tool_call>\n{_write_json_call(name, arguments)}\n</tool_call>"
-            ),
+            write_call=_write_hermes_call,
         ),
         TextFormat(
             name="qwen3_coder",
@@ -214,6 +258,7 @@ FORMATS: dict[str, TextFormat] = {
             closer="</tool_call>",
             read_body=read_hermes_calls,
             write_call=_write_function_tags,
+            is_detected=False,  # it has the markers of hermes, whose reader takes both bodies
         ),
         TextFormat(
             name="mistral",
@@ -225,35 +270,26 @@ FORMATS: dict[str, TextFormat] = {
             name="llama3",
             opener="<|python_tag|>",
             read_body=read_llama_calls,
-            write_call=lambda name, arguments: _write_json_call(name, arguments).replace(
-                '"arguments"', '"parameters"', 1
-            ),
+            read_message=read_llama_calls,
+            write_call=_write_llama_call,
         ),
         TextFormat(
             name="deepseek",
             opener="<｜tool▁calls▁begin｜>",
             closer="<｜tool▁calls▁end｜>",
             read_body=read_deepseek_calls,
-            write_call=lambda name, arguments: (
-                "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>"
-                f"{name}<｜tool▁sep｜>{arguments}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
-            ),
+            write_call=_write_deepseek_call,
         ),
         TextFormat(
             name="pythonic",
-            opener="",
-            read_body=read_pythonic_calls,
+            read_message=read_pythonic_calls,
             write_call=_write_pythonic_call,
         ),
     )
-}
-"""Every format but `bracket`, which has a marker of its own in each process."""
 
-WHOLE_MESSAGE_READERS: dict[str, BodyReader] = {
-    "llama3": read_llama_calls,
-    "pythonic": read_pythonic_calls,
-}
-"""Formats in which a message without markers may be a call, if it names only offered tools."""
+
+TEXT_FORMATS = Registry("text format", "toolchart.text_formats", TextFormat, _list_builtin_formats)
+"""Every format but `bracket`, which has a marker of its own in each process."""
 
 
 def make_bracket_format(boundary: str) -> TextFormat:

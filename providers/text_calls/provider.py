@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from toolchart.providers.shared.reply_deltas import stream_reply
 from toolchart.providers.text_calls.formats import (
-    FORMATS,
+    TEXT_FORMATS,
     Schemas,
     TextFormat,
     make_bracket_format,
@@ -23,6 +23,7 @@ from toolchart.providers.text_calls.scanner import (
     TextCallScanner,
     TextPiece,
 )
+from toolchart.specs.models import TOOL_FORMAT_WORDS
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import (
@@ -57,9 +58,12 @@ class TextCallProvider:
     """Wraps a provider whose model has no native tool calls.
 
     Args:
-        tool_format: a name in `FORMATS`, `bracket`, or `auto`. With `auto` native calls are tried first: a
-            reply without any is read in every known format, and a host that refuses tools is asked again with
-            `bracket`.
+        tool_format: a name in `TEXT_FORMATS`, `bracket`, or `auto`. With `auto` native calls are tried
+            first: a reply without any is read in every known format, and a host that refuses tools is asked
+            again with `bracket`.
+
+    Raises:
+        SpecError: there is no such format, or another package offers it and its row is incomplete.
     """
 
     def __init__(self, inner: Provider, tool_format: str) -> None:
@@ -67,7 +71,11 @@ class TextCallProvider:
         self._inner = inner
         # The boundary is random for this process: each request names it, so only the model knows it.
         bracket_format = make_bracket_format(secrets.token_hex(4))
-        self._text_format = FORMATS.get(tool_format, bracket_format)
+        self._text_format = (
+            bracket_format
+            if tool_format in TOOL_FORMAT_WORDS
+            else TEXT_FORMATS.find(tool_format, "llms.*.tool_format")
+        )
         self._uses_native_calls = tool_format == "auto"
 
     async def complete(self, request: Request) -> Reply:
@@ -135,7 +143,7 @@ class TextCallProvider:
         first_tool = request.tools[0]
         names = list(first_tool.parameters.get("properties") or {})[:1]
         arguments = json.dumps(dict.fromkeys(names, "..."))
-        example = self._text_format.write_call(first_tool.name, arguments)
+        example = self._text_format.format_call(first_tool.name, arguments)
         tools = "\n".join(encode_canonical_text(definition) for definition in definitions)
         return _INSTRUCTIONS.format(example=example, tools=tools)
 
@@ -146,7 +154,7 @@ class TextCallProvider:
             return Message(role="user", content=content)
         if message.role == "assistant" and message.tool_calls:
             calls = [
-                self._text_format.write_call(call.name, encode_arguments(call))
+                self._text_format.format_call(call.name, encode_arguments(call))
                 for call in message.tool_calls
             ]
             content = "\n".join([*([message.content] if message.content else []), *calls])
@@ -159,8 +167,7 @@ class TextCallProvider:
         schemas: Schemas = {tool.name: tool.parameters for tool in request.tools}
         formats: Sequence[TextFormat] = (self._text_format,)
         if self._uses_native_calls:
-            # qwen3_coder has the markers of hermes, whose reader takes both bodies.
-            formats = [row for row in FORMATS.values() if row.name != "qwen3_coder"]
+            formats = [row for row in TEXT_FORMATS if row.is_detected]
         return TextCallScanner(formats if request.tools else (), schemas)
 
     def _read_reply(self, reply: Reply, request: Request) -> Reply:

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from toolchart.providers.text_calls.formats import (
-    WHOLE_MESSAGE_READERS,
     BodyReader,
     Schemas,
     TextFormat,
@@ -61,9 +60,9 @@ class TextCallScanner:
     def __init__(self, formats: Sequence[TextFormat], schemas: Schemas) -> None:
         self._formats = [text_format for text_format in formats if text_format.opener]
         self._whole_readers: list[BodyReader] = [
-            WHOLE_MESSAGE_READERS[text_format.name]
+            text_format.read_message
             for text_format in formats
-            if text_format.name in WHOLE_MESSAGE_READERS
+            if text_format.read_message is not None
         ]
         self._schemas = schemas
         self._openers = [
@@ -199,7 +198,7 @@ class TextCallScanner:
                 break
             self._search_start = position + len(closer)
             body, block = self._buffer[start:position], self._buffer[: self._search_start]
-            calls = text_format.read_body(body, self._schemas)
+            calls = text_format.read_calls(body, self._schemas)
             if calls:
                 yield from self._leave_block(CallsPiece(tuple(calls), block))
                 return
@@ -208,13 +207,13 @@ class TextCallScanner:
                 return
         if is_last:
             rest = self._buffer
-            calls = None if closer else text_format.read_body(rest[start:], self._schemas)
+            calls = None if closer else text_format.read_calls(rest[start:], self._schemas)
             self._search_start = len(rest)
             piece = CallsPiece(tuple(calls), rest) if calls else TextPiece(rest)
             yield from self._leave_block(piece)
 
     def _leave_block(self, piece: Piece) -> Iterator[Piece]:
-        """Pass on the block that was scanned, and go on after it."""
+        """Return the block that was scanned, and continue after it."""
         yield piece
         self._buffer, self._inside = self._buffer[self._search_start :], None
         self._search_start = 0

@@ -18,7 +18,7 @@ DEFAULT_CHART = "tool_loop"
 @cache
 def list_shipped_charts() -> tuple[str, ...]:
     """Return the names of the charts that come with Toolchart."""
-    file_names = (entry.name for entry in files(__package__).iterdir())
+    file_names = (entry.name for entry in files(__name__).iterdir())
     return tuple(
         sorted(name.removesuffix(".yaml") for name in file_names if name.endswith(".yaml"))
     )
@@ -59,7 +59,7 @@ def _load_shipped_chart(name: str) -> Chart:
 def _read_chart_text(reference: str, base_folder: Path | None) -> tuple[str, str]:
     """Return the text of a chart, and its name or path as the source."""
     if reference in list_shipped_charts():
-        return files(__package__).joinpath(f"{reference}.yaml").read_text("utf-8"), reference
+        return files(__name__).joinpath(f"{reference}.yaml").read_text("utf-8"), reference
     for folder in (base_folder, Path()):
         if folder is not None and (folder / reference).is_file():
             path = folder / reference

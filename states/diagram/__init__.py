@@ -1,4 +1,7 @@
-"""Draw a chart as text or picture: one neutral model (`model.py`) and one renderer per file.
+"""Draw a chart as text or picture: one neutral model (`model.py`), one renderer per file, and their table.
+
+To add a renderer, write a function from `Diagram` to text or bytes, and add a row to the table. Another
+package adds a row by an entry point of the group `toolchart.renderers`; see `docs/extending.md`.
 
 The library's own renderers are not used. They change the names of events and states ("Tool finished"), so
 a diagram could not be searched for the names in the chart; and their Mermaid cannot style visited states.
@@ -9,49 +12,119 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from toolchart.states.chart.document import Chart
-from toolchart.states.diagram import dot, markdown_table, mermaid, scxml, terminal
-from toolchart.states.diagram.graphviz_image import render_image
+from toolchart.states.descriptors import (
+    Descriptor,
+    Registry,
+    find_reference_gaps,
+    find_text_gaps,
+    load_reference,
+)
 from toolchart.states.diagram.model import Diagram, Overlay, build_diagram
-from toolchart.states.errors import SpecError, suggest_name
+from toolchart.states.errors import SpecError
 
 __all__ = [
-    "FORMATS",
-    "IMAGE_FORMATS",
-    "TEXT_FORMATS",
+    "RENDERERS",
     "Diagram",
     "Overlay",
+    "RendererDescriptor",
     "build_diagram",
     "draw",
+    "list_text_formats",
 ]
 
-TEXT_FORMATS: dict[str, Callable[[Diagram], str]] = {
-    "text": terminal.render,
-    "ascii": terminal.render_ascii,
-    "mermaid": mermaid.render,
-    "dot": dot.render,
-    "table": markdown_table.render,
-    "scxml": scxml.render,
-    "yaml": lambda diagram: diagram.chart.to_yaml(),
-}
-"""Text formats, each with its renderer. They need no further software."""
 
-IMAGE_FORMATS = ("svg", "png")
-"""Image formats. They need Graphviz."""
+class RendererDescriptor(Descriptor, frozen=True, kw_only=True):
+    """One format of diagrams."""
 
-FORMATS: tuple[str, ...] = (*TEXT_FORMATS, *IMAGE_FORMATS)
+    summary: str = ""
+    """What the format is, in a few words."""
+    render: str = ""
+    """Reference to a function that makes text or bytes from a `Diagram`."""
+    media_type: str = ""
+    """Media type of the result: `image/svg+xml`."""
+    is_binary: bool = False
+    """Whether the result is bytes, not text."""
+    needs: str = ""
+    """Software that must be installed besides Toolchart; empty for none."""
+
+    def find_gaps(self) -> list[str]:
+        """What this row lacks, one sentence each."""
+        return [
+            *super().find_gaps(),
+            *find_text_gaps(summary=self.summary, media_type=self.media_type),
+            *find_reference_gaps("render", self.render, "the function that draws a diagram"),
+        ]
+
+    def list_references(self) -> dict[str, str]:
+        """The function that draws."""
+        return {"render": self.render}
+
+
+def _list_builtin_renderers() -> list[RendererDescriptor]:
+    return [
+        _describe_text("text", "boxes and arrows for a terminal", "terminal:render"),
+        _describe_text("ascii", "the same in ASCII", "terminal:render_ascii"),
+        _describe_text("mermaid", "Mermaid", "mermaid:render", "text/vnd.mermaid"),
+        _describe_text("dot", "the language of Graphviz", "dot:render", "text/vnd.graphviz"),
+        _describe_text("table", "a Markdown table", "markdown_table:render", "text/markdown"),
+        _describe_text("scxml", "SCXML of the W3C", "scxml:render", "application/scxml+xml"),
+        _describe_text("yaml", "the chart itself", "model:render_yaml", "application/yaml"),
+        _describe_image("svg", "an SVG image", "image/svg+xml"),
+        _describe_image("png", "a PNG image", "image/png"),
+    ]
+
+
+def _describe_text(
+    name: str, summary: str, function: str, media_type: str = "text/plain"
+) -> RendererDescriptor:
+    return RendererDescriptor(
+        name=name,
+        summary=summary,
+        render=f"toolchart.states.diagram.{function}",
+        media_type=media_type,
+    )
+
+
+def _describe_image(name: str, summary: str, media_type: str) -> RendererDescriptor:
+    return RendererDescriptor(
+        name=name,
+        summary=summary,
+        render=f"toolchart.states.diagram.graphviz_image:render_{name}",
+        media_type=media_type,
+        is_binary=True,
+        needs="Graphviz",
+    )
+
+
+RENDERERS = Registry(
+    "diagram format", "toolchart.renderers", RendererDescriptor, _list_builtin_renderers
+)
+"""Every format of diagrams, in the order of `toolchart draw --help`."""
+
+
+def list_text_formats() -> list[str]:
+    """Names of the formats of Toolchart that are text; they need no further software."""
+    return [row.name for row in RENDERERS.builtin_rows if not row.is_binary]
 
 
 def draw(chart: Chart, format_name: str, overlay: Overlay | None = None) -> str | bytes:
     """Draw a chart in a format; an overlay adds the path of a conversation.
 
     Raises:
-        SpecError: the format is unknown, or an image is requested and Graphviz is not installed.
+        SpecError: the format is unknown, it needs software that is not installed, or its renderer gives
+            neither text nor bytes.
     """
-    diagram = build_diagram(chart, overlay)
-    if format_name in TEXT_FORMATS:
-        return TEXT_FORMATS[format_name](diagram)
-    if format_name in IMAGE_FORMATS:
-        return render_image(dot.render(diagram), format_name)
-    raise SpecError(
-        f"there is no diagram format {format_name!r}", hint=suggest_name(format_name, FORMATS)
-    )
+    row = RENDERERS.find(format_name)
+    try:
+        render: Callable[[Diagram], str | bytes] = load_reference(row.render)
+    except (ImportError, AttributeError) as error:
+        needs = f"it needs {row.needs}" if row.needs else None
+        message = f"the diagram format {row.name!r} cannot be loaded: {error}"
+        raise SpecError(message, hint=needs) from error
+    result = render(build_diagram(chart, overlay))
+    if not isinstance(result, bytes if row.is_binary else str):
+        raise SpecError(
+            f"the renderer of {row.name!r} gave {type(result).__name__}",
+            hint="a row with `is_binary=True` gives bytes, any other gives text",
+        )
+    return result

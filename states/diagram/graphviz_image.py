@@ -5,9 +5,21 @@ from __future__ import annotations
 import shutil
 import subprocess
 
+from toolchart.states.diagram import dot
+from toolchart.states.diagram.model import Diagram
 from toolchart.states.errors import SpecError
 
 _TIMEOUT_S = 60
+
+
+def render_svg(diagram: Diagram) -> bytes:
+    """The chart as an SVG image; see `render_image` for the errors."""
+    return render_image(dot.render(diagram), "svg")
+
+
+def render_png(diagram: Diagram) -> bytes:
+    """The chart as a PNG image; see `render_image` for the errors."""
+    return render_image(dot.render(diagram), "png")
 
 
 def render_image(source: str, image_format: str) -> bytes:

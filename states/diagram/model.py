@@ -162,3 +162,8 @@ def _format_action(action: Mapping[str, Any]) -> str:
             f"raise {raised_event if isinstance(raised_event, str) else raised_event.get('event')}"
         )
     return f"if {action['if'].get('cond')}" if "if" in action else str(next(iter(action)))
+
+
+def render_yaml(diagram: Diagram) -> str:
+    """The chart itself as YAML, after `extends` was resolved."""
+    return diagram.chart.to_yaml()

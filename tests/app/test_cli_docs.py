@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,9 +90,9 @@ def _render_options(context: click.Context) -> str:
             continue
         record = option.get_help_record(context)
         if record is not None:
-            rows.append(
-                f"| `{record[0]}` | {' '.join(record[1].split()).replace('|', chr(92) + '|')} |"
-            )
+            # `|` would end the cell, and `[text]` would be read as a link.
+            meaning = re.sub(r"([|\[])", r"\\\1", " ".join(record[1].split()))
+            rows.append(f"| `{record[0]}` | {meaning} |")
     return "\n".join(rows) if len(rows) > 2 else "No options."
 
 

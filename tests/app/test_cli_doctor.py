@@ -83,6 +83,45 @@ def test_a_healthy_agent_passes(
     assert "ok      llms.box: model 'qwen3' is available" in text_result.out
 
 
+def test_an_anthropic_agent_passes(
+    run_cli: RunCli, work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent on Anthropic's API is asked for its models with its own headers, and passes."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    with serve_web(answer_as_anthropic) as server:
+        llm = {"provider": "anthropic", "base_url": server.url, "model": "claude-test"}
+        code, rows = run_doctor(run_cli, work_dir, llm)
+    assert [row["said"] for row in rows if row["ok"] is False] == []
+    assert code == 0
+    findings = " | ".join(row["said"] for row in rows)
+    for words in ("key from ANTHROPIC_API_KEY", "offers 2 models", "'claude-test' is available"):
+        assert words in findings
+
+
+def answer_as_anthropic(request: dict[str, Any]) -> WebAnswer:
+    """Act as Anthropic's API: `/v1/models` with the key in its own header and a version."""
+    headers = {"content-type": "application/json"}
+    if request["headers"].get("x-api-key") != KEY:
+        return 401, headers, b'{"type": "error", "error": {"type": "authentication_error"}}'
+    if request["headers"].get("anthropic-version") and request["path"].startswith("/v1/models"):
+        names = ("claude-test", "claude-other")
+        rows = [{"type": "model", "id": name, "display_name": name.title()} for name in names]
+        return 200, headers, json.dumps({"data": rows, "has_more": False}).encode()
+    return 400, headers, b"{}"
+
+
+def test_an_azure_agent_is_not_asked_for_models(run_cli: RunCli, work_dir: Path) -> None:
+    """A host without a list of models passes with the result "unknown", and gets no request."""
+    with serve_web(answer_request) as server:
+        llm = {"provider": "azure", "base_url": server.url, "api_key": "key-of-azure", "model": "m"}
+        code, rows = run_doctor(run_cli, work_dir, llm)
+        assert server.requests == []
+    assert code == 0
+    assert [row["said"] for row in rows if row["ok"] is None] == [
+        "the host has no list of models, so it was not asked"
+    ]
+
+
 def test_an_unknown_model_is_named_with_the_nearest(run_cli: RunCli, work_dir: Path) -> None:
     """A model that the host lacks fails; the hint names the nearest model and, for Ollama, how to pull it."""
     with serve_web(answer_request) as server:

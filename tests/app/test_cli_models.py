@@ -172,7 +172,7 @@ def test_the_table_of_an_agents_hosts(run_cli: RunCli, work_dir: Path) -> None:
     assert ["qwen3:8b", "yes", "no", "yes", "40960", "-"] in lines
     assert ["plain", "?", "?", "?", "?", "-"] in lines
     assert "box (ollama): 3 models" in result.err
-    assert "rehearsal (scripted): has no host to ask" in result.err
+    assert "rehearsal (scripted): has no list of models" in result.err
     assert {k.lower(): v for k, v in headers.items()}["x-team"] == "blue"
 
 

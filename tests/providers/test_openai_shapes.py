@@ -280,3 +280,20 @@ def test_no_response_stream_breaks_accumulator_or_map(events: list[Any], last: A
     except ProviderError:
         return
     _check_types(reply)
+
+
+@pytest.mark.parametrize("count", [2**53, -(2**60), 1e300, 10**400])
+def test_token_counts_beyond_exact_numbers_are_unknown(count: float) -> None:
+    """A count of 2**53 or more is not exact in JSON, so it is unknown, in both of OpenAI's formats."""
+    chat = {"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": count}}
+    response = {"output": [], "status": "completed", "usage": {"input_tokens": count}}
+    for reply in (wire_openai.decode_reply(chat), wire_responses.decode_reply(response)):
+        assert reply.usage is not None
+        assert reply.usage.input is None
+
+
+def test_empty_names_in_a_response_are_unknown() -> None:
+    """An empty id, model or status is unknown in the Responses format, as in all other formats."""
+    reply = wire_responses.decode_reply({"output": [], "id": "", "model": "", "status": ""})
+    assert (reply.response_id, reply.model, reply.native_reason) == (None, None, None)
+    assert reply.finish_reason == "unknown"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from toolchart.engine import Engine
 from toolchart.providers.registry import create_provider
 from toolchart.providers.scripted.provider import ScriptedProvider
-from toolchart.providers.text_calls.formats import FORMATS, TextFormat, make_bracket_format
+from toolchart.providers.text_calls.formats import TEXT_FORMATS, TextFormat, make_bracket_format
 from toolchart.providers.text_calls.provider import TextCallProvider
 from toolchart.providers.text_calls.scanner import (
     CallsPiece,
@@ -34,7 +34,10 @@ from toolchart.states.messages import (
 )
 
 BRACKET_FORMAT = make_bracket_format("b7")
-ALL_FORMATS: dict[str, TextFormat] = {**FORMATS, "bracket": BRACKET_FORMAT}
+ALL_FORMATS: dict[str, TextFormat] = {
+    **{row.name: row for row in TEXT_FORMATS.builtin_rows},
+    "bracket": BRACKET_FORMAT,
+}
 
 SCHEMA = {
     "type": "object",

@@ -13,7 +13,7 @@ from toolchart.providers.gemini import wire as wire_gemini
 from toolchart.providers.ollama import wire as wire_ollama
 from toolchart.providers.openai import wire as wire_openai
 from toolchart.providers.recording.player import RecordedProvider
-from toolchart.providers.recording.recorded_calls import REQUEST_READERS, RecordedCall
+from toolchart.providers.recording.recorded_calls import RecordedCall, get_request_reader
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Message, Reply, Request, ToolDefinition
 from toolchart.states.schema_dialects import GEMINI, OLLAMA, OPENAI, SchemaDialect, lower_schema
@@ -83,7 +83,7 @@ def test_a_recording_matches_tools_in_any_dialect(
     endpoint: str, encode_body: EncodeBody, dialect: SchemaDialect
 ) -> None:
     """S1.16: rewritten definitions in a recording match their own tools and no others."""
-    recorded_request = REQUEST_READERS[endpoint](
+    recorded_request = get_request_reader(endpoint)(
         encode_body(REQUEST), "http://localhost/models/m:generateContent"
     )
     answer = Reply(content="5", finish_reason="stop")

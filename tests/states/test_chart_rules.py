@@ -83,7 +83,7 @@ def test_refuses_a_row(row: str, error_text: str) -> None:
         ("invoke: {type: x}", "`invoke` keeps state inside the machine", 6),
         ("donedata: {content: x}", "`donedata` keeps state", 6),
         ("enter: {raise: replied}\n    exit: {log: x}", "`log` is not pure", 7),
-        ("enter: call_model\n    enter: answer", "stands twice, first in line 6", 7),
+        ("enter: call_model\n    enter: answer", "occurs twice, first in line 6", 7),
         ("enter:\n\t- call_model", "not valid YAML", 7),
     ],
 )
@@ -118,7 +118,7 @@ def test_refuses_a_name(name: str, error_text: str) -> None:
 def test_refuses_one_name_at_two_levels() -> None:
     """A state's name is unique in the whole chart; the library would keep one of the two."""
     nested_state = {"initial": True, "states": {"there": {"initial": True}}}
-    with pytest.raises(SpecError, match="stands twice"):
+    with pytest.raises(SpecError, match="occurs twice"):
         make_chart({"name": "n", "states": {"here": nested_state, "there": {"final": True}}})
 
 

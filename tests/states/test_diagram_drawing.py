@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from toolchart.states.chart.loading import make_chart, parse_chart
-from toolchart.states.diagram import TEXT_FORMATS, Overlay, build_diagram, draw
+from toolchart.states.diagram import Overlay, build_diagram, draw, list_text_formats
 from toolchart.states.diagram.model import Edge, Node
 
 CHART = parse_chart(
@@ -106,7 +106,7 @@ def test_the_model_has_guards_and_effects_of_each_row() -> None:
 
 def test_every_format_contains_everything() -> None:
     """Every format contains all states, effects and events, nested ones included."""
-    for format_name in TEXT_FORMATS:
+    for format_name in list_text_formats():
         drawing = text(format_name)
         words = ("busy", "left_done", "call_model", "review_calls", "done.state.both", "cancelled")
         assert [word for word in words if word not in drawing] == [], format_name

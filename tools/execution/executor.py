@@ -1,4 +1,4 @@
-"""The tool executor: judges calls, runs them, and turns every outcome into a result.
+"""The tool executor: reviews calls (`call_review.py`), runs them, and turns every outcome into a result.
 
 The order of the checks is always the same: known, allowed, parsed, valid, approved, not repeated too
 often, within the budget of calls. Then the call runs, and the text for the model is cut to its limit.
@@ -155,8 +155,8 @@ class ToolExecutor:
         notes: tuple[str, ...],
     ) -> ToolFinished:
         """Answer from the cache, else run: at once where the tool is inline, else with a slot."""
-        if tool.cacheable:
-            key = self._cache.make_key(tool, arguments, context)
+        key = self._cache.make_key(tool, arguments, context) if tool.cacheable else None
+        if key is not None:
             entry = self._cache.find_result(key, tool)
             if entry is not None:
                 notes = (*notes, f"cached: the answer of call {entry.call_id}")
@@ -167,7 +167,7 @@ class ToolExecutor:
             limiter = self._limiters.get_limiter(context.conversation)
             async with limiter.hold_slot(alone=not tool.parallel):
                 event = await _run_call(tool, call, arguments, context, notes)
-        if tool.cacheable and event.outcome == "succeeded":
+        if key is not None and event.outcome == "succeeded":
             self._cache.store_result(key, event.result["result"], call.id)
         return event
 

@@ -43,8 +43,8 @@ class ResultCache:
     def make_key(self, tool: Tool, arguments: dict[str, Any], context: CallContext) -> CacheKey:
         """The key that two calls share when one may be answered from the other."""
         is_shared = tool.cache_ttl_s is not None
-        scope = ("", 0) if is_shared else (context.conversation, context.turn)
-        return (tool.name, encode_canonical(arguments), *scope)
+        conversation, turn = ("", 0) if is_shared else (context.conversation, context.turn)
+        return (tool.name, encode_canonical(arguments), conversation, turn)
 
     def find_result(self, key: CacheKey, tool: Tool) -> CachedResult | None:
         """The result under a key, unless its time is over."""

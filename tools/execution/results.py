@@ -1,4 +1,4 @@
-"""Tool results: their four keys, their JSON data, and the part of them that the model sees.
+"""Tool results: their four keys, and how a long result is shortened for the model.
 
 The log keeps every result whole. Where a result is longer than its share of the turn's output limit,
 the model gets a part of it (the model text), cut at a line or a word, with a notice and a handle for
@@ -68,7 +68,7 @@ def convert_result(value: Any) -> tuple[Any, tuple[str, ...]]:
         encoded_value = orjson.dumps(value)
         is_plain = orjson.loads(encoded_value) == value
     except (TypeError, ValueError):
-        is_plain = False
+        encoded_value, is_plain = b"", False
     if is_plain:
         _check_size(len(encoded_value))
         return value, ()
@@ -97,7 +97,7 @@ class OutputLimits(msgspec.Struct, frozen=True, kw_only=True):
     listing: int = 5000
     """From one call to a tool whose results are listings."""
     least: int = 300
-    """From one call when the total is used up; enough to say how to go on."""
+    """From one call when the total is used up; enough to explain how to continue."""
 
 
 def compute_max_characters(

@@ -5,6 +5,7 @@ Each passage carries its line number, or its page number for a PDF. `_READERS` l
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
@@ -12,9 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-LONGEST_PASSAGE = 1200
+MAX_PASSAGE_LENGTH = 1200
 """Characters. A passage is the unit that a search finds and shows: a few paragraphs."""
-MOST_BYTES = 20_000_000
+MAX_BYTES = 20_000_000
 """Size of the largest document that is read, in bytes."""
 
 
@@ -83,8 +84,8 @@ def _split_passages(
     passage_lines: list[str] = []
     for number, line in lines:
         heading = find_heading(line)
-        is_full = size + len(line) > LONGEST_PASSAGE or (
-            size > LONGEST_PASSAGE // 2 and not line.strip()
+        is_full = size + len(line) > MAX_PASSAGE_LENGTH or (
+            size > MAX_PASSAGE_LENGTH // 2 and not line.strip()
         )
         if (heading is not None or is_full) and passage_lines:
             yield from _make_passages(passage_lines, start, title)
@@ -102,8 +103,8 @@ def _make_passages(lines: list[str], start: int, title: str) -> Iterator[Passage
     while lines and not lines[0].strip():
         lines, start = lines[1:], start + 1
     text = "\n".join(lines).strip()
-    for offset in range(0, len(text), 4 * LONGEST_PASSAGE):
-        yield Passage(text=text[offset : offset + 4 * LONGEST_PASSAGE], line=start, title=title)
+    for offset in range(0, len(text), 4 * MAX_PASSAGE_LENGTH):
+        yield Passage(text=text[offset : offset + 4 * MAX_PASSAGE_LENGTH], line=start, title=title)
 
 
 _HIDDEN_TAGS = frozenset({"script", "style", "template", "noscript", "svg"})
@@ -197,7 +198,6 @@ def _read_pdf(data: bytes) -> Iterator[Passage]:
         from pypdf.errors import PyPdfError
     except ImportError:
         raise UnreadableDocument("PDF needs a library: pip install 'toolchart[pdf]'") from None
-    import io
 
     try:
         for number, page in enumerate(PdfReader(io.BytesIO(data)).pages, 1):

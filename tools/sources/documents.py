@@ -23,15 +23,15 @@ from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Tool, ToolFailure
 from toolchart.tools.sources.document_text import (
-    MOST_BYTES,
+    MAX_BYTES,
     UnreadableDocument,
     is_document,
     read_passages,
 )
 from toolchart.tools.sources.services import DEFAULT_COLLECTION, Embedder, Hit, Search
 
-MOST_FILES = 20_000
-MOST_HITS = 20
+MAX_FILES = 20_000
+MAX_HITS = 20
 SNIPPET_WORDS = 40
 HIGHLIGHT = ("**", "**")
 FUSION = 60
@@ -108,7 +108,7 @@ class DocumentIndex:
         stamp = f"{status.st_mtime_ns}:{status.st_size}:{self._vector_source}"
         if previous_state is not None and previous_state.split(" ")[0] == stamp:
             return "unchanged"
-        data = path.read_bytes()[: MOST_BYTES + 1]
+        data = path.read_bytes()[: MAX_BYTES + 1]
         digest = f"{hashlib.sha256(data).hexdigest()}:{self._vector_source}"
         if previous_state is not None and previous_state.split(" ")[1] == digest:
             db.execute(
@@ -125,8 +125,8 @@ class DocumentIndex:
     def _index_file(
         self, db: sqlite3.Connection, collection: str, path: Path, name: str, data: bytes
     ) -> str | None:
-        if len(data) > MOST_BYTES:
-            return f"larger than {MOST_BYTES} bytes"
+        if len(data) > MAX_BYTES:
+            return f"larger than {MAX_BYTES} bytes"
         try:
             passages = read_passages(path, data)
         except UnreadableDocument as problem:
@@ -181,7 +181,7 @@ class DocumentIndex:
             word_hits = _find_by_words(db, query, collection, max(limit, 50))
             meaning_hits = self._find_by_meaning(db, query, collection)
         hits = _fuse_rankings(word_hits, meaning_hits) if meaning_hits else word_hits
-        return hits[: max(1, min(limit, MOST_HITS))]
+        return hits[: max(1, min(limit, MAX_HITS))]
 
     def _find_by_meaning(
         self, db: sqlite3.Connection, query: str, collection: str | None
@@ -221,7 +221,7 @@ def _iterate_documents(folder: Path) -> Iterator[Path]:
             if name.startswith(".") or path.is_symlink() or not is_document(path):
                 continue
             count += 1
-            if count > MOST_FILES:
+            if count > MAX_FILES:
                 return
             yield path
 
@@ -294,7 +294,7 @@ SCHEMA: dict[str, Any] = {
     "properties": {
         "query": {"type": "string", "minLength": 1, "description": "What to look for, in words."},
         "collection": {"type": "string", "description": "Where to look; everywhere if left out."},
-        "limit": {"type": "integer", "minimum": 1, "maximum": MOST_HITS, "description": "Hits."},
+        "limit": {"type": "integer", "minimum": 1, "maximum": MAX_HITS, "description": "Hits."},
     },
     "required": ["query"],
 }
@@ -360,7 +360,8 @@ def make_index(
             f"tool {name!r} needs a folder of documents", hint="folder: docs   (beside name)"
         )
     resolved_folders = {
-        str(collection): (base_folder / folder).resolve() for collection, folder in folders.items()
+        str(collection): (base_folder / str(folder)).resolve()
+        for collection, folder in folders.items()
     }
     for folder in resolved_folders.values():
         if not folder.is_dir():

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-MOST_DEPTH = 60
+MAX_DEPTH = 60
 
 
 def is_safe_pattern(pattern: str) -> bool:
@@ -74,7 +74,7 @@ def sanitize_schema(schema: Any, path: str = "", depth: int = 0) -> tuple[Any, t
 
 
 def _sanitize_node(schema: Any, path: str, depth: int, changes: list[str]) -> Any:
-    if depth > MOST_DEPTH:
+    if depth > MAX_DEPTH:
         changes.append(f"{path or '(root)'}: nested too deeply, cut")
         return {}
     if not isinstance(schema, Mapping):

@@ -30,7 +30,7 @@ Value = TypeVar("Value")
 
 START_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 5.0
-MOST_TOOLS = 500
+MAX_TOOLS = 500
 
 
 class McpSettings(BaseModel):
@@ -56,6 +56,13 @@ class McpSettings(BaseModel):
     """For one call."""
     risk: Risk | None = None
     """Of all its tools; without it `medium`, or `high` where the server says destructive."""
+
+
+def load_mcp_section(
+    section: dict[str, dict[str, Any]], context: LoadingContext
+) -> tuple[list[Tool], list[str]]:
+    """Make the tools of all servers of `tools.mcp`; see `connect_servers`."""
+    return connect_servers(section, context, context.connections, context.default_timeout_s)
 
 
 def connect_servers(
@@ -87,7 +94,7 @@ def connect_servers(
             warnings.append(f"MCP server {name!r} left out: {_describe_error(error)}")
             continue
         closing.callback(server.close)
-        tools += _make_tools(server, server_tools[:MOST_TOOLS], timeout_s)
+        tools += _make_tools(server, server_tools[:MAX_TOOLS], timeout_s)
     return tools, warnings
 
 
@@ -166,14 +173,14 @@ class _Server:
         self._stop: asyncio.Event | None = None
 
     async def list_server_tools(self) -> list[Any]:
-        """Open the session and list the server's tools, page by page up to `MOST_TOOLS`."""
+        """Open the session and list the server's tools, page by page up to `MAX_TOOLS`."""
         await self._ensure_session()
         tools, cursor = [], None
         while True:
             page = await self._client.list_tools(cursor=cursor)
             tools += page.tools
             cursor = page.next_cursor
-            if not cursor or len(tools) >= MOST_TOOLS:
+            if not cursor or len(tools) >= MAX_TOOLS:
                 return tools
 
     async def _ensure_session(self) -> None:

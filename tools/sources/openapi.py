@@ -25,8 +25,8 @@ from toolchart.tools.sources.registry_entries import LoadingContext
 
 METHODS = ("get", "head", "post", "put", "patch", "delete", "options")
 
-MOST_OPERATIONS = 500
-MOST_BYTES = 10_000_000
+MAX_OPERATIONS = 500
+MAX_BYTES = 10_000_000
 
 
 class OpenApiSettings(BaseModel):
@@ -63,6 +63,19 @@ class _Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Parameters that the document declares for the path, so for all its operations."""
 
 
+def load_openapi_section(
+    section: list[dict[str, Any]], context: LoadingContext
+) -> tuple[list[Tool], list[str]]:
+    """Make the tools of all documents of `tools.openapi`; see `load_openapi_tools`."""
+    tools: list[Tool] = []
+    warnings: list[str] = []
+    for index, data in enumerate(section):
+        document_tools, notes = load_openapi_tools(data, f"tools.openapi[{index}]", context)
+        tools += document_tools
+        warnings += notes
+    return tools, warnings
+
+
 def load_openapi_tools(
     data: Mapping[str, Any], spec_path: str, context: LoadingContext
 ) -> tuple[list[Tool], list[str]]:
@@ -81,9 +94,9 @@ def load_openapi_tools(
     tools: list[Tool] = []
     warnings: list[str] = []
     for operation in _select_operations(document, settings):
-        if len(tools) == MOST_OPERATIONS:
+        if len(tools) == MAX_OPERATIONS:
             warnings.append(
-                f"{spec_path}: more than {MOST_OPERATIONS} operations; the others left out"
+                f"{spec_path}: more than {MAX_OPERATIONS} operations; the others left out"
             )
             break
         try:
@@ -127,8 +140,8 @@ def _load_document(
 
 
 def _parse_document(text: str, path: Path, spec_path: str) -> Any:
-    if len(text) > MOST_BYTES:
-        raise SpecError(f"larger than {MOST_BYTES} bytes", file=str(path), path=spec_path)
+    if len(text) > MAX_BYTES:
+        raise SpecError(f"larger than {MAX_BYTES} bytes", file=str(path), path=spec_path)
     try:
         return json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except (ValueError, yaml.YAMLError, RecursionError) as error:

@@ -7,32 +7,40 @@ import re
 import typing
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, overload
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import ToolDefinition
-from toolchart.tools.definition import ExecutionMode, Tool, ToolFailure
+from toolchart.tools.definition import ExecutionMode, Risk, Tool, ToolFailure
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _OPTIONS_ATTRIBUTE = "__toolchart_tool__"
 
-_OPTIONS = (
-    "name",
-    "description",
-    "timeout_s",
-    "idempotent",
-    "requires_approval",
-    "risk",
-    "isolation",
-    "parallel",
-    "repeatable",
-    "cacheable",
-    "cache_ttl_s",
-    "max_result_size",
-    "listing",
-    "memory_mb",
-)
+
+class ToolOptions(TypedDict, total=False):
+    """The options of `@tool`; those that `Tool` has too have its meanings and defaults."""
+
+    name: str
+    """The name by which the model calls the tool; default: the function's."""
+    description: str
+    """What the tool does, for the model; default: the docstring up to its first section."""
+    timeout_s: float
+    idempotent: bool
+    requires_approval: bool
+    risk: Risk
+    isolation: Literal["none", "thread", "process"]
+    """Where the function runs; `process` can be killed at the time-out."""
+    parallel: bool
+    repeatable: bool
+    cacheable: bool
+    cache_ttl_s: float | None
+    max_result_size: int | None
+    listing: bool
+    memory_mb: int
+
+
+_OPTIONS = tuple(ToolOptions.__annotations__)
 
 _SECTIONS = re.compile(
     r"\n\s*(?:(?:Args|Arguments|Parameters|Returns|Yields|Raises|Examples?|Notes?):|:param\b|:return)"
@@ -44,8 +52,8 @@ _FIELD = re.compile(r"^\s*:param\s+(?:[\w\[\], |]+\s)?(\w+):\s*(.+)$")
 @overload
 def tool(function: Function) -> Function: ...
 @overload
-def tool(**options: Any) -> Callable[[Function], Function]: ...
-def tool(function: Any = None, **options: Any) -> Any:
+def tool(**options: Unpack[ToolOptions]) -> Callable[[Function], Function]: ...
+def tool(function: Any = None, **options: Unpack[ToolOptions]) -> Any:
     """Mark a function as a tool and store its options; it stays an ordinary function.
 
         >>> @tool(idempotent=True)
@@ -60,8 +68,8 @@ def tool(function: Any = None, **options: Any) -> Any:
     Args:
         options: `name`, `description`, `timeout_s`, `idempotent`, `requires_approval`, `risk`
             (`low`, `medium`, `high`), `isolation` (`thread`, `process`), `parallel`, `repeatable`,
-            `cacheable`, `cache_ttl_s`, `max_result_size`, `listing`, `memory_mb`: the fields of
-            `toolchart.tools.definition.Tool`.
+            `cacheable`, `cache_ttl_s`, `max_result_size`, `listing`, `memory_mb`. `Tool` describes
+            them.
 
     Raises:
         SpecError: an option is unknown.

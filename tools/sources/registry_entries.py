@@ -1,13 +1,16 @@
-"""Makes the tool of one `tools.registry` entry, by its type: builtin, mock, internal, HTTP or Python."""
+"""Makes the tool of one `tools.registry` entry: finds its source, loads the tool, applies the settings.
+
+The loaders of the types mock, builtin, internal, http and python are here too.
+"""
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeAlias, assert_never
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -15,6 +18,7 @@ from msgspec.structs import replace
 from toolchart.specs.models import ToolEntry, ToolsConfig
 from toolchart.specs.secrets import resolve_environment
 from toolchart.states.canonical_json import encode_canonical_text
+from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.builtin import BUILTIN_FACTORIES, BUILTIN_SETTINGS, BUILTINS, make_builtin
@@ -29,6 +33,7 @@ from toolchart.tools.sources.http.settings import parse_http_settings
 from toolchart.tools.sources.http.tool import SecretResolver, make_http_tool
 from toolchart.tools.sources.python import choose_execution_mode, make_tool
 from toolchart.tools.sources.services import Embedder, EmbedderFactory, Search
+from toolchart.tools.sources.table import TOOL_SOURCES, ToolSourceDescriptor
 
 Service: TypeAlias = Search | Callable[..., Any] | Tool
 """An internal service: a search, a function (its schema comes from its signature), or a tool."""
@@ -53,6 +58,14 @@ class LoadingContext(msgspec.Struct, frozen=True, kw_only=True):
     """Replaces `${VARIABLE}`; it is called as late as possible, when a request is sent."""
     make_embedder: EmbedderFactory | None = None
     """Makes the embedder of an `llms` entry; None: documents are searched by words alone."""
+    connections: ExitStack = msgspec.field(default_factory=ExitStack)
+    """Closed with the tool manager; a loader adds what it opens, such as a connection to a server."""
+    default_timeout_s: float = 30.0
+    """Seconds for one call where an entry sets no limit."""
+
+
+class EntryLeftOut(Exception):
+    """A loader cannot make the tool of an entry now; the text is the reason. The agent starts without it."""
 
 
 class LoadedEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,46 +82,75 @@ def load_entry(entry: ToolEntry, config: ToolsConfig, context: LoadingContext) -
     An entry with an unknown handler is left out, with a warning that names the most similar handler.
 
     Raises:
-        SpecError: the settings of the entry are not allowed.
+        SpecError: the type is unknown, its row is incomplete, or the settings of the entry are not allowed.
     """
     implementation = get_implementation(entry)
-    match implementation.type:
-        case "mock":
-            tool_or_reason: Tool | str = _make_mock_tool(entry, implementation.mock_response)
-        case "builtin":
-            tool_or_reason = _load_builtin_tool(
-                entry, implementation.handler or entry.name, context
-            )
-        case "internal":
-            tool_or_reason = _load_internal_tool(
-                entry, implementation.handler or entry.name, context
-            )
-        case "http":
-            tool_or_reason = _load_http_tool(entry, context)
-        case "python":
-            tool_or_reason = _load_python_tool(entry, implementation.handler)
-        case _:
-            assert_never(implementation.type)
-    if isinstance(tool_or_reason, str):
-        return LoadedEntry(tool=None, warnings=(f"tool {entry.name!r} left out: {tool_or_reason}",))
-    known_settings = _get_known_settings(implementation.type, implementation.handler or entry.name)
-    warnings = (
-        describe_unknown_settings(entry.name, get_type_settings(entry), known_settings)
-        if known_settings is not None
-        else ()
-    )
-    return LoadedEntry(tool=_apply_entry_settings(tool_or_reason, entry, config), warnings=warnings)
+    path = f"tool {entry.name!r}"
+    source = TOOL_SOURCES.find(implementation.type, f"{path}: implementation.type")
+    _check_required_settings(source, entry)
+    try:
+        tool = _load_function(source, source.load)(entry, context)
+    except EntryLeftOut as reason:
+        return LoadedEntry(tool=None, warnings=(f"{path} left out: {reason}",))
+    if not isinstance(tool, Tool):
+        raise SpecError(f"the tool source {source.name!r} gave {type(tool).__name__}, not a Tool")
+    warnings: tuple[str, ...] = ()
+    if not source.checks_settings:
+        known_settings = source.settings
+        if source.list_settings:
+            handler = implementation.handler or entry.name
+            known_settings = _load_function(source, source.list_settings)(handler)
+        warnings = describe_unknown_settings(entry.name, get_type_settings(entry), known_settings)
+    return LoadedEntry(tool=_apply_entry_settings(tool, entry, config), warnings=warnings)
 
 
-def _get_known_settings(kind: str, handler: str) -> tuple[str, ...] | None:
-    """The settings that a type of tool has; None if the loader of that type has checked them already."""
-    if kind == "http":
-        return None
-    if kind == "internal" or handler in INTERNAL_SERVICES:
-        from toolchart.tools.sources.documents import SEARCH_SETTINGS as SEARCH_SETTINGS
+def load_section(
+    source: ToolSourceDescriptor, section: Any, context: LoadingContext
+) -> tuple[list[Tool], list[str]]:
+    """Make the tools of a section of `tools`, with a warning for each tool that was left out.
 
-        return SEARCH_SETTINGS
+    Raises:
+        SpecError: the section is not allowed, or something that it needs is not installed.
+    """
+    tools, warnings = _load_function(source, source.load)(section, context)
+    return list(tools), list(warnings)
+
+
+def _load_function(source: ToolSourceDescriptor, reference: str) -> Callable[..., Any]:
+    try:
+        function: Callable[..., Any] = load_reference(reference)
+    except (ImportError, AttributeError) as error:
+        raise SpecError(f"the tool source {source.name!r} cannot be loaded: {error}") from error
+    return function
+
+
+def _check_required_settings(source: ToolSourceDescriptor, entry: ToolEntry) -> None:
+    implementation, settings = get_implementation(entry), get_type_settings(entry)
+    missing = [
+        key
+        for key in source.required
+        if settings.get(key) is None and getattr(implementation, key, None) is None
+    ]
+    if missing:
+        example = ", ".join(f"{key}: ..." for key in missing)
+        raise SpecError(
+            f"tool {entry.name!r}: the type {source.name!r} needs {' and '.join(missing)}",
+            hint=f"implementation: {{type: {source.name}, {example}}}",
+        )
+
+
+def list_builtin_settings(handler: str) -> tuple[str, ...]:
+    """Names of the settings of a builtin; none for an unknown one."""
+    if handler in INTERNAL_SERVICES:
+        return list_internal_settings(handler)
     return BUILTIN_SETTINGS.get(handler, ())
+
+
+def list_internal_settings(handler: str) -> tuple[str, ...]:
+    """Names of the settings of an internal service: those of a search."""
+    from toolchart.tools.sources.documents import SEARCH_SETTINGS
+
+    return SEARCH_SETTINGS
 
 
 def _apply_entry_settings(tool: Tool, entry: ToolEntry, config: ToolsConfig) -> Tool:
@@ -164,33 +206,46 @@ def _merge_definition(entry: ToolEntry, default: ToolDefinition) -> ToolDefiniti
     )
 
 
-def _load_builtin_tool(entry: ToolEntry, handler: str, context: LoadingContext) -> Tool | str:
+def load_builtin_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
+    """Make the builtin that the entry names.
+
+    Raises:
+        EntryLeftOut: there is no such builtin.
+        SpecError: a setting is missing.
+    """
+    handler = get_implementation(entry).handler or entry.name
     settings = get_type_settings(entry)
     if isinstance(settings.get("root"), str):
         settings["root"] = str(context.base_folder / settings["root"])
     tool = make_builtin(handler, settings, entry.name)
     if tool is None and handler in INTERNAL_SERVICES:
-        return _load_internal_tool(entry, handler, context)
+        return load_internal_tool(entry, context)
     if tool is None:
         names = (*BUILTINS, *BUILTIN_FACTORIES, *INTERNAL_SERVICES)
         close_names = get_close_matches(handler, names, n=1)
         hint = f"did you mean {close_names[0]!r}?" if close_names else "known: " + ", ".join(names)
-        return f"there is no builtin {handler!r}; {hint}"
+        raise EntryLeftOut(f"there is no builtin {handler!r}; {hint}")
     return replace(tool, definition=_merge_definition(entry, tool.definition))
 
 
-def _load_internal_tool(entry: ToolEntry, handler: str, context: LoadingContext) -> Tool | str:
+def load_internal_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
+    """Make the tool of an internal service: one of the program, or the search over documents.
+
+    Raises:
+        EntryLeftOut: there is no such service.
+        SpecError: the settings of the search are not allowed.
+    """
     from toolchart.tools.sources.documents import make_index, make_search_tool
 
+    handler = get_implementation(entry).handler or entry.name
     service: Service | None = context.services.get(handler)
     if service is None and handler == "search_documents":
         settings = get_type_settings(entry)
         embedder = _make_embedder(settings.get("embeddings"), entry.name, context)
         service = make_index(settings, entry.name, context.base_folder, embedder=embedder)
     if service is None:
-        return f"there is no internal service {handler!r}; " + suggest_name(
-            handler, (*INTERNAL_SERVICES, *context.services)
-        )
+        suggestion = suggest_name(handler, (*INTERNAL_SERVICES, *context.services))
+        raise EntryLeftOut(f"there is no internal service {handler!r}; {suggestion}")
     if isinstance(service, Tool):
         tool = service
     elif isinstance(service, Search):
@@ -220,7 +275,12 @@ def _make_embedder(setting: Any, name: str, context: LoadingContext) -> Embedder
     return context.make_embedder(setting["llm"], setting["model"])
 
 
-def _load_http_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
+def load_http_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
+    """Make the tool that sends one HTTP request per call.
+
+    Raises:
+        SpecError: a setting is not allowed.
+    """
     definition = ToolDefinition(
         name=entry.name,
         description=entry.description or entry.name,
@@ -232,21 +292,27 @@ def _load_http_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
     )
 
 
-def _load_python_tool(entry: ToolEntry, handler: str | None) -> Tool:
-    """Make the tool of a Python function that the handler names as `package.module:function`."""
-    module, _, name = (handler or "").partition(":")
+def load_python_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
+    """Make the tool of a Python function that the handler names as `package.module:function`.
+
+    Raises:
+        SpecError: there is no such function, or its signature cannot be described.
+    """
+    module, _, name = (get_implementation(entry).handler or "").partition(":")
     hint = "handler: package.module:function"
     if not module or not name:
         raise SpecError(f"tool {entry.name!r} names no Python function", hint=hint)
     try:
-        function = getattr(importlib.import_module(module), name)
+        function = load_reference(f"{module}:{name}")
     except (ImportError, AttributeError) as error:
         raise SpecError(f"tool {entry.name!r}: {error}", hint=hint) from None
     tool = make_tool(function)
     return replace(tool, definition=_merge_definition(entry, tool.definition))
 
 
-def _make_mock_tool(entry: ToolEntry, answer: Any) -> Tool:
+def load_mock_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
+    """Make a tool that returns the entry's `mock_response`."""
+    answer = get_implementation(entry).mock_response
     has_parameters = entry.parameters is not None
     return Tool(
         definition=ToolDefinition(

@@ -1,1 +1,1 @@
-"""The commands, one module each; `COMMANDS` in `app/cli/__init__.py` lists them."""
+"""The commands, one module each; `app/cli/command_table.py` lists them."""

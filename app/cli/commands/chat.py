@@ -7,6 +7,8 @@ import sys
 
 import click
 
+from toolchart.app.cli.chat.input import LineSource, PipeSource, TerminalSource
+from toolchart.app.cli.chat.state import ChatState
 from toolchart.app.cli.exit_codes import CANCELLED
 from toolchart.app.cli.parameters.options import log_option
 from toolchart.app.cli.terminal.text import is_terminal, print_notice
@@ -31,10 +33,8 @@ def command(
               toolchart chat agent.yaml --conversation c1
               printf '2+2\n3*3\n' | toolchart chat quickstart
     """
-    from toolchart.app.cli.chat.input import LineSource, PipeSource, TerminalSource
     from toolchart.app.cli.chat.screen import Screen
     from toolchart.app.cli.chat.session import ChatSession
-    from toolchart.app.cli.chat.state import ChatState
     from toolchart.engine.runtime.engine import Engine, generate_conversation_id
 
     state = ChatState(conversation=conversation or generate_conversation_id(), llm=llm, model=model)

@@ -11,6 +11,8 @@ import click
 from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import json_option
 from toolchart.app.cli.terminal.text import escape_controls
+from toolchart.specs.charts import list_shipped_charts, load_chart
+from toolchart.specs.yaml_document import read_document
 from toolchart.states.core.encoding import encode
 from toolchart.states.proofs.bounds import WorstCase
 from toolchart.states.proofs.check import CheckReport, Finding, check
@@ -41,10 +43,8 @@ def command(name: str, as_json: bool) -> int:
 
 def _load_subject(name: str) -> tuple[Any, dict[str, Any]]:
     """Return the chart that was named, and the options that an agent adds to the check."""
-    from toolchart.specs.charts import list_shipped_charts, load_chart
     from toolchart.specs.loader import list_shipped_agents, load_spec
     from toolchart.specs.turn_plan import build_limits
-    from toolchart.specs.yaml_document import read_document
 
     path = Path(name)
     is_agent = name in list_shipped_agents() or (

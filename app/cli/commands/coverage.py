@@ -11,7 +11,7 @@ from toolchart.app.cli.parameters.charts import list_chart_names, resolve_chart
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.states.chart.loading import Chart
-from toolchart.states.diagram import TEXT_FORMATS, draw
+from toolchart.states.diagram import draw, list_text_formats
 from toolchart.states.errors import SpecError
 from toolchart.testing.coverage import Coverage, measure_coverage
 
@@ -28,7 +28,7 @@ from toolchart.testing.coverage import Coverage, measure_coverage
 @click.option(
     "--draw",
     "form",
-    type=click.Choice(list(TEXT_FORMATS)),
+    type=click.Choice(list_text_formats()),
     help="Draw the chart with the number of visits instead.",
 )
 @json_option

@@ -10,6 +10,7 @@ from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.text import escape_controls, style_text
 from toolchart.app.doctor import Check, check_environment
+from toolchart.specs.loader import load_spec
 
 _MARKS = {True: ("ok", "green"), False: ("FAILED", "red"), None: ("?", "yellow")}
 
@@ -29,8 +30,6 @@ def command(spec: str | None, as_json: bool, log: str | None) -> int:
               toolchart doctor agent.yaml
               toolchart doctor agent.yaml --json | jq 'select(.ok == false)'
     """
-    from toolchart.specs.loader import load_spec
-
     has_failure = False
     for check in check_environment(load_spec(spec) if spec is not None else None, log):
         has_failure = has_failure or check.ok is False

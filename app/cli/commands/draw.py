@@ -10,8 +10,9 @@ import click
 from toolchart.app.cli.log_access import find_conversation, open_log
 from toolchart.app.cli.parameters.charts import list_chart_names, resolve_chart
 from toolchart.app.cli.parameters.options import log_option
+from toolchart.app.cli.parameters.registered_names import RegisteredName
 from toolchart.states.chart.loading import Chart
-from toolchart.states.diagram import FORMATS, Overlay, draw
+from toolchart.states.diagram import RENDERERS, Overlay, draw
 from toolchart.states.errors import SpecError
 
 
@@ -20,7 +21,7 @@ from toolchart.states.errors import SpecError
 @click.option(
     "--format",
     "form",
-    type=click.Choice(FORMATS),
+    type=RegisteredName(RENDERERS),
     default="text",
     show_default=True,
     help="Output format; svg and png need Graphviz.",

@@ -6,10 +6,9 @@ import click
 
 from toolchart.app.cli.log_access import find_conversation, open_log, print_json
 from toolchart.app.cli.parameters.options import log_option
-from toolchart.engine.exchange.messages import export_messages
-from toolchart.engine.exchange.otel import export_spans
-from toolchart.engine.exchange.xes import export_xes
-from toolchart.engine.log.replay import read_chain
+from toolchart.app.cli.parameters.registered_names import RegisteredName
+from toolchart.engine.exchange import EXPORT_FORMATS
+from toolchart.states.descriptors import load_reference
 
 
 @click.command(short_help="Print a conversation in another format.")
@@ -17,10 +16,10 @@ from toolchart.engine.log.replay import read_chain
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["openai", "jsonl", "otel", "xes"]),
+    type=RegisteredName(EXPORT_FORMATS),
     default="openai",
     show_default=True,
-    help="openai: a message list; jsonl: the records; otel: GenAI spans (OTLP JSON); xes: process mining.",
+    help="; ".join(f"{row.name}: {row.summary}" for row in EXPORT_FORMATS.builtin_rows) + ".",
 )
 @click.option(
     "--content", is_flag=True, help="With otel: include messages and results in the spans."
@@ -35,16 +34,9 @@ def command(conversation: str, form: str, content: bool, log: str | None) -> int
     """
     with open_log(log) as store:
         name = find_conversation(store, conversation)
-        lines = store.read_lines(name)
-        if form == "jsonl":
-            for record in read_chain(lines, name):
-                click.echo(record.line.decode())
-        elif form == "xes":
-            click.echo(export_xes(lines, name), nl=False)
+        value = load_reference(EXPORT_FORMATS.find(form).export)(store, name, content=content)
+        if isinstance(value, str):
+            click.echo(value, nl=False)
         else:
-            print_json(
-                export_messages(lines, name, parents=store.read_lines)
-                if form == "openai"
-                else export_spans(lines, name, content=content, parents=store.read_lines)
-            )
+            print_json(value)
     return 0

@@ -13,8 +13,13 @@ from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import json_option
 from toolchart.app.cli.terminal.text import print_notice, shorten, style_text
+from toolchart.providers.hosts import find_host
+from toolchart.providers.model_catalog import list_models
+from toolchart.specs.loader import load_spec
 from toolchart.specs.models import LLMConfig
+from toolchart.specs.secrets import resolve_environment
 from toolchart.states.errors import ProviderError, SpecError
+from toolchart.tools.validation.tracker import Tracker
 
 if TYPE_CHECKING:
     from toolchart.providers.model_catalog import OfferedModel
@@ -26,7 +31,9 @@ _COLUMNS = ("model", "tools", "vision", "thinking", "context", "tested")
 @click.command("list", short_help="List the models of a host.")
 @click.argument("spec", required=False)
 @click.option(
-    "--provider", metavar="NAME", help="List the models of this provider: openai, ollama, gemini."
+    "--provider",
+    metavar="NAME",
+    help="List the models of this provider, as an `llms` entry names it.",
 )
 @click.option("--base-url", metavar="URL", help="Address of the host; needs --provider.")
 @results_option
@@ -44,10 +51,6 @@ def list_command(
               toolchart models list --provider openai --base-url http://127.0.0.1:8000/v1
               toolchart models list --provider ollama --json | jq 'select(.tools) | .model'
     """
-    from toolchart.providers.model_catalog import list_models
-    from toolchart.specs.secrets import resolve_environment
-    from toolchart.tools.validation.tracker import Tracker
-
     record = Tracker(results).list_ratings()
     code = SUCCESS
     for name, config in _list_hosts(spec, provider, base_url):
@@ -101,15 +104,14 @@ def _list_hosts(
         raise SpecError(
             "--base-url needs --provider", hint="the entries of an agent have their own addresses"
         )
-    from toolchart.specs.loader import load_spec
 
     entries = load_spec(spec).llms.items()
     hosted_entries = [
-        (name, entry) for name, entry in entries if entry.provider not in ("scripted", "recorded")
+        (name, entry) for name, entry in entries if find_host(entry.provider).list_models
     ]
     for name, entry in entries:
         if (name, entry) not in hosted_entries:
-            print_notice(f"{name} ({entry.provider}): has no host to ask")
+            print_notice(f"{name} ({entry.provider}): has no list of models")
     return hosted_entries
 
 

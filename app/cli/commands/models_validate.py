@@ -15,6 +15,10 @@ from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import json_option
 from toolchart.app.cli.terminal.text import print_notice, shorten, style_text
 from toolchart.states.errors import SpecError, suggest_name
+from toolchart.tools.validation.confidence_interval import compute_wilson_interval
+from toolchart.tools.validation.runner import run_suite, summarize_outcomes
+from toolchart.tools.validation.suites import load_suite
+from toolchart.tools.validation.tracker import THRESHOLD, Tracker
 
 if TYPE_CHECKING:
     from toolchart.specs.models import AgentSpec, LLMConfig
@@ -79,8 +83,6 @@ def validate_command(
     """
     from toolchart.engine.runtime.model_hosts import create_model_provider
     from toolchart.specs.loader import load_spec
-    from toolchart.tools.validation.suites import load_suite
-    from toolchart.tools.validation.tracker import Tracker
 
     agent = load_spec(spec)
     entry, name = _find_llm(agent, llm), llm or next(iter(agent.llms))
@@ -135,8 +137,6 @@ def _limit_cases(cases: Sequence[Case], limit: int | None) -> list[Case]:
 async def _run_cases(
     provider: Provider, model: str, cases: Sequence[Case], suite: str, tracker: Tracker
 ) -> list[Outcome]:
-    from toolchart.tools.validation.runner import run_suite
-
     outcomes: list[Outcome] = []
     try:
         stream = run_suite(provider, model, cases, suite=suite, tracker=tracker)
@@ -158,10 +158,6 @@ def _print_outcome(outcome: Outcome, number: int, total: int) -> None:
 def _report_outcomes(
     name: str, suite: str, outcomes: Sequence[Outcome], rating: ModelRating | None, as_json: bool
 ) -> int:
-    from toolchart.tools.validation.confidence_interval import compute_wilson_interval
-    from toolchart.tools.validation.runner import summarize_outcomes
-    from toolchart.tools.validation.tracker import THRESHOLD
-
     summary = summarize_outcomes(outcomes)
     total = summary.passed + summary.failed
     rate = summary.passed / total if total else 0.0

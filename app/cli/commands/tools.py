@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import to_builtins
 
-from toolchart.app.cli.commands.tools_try import try_command
+from toolchart.app.cli.commands.tools_test import try_command
 from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import json_option
 from toolchart.app.cli.terminal.text import print_notice, shorten, terminal_width
+from toolchart.providers.hosts import find_host
+from toolchart.tools.builtin import BUILTINS
+from toolchart.tools.formats import ConvertedTools, convert_tools
 
 if TYPE_CHECKING:
     from toolchart.tools.definition import Tool
@@ -29,7 +32,7 @@ command.add_command(try_command)
 @click.option(
     "--provider",
     metavar="NAME",
-    help="Print the JSON sent to this provider: openai, anthropic, ollama, gemini.",
+    help="Print the JSON sent to this provider, as an `llms` entry names it.",
 )
 @json_option
 def list_tools(spec: str | None, provider: str | None, as_json: bool) -> int:
@@ -42,13 +45,11 @@ def list_tools(spec: str | None, provider: str | None, as_json: bool) -> int:
               toolchart tools list quickstart --json | jq .parameters
               toolchart tools list quickstart --provider gemini
     """
-    from toolchart.tools.formats import convert_tools
-
     tools, warnings = _load_tools(spec)
     for warning in warnings:
         print_notice(f"warning: {warning}")
     if provider:
-        conversion = convert_tools([tool.definition for tool in tools], provider)
+        conversion = _convert_tools(tools, provider)
         for rewrite in (*_list_rewrites(tools), *conversion.rewrites):
             print_notice(f"warning: {rewrite}")
         print_json(conversion.tools)
@@ -63,11 +64,20 @@ def list_tools(spec: str | None, provider: str | None, as_json: bool) -> int:
     return 0
 
 
+def _convert_tools(tools: list[Tool], provider: str) -> ConvertedTools:
+    """Return the tools in the dialect of JSON Schema that the provider's host supports.
+
+    Raises:
+        SpecError: there is no such provider, or it contacts no host, or its dialect has no tool format.
+    """
+    formats = find_host(provider).formats
+    dialect = formats[0].dialect if formats else None
+    return convert_tools([tool.definition for tool in tools], dialect.name if dialect else provider)
+
+
 def _load_tools(spec: str | None) -> tuple[list[Tool], tuple[str, ...]]:
     """Return the tools of an agent, or the builtin tools, with the warnings about them."""
     if spec is None:
-        from toolchart.tools.builtin import BUILTINS
-
         return list(BUILTINS.values()), ()
     from toolchart.engine.runtime.engine import Engine
 

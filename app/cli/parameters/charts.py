@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from toolchart.specs.charts import list_shipped_charts, load_chart
+from toolchart.specs.yaml_document import read_document
 from toolchart.states.chart.loading import Chart
 
 
@@ -13,7 +15,6 @@ def resolve_chart(name: str) -> Chart | None:
     Raises:
         SpecError: the file is neither a chart nor an agent spec.
     """
-    from toolchart.specs.charts import list_shipped_charts, load_chart
     from toolchart.specs.loader import list_shipped_agents, load_spec
 
     if name in list_shipped_charts():
@@ -25,16 +26,13 @@ def resolve_chart(name: str) -> Chart | None:
 
 def list_chart_names() -> str:
     """Return the names of shipped charts and agents, separated by commas, for a hint."""
-    from toolchart.specs.charts import list_shipped_charts
     from toolchart.specs.loader import list_shipped_agents
 
     return ", ".join(dict.fromkeys((*list_shipped_charts(), *list_shipped_agents())))
 
 
 def _load_chart_file(path: Path) -> Chart:
-    from toolchart.specs.charts import load_chart
     from toolchart.specs.loader import load_spec
-    from toolchart.specs.yaml_document import read_document
 
     if "llms" in read_document(path).data:
         return load_chart(load_spec(path).chart, base_folder=path.parent)

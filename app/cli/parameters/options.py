@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from typing import Any
 
 import click
 from click.core import ParameterSource
+
+from toolchart.engine.log.stores import DEFAULT_LOG, STORES, StoreDescriptor
 
 _LOG_KEY = "toolchart.log"
 
@@ -21,6 +24,25 @@ def _resolve_log(
     return log
 
 
+def _describe_addresses(rows: Iterable[StoreDescriptor]) -> str:
+    """Return what may stand after `--log`, from the table of stores."""
+    addresses = [f"{row.address} ({row.summary})" for row in rows if row.is_durable]
+    return f"Log to use: {', '.join(addresses)}.  [default: {DEFAULT_LOG}]"
+
+
+_BUILTIN_STORES = STORES.builtin_rows[::-1]
+"""The stores of Toolchart, the usual ones first."""
+
+
+class _LogOption(click.Option):
+    """The option `--log`, whose help also lists the stores of other packages; they load only for the help."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        other_stores = [row for row in STORES if row not in _BUILTIN_STORES]
+        self.help = _describe_addresses([*_BUILTIN_STORES, *other_stores])
+        return super().get_help_record(ctx)
+
+
 log_option = click.option(
     "--log",
     "log",
@@ -28,8 +50,8 @@ log_option = click.option(
     envvar="TOOLCHART_LOG",
     show_envvar=True,
     callback=_resolve_log,
-    help="Log to use: a SQLite file, a folder (JSON Lines) or postgresql://...  "
-    "[default: .toolchart/log.db]",
+    cls=_LogOption,
+    help=_describe_addresses(_BUILTIN_STORES),
 )
 """`--log`: accepted before or after the command; falls back to TOOLCHART_LOG."""
 

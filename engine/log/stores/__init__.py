@@ -1,12 +1,133 @@
-"""Stores of the log: opens the one that an address names (memory, JSONL, SQLite, PostgreSQL)."""
+"""Stores of the log: the table of store kinds, and `open_store`, which opens the one that an address names.
+
+To add a store, write its class in a module of this package and add a row to the table. Another package adds
+a row by an entry point of the group `toolchart.stores`; see `docs/extending.md`.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from toolchart.states.ports import Store
+from toolchart.states.descriptors import (
+    Descriptor,
+    Registry,
+    find_reference_gaps,
+    find_text_gaps,
+    load_reference,
+)
+from toolchart.states.errors import LogUnavailable, SpecError
+
+if TYPE_CHECKING:
+    from toolchart.states.ports import Store
 
 DEFAULT_LOG = ".toolchart/log.db"
+
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
+
+
+class StoreDescriptor(Descriptor, frozen=True, kw_only=True):
+    """One kind of store. `NAME://...` is an address of the store NAME."""
+
+    address: str = ""
+    """The form of its addresses, for people: `postgresql://USER@HOST/DATABASE`."""
+    summary: str = ""
+    """What the address is, in a few words: `a SQLite file`."""
+    open: str = ""
+    """Reference to a function `(address, *, create, durable)` that returns a `Store`. With `create=False` it
+    raises `LogUnavailable` where there is no log. With `durable=False` the newest records may be lost when
+    the machine stops."""
+    accepts: Callable[[str], bool] | None = None
+    """Whether an address without a scheme is one of this store. Only rows of Toolchart itself are asked; a
+    store of another package has addresses of the form `NAME://...` only."""
+    schemes: tuple[str, ...] = ()
+    """Further schemes that mean this store, for rows of Toolchart itself."""
+    install: str = ""
+    """What to install if the module of `open` cannot be imported: `toolchart[postgres]`."""
+    is_durable: bool | None = None
+    """Whether its records survive the end of the process."""
+    is_path: bool = False
+    """Whether its addresses are paths, which are relative to the file that names them."""
+
+    def find_gaps(self) -> list[str]:
+        """What this row lacks, one sentence each."""
+        gaps = super().find_gaps() or (
+            [] if _SCHEME.fullmatch(self.name) else [f"`name` {self.name!r} is not a URL scheme"]
+        )
+        gaps += find_text_gaps(address=self.address, summary=self.summary)
+        gaps += find_reference_gaps("open", self.open, "the function that opens the store")
+        if self.is_durable is None:
+            gaps.append("`is_durable` is missing: whether records survive the end of the process")
+        return gaps
+
+    def list_references(self) -> dict[str, str]:
+        """The function that opens the store."""
+        return {"open": self.open}
+
+
+def _list_builtin_stores() -> tuple[StoreDescriptor, ...]:
+    folder = "toolchart.engine.log.stores"
+    return (
+        StoreDescriptor(
+            name="memory",
+            address="memory",
+            summary="in memory, until the process ends",
+            open=f"{folder}.memory:open_memory_store",
+            accepts=lambda address: address == "memory",
+            is_durable=False,
+        ),
+        StoreDescriptor(
+            name="postgresql",
+            address="postgresql://...",
+            summary="a PostgreSQL database",
+            open=f"{folder}.postgres:open_postgres_store",
+            schemes=("postgres",),
+            install="toolchart[postgres]",
+            is_durable=True,
+        ),
+        StoreDescriptor(
+            name="jsonl",
+            address="FOLDER/",
+            summary="a folder of JSON Lines files",
+            open=f"{folder}.jsonl:JsonlStore",
+            accepts=lambda address: address.endswith(("/", ".jsonl")) or Path(address).is_dir(),
+            is_durable=True,
+            is_path=True,
+        ),
+        StoreDescriptor(
+            name="sqlite",
+            address="FILE",
+            summary="a SQLite file",
+            open=f"{folder}.sqlite:SqliteStore",
+            accepts=lambda address: True,
+            is_durable=True,
+            is_path=True,
+        ),
+    )
+
+
+STORES = Registry("store", "toolchart.stores", StoreDescriptor, _list_builtin_stores)
+"""Every kind of store. The first row that accepts an address opens it."""
+
+
+def find_store(address: str) -> StoreDescriptor:
+    """The kind of store that an address names.
+
+    Raises:
+        SpecError: no store has the scheme of the address, or its row is incomplete.
+    """
+    scheme, separator, _ = address.partition("://")
+    if not separator:
+        return next(row for row in STORES.builtin_rows if row.accepts and row.accepts(address))
+    aliases = {alias: row.name for row in STORES.builtin_rows for alias in row.schemes}
+    row = STORES.find(aliases.get(scheme, scheme), "log")
+    if row.is_path:
+        raise SpecError(
+            f"{address!r} is no address of the store {row.name!r}", hint=f"write {row.address}"
+        )
+    return row
 
 
 def open_store(address: str | Path | None, *, create: bool = True, durable: bool = True) -> Store:
@@ -15,6 +136,7 @@ def open_store(address: str | Path | None, *, create: bool = True, durable: bool
     - `memory`: in memory, until the process ends;
     - `postgresql://...`: a PostgreSQL database (extra `postgres`);
     - a folder, or a path that ends in `/` or `.jsonl`: one JSON Lines file per conversation in it;
+    - `NAME://...`: a store that another package adds;
     - any other path: a SQLite file.
 
     Args:
@@ -24,20 +146,16 @@ def open_store(address: str | Path | None, *, create: bool = True, durable: bool
 
     Raises:
         LogUnavailable: the store cannot be opened.
+        SpecError: no store has the scheme of the address, or its row is incomplete.
     """
     text = str(address or DEFAULT_LOG)
-    if text == "memory":
-        from toolchart.engine.log.stores.memory import MemoryStore
-
-        return MemoryStore()
-    if text.startswith(("postgresql://", "postgres://")):
-        from toolchart.engine.log.stores.postgres import PostgresStore
-
-        return PostgresStore(text, durable=durable)
-    if text.endswith(("/", ".jsonl")) or Path(text).is_dir():
-        from toolchart.engine.log.stores.jsonl import JsonlStore
-
-        return JsonlStore(text, create=create, durable=durable)
-    from toolchart.engine.log.stores.sqlite import SqliteStore
-
-    return SqliteStore(text, create=create, durable=durable)
+    row = find_store(text)
+    try:
+        opener = load_reference(row.open)
+    except (ImportError, AttributeError) as error:
+        install = f"\n  pip install '{row.install}'" if row.install else ""
+        raise LogUnavailable(
+            f"the store {row.name!r} cannot be loaded: {error}{install}"
+        ) from error
+    store: Store = opener(text, create=create, durable=durable)
+    return store

@@ -289,3 +289,14 @@ class PostgresStore:
         """Close the connection; safe to call twice."""
         with self._lock:
             self._drop_connection()
+
+
+def open_postgres_store(
+    address: str, *, create: bool = True, durable: bool = True
+) -> PostgresStore:
+    """The store of a database; its tables are created where they are missing.
+
+    Raises:
+        LogUnavailable: the database cannot be reached, or the extra `postgres` is not installed.
+    """
+    return PostgresStore(address, durable=durable)

@@ -28,9 +28,9 @@ IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})
 RETRYABLE_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
 """Statuses of transient failures: the same request may succeed later."""
 
-LONGEST_WAIT_S = 30.0
+MAX_WAIT_S = 30.0
 
-_MOST_ERROR_BODY = 300
+_MAX_ERROR_BODY = 300
 """Characters of an error response that the model sees."""
 
 
@@ -113,7 +113,7 @@ class HttpRunner:
                     raise ToolFailure(str(failure)) from None
                 pause = retry.backoff_s * 2 ** (attempt - 1)
                 wait_s = failure.wait_s if failure.wait_s is not None else pause
-                await asyncio.sleep(min(wait_s, LONGEST_WAIT_S))
+                await asyncio.sleep(min(wait_s, MAX_WAIT_S))
         raise AssertionError("the last attempt returns or raises")
 
     async def _follow_redirects(self, request: OutgoingRequest, secrets: set[str]) -> HttpResponse:
@@ -297,7 +297,7 @@ def _compile_response_path(path: str | None, spec_path: str) -> Any:
     if path is None:
         return None
     try:
-        from jsonpath_ng.ext import parse
+        from jsonpath_ng.ext.parser import parse
     except ImportError:
         raise SpecError(
             "response_path needs the JSONPath library",
@@ -314,7 +314,7 @@ def _compile_response_path(path: str | None, spec_path: str) -> Any:
 
 def _describe_status(response: HttpResponse) -> str:
     excerpt = response.body.decode(response.charset, "replace").strip()
-    excerpt = excerpt if len(excerpt) <= _MOST_ERROR_BODY else excerpt[:_MOST_ERROR_BODY] + "..."
+    excerpt = excerpt if len(excerpt) <= _MAX_ERROR_BODY else excerpt[:_MAX_ERROR_BODY] + "..."
     head = f"HTTP {response.status} {response.reason}".rstrip()
     return f"{head}: {excerpt}" if excerpt else head
 

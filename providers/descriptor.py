@@ -1,0 +1,225 @@
+"""`HostDescriptor`, a row of the table of model hosts, and `WireFormat`, what the row says of a JSON API.
+
+Every host has its row in its own folder (`openai/host.py`, `gemini/host.py`, ...); `hosts.py` collects them.
+A row names code by lazy references (`package.module:name`), so that it loads without an SDK.
+
+Another package adds a host by an entry point of the group `toolchart.hosts`; see `docs/extending.md`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from toolchart.providers.recording.canonical_requests import RequestReader
+from toolchart.providers.shared.finish_reasons import FinishWords
+from toolchart.states.descriptors import (
+    Descriptor,
+    find_reference_gaps,
+    find_text_gaps,
+    load_reference,
+)
+from toolchart.states.errors import ProviderError
+from toolchart.states.messages import Reply
+from toolchart.states.schema_dialects import SchemaDialect
+
+
+class StreamAccumulator(Protocol):
+    """Joins the frames of one streamed answer into the body of an answer that was not streamed."""
+
+    def add_frame(self, frame: Any, /) -> Sequence[Any]:
+        """The deltas of one frame. Raises `ProviderError` for an error inside the stream."""
+        ...
+
+    def build_body(self, is_done: bool = False) -> dict[str, Any]:
+        """The whole body. Raises `ProviderError` if the stream was cut.
+
+        Args:
+            is_done: whether the stream had the end marker `[DONE]`.
+        """
+        ...
+
+
+class ErrorReader(Protocol):
+    """Classifies an error answer of a host."""
+
+    def __call__(
+        self, status: int, body: Any = None, headers: Mapping[str, str] | None = None, /
+    ) -> ProviderError:
+        """The error for an HTTP status of 400 or above; `body` is decoded JSON or text."""
+        ...
+
+
+class WireFormat(msgspec.Struct, frozen=True, kw_only=True):
+    """One JSON API through which a host is called: how its requests and answers are read.
+
+    Hosts may share a wire format: then their rows hold equal values.
+    """
+
+    name: str
+    """The endpoint of a recorded exchange: `chat`, `responses`, `messages`, ..."""
+    path_pattern: str = ""
+    """Regular expression for the end of the path of its URIs: `/chat/completions$`."""
+    dialect: SchemaDialect | None = None
+    """The part of JSON Schema in which the adapter sends tools."""
+    finish_words: str = ""
+    """Reference to the finish words of its replies: a mapping to finish reasons."""
+    decode_reply: str = ""
+    """Reference to a function `(body, finish_words=None)` that returns the `Reply` of an answer's JSON, or
+    raises `ProviderError`. `finish_words` are further words of one host."""
+    accumulator: str = ""
+    """Reference to a class without arguments that joins a stream: a `StreamAccumulator`."""
+    read_request: str = ""
+    """Reference to a function `(body, uri)` that returns the canonical form of a recorded request."""
+    classify_error: str = ""
+    """Reference to an `ErrorReader`: `(status, body, headers)` to `ProviderError`. Use
+    `toolchart.providers.shared.failures:classify_http_error` unless the host's errors are unusual."""
+    unmarked_stream: Literal["json_lines", "json_array"] | None = None
+    """The form of a recorded stream that is neither server-sent events nor marked by its content type."""
+
+    def find_gaps(self) -> list[str]:
+        """What this wire format lacks, one sentence each."""
+        gaps = find_text_gaps(name=self.name)
+        try:
+            is_pattern = bool(re.compile(self.path_pattern).pattern)
+        except re.error:
+            is_pattern = False
+        if not is_pattern:
+            gaps.append("`path_pattern` is missing: a regular expression for the path of its URIs")
+        if self.dialect is None:
+            gaps.append("`dialect` is missing: the part of JSON Schema that the host supports")
+        for field, purpose in _FORMAT_REFERENCES.items():
+            gaps += find_reference_gaps(field, getattr(self, field), purpose)
+        return [f"wire format {self.name!r}: {gap}" for gap in gaps]
+
+    def list_references(self) -> dict[str, str]:
+        """The lazy references of this wire format, by field."""
+        return {field: getattr(self, field) for field in _FORMAT_REFERENCES}
+
+    def load_finish_words(self) -> FinishWords:
+        """The finish words, imported now."""
+        finish_words: FinishWords = load_reference(self.finish_words)
+        return finish_words
+
+    def load_reply_decoder(self) -> Callable[..., Reply]:
+        """The function that decodes a reply, imported now."""
+        decoder: Callable[..., Reply] = load_reference(self.decode_reply)
+        return decoder
+
+    def load_accumulator(self) -> Callable[[], StreamAccumulator]:
+        """The class that joins a stream, imported now."""
+        accumulator: Callable[[], StreamAccumulator] = load_reference(self.accumulator)
+        return accumulator
+
+    def load_request_reader(self) -> RequestReader:
+        """The function that reads a recorded request, imported now."""
+        reader: RequestReader = load_reference(self.read_request)
+        return reader
+
+    def load_error_reader(self) -> ErrorReader:
+        """The function that classifies an error answer, imported now."""
+        reader: ErrorReader = load_reference(self.classify_error)
+        return reader
+
+
+_FORMAT_REFERENCES = {
+    "finish_words": "the table of finish words",
+    "decode_reply": "the function that decodes a reply",
+    "accumulator": "the class that joins the frames of a stream",
+    "read_request": "the function that reads a recorded request",
+    "classify_error": "the function that classifies an error answer",
+}
+"""The fields of a `WireFormat` that hold references, and what stands behind each."""
+
+
+class HostDescriptor(Descriptor, frozen=True, kw_only=True):
+    """One kind of model host. Its name is the `provider` word of an `llms` entry."""
+
+    summary: str = ""
+    """What the host is, in a few words."""
+    adapter: str = ""
+    """Reference to the adapter: a class with `from_config(config, resolve, hooks=None)` that returns a
+    `Provider`. Without `hooks` in its signature the entry key `record` is refused."""
+    needs_network: bool | None = None
+    """Whether the adapter contacts a host. All fields below are for those that do."""
+    formats: tuple[WireFormat, ...] = ()
+    """The wire formats that the adapter speaks, the usual one first."""
+    default_address: str = ""
+    """Base address if neither the entry nor `address_variable` gives one."""
+    address_variable: str = ""
+    """Environment variable that replaces the default address."""
+    complete_address: str = ""
+    """Reference to a function that completes an address as the SDK does; empty: it is used as it is."""
+    key_variables: tuple[str, ...] | None = None
+    """Environment variables of the key; the first one that is set counts. `()`: no variable is read."""
+    key_header: str = ""
+    """The header that carries the key: `authorization: Bearer {key}`."""
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Headers of every request, names in lower case."""
+    list_models: str | None = ""
+    """Reference to a function `(host)` that yields `OfferedModel`s; None: the host has no list of models."""
+    fetch_embeddings: str | None = ""
+    """Reference to a function `(host, model, texts)` that returns vectors; None: it has no embeddings."""
+    sdk_package: str = ""
+    """Distribution that the adapter needs besides httpx; empty for none."""
+    start_command: str = ""
+    """Command that starts the host on this machine, for hints: `ollama serve`."""
+    pull_command: str = ""
+    """Command that fetches a missing model, for hints: `ollama pull {model}`."""
+    telemetry_name: str = ""
+    """OpenTelemetry's `gen_ai.provider.name`; empty: the name of the row."""
+
+    def find_gaps(self) -> list[str]:
+        """What this row lacks, one sentence each."""
+        gaps = super().find_gaps() + find_text_gaps(summary=self.summary)
+        gaps += find_reference_gaps("adapter", self.adapter, "the class that calls the host")
+        if self.needs_network is None:
+            gaps.append("`needs_network` is missing: whether the adapter contacts a host")
+        if self.needs_network:
+            gaps += self._find_network_gaps()
+        return gaps
+
+    def _find_network_gaps(self) -> list[str]:
+        """What is missing of the fields that only a row with `needs_network` has."""
+        gaps = [gap for wire_format in self.formats for gap in wire_format.find_gaps()]
+        if not self.formats:
+            gaps.append("`formats` is empty: the wire formats that the adapter speaks")
+        if not self.default_address and not self.address_variable:
+            gaps.append("`default_address` is missing, and there is no `address_variable`")
+        if self.complete_address:
+            purpose = "the function that completes an address"
+            gaps += find_reference_gaps("complete_address", self.complete_address, purpose)
+        if self.key_variables is None:
+            gaps.append("`key_variables` is missing: where the key comes from; () for nowhere")
+        elif not re.fullmatch(r"[a-z0-9-]+: .*\{key\}.*", self.key_header):
+            gaps.append("`key_header` is missing: the header of the key, as `x-api-key: {key}`")
+        return gaps + [
+            f"{gap}; None: the host has none"
+            for field, purpose in _OPTIONAL_REFERENCES.items()
+            if (reference := getattr(self, field)) is not None
+            for gap in find_reference_gaps(field, reference, purpose)
+        ]
+
+    def list_references(self) -> dict[str, str]:
+        """The lazy references in this row, by field; those of a wire format as `chat.accumulator`."""
+        fields = ("adapter", "complete_address", *_OPTIONAL_REFERENCES)
+        references = {field: getattr(self, field) for field in fields if getattr(self, field)}
+        for wire_format in self.formats:
+            for field, reference in wire_format.list_references().items():
+                references[f"{wire_format.name}.{field}"] = reference
+        return references
+
+    def build_headers(self, key: str | None) -> dict[str, str]:
+        """The headers of a request with this key."""
+        name, _, value = self.key_header.partition(": ")
+        return {**self.headers, **({name: value.replace("{key}", key)} if key else {})}
+
+
+_OPTIONAL_REFERENCES = {
+    "list_models": "the function that lists the models of the host",
+    "fetch_embeddings": "the function that fetches vectors",
+}
+"""The fields of a `HostDescriptor` whose reference may be None, and what stands behind each."""

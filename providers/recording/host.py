@@ -1,0 +1,12 @@
+"""The row of the recorded provider in the table of hosts."""
+
+from __future__ import annotations
+
+from toolchart.providers.descriptor import HostDescriptor
+
+RECORDED_HOST = HostDescriptor(
+    name="recorded",
+    summary="replies of a cassette or of a log",
+    adapter="toolchart.providers.recording.player:RecordedProvider",
+    needs_network=False,
+)

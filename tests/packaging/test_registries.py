@@ -1,0 +1,205 @@
+"""The contract of all registries: every row of every kind is complete, light to load, and usable."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from toolchart.states.descriptors import (
+    REGISTRIES,
+    Descriptor,
+    Registry,
+    find_reference_gaps,
+    find_registry,
+    load_reference,
+)
+from toolchart.states.errors import SpecError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def list_rows() -> Iterator[Any]:
+    """Yield every row of Toolchart, with its group."""
+    for group in REGISTRIES:
+        for row in find_registry(group).builtin_rows:
+            yield pytest.param(group, row, id=f"{group.removeprefix('toolchart.')}-{row.name}")
+
+
+@pytest.mark.parametrize("group", REGISTRIES)
+def test_a_registry_has_its_rows(group: str) -> None:
+    """A registry has the group under which it is listed, and rows with different names."""
+    registry = find_registry(group)
+    names = [row.name for row in registry.builtin_rows]
+    assert registry.group == group
+    assert names
+    assert len(set(names)) == len(names)
+    assert registry.names()[: len(names)] == names
+
+
+@pytest.mark.parametrize(("group", "row"), list(list_rows()))
+def test_every_row_is_complete(group: str, row: Descriptor) -> None:
+    """A row has no gaps, is found by its name, and each of its references loads something to call or read."""
+    assert row.find_gaps() == []
+    assert find_registry(group).find(row.name) is row
+    for field, reference in row.list_references().items():
+        assert load_reference(reference) is not None, field
+
+
+@pytest.mark.parametrize(("group", "row"), list(list_rows()))
+def test_a_faulty_reference_is_a_gap(group: str, row: Descriptor) -> None:
+    """A reference with a mistake is a gap that names its field."""
+    for field in set(row.list_references()).intersection(row.__struct_fields__):
+        assert f"`{field}`" in " ".join(replace(row, **{field: "module.without_name"}).find_gaps())
+
+
+@pytest.mark.parametrize("group", REGISTRIES)
+def test_a_row_with_only_a_name_has_gaps(group: str) -> None:
+    """A row of any kind that holds nothing but its name is incomplete, and `find_gaps` does not raise."""
+    row_type = type(find_registry(group).builtin_rows[0])
+    assert row_type(name="x").find_gaps()
+    assert "`name` is empty" in row_type(name="").find_gaps()
+
+
+def test_all_rows_load_without_their_code() -> None:
+    """The rows of all registries load without an SDK, SymPy, rich, a database driver or entry points."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!r}); import conftest, importlib.metadata\n"
+        "def watch(group): print('READ', group); return []\n"
+        "before = set(sys.modules)\n"
+        "importlib.metadata.entry_points = watch\n"
+        "from toolchart.states.descriptors import REGISTRIES, find_registry\n"
+        "for group in REGISTRIES:\n"
+        "    for row in find_registry(group).builtin_rows: find_registry(group).find(row.name)\n"
+        "print(*(set(sys.modules) - before))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/"
+    )
+    heavy = {"openai", "ollama", "google.genai", "anthropic", "sympy", "rich", "psycopg", "sqlite3"}
+    heavy |= {"mcp", "httpx", "prompt_toolkit", "statemachine"}
+    assert "READ toolchart." not in run.stdout
+    assert not heavy & set(run.stdout.split())
+
+
+# -- rows of other packages --------------------------------------------------------------------------
+
+
+class Ship(Descriptor, frozen=True, kw_only=True):
+    """A kind of row for these tests."""
+
+    captain: str = ""
+
+    def find_gaps(self) -> list[str]:
+        """A ship needs a captain."""
+        return [*super().find_gaps(), *([] if self.captain else ["`captain` is missing"])]
+
+
+class FakePoint(SimpleNamespace):
+    """An entry point whose object is made by a function."""
+
+    def load(self) -> Any:
+        """The object of the entry point."""
+        return self.make()
+
+
+MakeRegistry = Callable[..., Registry[Ship]]
+
+
+@pytest.fixture
+def make_registry(monkeypatch: pytest.MonkeyPatch) -> MakeRegistry:
+    """Make a registry with the row `own` and the given entry points, which are functions by name."""
+
+    def make(**points: Callable[[], Any]) -> Registry[Ship]:
+        fakes = [
+            FakePoint(name=name, make=make, value=f"x:{name}", dist=SimpleNamespace(name="fleet"))
+            for name, make in points.items()
+        ]
+        monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: fakes)
+        return Registry("ship", "x.ships", Ship, lambda: [Ship(name="own", captain="A")])
+
+    return make
+
+
+def test_a_row_of_another_package_is_found(make_registry: MakeRegistry) -> None:
+    """A row of another package is found by its name, listed after ours, and part of an iteration."""
+    registry = make_registry(far=lambda: Ship(name="far", captain="B"))
+    assert registry.find("far").captain == "B"
+    assert registry.names() == ["own", "far"]
+    assert [row.name for row in registry] == ["own", "far"]
+    assert [row.name for row in registry.builtin_rows] == ["own"]
+
+
+def test_our_names_are_not_replaced(
+    make_registry: MakeRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A row of another package with the name of one of ours is ignored, with a warning."""
+    registry = make_registry(own=lambda: Ship(name="own", captain="pirate"))
+    assert [row.captain for row in registry] == ["A"]
+    assert registry.find("own").captain == "A"
+    assert "ship 'own' of fleet is ignored: the name is taken" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: Ship(name="far"),
+            "ship 'far' (entry point 'far' of fleet) is incomplete: `captain`",
+        ),
+        (lambda: Ship(name="near", captain="B"), "gives a ship with another name, 'near'"),
+        (lambda: "far", "a ship is a Ship, not a str"),
+        (lambda: Ship(name="far", capt="B"), "Unexpected keyword argument 'capt'"),  # type: ignore[call-arg]
+        (lambda: load_reference("no_such_module:x"), "No module named 'no_such_module'"),
+    ],
+)
+def test_a_faulty_row_is_refused(
+    make: Callable[[], Any],
+    message: str,
+    make_registry: MakeRegistry,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A row that is incomplete, misnamed, of another type or not loadable is refused; lists leave it out."""
+    registry = make_registry(far=make)
+    with pytest.raises(SpecError) as refusal:
+        registry.find("far")
+    assert message in str(refusal.value)
+    assert "fleet" in str(refusal.value)
+    assert [row.name for row in registry] == ["own"]
+    assert message in caplog.text
+
+
+def test_an_unknown_name_gets_a_hint(make_registry: MakeRegistry) -> None:
+    """An unknown name is refused with the most similar one, also of another package."""
+    registry = make_registry(faraway=lambda: Ship(name="faraway", captain="B"))
+    with pytest.raises(SpecError, match=r"unknown ship 'farway'\n  did you mean 'faraway'"):
+        registry.find("farway")
+
+
+def test_a_reference_has_a_module_and_a_name() -> None:
+    """A reference is `package.module:name`; anything else is a gap that names the reference."""
+    assert find_reference_gaps("open", "a.b_c:d", "x") == []
+    assert "the opener" in find_reference_gaps("open", "", "the opener")[0]
+    for text in ("a.b", "a:b:c", "a b:c", ".a:b", "a:", ":b", "1a:b"):
+        assert find_reference_gaps("open", text, "x"), text
+
+
+def test_every_descriptor_field_is_explained() -> None:
+    """Every field of a descriptor has a text below it, since other packages fill it in."""
+    for group in REGISTRIES:
+        row_type = type(find_registry(group).builtin_rows[0])
+        (definition,) = ast.parse(inspect.getsource(row_type)).body
+        assert isinstance(definition, ast.ClassDef)
+        for statement, following in pairwise(definition.body):
+            if isinstance(statement, ast.AnnAssign):
+                assert isinstance(following, ast.Expr), (row_type.__name__, ast.unparse(statement))

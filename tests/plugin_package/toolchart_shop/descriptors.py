@@ -1,0 +1,26 @@
+"""Rows whose functions are elsewhere, so that `toolchart --help` does not import them."""
+
+from __future__ import annotations
+
+from toolchart.app.cli.command_table import CommandDescriptor
+from toolchart.engine.exchange import ExportFormat
+from toolchart.states.diagram import RendererDescriptor
+
+LONGEST = CommandDescriptor(
+    name="longest",
+    summary="Print the conversation with the most records.",
+    command="toolchart_shop.command:command",
+)
+
+OUTLINE = RendererDescriptor(
+    name="outline",
+    summary="states and transitions as an indented list",
+    render="toolchart_shop.renderer:render",
+    media_type="text/plain",
+)
+
+CHAT = ExportFormat(
+    name="chat",
+    summary="what was said, as plain text",
+    export="toolchart_shop.export:export_chat",
+)

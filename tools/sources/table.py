@@ -1,0 +1,127 @@
+"""The table of tool sources: what can stand after `implementation.type`, and the sections `tools.openapi` and
+`tools.mcp`.
+
+To add a source, write a function that loads an entry, and add a row. Another package adds a row by an entry
+point of the group `toolchart.tool_sources`; see `docs/extending.md`. This module imports no loader: a spec is
+checked against the table before any tool is made.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from toolchart.states.descriptors import (
+    Descriptor,
+    Registry,
+    find_reference_gaps,
+    find_text_gaps,
+)
+
+
+class ToolSourceDescriptor(Descriptor, frozen=True, kw_only=True):
+    """One kind of tools: where they come from, and how they are made from the spec."""
+
+    summary: str = ""
+    """What such a tool is, in a few words."""
+    load: str = ""
+    """Reference to the loader. For an entry: a function `(ToolEntry, LoadingContext)` that returns a `Tool`.
+    It raises `EntryLeftOut` if the entry cannot be used now, `SpecError` if its settings are not allowed. For
+    a section: a function `(section, LoadingContext)` that returns a list of tools and a list of warnings."""
+    place: Literal["entry", "section"] = "entry"
+    """`entry`: the name is a word of `implementation.type`, and makes one tool. `section`: the name is a key
+    of the `tools` section, and makes any number."""
+    settings: tuple[str, ...] = ()
+    """Names of its settings, beside the ones that every entry has. Others give a warning."""
+    required: tuple[str, ...] = ()
+    """Settings without which an entry is refused."""
+    checks_settings: bool = False
+    """Whether the loader checks the settings itself, so that nothing else looks at them."""
+    list_settings: str = ""
+    """Reference to a function from the handler of an entry to the names of its settings, where these depend
+    on the handler."""
+
+    def find_gaps(self) -> list[str]:
+        """What this row lacks, one sentence each."""
+        gaps = [
+            *super().find_gaps(),
+            *find_text_gaps(summary=self.summary),
+            *find_reference_gaps("load", self.load, "the function that makes the tool"),
+        ]
+        if self.list_settings:
+            gaps += find_reference_gaps("list_settings", self.list_settings, "")
+        if self.place not in ("entry", "section"):
+            gaps.append(f"`place` is {self.place!r}, and not `entry` or `section`")
+        unlisted = [key for key in self.required if key not in (*self.settings, "handler")]
+        if unlisted and not (self.checks_settings or self.list_settings):
+            gaps.append(f"`required` names {', '.join(unlisted)}, which `settings` does not list")
+        return gaps
+
+    def list_references(self) -> dict[str, str]:
+        """The loader, and the function that lists the settings if there is one."""
+        settings = {"list_settings": self.list_settings} if self.list_settings else {}
+        return {"load": self.load, **settings}
+
+
+def _list_builtin_sources() -> tuple[ToolSourceDescriptor, ...]:
+    return (*_list_entry_sources(), *_list_section_sources())
+
+
+def _list_entry_sources() -> tuple[ToolSourceDescriptor, ...]:
+    """Return the sources of entries of `tools.registry`."""
+    entries = "toolchart.tools.sources.registry_entries"
+    return (
+        ToolSourceDescriptor(
+            name="mock", summary="a fixed answer", load=f"{entries}:load_mock_tool"
+        ),
+        ToolSourceDescriptor(
+            name="builtin",
+            summary="a tool that comes with Toolchart",
+            load=f"{entries}:load_builtin_tool",
+            list_settings=f"{entries}:list_builtin_settings",
+        ),
+        ToolSourceDescriptor(
+            name="internal",
+            summary="a service of the program",
+            load=f"{entries}:load_internal_tool",
+            list_settings=f"{entries}:list_internal_settings",
+        ),
+        ToolSourceDescriptor(
+            name="http",
+            summary="an HTTP request",
+            load=f"{entries}:load_http_tool",
+            required=("url",),
+            checks_settings=True,
+        ),
+        ToolSourceDescriptor(
+            name="python",
+            summary="a Python function",
+            load=f"{entries}:load_python_tool",
+            required=("handler",),
+        ),
+    )
+
+
+def _list_section_sources() -> tuple[ToolSourceDescriptor, ...]:
+    """Return the sources that have a section of their own under `tools`."""
+    return (
+        ToolSourceDescriptor(
+            name="openapi",
+            summary="the operations of OpenAPI documents",
+            load="toolchart.tools.sources.openapi:load_openapi_section",
+            place="section",
+            checks_settings=True,
+        ),
+        ToolSourceDescriptor(
+            name="mcp",
+            summary="the tools of MCP servers",
+            load="toolchart.tools.sources.mcp:load_mcp_section",
+            place="section",
+            checks_settings=True,
+        ),
+    )
+
+
+TOOL_SOURCES = Registry(
+    "tool source", "toolchart.tool_sources", ToolSourceDescriptor, _list_builtin_sources
+)
+"""Every source of tools."""
