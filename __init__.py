@@ -4,42 +4,238 @@
 
     Engine(load_spec("quickstart")).run("What is 17 * (23 + 4)?")
 
-The names below are loaded when they are first used, so that `import toolchart` stays quick.
+The exports are the public API, together with those of `toolchart.testing` and the interfaces in
+`docs/extending.md`; `docs/reference.md` describes them. They are imported when they are first used, so that
+`import toolchart` stays light.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from toolchart.engine.log.fork import ForkChanges
+    from toolchart.engine.log.stores import open_store
+    from toolchart.engine.runtime.clock import Clock
+    from toolchart.engine.runtime.dependencies import Approver, DeltaObserver, Observer
+    from toolchart.engine.runtime.engine import Engine
+    from toolchart.engine.runtime.result import ForkResult, TurnResult
+    from toolchart.engine.runtime.streaming import StepTaken
+    from toolchart.specs.charts import load_chart
+    from toolchart.specs.loader import load_spec
+    from toolchart.specs.models import AgentSpec
+    from toolchart.states.chart.document import Chart
+    from toolchart.states.core.step import Step, begin, step
+    from toolchart.states.effects import Answer, CallModel, Effect, ReviewCalls, RunTools, Wait
+    from toolchart.states.errors import (
+        IllegalEvent,
+        LogConflict,
+        LogDamaged,
+        LogUnavailable,
+        NoRecordedAnswer,
+        ProviderError,
+        ReplayMismatch,
+        SpecError,
+        StrictPolicyViolation,
+        ToolchartError,
+    )
+    from toolchart.states.events import (
+        AnyEvent,
+        Cancelled,
+        Configured,
+        Decided,
+        Failed,
+        Forked,
+        Limits,
+        Replied,
+        Reviewed,
+        Settings,
+        ToolFinished,
+        TurnStarted,
+        Verdict,
+        Waited,
+    )
+    from toolchart.states.machine import Machine
+    from toolchart.states.messages import (
+        CallArguments,
+        CallStarted,
+        Delta,
+        Message,
+        ReasoningDelta,
+        Reply,
+        Request,
+        TextDelta,
+        ToolCall,
+        ToolDefinition,
+        Usage,
+    )
+    from toolchart.states.ports import Provider, Store, StreamingProvider
+    from toolchart.states.snapshot import Snapshot
+    from toolchart.tools.definition import Tool, ToolFailure
+    from toolchart.tools.execution.context import CallContext
+    from toolchart.tools.sources.python import tool
+    from toolchart.tools.sources.services import Embedder, Hit, Search
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "Engine": "toolchart.engine",
-    "TurnResult": "toolchart.engine",
-    "step": "toolchart.engine",
-    "load_spec": "toolchart.specs",
-    "tool": "toolchart.tools",
-    "ToolchartError": "toolchart.states.errors",
-    "SpecError": "toolchart.states.errors",
-    "IllegalEvent": "toolchart.states.errors",
-    "ProviderError": "toolchart.states.errors",
-    "ReplayMismatch": "toolchart.states.errors",
-    "LogConflict": "toolchart.states.errors",
-    "LogDamaged": "toolchart.states.errors",
-}
+__all__ = [
+    "__version__",
+    "Engine",
+    "TurnResult",
+    "ForkResult",
+    "ForkChanges",
+    "StepTaken",
+    "Approver",
+    "Observer",
+    "DeltaObserver",
+    "Clock",
+    "load_spec",
+    "AgentSpec",
+    "load_chart",
+    "Chart",
+    "tool",
+    "Tool",
+    "ToolFailure",
+    "CallContext",
+    "Search",
+    "Hit",
+    "Embedder",
+    "open_store",
+    "Store",
+    "Provider",
+    "StreamingProvider",
+    "Message",
+    "ToolCall",
+    "ToolDefinition",
+    "Request",
+    "Reply",
+    "Usage",
+    "Delta",
+    "TextDelta",
+    "ReasoningDelta",
+    "CallStarted",
+    "CallArguments",
+    "begin",
+    "step",
+    "Step",
+    "Machine",
+    "Snapshot",
+    "AnyEvent",
+    "Configured",
+    "Forked",
+    "TurnStarted",
+    "Replied",
+    "Failed",
+    "Reviewed",
+    "Decided",
+    "ToolFinished",
+    "Waited",
+    "Cancelled",
+    "Settings",
+    "Limits",
+    "Verdict",
+    "Effect",
+    "CallModel",
+    "ReviewCalls",
+    "RunTools",
+    "Wait",
+    "Answer",
+    "ToolchartError",
+    "SpecError",
+    "IllegalEvent",
+    "ProviderError",
+    "StrictPolicyViolation",
+    "NoRecordedAnswer",
+    "ReplayMismatch",
+    "LogConflict",
+    "LogDamaged",
+    "LogUnavailable",
+]
 
-__all__ = ["__version__", *_HOME]
+# Type checkers do not see this part, so a name that does not exist is an error for them.
+if not TYPE_CHECKING:
+    import importlib
 
-if TYPE_CHECKING:
-    from toolchart.engine import Engine as Engine
-    from toolchart.engine import TurnResult as TurnResult
-    from toolchart.engine import step as step
-    from toolchart.specs import load_spec as load_spec
-    from toolchart.tools import tool as tool
+    _NAMES = {
+        "toolchart.engine.runtime.engine": ("Engine",),
+        "toolchart.engine.runtime.result": ("TurnResult", "ForkResult"),
+        "toolchart.engine.log.fork": ("ForkChanges",),
+        "toolchart.engine.runtime.streaming": ("StepTaken",),
+        "toolchart.engine.runtime.dependencies": ("Approver", "Observer", "DeltaObserver"),
+        "toolchart.engine.runtime.clock": ("Clock",),
+        "toolchart.specs.loader": ("load_spec",),
+        "toolchart.specs.models": ("AgentSpec",),
+        "toolchart.specs.charts": ("load_chart",),
+        "toolchart.states.chart.document": ("Chart",),
+        "toolchart.tools.sources.python": ("tool",),
+        "toolchart.tools.definition": ("Tool", "ToolFailure"),
+        "toolchart.tools.execution.context": ("CallContext",),
+        "toolchart.tools.sources.services": ("Search", "Hit", "Embedder"),
+        "toolchart.engine.log.stores": ("open_store",),
+        "toolchart.states.ports": ("Store", "Provider", "StreamingProvider"),
+        "toolchart.states.messages": (
+            "Message",
+            "ToolCall",
+            "ToolDefinition",
+            "Request",
+            "Reply",
+            "Usage",
+            "Delta",
+            "TextDelta",
+            "ReasoningDelta",
+            "CallStarted",
+            "CallArguments",
+        ),
+        "toolchart.states.core.step": ("begin", "step", "Step"),
+        "toolchart.states.machine": ("Machine",),
+        "toolchart.states.snapshot": ("Snapshot",),
+        "toolchart.states.events": (
+            "AnyEvent",
+            "Configured",
+            "Forked",
+            "TurnStarted",
+            "Replied",
+            "Failed",
+            "Reviewed",
+            "Decided",
+            "ToolFinished",
+            "Waited",
+            "Cancelled",
+            "Settings",
+            "Limits",
+            "Verdict",
+        ),
+        "toolchart.states.effects": (
+            "Effect",
+            "CallModel",
+            "ReviewCalls",
+            "RunTools",
+            "Wait",
+            "Answer",
+        ),
+        "toolchart.states.errors": (
+            "ToolchartError",
+            "SpecError",
+            "IllegalEvent",
+            "ProviderError",
+            "StrictPolicyViolation",
+            "NoRecordedAnswer",
+            "ReplayMismatch",
+            "LogConflict",
+            "LogDamaged",
+            "LogUnavailable",
+        ),
+    }
+    _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
+    def __getattr__(name):
+        """Import an exported name when it is first used."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'toolchart' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    def __dir__():
+        """The exported names, whether or not they are loaded yet."""
+        return sorted({*globals(), *__all__})

@@ -172,7 +172,7 @@ def print_concurrent_rates(count: int, folder: Path) -> None:
 
 def main() -> None:
     """Parse the options, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--records", type=int, default=3000)
     parser.add_argument("--conversations", type=int, default=1000)
     options = parser.parse_args()

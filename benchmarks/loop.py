@@ -271,7 +271,7 @@ def print_profile(iterations: int = 3000) -> None:
 
 def main() -> None:
     """Parse the options, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--sizes", default="10,100,1000,3000")
     parser.add_argument("--profile", action="store_true")

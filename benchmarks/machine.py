@@ -50,7 +50,7 @@ def measure_chart(name: str) -> tuple[float, float, int]:
         lambda: machine.advance(first, "replied", FactView(CALLING)), CACHED_CALLS
     )
     computed_us = measure_call_us(
-        lambda: machine._learn(first, "replied", FactView(CALLING)), COMPUTED_CALLS
+        lambda: machine._learn_answer(first, "replied", FactView(CALLING)), COMPUTED_CALLS
     )
     return cached_us, computed_us, check(chart).table_size
 

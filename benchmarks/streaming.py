@@ -82,7 +82,7 @@ def read_stream(chunks: list[bytes], frames: Any, accumulator: Any) -> int:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--bytes", type=int, default=1_000_000)
     size = parser.parse_args().bytes
     for name, (make_chunk, frames, accumulator) in KINDS.items():

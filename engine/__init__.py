@@ -1,29 +1,44 @@
 """Runs conversations and keeps their log: the engine and its driver, the log, replay, exports.
 
-The step function of the pure core loads with this package. `Engine`, which needs specs, tools and
-providers, loads when it is first used.
+The exports are imported when they are first used, so that a module of this package loads without the others.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from toolchart.states.core.step import Step, begin, step
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from toolchart.engine.runtime.engine import Engine
     from toolchart.engine.runtime.result import TurnResult
+    from toolchart.states.core.step import Step, begin, step
 
-__all__ = ["Engine", "Step", "TurnResult", "begin", "step"]
+__all__ = [
+    "Engine",
+    "TurnResult",
+    "begin",
+    "step",
+    "Step",
+]
 
+# Type checkers do not see this part, so a name that does not exist is an error for them.
+if not TYPE_CHECKING:
+    import importlib
 
-def __getattr__(name: str) -> Any:
-    if name == "Engine":
-        from toolchart.engine.runtime.engine import Engine
+    _NAMES = {
+        "toolchart.engine.runtime.engine": ("Engine",),
+        "toolchart.engine.runtime.result": ("TurnResult",),
+        "toolchart.states.core.step": ("begin", "step", "Step"),
+    }
+    _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
-        return Engine
-    if name == "TurnResult":
-        from toolchart.engine.runtime.result import TurnResult
+    def __getattr__(name):
+        """Import an exported name when it is first used."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value
 
-        return TurnResult
-    raise AttributeError(f"module 'toolchart.engine' has no attribute {name!r}")
+    def __dir__():
+        """The exported names, whether or not they are loaded yet."""
+        return sorted({*globals(), *__all__})

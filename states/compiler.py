@@ -1,4 +1,4 @@
-"""Compile a chart with python-statemachine, so that the compiled machine is pure and can be observed.
+"""Compiles a chart with python-statemachine, so that it is pure and every guard and effect is observed.
 
 The machine asks the library three kinds of questions. Three small classes here collect the answers:
 

@@ -1,4 +1,4 @@
-"""The machine: which transition an event fires in a chart, answered from a table.
+"""The machine of a chart: which transition an event fires, and in which order they are tried.
 
 python-statemachine is the authority. It compiles the chart (in its secure mode) and it alone decides
 what a step does. Nothing in this module re-implements the rules of statecharts.

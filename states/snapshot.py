@@ -74,7 +74,7 @@ class SnapshotFields(msgspec.Struct):
     """None before the first turn."""
     tools: tuple[ToolDefinition, ...] = ()
     """Every tool that the agent spec defines."""
-    messages: PersistentList[Message] = msgspec.field(default_factory=PersistentList)
+    messages: PersistentList[Message] = msgspec.field(default_factory=PersistentList[Message])
     """The conversation without its system prompt. Tool messages can be found by call id."""
     digest: str = ""
     """Hash chain over `messages`."""
@@ -97,7 +97,9 @@ class SnapshotFields(msgspec.Struct):
     """Replies of the turn."""
     calls: tuple[OpenCall, ...] = ()
     """The calls of the latest reply, in its order; empty once they are closed."""
-    tracked_calls: PersistentList[TrackedCall] = msgspec.field(default_factory=PersistentList)
+    tracked_calls: PersistentList[TrackedCall] = msgspec.field(
+        default_factory=PersistentList[TrackedCall]
+    )
     """The calls of the turn that have their outcome, in order."""
     failure: Failed | None = None
     """The latest failure, until a reply arrives."""

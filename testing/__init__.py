@@ -13,36 +13,48 @@ because pytest imports this package at every start.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
-_HOME = {
-    "find_paths": "paths",
-    "Paths": "paths",
-    "Scenario": "paths",
-    "UntakenTransition": "paths",
-    "measure_coverage": "coverage",
-    "Coverage": "coverage",
-    "chart_state_machine": "stateful_machine",
-    "Transition": "transitions",
-    "list_transitions": "transitions",
-}
-
-__all__ = [*_HOME]
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from toolchart.testing.coverage import Coverage as Coverage
-    from toolchart.testing.coverage import measure_coverage as measure_coverage
-    from toolchart.testing.paths import Paths as Paths
-    from toolchart.testing.paths import Scenario as Scenario
-    from toolchart.testing.paths import UntakenTransition as UntakenTransition
-    from toolchart.testing.paths import find_paths as find_paths
-    from toolchart.testing.stateful_machine import chart_state_machine as chart_state_machine
-    from toolchart.testing.transitions import Transition as Transition
-    from toolchart.testing.transitions import list_transitions as list_transitions
+    from toolchart.testing.coverage import Coverage, measure_coverage
+    from toolchart.testing.paths import Paths, Scenario, find_paths
+    from toolchart.testing.stateful_machine import chart_state_machine
+    from toolchart.testing.transitions import Transition, list_transitions
+    from toolchart.testing.untaken_transitions import UntakenTransition
 
+__all__ = [
+    "find_paths",
+    "Paths",
+    "Scenario",
+    "UntakenTransition",
+    "measure_coverage",
+    "Coverage",
+    "chart_state_machine",
+    "list_transitions",
+    "Transition",
+]
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+# Type checkers do not see this part, so a name that does not exist is an error for them.
+if not TYPE_CHECKING:
+    import importlib
+
+    _NAMES = {
+        "toolchart.testing.paths": ("find_paths", "Paths", "Scenario"),
+        "toolchart.testing.untaken_transitions": ("UntakenTransition",),
+        "toolchart.testing.coverage": ("measure_coverage", "Coverage"),
+        "toolchart.testing.stateful_machine": ("chart_state_machine",),
+        "toolchart.testing.transitions": ("list_transitions", "Transition"),
+    }
+    _HOMES = {name: home for home, names in _NAMES.items() for name in names}
+
+    def __getattr__(name):
+        """Import an exported name when it is first used."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value
+
+    def __dir__():
+        """The exported names, whether or not they are loaded yet."""
+        return sorted({*globals(), *__all__})

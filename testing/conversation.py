@@ -66,7 +66,7 @@ class Conversation:
         )
 
     def answer_effect(self, effect: Effect, event: MachineEvent) -> None:
-        """Feed the answer to an effect; a chart without a row for it can never go on."""
+        """Feed the answer to an effect; a chart without a row for it can never continue."""
         try:
             self.apply_event(event)
         except IllegalEvent as refusal:

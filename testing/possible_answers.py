@@ -119,7 +119,7 @@ def _make_turn_start(limits: Limits, *, with_tools: bool) -> TurnStarted:
     return TurnStarted(message="What is it?", settings=settings)
 
 
-# -- how it goes on ------------------------------------------------------------------------------
+# -- events that continue a turn -----------------------------------------------------------------
 
 
 def list_next_events(turn: ManualTurn, terms: GuardTerms) -> Iterator[MachineEvent]:

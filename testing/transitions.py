@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from toolchart.specs.charts import load_chart
 from toolchart.states.chart.loading import Chart, walk_states
 from toolchart.states.compiler import FiredTransition
 from toolchart.states.diagram.model import format_guard
@@ -52,7 +53,6 @@ def resolve_chart(chart: ChartLike) -> Chart:
     """
     if isinstance(chart, Chart):
         return chart
-    from toolchart.specs.charts import load_chart
 
     return load_chart(str(chart) if isinstance(chart, Path) else chart)
 

@@ -62,7 +62,7 @@ class TrafficRefused(OSError):
 
 @pytest.fixture(autouse=True)
 def _loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test leaves the machine unless TOOLCHART_REAL_TRAFFIC=1 says so."""
+    """No test leaves the machine unless TOOLCHART_REAL_TRAFFIC=1 allows it."""
     if os.environ.get("TOOLCHART_REAL_TRAFFIC") == "1":
         return
     connect = socket.socket.connect

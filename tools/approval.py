@@ -1,4 +1,4 @@
-"""The approval policy: rules that decide which tool calls run, and grants for approved calls.
+"""The approval policy of a spec: rules that say which calls need a person, and grants for approved calls.
 
     approval:
       - {tools: "read_*", decision: always}
@@ -238,7 +238,7 @@ def _check_operand(operator: str, operand: Any, path: str) -> None:
         raise SpecError("expected a number or a text", path=path)
     if operator == "regex":
         try:
-            re.compile(operand)
+            re.compile(str(operand))
         except re.error as error:
             raise SpecError(f"not a regular expression: {error}", path=path) from None
 

@@ -20,8 +20,14 @@ from toolchart.tools.execution.results import OutputLimits
 from toolchart.tools.registry import Registry
 from toolchart.tools.sources.http.tool import SecretResolver
 from toolchart.tools.sources.python import make_tool
-from toolchart.tools.sources.registry_entries import LoadingContext, Service, load_entry
+from toolchart.tools.sources.registry_entries import (
+    LoadingContext,
+    Service,
+    load_entry,
+    load_section,
+)
 from toolchart.tools.sources.services import EmbedderFactory, Search
+from toolchart.tools.sources.table import TOOL_SOURCES
 
 
 class OutputSettings(BaseModel):
@@ -46,10 +52,6 @@ class ToolsSettings(BaseModel):
 
     parallel: int = Field(default=4, ge=1, le=64)
     """Calls of one reply that run at the same time."""
-    mcp: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """MCP servers by name."""
-    openapi: list[dict[str, Any]] = Field(default_factory=list)
-    """OpenAPI documents whose operations become tools."""
 
 
 class ToolManager(ToolExecutor):
@@ -105,18 +107,20 @@ class ToolManager(ToolExecutor):
         Raises:
             SpecError: two tools with one name, an invalid schema, or invalid settings.
         """
+        registry, connections = Registry(), ExitStack()
         context = LoadingContext(
             base_folder=base_folder or Path(),
             services=services or {},
             resolve_secrets=resolve_secrets,
             make_embedder=make_embedder,
+            connections=connections,
+            default_timeout_s=config.default_timeout_ms / 1000,
         )
         settings = _parse_tools_settings(config)
         policy, limits = parse_policy(approval), _parse_output_limits(output)
-        registry, connections = Registry(), ExitStack()
         try:
             warnings = _add_registry_tools(registry, config, context)
-            warnings += _add_imported_tools(registry, settings, config, context, connections)
+            warnings += _add_imported_tools(registry, config, context)
             for function in functions:
                 registry.add(function if isinstance(function, Tool) else make_tool(function))
             return cls(
@@ -158,7 +162,8 @@ class ToolManager(ToolExecutor):
 def _find_search(registry: Registry, context: LoadingContext) -> Search | None:
     """The program's own search, else the search of the first tool that has one."""
     own_search = context.services.get("search_documents")
-    if isinstance(own_search, Search):
+    # A `Tool` has an attribute `search` too, which is no method.
+    if not isinstance(own_search, Tool) and isinstance(own_search, Search):
         return own_search
     return next((tool.search for tool in registry if tool.search is not None), None)
 
@@ -204,32 +209,23 @@ def _add_registry_tools(
 
 
 def _add_imported_tools(
-    registry: Registry,
-    settings: ToolsSettings,
-    config: ToolsConfig,
-    context: LoadingContext,
-    connections: ExitStack,
+    registry: Registry, config: ToolsConfig, context: LoadingContext
 ) -> list[str]:
-    """Add the tools of OpenAPI documents and MCP servers, and return warnings.
+    """Add the tools of the sections of `tools` (OpenAPI documents, MCP servers, ...), and return warnings.
 
     A tool whose name is already in the registry is left out.
     """
     imported_tools: list[Tool] = []
     warnings: list[str] = []
-    if settings.openapi:
-        from toolchart.tools.sources.openapi import load_openapi_tools
-
-        for index, document in enumerate(settings.openapi):
-            tools, notes = load_openapi_tools(document, f"tools.openapi[{index}]", context)
-            imported_tools += tools
-            warnings += notes
-    if settings.mcp:
-        from toolchart.tools.sources.mcp import connect_servers
-
-        timeout_s = config.default_timeout_ms / 1000
-        tools, notes = connect_servers(settings.mcp, context, connections, timeout_s)
-        imported_tools += tools
-        warnings += notes
+    own_sections = [row.name for row in TOOL_SOURCES.builtin_rows if row.place == "section"]
+    for name in (*own_sections, *(config.model_extra or {})):
+        section = getattr(config, name)
+        if section and name in TOOL_SOURCES:
+            source = TOOL_SOURCES.find(name, f"tools.{name}")
+            if source.place == "section":
+                tools, notes = load_section(source, section, context)
+                imported_tools += tools
+                warnings += notes
     for tool in imported_tools:
         try:
             registry.add(tool)

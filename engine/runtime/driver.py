@@ -78,7 +78,7 @@ class Driver:
     async def run_turn(self, first: AnyEvent) -> Snapshot:
         """Apply an event and perform all effects that follow, until the chart rests.
 
-        The chart rests in a final state, or in a state where only a decision from outside can go on.
+        The chart rests in a final state, or in a state that only a decision from outside can leave.
 
         Raises:
             IllegalEvent: the chart has no row for `first` here; nothing was written.

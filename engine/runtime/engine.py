@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,6 +38,7 @@ from toolchart.states.errors import NoRecordedAnswer, SpecError, ToolchartError
 from toolchart.states.events import Configured, Decided, TurnStarted
 from toolchart.states.messages import Delta, Message
 from toolchart.states.ports import Provider, Store
+from toolchart.tools.definition import Tool
 from toolchart.tools.manager import ToolManager
 from toolchart.tools.sources.registry_entries import Service
 
@@ -49,7 +51,7 @@ class Engine:
     Args:
         spec: a loaded spec, the name of a shipped agent, a path, or a mapping.
         log: a store, a path of a SQLite file, `"memory"`, or None for `.toolchart/log.db`.
-        functions: Python tools, in addition to those of the spec.
+        functions: Python functions and ready `Tool` values, in addition to those of the spec.
         services: internal services by handler name (`search_documents`, or your own names).
         providers: ready providers by `llms` name; they replace the spec's own entries.
         approver: called for each tool call that needs approval; without one such a turn waits.
@@ -66,14 +68,14 @@ class Engine:
         spec: AgentSpec | str | Path | Mapping[str, Any],
         *,
         log: Store | str | Path | None = None,
-        functions: Sequence[Any] = (),
+        functions: Sequence[Callable[..., Any] | Tool] = (),
         services: Mapping[str, Service] | None = None,
         providers: Mapping[str, Provider] | None = None,
         approver: Approver | None = None,
         observer: Observer | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.spec = spec if isinstance(spec, AgentSpec) else load_spec(spec)
+        self.spec: AgentSpec = spec if isinstance(spec, AgentSpec) else load_spec(spec)
         spec_folder = Path(self.spec.source).parent if self.spec.source else None
         self.chart = load_chart(self.spec.chart, base_folder=spec_folder)
         self.tools = _build_tools(self.spec, functions, services, spec_folder)
@@ -122,7 +124,8 @@ class Engine:
             handler: name of the handler; None selects one by `match` and the variables.
             variables: values for the prompt and for `match`.
             history: earlier messages from elsewhere, for a new conversation.
-            llm, model: replace the handler's own.
+            llm: name of an `llms` entry, instead of the handler's.
+            model: name of a model, instead of that entry's.
             observer: called with this turn's steps, instead of the engine's observer.
             on_delta: called with each delta; where it is set and the provider can stream, replies
                 are streamed.
@@ -172,15 +175,65 @@ class Engine:
             warnings=(*self.tools.warnings, *warnings, *plan.warnings),
         )
 
+    def run(
+        self,
+        message: str,
+        *,
+        conversation: str | None = None,
+        handler: str | None = None,
+        variables: Mapping[str, Any] | None = None,
+        history: Sequence[Message] = (),
+        llm: str | None = None,
+        model: str | None = None,
+        observer: Observer | None = None,
+        on_delta: DeltaObserver | None = None,
+    ) -> TurnResult:
+        """The blocking form of `arun`, with the same arguments and errors.
+
+        Raises:
+            ToolchartError: an event loop is running here; await `arun` instead.
+        """
+        return self._run_blocking(
+            lambda: self.arun(
+                message,
+                conversation=conversation,
+                handler=handler,
+                variables=variables,
+                history=history,
+                llm=llm,
+                model=model,
+                observer=observer,
+                on_delta=on_delta,
+            )
+        )
+
     def stream(
-        self, message: str, **options: Any
+        self,
+        message: str,
+        *,
+        conversation: str | None = None,
+        handler: str | None = None,
+        variables: Mapping[str, Any] | None = None,
+        history: Sequence[Message] = (),
+        llm: str | None = None,
+        model: str | None = None,
     ) -> AsyncGenerator[StepTaken | Delta | TurnResult, None]:
         """Run one turn; yield its deltas and steps as they happen, and its result last.
 
-        Takes the arguments of `arun`. Closing the generator early cancels the turn; the log has
+        The arguments are those of `arun`. Closing the generator early cancels the turn; the log has
         every step before that.
         """
-        return stream_turn(lambda **observers: self.arun(message, **options, **observers))
+        turn = partial(
+            self.arun,
+            message,
+            conversation=conversation,
+            handler=handler,
+            variables=variables,
+            history=history,
+            llm=llm,
+            model=model,
+        )
+        return stream_turn(turn)
 
     async def aresume(self, conversation: str, decision: Decided | None = None) -> TurnResult:
         """Continue a turn that a crash, or a call that waits for a decision, left open.
@@ -209,7 +262,7 @@ class Engine:
         return build_turn_result(snapshot, conversation)
 
     def resume(self, conversation: str, decision: Decided | None = None) -> TurnResult:
-        """The blocking form of `aresume`."""
+        """The blocking form of `aresume`, with the same arguments and errors."""
         return self._run_blocking(lambda: self.aresume(conversation, decision))
 
     # -- forks -----------------------------------------------------------------------------------
@@ -256,9 +309,19 @@ class Engine:
             stopped=missing_answer,
         )
 
-    def fork(self, conversation: str, **options: Any) -> ForkResult:
-        """The blocking form of `afork`; takes the same arguments."""
-        return self._run_blocking(lambda: self.afork(conversation, **options))
+    def fork(
+        self,
+        conversation: str,
+        at: int | None = None,
+        changes: ForkChanges | None = None,
+        *,
+        name: str | None = None,
+        from_log: bool = False,
+    ) -> ForkResult:
+        """The blocking form of `afork`, with the same arguments and errors."""
+        return self._run_blocking(
+            lambda: self.afork(conversation, at, changes, name=name, from_log=from_log)
+        )
 
     def build_configured_event(self, conversation: str) -> Configured:
         """The `configured` event that record 0 of a conversation of this agent holds."""
@@ -268,14 +331,6 @@ class Engine:
         """Whether a call of this tool may run twice."""
         tool = self.tools.registry.get(name)
         return tool is not None and tool.idempotent
-
-    def run(self, message: str, **options: Any) -> TurnResult:
-        """The blocking form of `arun`; takes the same arguments.
-
-        Raises:
-            ToolchartError: an event loop is running here; await `arun` instead.
-        """
-        return self._run_blocking(lambda: self.arun(message, **options))
 
     def _run_blocking(self, start: Callable[[], Coroutine[Any, Any, Value]]) -> Value:
         """Run a coroutine on this engine's own event loop and return its result."""
@@ -319,7 +374,7 @@ class Engine:
 
 def _build_tools(
     spec: AgentSpec,
-    functions: Sequence[Any],
+    functions: Sequence[Callable[..., Any] | Tool],
     services: Mapping[str, Service] | None,
     spec_folder: Path | None,
 ) -> ToolManager:

@@ -19,7 +19,7 @@ async def fill_rag_context(
     """The variables with `rag_context` added where the prompt uses it, and warnings.
 
     A value that the caller passed is kept. Without `search` nothing is added. Where the search fails,
-    `rag_context` is empty and a warning names the reason; the turn goes on.
+    `rag_context` is empty and a warning names the reason; the turn continues.
     """
     values = dict(variables)
     if search is None or not prompt or RAG_VARIABLE not in list_template_variables(prompt):

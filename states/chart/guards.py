@@ -1,4 +1,4 @@
-"""The language of guards: what an expression may contain, and what is wrong with one that breaks it.
+"""The language of guards: what an expression may contain, and errors for expressions that contain more.
 
 A guard is a small Python expression over facts. It is parsed here and never evaluated here.
 """

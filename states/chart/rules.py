@@ -200,7 +200,7 @@ def _check_name(
         _raise_error(
             chart,
             position,
-            f"the state {name!r} stands twice, first in line {first_line}",
+            f"the state {name!r} occurs twice, first in line {first_line}",
             "a state's name is unique in the whole chart, at every level",
         )
     if not name.isidentifier() or name.startswith("_"):
@@ -267,7 +267,7 @@ def _check_actions(chart: Chart, actions: list[Any], position: SourcePosition) -
             _raise_error(
                 chart,
                 position,
-                f"the effect {name!r} stands twice in one list",
+                f"the effect {name!r} occurs twice in one list",
                 "the library would run it once; name it once",
             )
     for action in actions:

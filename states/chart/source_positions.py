@@ -18,7 +18,7 @@ def map_source_lines(
     """The one-based line of every key and entry below a composed node.
 
     Raises:
-        SpecError: a key stands twice in one mapping. YAML readers accept this and keep the last one.
+        SpecError: a key occurs twice in one mapping. YAML readers accept this and keep the last one.
     """
     lines: dict[SourcePosition, int] = {}
     if node is not None:
@@ -39,7 +39,7 @@ def _collect_lines(
             line = key.start_mark.line + 1
             if key_position in lines and key.value != "<<":
                 raise SpecError(
-                    f"the key {key.value!r} stands twice, first in line {lines[key_position]}",
+                    f"the key {key.value!r} occurs twice, first in line {lines[key_position]}",
                     file=source,
                     line=line,
                     path=format_key_path(position),

@@ -1,1 +1,1 @@
-"""The pure core: a snapshot and an event in, the next snapshot and its effects out."""
+"""The core: `step.py` moves a conversation, `reduce.py` absorbs the event, `requests.py` builds effects."""

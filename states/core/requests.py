@@ -1,4 +1,4 @@
-"""Requests: from the names of effects to values that hold everything the driver needs.
+"""Builds the effects of a step: model requests, tool runs, back-off before a retry, answers at limits.
 
 A chart only names its effects (`enter: call_model`). This module is the second half of the core: it
 turns each name into a value built from the context alone. `CallModel` carries the complete model

@@ -1,4 +1,4 @@
-"""The pure core: `step`, the only function that moves a conversation.
+"""`step`, the transition function of the core: the only function that moves a conversation.
 
     step(machine, snapshot, event) -> snapshot', effects, and the reason
 

@@ -1,4 +1,4 @@
-"""Bounds: prove that every turn ends, and compute what a turn can cost at most.
+"""Bounds: find loops without a bound, prove that every turn ends, and compute what it can cost at most.
 
 **That a turn ends** is proved by ranking functions, as in termination analysis. Look at one strongly
 connected component of the exploration graph. An edge in it cannot be taken for ever if it moves a counter
@@ -168,7 +168,8 @@ def compute_worst_case(graph: ExplorationGraph, limits: Limits) -> WorstCase | N
     )
 
 
-_CounterValues = tuple[tuple[str, int], ...]
+_PathNode = tuple[ExploredState, tuple[tuple[str, int], ...]]
+"""A state and the values of the counters that end cycles."""
 
 
 def _find_longest_path(
@@ -181,10 +182,11 @@ def _find_longest_path(
         "max_repeats": limits.max_repeats,
         "max_tool_only_streak": limits.max_tool_only_streak,
     }
-    longest_from: dict[tuple[ExploredState, _CounterValues], int] = {}
-    counters: _CounterValues = (("attempt", 0), ("cancelled", 0), ("iteration", 0), ("replies", 0))
-    start = (graph.first_state, counters)
-    path, open_nodes = [start], {start}
+    longest_from: dict[_PathNode, int] = {}
+    counters = (("attempt", 0), ("cancelled", 0), ("iteration", 0), ("replies", 0))
+    start: _PathNode = (graph.first_state, counters)
+    path: list[_PathNode] = [start]
+    open_nodes = set(path)
     while path:
         if len(longest_from) + len(path) > _MAX_NODES:
             return None
@@ -217,9 +219,9 @@ def _find_longest_path(
 
 def _list_next_nodes(
     graph: ExplorationGraph,
-    node: tuple[ExploredState, _CounterValues],
+    node: _PathNode,
     limit_values: dict[str, int],
-) -> list[tuple[ExploredEdge, tuple[ExploredState, _CounterValues]]]:
+) -> list[tuple[ExploredEdge, _PathNode]]:
     state, counters = node
     next_nodes = []
     for edge in graph.states.get(state, ()):

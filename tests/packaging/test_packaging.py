@@ -37,40 +37,45 @@ def test_every_package_is_listed() -> None:
 
 
 def test_no_stray_modules_at_the_root() -> None:
-    """Only `__init__.py` and `__main__.py` are root modules, because every root module is in the wheel."""
-    assert {path.name for path in ROOT.glob("*.py")} == {"__init__.py", "__main__.py"}
+    """Only `__init__.py` and `__main__.py` are root modules; `setup.py` builds and is not in the wheel."""
+    assert {path.name for path in ROOT.glob("*.py")} == {"__init__.py", "__main__.py", "setup.py"}
+
+
+def list_repository_files() -> set[Path]:
+    """The files that git tracks or would track, relative to the root; `.typing` is for type checkers only."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    names = {Path(name) for name in filter(None, done.stdout.decode().split("\0"))}
+    return {name for name in names if name.parts[0] != ".typing" and (ROOT / name).is_file()}
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build a wheel from a copy of the tracked files, so that no stale `build/` is used."""
-    base = tmp_path_factory.mktemp("wheel")
-    checkout = base / "odd folder-name"
-    checkout.mkdir()
-    tracked_files = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True
-    ).stdout.decode()
-    for name in filter(None, tracked_files.split("\0")):
-        source = ROOT / name
-        if source.is_file() and not name.startswith(".typing/"):
-            (checkout / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(source, checkout / name)
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the repository's files, in a folder with an odd name."""
+    checkout = tmp_path_factory.mktemp("wheel") / "odd folder-name"
+    for name in list_repository_files():
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, checkout / name)
+    return checkout
+
+
+@pytest.fixture(scope="session")
+def wheel(checkout: Path) -> Path:
+    """Build a wheel from the copy, as `pip install .` does."""
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
     subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "wheel",
-            "--quiet",
-            "--no-deps",
-            "-w",
-            str(base),
-            str(checkout),
-        ],
-        check=True,
-        capture_output=True,
+        [*command, "-w", str(checkout.parent), str(checkout)], check=True, capture_output=True
     )
-    return next(base.glob("*.whl"))
+    return next(checkout.parent.glob("*.whl"))
+
+
+def test_a_build_leaves_nothing_in_the_tree(wheel: Path, checkout: Path) -> None:
+    """`pip install .` leaves no file and no folder behind: no `build/`, no `toolchart.egg-info`."""
+    assert wheel.is_file()
+    paths = {path.relative_to(checkout) for path in checkout.rglob("*")}
+    files = {path for path in paths if (checkout / path).is_file()}
+    assert files <= list_repository_files()
+    assert paths - files == {parent for file in files for parent in file.parents} - {Path()}
 
 
 def test_the_wheel_holds_the_tree(wheel: Path) -> None:
@@ -80,7 +85,8 @@ def test_the_wheel_holds_the_tree(wheel: Path) -> None:
         folder = ROOT.joinpath(*package.split(".")[1:])
         for path in folder.iterdir():
             if path.suffix in (".py", ".yaml") or path.name == "py.typed":
-                assert f"{package.replace('.', '/')}/{path.name}" in names
+                is_included = f"{package.replace('.', '/')}/{path.name}" in names
+                assert is_included == (path != ROOT / "setup.py"), path
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"toolchart"}
 

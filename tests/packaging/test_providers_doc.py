@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from toolchart.providers.registry import ADAPTERS, create_provider
+from toolchart.providers.hosts import HOSTS
+from toolchart.providers.registry import create_provider
 from toolchart.specs.models import LLMConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,10 +31,8 @@ def test_the_examples_are_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     for entry in entries.values():
         wire = {"azure": "openai"}.get(entry["provider"], entry["provider"])
         assert create_provider(LLMConfig(**entry), resolve=str).name == wire
-    assert {entry["provider"] for entry in entries.values()} == set(ADAPTERS) - {
-        "scripted",
-        "recorded",
-    }
+    remote_hosts = {row.name for row in HOSTS.builtin_rows if row.needs_network}
+    assert {entry["provider"] for entry in entries.values()} == remote_hosts
 
 
 def test_every_row_has_its_source() -> None:

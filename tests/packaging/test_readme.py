@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from toolchart.specs.charts import load_chart
 from toolchart.specs.loader import parse_spec
 from toolchart.specs.yaml_document import parse_document
@@ -39,7 +41,10 @@ def test_the_agent_loads_without_a_warning() -> None:
     assert parse_spec(parse_document(BLOCKS[2], "README.md")).warnings == ()
 
 
-def test_the_python_example_runs(capsys: object) -> None:
-    """The README's Python example runs as written."""
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    exec(compile(code, "README.md", "exec"), {"__name__": "readme"})  # noqa: S102  our own text
+def test_the_python_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """The README's Python examples run as written; the streamed turn passes through the chart's states."""
+    codes = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    for code in codes:
+        exec(compile(code, "README.md", "exec"), {"__name__": "readme"})  # noqa: S102  our own text
+    assert len(codes) == 2
+    assert "[executing]" in capsys.readouterr().out

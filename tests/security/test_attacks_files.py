@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from resource_limits import run_bounded
 
-from toolchart.tools.builtin.files import MOST_BYTES, Folder
+from toolchart.tools.builtin.files import MAX_BYTES, Folder
 from toolchart.tools.definition import ToolFailure
 
 SECRET = "the secret outside"
@@ -131,7 +131,7 @@ def test_a_huge_file_is_read_up_to_a_bound(root: Path) -> None:
     """Issue 6: of a huge file only the requested lines are read."""
     with open(root / "huge.txt", "wb") as huge:
         huge.write(b"line\n" * 4000)
-        huge.truncate(50 * MOST_BYTES)
+        huge.truncate(50 * MAX_BYTES)
 
     def attack() -> tuple[int, bool]:
         text = Folder(root).read_file({"path": "huge.txt", "lines": 10})

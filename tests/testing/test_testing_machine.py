@@ -100,7 +100,7 @@ def test_a_final_state_without_an_answer_is_found() -> None:
 
 
 def test_a_turn_that_can_never_go_on_is_found() -> None:
-    """A state that is not final and has no open effect is reported, because the turn can never go on."""
+    """A state that is not final and has no open effect is reported, because the turn can never continue."""
     chart = edit_chart(
         "tool_loop",
         """

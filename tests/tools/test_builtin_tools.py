@@ -14,7 +14,7 @@ from tool_calls import build_snapshot, build_tool, make_call, make_executor, run
 from toolchart.states.messages import Message, ToolCall
 from toolchart.tools.builtin import BUILTINS, make_builtin
 from toolchart.tools.builtin.dates import run_date_operation
-from toolchart.tools.builtin.planner import MOST_STEPS
+from toolchart.tools.builtin.planner import MAX_STEPS
 from toolchart.tools.definition import Tool, ToolFailure
 
 
@@ -243,7 +243,7 @@ def test_planner_calls_of_one_reply_see_each_other() -> None:
 
 def test_a_plan_is_shown_whole_and_bounded() -> None:
     """S4.7: the longest possible plan is not cut in the output, and a longer one is refused."""
-    steps = ["x" * 300] * MOST_STEPS
+    steps = ["x" * 300] * MAX_STEPS
     event = run_planner({"action": "create_plan", "steps": steps})
     assert event.shown is None
     too_many = run_planner({"action": "create_plan", "steps": [*steps, "one more"]})

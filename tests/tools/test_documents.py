@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 from tool_calls import make_call, make_executor, run_calls
 
 from toolchart.tools.definition import ToolFailure
-from toolchart.tools.sources.document_text import LONGEST_PASSAGE, UnreadableDocument, read_passages
+from toolchart.tools.sources.document_text import (
+    MAX_PASSAGE_LENGTH,
+    UnreadableDocument,
+    read_passages,
+)
 from toolchart.tools.sources.documents import (
     DocumentIndex,
     build_rag_context,
@@ -109,7 +113,8 @@ def test_no_document_crashes_the_reader(data: bytes, suffix: str) -> None:
     except UnreadableDocument:
         return
     assert all(
-        passage.text and len(passage.text) <= 4 * LONGEST_PASSAGE + 4 for passage in found_passages
+        passage.text and len(passage.text) <= 4 * MAX_PASSAGE_LENGTH + 4
+        for passage in found_passages
     )
 
 

@@ -126,7 +126,7 @@ def test_mistakes_in_the_entry(tmp_path: Path, embeddings: Any, words: str) -> N
 
 
 def test_a_host_that_is_down_is_a_failed_search(tmp_path: Path) -> None:
-    """Issue 6: if the host is down, the search is a failed call and the turn goes on."""
+    """Issue 6: if the host is down, the search is a failed call and the turn continues."""
     llms = {
         "model": {"provider": "scripted", "model": "m", "replies": ["unused"]},
         "box": {"provider": "ollama", "base_url": "http://127.0.0.1:9"},

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from toolchart.tools.validation.confidence_interval import compute_wilson_interval
 from toolchart.tools.validation.tracker import (
-    LONGEST_HISTORY,
+    MAX_HISTORY_ENTRIES,
     THRESHOLD,
     Entry,
     Tracker,
@@ -48,7 +48,7 @@ def test_counts_rates_and_categories(tmp_path: Path) -> None:
     assert rating.has_results
     assert rating.is_validated
     assert rating.categories == {"a": (32, 40), "b": (32, 40)}
-    assert len(rating.history) == LONGEST_HISTORY
+    assert len(rating.history) == MAX_HISTORY_ENTRIES
     assert rating.history[-1].case == "c79"
     assert rating.last_tested == make_entry(79).at
     after = tracker.record("openai/m", make_entry(80, passed=False))

@@ -15,19 +15,20 @@ from typing import Any
 from toolchart.tools.builtin.arithmetic import evaluate_node
 from toolchart.tools.builtin.expressions import (
     DEEPEST,
-    MOST_CHARACTERS,
+    MAX_CHARACTERS,
     make_refusal,
     parse_expression,
     require_expression_text,
 )
 from toolchart.tools.definition import Tool, ToolFailure, ToolTimeout
+from toolchart.tools.sources.python import make_tool, tool
 
 OPERATIONS = ("simplify", "solve", "derivative", "integral")
 
-MOST_POWER = 20
+MAX_POWER = 20
 """Largest exponent of an expression that contains a symbol."""
-MOST_SYMBOLS = 3
-LONGEST_RESULT = 2000
+MAX_SYMBOLS = 3
+MAX_RESULT_LENGTH = 2000
 """Characters of the longest result that is returned."""
 TIMEOUT_S = 10.0
 
@@ -74,8 +75,6 @@ async def solve_symbolically(arguments: Mapping[str, Any]) -> Any:
 
 @cache
 def _make_isolated_tool() -> Tool:
-    from toolchart.tools.sources.python import make_tool, tool
-
     return make_tool(
         tool(isolation="process", timeout_s=TIMEOUT_S, memory_mb=1024)(compute_symbolic_result)
     )
@@ -94,8 +93,8 @@ def compute_symbolic_result(operation: str, expression: str, variable: str) -> d
 
     left, right = _parse_sides(expression)
     names = _collect_symbols(left) | _collect_symbols(right)
-    if len(names) > MOST_SYMBOLS:
-        raise ToolFailure(f"at most {MOST_SYMBOLS} symbols, not {', '.join(sorted(names))}")
+    if len(names) > MAX_SYMBOLS:
+        raise ToolFailure(f"at most {MAX_SYMBOLS} symbols, not {', '.join(sorted(names))}")
     symbol = sympy.Symbol(variable)
     value = _build_expression(left, 0)
     if operation == "solve":
@@ -134,8 +133,8 @@ def _solve_equation(value: Any, symbol: Any) -> dict[str, Any]:
 
 def _format_result(value: Any) -> str:
     text = str(value)
-    if len(text) > LONGEST_RESULT:
-        raise ToolFailure(f"the answer has {len(text)} characters; at most {LONGEST_RESULT}")
+    if len(text) > MAX_RESULT_LENGTH:
+        raise ToolFailure(f"the answer has {len(text)} characters; at most {MAX_RESULT_LENGTH}")
     return text
 
 
@@ -179,7 +178,7 @@ def _collect_symbols(node: ast.expr) -> set[str]:
 
 def _check_allowed(node: ast.expr, depth: int) -> None:
     """Raise `ToolFailure` unless every part is on the allow-list; works without SymPy."""
-    if depth > DEEPEST or len(ast.dump(node)) > 60 * MOST_CHARACTERS:
+    if depth > DEEPEST or len(ast.dump(node)) > 60 * MAX_CHARACTERS:
         raise ToolFailure("the expression is nested too deeply")
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
@@ -230,6 +229,6 @@ def _combine_operands(op: ast.operator, left: Any, right: Any) -> Any:
             if right.is_zero:
                 raise ToolFailure("division by zero")
             return left / right
-    if right.is_number and abs(float(right)) > MOST_POWER:
-        raise ToolFailure(f"the exponent is too large; at most {MOST_POWER} here")
+    if right.is_number and abs(float(right)) > MAX_POWER:
+        raise ToolFailure(f"the exponent is too large; at most {MAX_POWER} here")
     return left**right

@@ -14,11 +14,11 @@ from typing import Any
 from toolchart.tools.builtin.expressions import DEEPEST, make_refusal
 from toolchart.tools.definition import ToolFailure
 
-MOST_BITS = 20_000
+MAX_BITS = 20_000
 """Size of the largest integer that a power, a factorial or a product may give."""
-MOST_EXPONENT = 10_000
+MAX_EXPONENT = 10_000
 """Largest argument of exp, sinh and the like, and largest exponent that is not exact."""
-MOST_ANGLE = 10**15
+MAX_ANGLE = 10**15
 """Largest argument of a periodic function. Beyond it, the precision alone would cost memory."""
 DIGITS = 15
 """Significant digits of a decimal approximation."""
@@ -66,10 +66,10 @@ def _make_number(value: int | float) -> Any:
 
 
 def _check_size(bits: float) -> None:
-    if bits > MOST_BITS:
+    if bits > MAX_BITS:
         raise ToolFailure(
             f"the result would be too large (about {bits * 0.30103:.3g} digits; "
-            f"at most {int(MOST_BITS * 0.30103)})"
+            f"at most {int(MAX_BITS * 0.30103)})"
         )
 
 
@@ -120,8 +120,8 @@ def _raise_power(base: Any, exponent: Any) -> Any:
     if base.is_zero and exponent.is_negative:
         raise ToolFailure("division by zero")
     size = abs(_approximate_real(exponent))
-    if (not base.is_Rational or not exponent.is_Integer) and size > MOST_EXPONENT:
-        raise ToolFailure(f"the exponent is too large; at most {MOST_EXPONENT} here")
+    if (not base.is_Rational or not exponent.is_Integer) and size > MAX_EXPONENT:
+        raise ToolFailure(f"the exponent is too large; at most {MAX_EXPONENT} here")
     if base not in (0, 1, -1):
         _check_size(measure_bits(base) * size)
     return base**exponent
@@ -164,7 +164,7 @@ def _get_functions() -> dict[str, tuple[Callable[..., Any], int, int, float]]:
     """By name: the function, the smallest and largest number of arguments, limit of the first one."""
     import sympy
 
-    no_limit, exponent_limit, angle_limit = float("inf"), float(MOST_EXPONENT), float(MOST_ANGLE)
+    no_limit, exponent_limit, angle_limit = float("inf"), float(MAX_EXPONENT), float(MAX_ANGLE)
     return {
         "sqrt": (sympy.sqrt, 1, 1, no_limit),
         "cbrt": (sympy.cbrt, 1, 1, no_limit),
@@ -240,8 +240,8 @@ def _compute_binomial(count: Any, size: Any) -> Any:
 
     if not (count.is_Integer and size.is_Integer) or count < 0 or size < 0:
         raise ToolFailure("binomial takes whole numbers from 0 on")
-    if count > MOST_BITS:
-        raise ToolFailure(f"the result would be too large; binomial takes at most {MOST_BITS}")
+    if count > MAX_BITS:
+        raise ToolFailure(f"the result would be too large; binomial takes at most {MAX_BITS}")
     return sympy.binomial(count, size)
 
 

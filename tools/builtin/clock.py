@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, tzinfo
 from functools import cache
 from typing import Any
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 
 def get_current_datetime(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def find_zone(name: str) -> tuple[tzinfo, str, str | None]:
     """Find a time zone by its IANA name or by a city.
 
     Returns:
-        The zone, its name, and None; for an unknown zone UTC with a note that says so.
+        The zone, its name, and None; for an unknown zone UTC with a note about the unknown zone.
     """
     if name.upper() in ("UTC", "Z", "GMT"):
         return UTC, "UTC", None
@@ -50,8 +50,6 @@ def find_zone(name: str) -> tuple[tzinfo, str, str | None]:
 @cache
 def _map_cities() -> dict[str, str]:
     """IANA zone names by city name in lower case."""
-    from zoneinfo import available_timezones
-
     return {
         zone.rsplit("/", 1)[-1].lower(): zone
         for zone in sorted(available_timezones(), reverse=True)

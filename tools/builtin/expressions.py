@@ -11,9 +11,9 @@ from typing import Any
 
 from toolchart.tools.definition import ToolFailure
 
-MOST_CHARACTERS = 500
+MAX_CHARACTERS = 500
 """Length of the longest expression."""
-MOST_NODES = 200
+MAX_NODES = 200
 """Number of parts (numbers, names, operators) of the largest expression."""
 DEEPEST = 50
 """Largest nesting depth of an expression."""
@@ -34,8 +34,8 @@ def require_expression_text(expression: Any) -> str:
     text = str(expression).strip()
     if not text:
         raise ToolFailure("the expression is empty")
-    if len(text) > MOST_CHARACTERS:
-        raise ToolFailure(f"the expression has {len(text)} characters; at most {MOST_CHARACTERS}")
+    if len(text) > MAX_CHARACTERS:
+        raise ToolFailure(f"the expression has {len(text)} characters; at most {MAX_CHARACTERS}")
     return text
 
 
@@ -52,8 +52,8 @@ def parse_expression(text: str) -> ast.expr:
         tree = ast.parse(source, mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         raise ToolFailure(f"{text!r} is not an expression; allowed: {ALLOWED}") from None
-    if sum(1 for _ in ast.walk(tree)) > MOST_NODES * 2:
-        raise ToolFailure(f"the expression has too many parts; at most {MOST_NODES}")
+    if sum(1 for _ in ast.walk(tree)) > MAX_NODES * 2:
+        raise ToolFailure(f"the expression has too many parts; at most {MAX_NODES}")
     return tree.body
 
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from toolchart.tools.definition import ToolFailure
 
-MOST_ENTRIES = 1000
-MOST_BYTES = 5_000_000
+MAX_ENTRIES = 1000
+MAX_BYTES = 5_000_000
 """Bytes that are read of a file; a longer file is cut there."""
-MOST_LINES = 2000
+MAX_LINES = 2000
 
 LIST_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -37,7 +37,7 @@ READ_SCHEMA: dict[str, Any] = {
         "lines": {
             "type": "integer",
             "minimum": 1,
-            "maximum": MOST_LINES,
+            "maximum": MAX_LINES,
             "description": "How many lines at most.",
         },
     },
@@ -54,7 +54,7 @@ class Folder:
     def list_directory(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """List a folder: `{path, entries: [{name, type, size}], more?}`, folders first.
 
-        `more` counts the entries beyond `MOST_ENTRIES`, which are left out.
+        `more` counts the entries beyond `MAX_ENTRIES`, which are left out.
 
         Raises:
             ToolFailure: the path lies outside the root, or it is not a folder.
@@ -69,9 +69,9 @@ class Folder:
                     _describe_entry(item) for item in scan if fnmatchcase(item.name, pattern)
                 ]
         entries.sort(key=lambda entry: (entry["type"] != "folder", entry["name"]))
-        listing: dict[str, Any] = {"path": path, "entries": entries[:MOST_ENTRIES]}
-        if len(entries) > MOST_ENTRIES:
-            listing["more"] = len(entries) - MOST_ENTRIES
+        listing: dict[str, Any] = {"path": path, "entries": entries[:MAX_ENTRIES]}
+        if len(entries) > MAX_ENTRIES:
+            listing["more"] = len(entries) - MAX_ENTRIES
         return listing
 
     def read_file(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class Folder:
                 ends before the first line.
         """
         path = arguments["path"]
-        start, count = arguments.get("start_line", 1), arguments.get("lines", MOST_LINES)
+        start, count = arguments.get("start_line", 1), arguments.get("lines", MAX_LINES)
         with self._open_path(path, os.O_RDONLY) as handle:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 raise ToolFailure(f"{path!r} is not a regular file")
@@ -99,7 +99,7 @@ class Folder:
             "text": "".join(selection),
             "start_line": start,
             "end_line": end,
-            "more": end < len(lines) or len(data) >= MOST_BYTES,
+            "more": end < len(lines) or len(data) >= MAX_BYTES,
         }
 
     @contextmanager
@@ -148,8 +148,8 @@ def _describe_entry(entry: os.DirEntry[str]) -> dict[str, Any]:
 
 def _read_bytes(handle: int) -> bytes:
     data = bytearray()
-    while len(data) < MOST_BYTES:
-        chunk = os.read(handle, min(1 << 20, MOST_BYTES - len(data)))
+    while len(data) < MAX_BYTES:
+        chunk = os.read(handle, min(1 << 20, MAX_BYTES - len(data)))
         if not chunk:
             break
         data += chunk

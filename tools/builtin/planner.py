@@ -13,11 +13,11 @@ from typing import Any
 from toolchart.tools.definition import ToolFailure
 from toolchart.tools.execution.context import CallContext
 
-MOST_STEPS = 50
-LONGEST_STEP = 300
-"""Characters of a step. Together with `MOST_STEPS` it keeps a plan short enough to show it whole."""
+MAX_STEPS = 50
+MAX_STEP_LENGTH = 300
+"""Characters of a step. Together with `MAX_STEPS` it keeps a plan short enough to show it whole."""
 
-MOST_UNDER_WAY = 64
+MAX_RECENT_PLANS = 64
 """Number of conversations whose plan of the current reply is remembered."""
 
 SCHEMA: dict[str, Any] = {
@@ -32,9 +32,9 @@ SCHEMA: dict[str, Any] = {
         "goal": {"type": "string", "maxLength": 500, "description": "create_plan: what it is for."},
         "steps": {
             "type": "array",
-            "items": {"type": "string", "minLength": 1, "maxLength": LONGEST_STEP},
+            "items": {"type": "string", "minLength": 1, "maxLength": MAX_STEP_LENGTH},
             "minItems": 1,
-            "maxItems": MOST_STEPS,
+            "maxItems": MAX_STEPS,
             "description": "create_plan, update_plan: the steps in order.",
         },
         "step": {"type": "integer", "minimum": 1, "description": "mark_done: number of the step."},
@@ -64,7 +64,7 @@ class Planner:
         """
         plan = apply_action(self._find_plan(context), arguments)
         if context.conversation:
-            recent = list(self._recent_plans.items())[-MOST_UNDER_WAY:]
+            recent = list(self._recent_plans.items())[-MAX_RECENT_PLANS:]
             self._recent_plans = {
                 **dict(recent),
                 context.conversation: (_get_reply_position(context), plan),

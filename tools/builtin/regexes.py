@@ -15,18 +15,18 @@ from toolchart.tools.definition import ToolFailure
 CPU_S = 0.5
 """Processor seconds for one pattern."""
 
-MOST_MATCHES = 100
+MAX_MATCHES = 100
 
 
 def search(pattern: str, text: str, ignore_case: bool) -> dict[str, Any]:
-    """Find matches: `{count, matches: [{text, start, groups?}]}`, at most `MOST_MATCHES` of them."""
+    """Find matches: `{count, matches: [{text, start, groups?}]}`, at most `MAX_MATCHES` of them."""
     _start_timer()
     regex = _compile_pattern(pattern, ignore_case)
     matches = []
     count = 0
     for match in regex.finditer(text):
         count += 1
-        if count <= MOST_MATCHES:
+        if count <= MAX_MATCHES:
             matches.append(_encode_match(match))
     return {"count": count, "matches": matches}
 

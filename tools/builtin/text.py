@@ -8,12 +8,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from typing import Any
 
+from toolchart.tools.builtin import regexes
 from toolchart.tools.definition import Tool, ToolFailure
+from toolchart.tools.sources.python import make_tool, tool
 
-MOST_CHARACTERS = 200_000
+MAX_CHARACTERS = 200_000
 """Characters of all texts of one call together, and of a result."""
 
-MOST_DIFF_LINES = 2000
+MAX_DIFF_LINES = 2000
 """Lines of each text of a diff; the time grows with the product of the two."""
 
 SCHEMA: dict[str, Any] = {
@@ -57,8 +59,8 @@ def run_text_operation(arguments: Mapping[str, Any]) -> Any:
         ToolFailure: the operation needs a parameter that is missing, or a text is too long.
     """
     size = sum(len(value) for value in arguments.values() if isinstance(value, str))
-    if size > MOST_CHARACTERS:
-        raise ToolFailure(f"the texts have {size} characters; at most {MOST_CHARACTERS}")
+    if size > MAX_CHARACTERS:
+        raise ToolFailure(f"the texts have {size} characters; at most {MAX_CHARACTERS}")
     return _OPERATIONS[arguments["operation"]](arguments)
 
 
@@ -112,8 +114,8 @@ def _replace_text(arguments: Mapping[str, Any]) -> dict[str, Any]:
         raise ToolFailure("replacing without regard to case is a matter for 'regex'")
     count = text.count(needle)
     new_size = len(text) + count * (len(replacement) - len(needle))
-    if new_size > MOST_CHARACTERS:
-        raise ToolFailure(f"the result would have {new_size} characters; at most {MOST_CHARACTERS}")
+    if new_size > MAX_CHARACTERS:
+        raise ToolFailure(f"the result would have {new_size} characters; at most {MAX_CHARACTERS}")
     return {"text": text.replace(needle, replacement), "count": count}
 
 
@@ -126,8 +128,8 @@ def _compare_texts(arguments: Mapping[str, Any]) -> str:
         arguments["text"].splitlines(),
         _require_argument(arguments, "other").splitlines(),
     )
-    if max(len(text_lines), len(other_lines)) > MOST_DIFF_LINES:
-        raise ToolFailure(f"a diff takes at most {MOST_DIFF_LINES} lines on each side")
+    if max(len(text_lines), len(other_lines)) > MAX_DIFF_LINES:
+        raise ToolFailure(f"a diff takes at most {MAX_DIFF_LINES} lines on each side")
     lines = difflib.unified_diff(text_lines, other_lines, "text", "other", lineterm="")
     return "\n".join(lines) or "no difference"
 
@@ -158,9 +160,6 @@ async def _run_isolated(name: str, values: dict[str, Any]) -> Any:
 
 @cache
 def _make_isolated_tool(name: str) -> Tool:
-    from toolchart.tools.builtin import regexes
-    from toolchart.tools.sources.python import make_tool, tool
-
     return make_tool(
         tool(isolation="process", timeout_s=10.0, memory_mb=256)(getattr(regexes, name))
     )

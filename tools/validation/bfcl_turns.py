@@ -96,7 +96,9 @@ def _make_cases(
         ]
         tools, _ = convert_definitions(available_functions)
         calls = tuple(parse_expected_call(text, tools) for text in accepted_calls[turn])
-        turn_messages = user_messages or [{"role": "user", "content": NEW_FUNCTIONS_MESSAGE}]
+        turn_messages: list[dict[str, Any]] = user_messages or [
+            {"role": "user", "content": NEW_FUNCTIONS_MESSAGE}
+        ]
         messages = tuple((row["role"], row["content"]) for row in turn_messages)
         name, case_id = question["id"], f"{question['id']}:{turn}"
         if calls:

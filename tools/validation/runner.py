@@ -17,9 +17,9 @@ from toolchart.tools.validation.cases import Case
 from toolchart.tools.validation.scoring import find_problem
 from toolchart.tools.validation.tracker import Entry, Tracker
 
-MOST_REPLIES = 3
+MAX_REPLIES = 3
 """Largest number of replies of one case; error recovery takes two."""
-MOST_STEPS = 20
+MAX_STEPS = 20
 """Largest number of replies of a case with `in_steps`. Source: the limit of steps per turn in BFCL."""
 
 
@@ -93,7 +93,7 @@ async def run_case(
         *(Message(role=role, content=text) for role, text in case.messages),  # type: ignore[arg-type]
     ]
     calls: tuple[ToolCall, ...] = ()
-    for step in range(MOST_STEPS if case.in_steps else MOST_REPLIES):
+    for step in range(MAX_STEPS if case.in_steps else MAX_REPLIES):
         request = Request(model=model, messages=tuple(messages), tools=case.tools, options=options)
         try:
             reply = await provider.complete(request)

@@ -23,7 +23,7 @@ from toolchart.tools.validation.confidence_interval import compute_wilson_interv
 VERSION = 1
 THRESHOLD = 0.8
 """Success rate from which a model counts as validated."""
-LONGEST_HISTORY = 50
+MAX_HISTORY_ENTRIES = 50
 """Number of entries that are kept for each model; older ones are dropped."""
 
 
@@ -133,8 +133,8 @@ class Tracker:
             return {"version": VERSION, "models": {}}
         except (OSError, ValueError, RecursionError):
             data = None
-        if _is_record(data):
-            return dict(data)
+        if isinstance(data, dict) and _is_record(data):
+            return data
         if move_damaged:
             self._move_damaged_file()
         return {"version": VERSION, "models": {}}
@@ -203,7 +203,7 @@ def _add_entry(model: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
         "total": model.get("total", 0) + 1,
         "last_tested": entry.at,
         "categories": categories,
-        "history": [*model.get("history", []), row][-LONGEST_HISTORY:],
+        "history": [*model.get("history", []), row][-MAX_HISTORY_ENTRIES:],
     }
 
 

@@ -1,0 +1,156 @@
+"""What users see of the types: mypy (strict) and pyright find mistakes, and nothing in correct programs."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import toolchart
+import toolchart.engine
+import toolchart.specs
+import toolchart.states.errors
+import toolchart.testing
+import toolchart.tools
+from toolchart.states.errors import ToolchartError
+from toolchart.states.events import EVENTS
+
+ROOT = Path(__file__).resolve().parents[2]
+MISTAKES = Path(__file__).with_name("seeded_mistakes.py")
+FACES = (toolchart, toolchart.engine, toolchart.specs, toolchart.testing, toolchart.tools)
+CONFIG = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]
+
+ErrorLines = dict[tuple[str, int], str]
+"""File name and line of each error to its text."""
+
+
+def run_mypy(folder: Path) -> ErrorLines:
+    """Check the files of a folder with mypy, with the settings of the repository."""
+    command = [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", "--output", "json"]
+    done = subprocess.run(
+        [*command, *map(str, sorted(folder.glob("*.py")))],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    diagnostics = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return {
+        (Path(row["file"]).name, row["line"]): row["message"]
+        for row in diagnostics
+        if row["severity"] == "error"
+    }
+
+
+def run_pyright(folder: Path) -> ErrorLines:
+    """Check the files of a folder with pyright, with the import paths of the repository."""
+    settings = {
+        "include": ["."],
+        "extraPaths": [str(ROOT / path) for path in CONFIG["pyright"]["extraPaths"]],
+        "pythonVersion": CONFIG["pyright"]["pythonVersion"],
+    }
+    (folder / "pyrightconfig.json").write_text(json.dumps(settings), "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"},
+    )
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert report["summary"]["filesAnalyzed"] >= len(list(folder.glob("*.py")))
+    return {
+        (Path(row["file"]).name, row["range"]["start"]["line"] + 1): row["message"]
+        for row in report["generalDiagnostics"]
+    }
+
+
+CHECKERS = [
+    pytest.param(
+        runner,
+        id=name,
+        marks=pytest.mark.skipif(
+            importlib.util.find_spec(name) is None, reason=f"{name} is not installed (extra `dev`)"
+        ),
+    )
+    for name, runner in (("mypy", run_mypy), ("pyright", run_pyright))
+]
+
+
+def list_marked_lines(path: Path) -> set[tuple[str, int]]:
+    """The lines of a file that are marked as mistakes."""
+    lines = path.read_text("utf-8").splitlines()
+    return {(path.name, number) for number, line in enumerate(lines, 1) if "  # mistake: " in line}
+
+
+@pytest.mark.parametrize("find_errors", CHECKERS)
+def test_seeded_mistakes_are_found(
+    find_errors: Callable[[Path], ErrorLines], tmp_path: Path
+) -> None:
+    """Issue 9: every seeded mistake is an error for each checker, and no other line is."""
+    shutil.copy(MISTAKES, tmp_path)
+    marked_lines = list_marked_lines(MISTAKES)
+    assert len(marked_lines) >= 15
+    errors = find_errors(tmp_path)
+    assert sorted(marked_lines - set(errors)) == []
+    assert {place: text for place, text in errors.items() if place not in marked_lines} == {}
+
+
+@pytest.mark.parametrize("find_errors", CHECKERS)
+def test_examples_of_the_documents_have_no_errors(
+    find_errors: Callable[[Path], ErrorLines], tmp_path: Path
+) -> None:
+    """Issue 9: no checker finds anything in the Python examples of the README and of `docs/`."""
+    example_count = 0
+    for document in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        text = document.read_text("utf-8")
+        for number, code in enumerate(re.findall(r"```python\n(.*?)```", text, re.DOTALL), 1):
+            name = document.stem.replace("-", "_").lower()
+            (tmp_path / f"example_{name}_{number}.py").write_text(code, "utf-8")
+            example_count += 1
+    assert example_count >= 4
+    assert find_errors(tmp_path) == {}
+
+
+def test_the_examples_of_the_reference_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """The example at the top of docs/reference.md runs as written."""
+    text = (ROOT / "docs" / "reference.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(code, "reference.md", "exec"), {"__name__": "reference"})  # noqa: S102  our own text
+    assert "459" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("face", FACES, ids=lambda face: face.__name__)
+def test_exports_are_one_list(face: object) -> None:
+    """Each export can be imported and is in `dir()`; checkers see exactly these names, and run time too."""
+    exports = set(face.__all__) - {"__version__"}  # type: ignore[attr-defined]
+    assert exports <= set(dir(face))
+    for name in exports:
+        assert getattr(face, name) is not None
+    source = Path(str(face.__file__)).read_text("utf-8")  # type: ignore[attr-defined]
+    block = source.split("if TYPE_CHECKING:\n")[1].split("\n__all__")[0]
+    seen_by_checkers = set(re.findall(r"\w+(?=,|\n|$)", re.sub(r"from .* import", "", block)))
+    assert seen_by_checkers - {"__version__"} == exports
+    with pytest.raises(AttributeError, match="nonsense"):
+        face.nonsense  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_every_error_and_every_event_is_exported() -> None:
+    """Users can name each error that they may catch and each event that an observer may see."""
+    errors = {
+        name
+        for name, value in vars(toolchart.states.errors).items()
+        if isinstance(value, type) and issubclass(value, ToolchartError)
+    }
+    events = {event.__name__ for event in EVENTS.values()}
+    assert errors | events <= set(toolchart.__all__)
