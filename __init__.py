@@ -205,14 +205,7 @@ if not TYPE_CHECKING:
             "Limits",
             "Verdict",
         ),
-        "toolchart.states.effects": (
-            "Effect",
-            "CallModel",
-            "ReviewCalls",
-            "RunTools",
-            "Wait",
-            "Answer",
-        ),
+        "toolchart.states.effects": ("Effect", "CallModel", "ReviewCalls", "RunTools", "Wait", "Answer"),
         "toolchart.states.errors": (
             "ToolchartError",
             "SpecError",

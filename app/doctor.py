@@ -67,15 +67,10 @@ def check_environment(spec: AgentSpec | None, log: str | None) -> Iterator[Check
 
 
 def _check_python() -> Check:
-    finding = (
-        f"{platform.python_implementation()} {platform.python_version()} on {platform.platform()}"
-    )
+    finding = f"{platform.python_implementation()} {platform.python_version()} on {platform.platform()}"
     is_supported = sys.version_info[:2] >= _MINIMUM_PYTHON
     return Check(
-        about="python",
-        ok=is_supported,
-        said=finding,
-        hint=None if is_supported else "Python 3.11 or newer",
+        about="python", ok=is_supported, said=finding, hint=None if is_supported else "Python 3.11 or newer"
     )
 
 
@@ -134,12 +129,8 @@ def _check_log(address: str | None) -> Check:
     if not row.is_path:
         return Check(about="log", ok=True, said="the database is reachable")
     path = Path(text)
-    existing_path = next(
-        candidate for candidate in (path, *path.absolute().parents) if candidate.exists()
-    )
-    is_writable = os.access(existing_path, os.W_OK) and (
-        existing_path == path or existing_path.is_dir()
-    )
+    existing_path = next(candidate for candidate in (path, *path.absolute().parents) if candidate.exists())
+    is_writable = os.access(existing_path, os.W_OK) and (existing_path == path or existing_path.is_dir())
     action = "written" if existing_path == path else "created"
     finding = f"{text} {'can' if is_writable else 'cannot'} be {action}"
     return Check(
@@ -161,9 +152,7 @@ def _check_prices(spec: AgentSpec) -> Iterator[Check]:
         yield _build_failed_check("prices", error)
         return
     if table is not None:
-        yield Check(
-            about="prices", ok=True, said=f"{len(table.models)} models, in {table.currency}"
-        )
+        yield Check(about="prices", ok=True, said=f"{len(table.models)} models, in {table.currency}")
     elif spec.limits.max_cost is not None:
         yield Check(
             about="prices",
@@ -236,10 +225,7 @@ def _check_key(about: str, config: LLMConfig, resolve_references: Callable[[str]
 
 
 def _build_unreachable_check(
-    about: str,
-    config: LLMConfig,
-    resolve_references: Callable[[str], str],
-    error: ProviderError | SpecError,
+    about: str, config: LLMConfig, resolve_references: Callable[[str], str], error: ProviderError | SpecError
 ) -> Check:
     address = resolve_address(config, resolve_references) or ""
     if isinstance(error, SpecError):
@@ -249,8 +235,7 @@ def _build_unreachable_check(
     key_places = " or ".join([*(host.key_variables or ()), "`api_key`"])
     hints = {
         "auth": f"the host refused the key: check {key_places}",
-        "connection": "is it running? "
-        + (f"`{host.start_command}`" if host.start_command else address)
+        "connection": "is it running? " + (f"`{host.start_command}`" if host.start_command else address)
         if is_local
         else "check `base_url`, the network and the proxy settings",
         "not_found": "check `base_url`: for OpenAI-compatible hosts it ends in /v1",
@@ -259,9 +244,7 @@ def _build_unreachable_check(
     return Check(about=about, ok=False, said=f"{address}: {error}", hint=hint)
 
 
-def _group_handlers_by_model(
-    name: str, config: LLMConfig, spec: AgentSpec
-) -> dict[str, list[Handler]]:
+def _group_handlers_by_model(name: str, config: LLMConfig, spec: AgentSpec) -> dict[str, list[Handler]]:
     """Return the models that the handlers of an entry use, each with its handlers."""
     handlers_by_model: dict[str, list[Handler]] = {}
     for handler in spec.responses:
@@ -284,16 +267,12 @@ def _check_model(
     match = find_model(model, models)
     if match is None:
         hint = (
-            suggest_name(model, [offer.name for offer in models])
-            if models
-            else "the host offers no models"
+            suggest_name(model, [offer.name for offer in models]) if models else "the host offers no models"
         )
         pull_command = find_host(config.provider).pull_command
         if pull_command:
             hint = f"{pull_command.replace('{model}', model)}; {hint}"
-        yield Check(
-            about=about, ok=False, said=f"the host has no model {model!r}", hint=_shorten_hint(hint)
-        )
+        yield Check(about=about, ok=False, said=f"the host has no model {model!r}", hint=_shorten_hint(hint))
         return
     yield Check(about=about, ok=True, said=f"model {model!r} is available")
     if any(_uses_tools(spec, handler) for handler in handlers):
@@ -312,21 +291,15 @@ def _uses_tools(spec: AgentSpec, handler: Handler) -> bool:
     return spec.tools.apply_globally if handler.tools is None else handler.tools.enabled
 
 
-def _check_tool_support(
-    about: str, model: str, offer: OfferedModel, *, uses_text_calls: bool
-) -> Check:
+def _check_tool_support(about: str, model: str, offer: OfferedModel, *, uses_text_calls: bool) -> Check:
     if offer.tools:
         return Check(about=about, ok=True, said=f"model {model!r} supports tool calls")
     if offer.tools is None:
         return Check(
-            about=about,
-            ok=None,
-            said=f"the host does not say whether {model!r} supports tool calls",
+            about=about, ok=None, said=f"the host does not say whether {model!r} supports tool calls"
         )
     if uses_text_calls:
-        return Check(
-            about=about, ok=True, said=f"model {model!r} calls tools as text (tool_format)"
-        )
+        return Check(about=about, ok=True, said=f"model {model!r} calls tools as text (tool_format)")
     return Check(
         about=about,
         ok=False,

@@ -57,25 +57,20 @@ async def measure_call_us(work: Callable[[], Awaitable[Any]]) -> float:
 async def main() -> None:
     """Measure and print."""
     tool = Tool(
-        definition=ToolDefinition(name="echo", description="Echo.", parameters=SCHEMA),
-        run=return_text,
+        definition=ToolDefinition(name="echo", description="Echo.", parameters=SCHEMA), run=return_text
     )
     executor = ToolExecutor(Registry([tool]))
     call = ToolCall(id="call_1", name="echo", arguments={"text": "hello", "times": 2})
     allowed_tools = ("echo",)
     snapshot = Snapshot(turn=1, calls=(OpenCall(call=call, ruling="run"),))
-    snapshot = replace(
-        snapshot, messages=snapshot.messages.append(Message(role="user", content="x"))
-    )
+    snapshot = replace(snapshot, messages=snapshot.messages.append(Message(role="user", content="x")))
     bound_executor = executor.bind("c", lambda: snapshot)
 
     async def judge_call() -> None:
         executor.judge_call(call, allowed_tools)
 
     rows = {
-        "floor": await measure_call_us(
-            lambda: call_without_executor({"text": "hello", "times": 2})
-        ),
+        "floor": await measure_call_us(lambda: call_without_executor({"text": "hello", "times": 2})),
         "judge": await measure_call_us(judge_call),
         "run": await measure_call_us(lambda: executor.run(call, allowed_tools)),
         "run, bound to a conversation": await measure_call_us(

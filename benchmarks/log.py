@@ -94,9 +94,7 @@ def print_append_rates(folder: Path, lines: list[bytes]) -> None:
             for work in (append_to_table, append_to_store)
         ]
         share = rates[1] / rates[0]
-        print(
-            f"appends at {level:6}: bare {rates[0]:8.0f}/s, ours {rates[1]:8.0f}/s, {share:.0%} of bare"
-        )
+        print(f"appends at {level:6}: bare {rates[0]:8.0f}/s, ours {rates[1]:8.0f}/s, {share:.0%} of bare")
 
 
 # -- reading -------------------------------------------------------------------------------------------
@@ -115,10 +113,7 @@ def print_read_rates(lines: list[bytes]) -> None:
 async def run_floor_loops(count: int, folder: Path) -> None:
     """Run plain loops concurrently."""
     await asyncio.gather(
-        *(
-            loop.run_plain_loop(ITERATIONS, loop.open_flushed_log(folder / f"f{n}"))
-            for n in range(count)
-        )
+        *(loop.run_plain_loop(ITERATIONS, loop.open_flushed_log(folder / f"f{n}")) for n in range(count))
     )
 
 
@@ -159,9 +154,7 @@ def _measure_resident_kib() -> float:
 def print_concurrent_rates(count: int, folder: Path) -> None:
     """Print the rates and the memory of concurrent conversations."""
     kib = asyncio.run(run_turns(count, SqliteStore(folder / "resident.db", durable=False)))
-    floor_rate = measure_rate(
-        lambda: asyncio.run(run_floor_loops(count, folder)) or count * ITERATIONS
-    )  # type: ignore[func-returns-value]
+    floor_rate = measure_rate(lambda: asyncio.run(run_floor_loops(count, folder)) or count * ITERATIONS)  # type: ignore[func-returns-value]
     our_rate = measure_rate(lambda: int(asyncio.run(run_turns(count)) * 0) + count * ITERATIONS)
     print(
         f"{count} conversations of {ITERATIONS} iterations at once: floor {floor_rate:.0f}/s, "

@@ -93,11 +93,7 @@ async def run_plain_loop(iterations: int, write: Callable[[str], None]) -> None:
         if turn == iterations:
             return {"role": "assistant", "content": "done"}
         arguments = json.dumps({"a": turn, "b": 2})
-        call = {
-            "id": f"call_{turn}",
-            "type": "function",
-            "function": {"name": "add", "arguments": arguments},
-        }
+        call = {"id": f"call_{turn}", "type": "function", "function": {"name": "add", "arguments": arguments}}
         return {"role": "assistant", "content": None, "tool_calls": [call]}
 
     tools = {"add": add_numbers}
@@ -116,9 +112,7 @@ async def run_plain_loop(iterations: int, write: Callable[[str], None]) -> None:
                 result = {"success": False, "error": str(error)}
             result["execution_time_ms"] = round((time.perf_counter() - start_s) * 1000, 3)
             log("result", result)
-            messages.append(
-                {"role": "tool", "tool_call_id": call["id"], "content": json.dumps(result)}
-            )
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": json.dumps(result)})
 
 
 # -- toolchart -----------------------------------------------------------------------------------
@@ -151,10 +145,7 @@ def make_engine(iterations: int, log: Any) -> Engine:
         "responses": [{"llm": "model", "tools": {"enabled": True}}],
         "tools": {},
     }
-    tool = Tool(
-        definition=ToolDefinition(name="add", description="Add.", parameters=SCHEMA),
-        run=add_numbers,
-    )
+    tool = Tool(definition=ToolDefinition(name="add", description="Add.", parameters=SCHEMA), run=add_numbers)
     replies = [make_scripted_model(iterations)] * (iterations + 1) * count_turns(iterations)
     return Engine(spec, log=log, functions=[tool], providers={"model": ScriptedProvider(replies)})
 
@@ -217,9 +208,7 @@ def measure_fsync_us(folder: Path) -> float:
     return statistics.median(elapsed_s)
 
 
-def measure_kinds(
-    sizes: list[int], rounds: int, folder: Path
-) -> dict[str, dict[int, tuple[float, float]]]:
+def measure_kinds(sizes: list[int], rounds: int, folder: Path) -> dict[str, dict[int, tuple[float, float]]]:
     """Measure the medians by kind and size; the kinds alternate, so that a noisy moment affects all."""
     results: dict[str, dict[int, list[tuple[float, float]]]] = {kind: {} for kind in KINDS}
     for size in sizes:
@@ -230,9 +219,7 @@ def measure_kinds(
                     continue
                 rows.setdefault(size, []).append(asyncio.run(measure_run(kind, size, path)))
     return {
-        kind: {
-            n: tuple(map(statistics.median, zip(*runs, strict=True))) for n, runs in rows.items()
-        }  # type: ignore[misc]
+        kind: {n: tuple(map(statistics.median, zip(*runs, strict=True))) for n, runs in rows.items()}  # type: ignore[misc]
         for kind, rows in results.items()
     }
 
@@ -283,9 +270,7 @@ def main() -> None:
         folder = Path(name)
         asyncio.run(run_turn(make_engine(50, "memory"), 50))  # compiles the chart, imports the rest
         print(f"fsync on this disk: {measure_fsync_us(folder):.0f} us")
-        print_report(
-            measure_kinds([int(size) for size in options.sizes.split(",")], options.rounds, folder)
-        )
+        print_report(measure_kinds([int(size) for size in options.sizes.split(",")], options.rounds, folder))
 
 
 if __name__ == "__main__":

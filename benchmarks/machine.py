@@ -46,9 +46,7 @@ def measure_chart(name: str) -> tuple[float, float, int]:
     chart = load_chart(name)
     machine = Machine(chart)
     first = machine.start(FactView(Snapshot())).configuration
-    cached_us = measure_call_us(
-        lambda: machine.advance(first, "replied", FactView(CALLING)), CACHED_CALLS
-    )
+    cached_us = measure_call_us(lambda: machine.advance(first, "replied", FactView(CALLING)), CACHED_CALLS)
     computed_us = measure_call_us(
         lambda: machine._learn_answer(first, "replied", FactView(CALLING)), COMPUTED_CALLS
     )
@@ -60,9 +58,7 @@ def main() -> None:
     print(f"{'chart':14} {'hit us':>8} {'miss us':>9} {'ratio':>7} {'answers':>8}")
     for name in list_shipped_charts():
         cached_us, computed_us, size = measure_chart(name)
-        print(
-            f"{name:14} {cached_us:8.2f} {computed_us:9.0f} {computed_us / cached_us:7.0f} {size:8}"
-        )
+        print(f"{name:14} {cached_us:8.2f} {computed_us:9.0f} {computed_us / cached_us:7.0f} {size:8}")
 
 
 if __name__ == "__main__":

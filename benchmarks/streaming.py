@@ -56,9 +56,7 @@ def build_stream(make_chunk: ChunkMaker, size: int, events: bool) -> list[bytes]
     """Build the bytes of a streamed answer of `size` characters."""
     count = size // len(PIECE)
     head, tail = (b"data: ", b"\n\n") if events else (b"", b"\n")
-    return [
-        head + json.dumps(make_chunk(PIECE, n == count - 1)).encode() + tail for n in range(count)
-    ]
+    return [head + json.dumps(make_chunk(PIECE, n == count - 1)).encode() + tail for n in range(count)]
 
 
 def measure_seconds(work: Callable[[], object]) -> float:
@@ -73,9 +71,7 @@ def measure_seconds(work: Callable[[], object]) -> float:
 
 def read_stream(chunks: list[bytes], frames: Any, accumulator: Any) -> int:
     """Read a stream without a network, from bytes to the whole answer; return the number of deltas."""
-    deltas = sum(
-        len(accumulator.add_frame(value)) for chunk in chunks for value in frames.add_bytes(chunk)
-    )
+    deltas = sum(len(accumulator.add_frame(value)) for chunk in chunks for value in frames.add_bytes(chunk))
     accumulator.build_body(*([True] if isinstance(accumulator, ChatAccumulator) else []))
     return deltas
 
@@ -87,14 +83,9 @@ def main() -> None:
     size = parser.parse_args().bytes
     for name, (make_chunk, frames, accumulator) in KINDS.items():
         events = frames is EventFrameReader
-        whole, part = (
-            build_stream(make_chunk, size, events),
-            build_stream(make_chunk, size // 4, events),
-        )
+        whole, part = (build_stream(make_chunk, size, events), build_stream(make_chunk, size // 4, events))
         floor = measure_seconds(lambda w=whole: [json.loads(c.removeprefix(b"data: ")) for c in w])  # type: ignore[misc]
-        elapsed_s = measure_seconds(
-            lambda w=whole, f=frames, g=accumulator: read_stream(w, f(), g())
-        )  # type: ignore[misc]
+        elapsed_s = measure_seconds(lambda w=whole, f=frames, g=accumulator: read_stream(w, f(), g()))  # type: ignore[misc]
         quarter = measure_seconds(lambda p=part, f=frames, g=accumulator: read_stream(p, f(), g()))  # type: ignore[misc]
         print(
             f"{name:17} {len(whole)} deltas: {elapsed_s:.2f} s, {elapsed_s / floor:.1f} times parsing alone; "

@@ -12,13 +12,7 @@ if TYPE_CHECKING:
     from toolchart.engine.runtime.result import TurnResult
     from toolchart.states.core.step import Step, begin, step
 
-__all__ = [
-    "Engine",
-    "TurnResult",
-    "begin",
-    "step",
-    "Step",
-]
+__all__ = ["Engine", "TurnResult", "begin", "step", "Step"]
 
 # Type checkers do not see this part, so a name that does not exist is an error for them.
 if not TYPE_CHECKING:

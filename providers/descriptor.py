@@ -16,12 +16,7 @@ import msgspec
 
 from toolchart.providers.recording.canonical_requests import RequestReader
 from toolchart.providers.shared.finish_reasons import FinishWords
-from toolchart.states.descriptors import (
-    Descriptor,
-    find_reference_gaps,
-    find_text_gaps,
-    load_reference,
-)
+from toolchart.states.descriptors import Descriptor, find_reference_gaps, find_text_gaps, load_reference
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Reply
 from toolchart.states.schema_dialects import SchemaDialect

@@ -38,12 +38,10 @@ class HostEmbedder:
             raise SpecError(
                 f"provider {config.provider!r} makes no embeddings",
                 path="embeddings.llm",
-                hint=suggest_name(
-                    config.provider, [row.name for row in HOSTS if row.fetch_embeddings]
-                ),
+                hint=suggest_name(config.provider, [row.name for row in HOSTS if row.fetch_embeddings]),
             )
-        self._fetch_vectors: Callable[[HostClient, str, Sequence[str]], list[Vector]] = (
-            load_reference(reference)
+        self._fetch_vectors: Callable[[HostClient, str, Sequence[str]], list[Vector]] = load_reference(
+            reference
         )
         self._config = config
         self._model = model
@@ -74,9 +72,7 @@ class HostEmbedder:
         vectors = self._fetch_vectors(host, self._model, texts)
         lengths = {len(vector) for vector in vectors}
         if len(vectors) != len(texts) or len(lengths) != 1 or lengths == {0}:
-            raise build_bad_response_error(
-                f"{len(texts)} texts were not answered with as many vectors"
-            )
+            raise build_bad_response_error(f"{len(texts)} texts were not answered with as many vectors")
         return vectors
 
 

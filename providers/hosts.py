@@ -19,20 +19,10 @@ from toolchart.states.descriptors import Registry
 
 
 def _list_builtin_hosts() -> tuple[HostDescriptor, ...]:
-    return (
-        OPENAI_HOST,
-        AZURE_HOST,
-        OLLAMA_HOST,
-        ANTHROPIC_HOST,
-        GEMINI_HOST,
-        SCRIPTED_HOST,
-        RECORDED_HOST,
-    )
+    return (OPENAI_HOST, AZURE_HOST, OLLAMA_HOST, ANTHROPIC_HOST, GEMINI_HOST, SCRIPTED_HOST, RECORDED_HOST)
 
 
-HOSTS: Registry[HostDescriptor] = Registry(
-    "provider", "toolchart.hosts", HostDescriptor, _list_builtin_hosts
-)
+HOSTS: Registry[HostDescriptor] = Registry("provider", "toolchart.hosts", HostDescriptor, _list_builtin_hosts)
 """The hosts by the `provider` word of an `llms` entry."""
 
 

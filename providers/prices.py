@@ -80,9 +80,7 @@ class PriceTable(_PriceModel):
         return None
 
 
-def load_price_table(
-    prices: str | Mapping[str, Any] | None, folder: Path | None
-) -> PriceTable | None:
+def load_price_table(prices: str | Mapping[str, Any] | None, folder: Path | None) -> PriceTable | None:
     """The price table of a spec; None if it has none.
 
     Args:
@@ -139,9 +137,7 @@ def _build_table_error(error: ValidationError, document: Document, *, is_inline:
     )
 
 
-def add_cost(
-    reply: Reply, request: Request, table: PriceTable | None, *, is_limited: bool
-) -> Reply:
+def add_cost(reply: Reply, request: Request, table: PriceTable | None, *, is_limited: bool) -> Reply:
     """The reply with its cost, unless the host sent a cost or the table does not have the model.
 
     Args:
@@ -157,9 +153,7 @@ def add_cost(
     if not is_limited:
         return reply
     reason = _explain_unknown_cost(reply.model or request.model, table, price)
-    return replace(
-        reply, warnings=(*reply.warnings, f"{reason}, so max_cost does not count this reply")
-    )
+    return replace(reply, warnings=(*reply.warnings, f"{reason}, so max_cost does not count this reply"))
 
 
 def _explain_unknown_cost(model: str, table: PriceTable | None, price: Price | None) -> str:

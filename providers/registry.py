@@ -50,18 +50,14 @@ def create_provider(
     return TextCallProvider(provider, config.tool_format)
 
 
-def _resolve_file_paths(
-    config: LLMConfig, folder: Path, resolve: Callable[[str], str]
-) -> LLMConfig:
+def _resolve_file_paths(config: LLMConfig, folder: Path, resolve: Callable[[str], str]) -> LLMConfig:
     """The entry with the paths of its files relative to the current folder."""
     names = {key: getattr(config, key, None) for key in _FILE_KEYS}
     paths = {key: str(folder / resolve(str(name))) for key, name in names.items() if name}
     return config.model_copy(update=paths) if paths else config
 
 
-def _create_recording_provider(
-    adapter: Any, config: LLMConfig, resolve: Callable[[str], str]
-) -> Provider:
+def _create_recording_provider(adapter: Any, config: LLMConfig, resolve: Callable[[str], str]) -> Provider:
     """The provider of an entry with `record`: its HTTP traffic is written to a cassette."""
     if "hooks" not in inspect.signature(adapter.from_config).parameters:
         raise SpecError(

@@ -12,11 +12,7 @@ if TYPE_CHECKING:
     from toolchart.specs.loader import load_spec
     from toolchart.specs.models import AgentSpec
 
-__all__ = [
-    "load_spec",
-    "AgentSpec",
-    "load_chart",
-]
+__all__ = ["load_spec", "AgentSpec", "load_chart"]
 
 # Type checkers do not see this part, so a name that does not exist is an error for them.
 if not TYPE_CHECKING:

@@ -22,9 +22,7 @@ _SUCCESSFUL_SEARCHES = ("match", "partial", "any")
 """Values of the variable `rag_results` for which the condition `rag_results: any` holds."""
 
 
-def select_handler(
-    spec: AgentSpec, variables: Mapping[str, Any], name: str | None = None
-) -> Handler:
+def select_handler(spec: AgentSpec, variables: Mapping[str, Any], name: str | None = None) -> Handler:
     """Return the handler with this name; without a name, the first whose conditions hold.
 
     Raises:
@@ -52,18 +50,13 @@ def _find_named_handler(spec: AgentSpec, name: str) -> Handler:
         return spec.responses[int(name)]
     names = [handler.name or str(number) for number, handler in enumerate(spec.responses)]
     raise SpecError(
-        f"there is no handler {name!r}",
-        file=spec.source,
-        path="responses",
-        hint=suggest_name(name, names),
+        f"there is no handler {name!r}", file=spec.source, path="responses", hint=suggest_name(name, names)
     )
 
 
 def conditions_hold(conditions: Mapping[str, Any] | None, variables: Mapping[str, Any]) -> bool:
     """Whether every condition holds; an empty mapping or None always holds."""
-    return all(
-        _condition_holds(key, condition, variables) for key, condition in (conditions or {}).items()
-    )
+    return all(_condition_holds(key, condition, variables) for key, condition in (conditions or {}).items())
 
 
 def _condition_holds(key: str, condition: Any, variables: Mapping[str, Any]) -> bool:
@@ -73,9 +66,7 @@ def _condition_holds(key: str, condition: Any, variables: Mapping[str, Any]) -> 
         value = look_up_variable(variables, key)
         return value in _SUCCESSFUL_SEARCHES if condition == "any" else value == condition
     if key.endswith("_contains"):
-        return _value_contains(
-            look_up_variable(variables, key.removesuffix("_contains")), condition
-        )
+        return _value_contains(look_up_variable(variables, key.removesuffix("_contains")), condition)
     if key.endswith("_regexp"):
         value = look_up_variable(variables, key.removesuffix("_regexp"))
         return value is not None and compile_pattern(str(condition)).search(str(value)) is not None

@@ -60,26 +60,18 @@ def parse_messages(
         if message.role != "system":
             messages.append(message)
         elif number:
-            raise SpecError(
-                "a system message is allowed only at the beginning", file=source, path=path
-            )
+            raise SpecError("a system message is allowed only at the beginning", file=source, path=path)
     if open_calls and not open_end:
-        raise SpecError(
-            f"the call {next(iter(open_calls))!r} has no answer", file=source, path="[end]"
-        )
+        raise SpecError(f"the call {next(iter(open_calls))!r} has no answer", file=source, path="[end]")
     return tuple(messages)
 
 
-def _close_call(
-    message: Message, open_calls: dict[str, str], source: str | None, path: str
-) -> None:
+def _close_call(message: Message, open_calls: dict[str, str], source: str | None, path: str) -> None:
     if not message.tool_call_id:
         raise SpecError("a tool message needs `tool_call_id`", file=source, path=path)
     if message.tool_call_id not in open_calls:
         raise SpecError(
-            f"it answers the call {message.tool_call_id!r}, which does not exist",
-            file=source,
-            path=path,
+            f"it answers the call {message.tool_call_id!r}, which does not exist", file=source, path=path
         )
     del open_calls[message.tool_call_id]
 
@@ -90,10 +82,7 @@ def _parse_message(entry: Any, source: str | None, path: str) -> Message:
     role = entry.get("role")
     if role not in ROLES:
         raise SpecError(
-            f"unknown role {role!r}",
-            file=source,
-            path=f"{path}.role",
-            hint="known: " + ", ".join(ROLES),
+            f"unknown role {role!r}", file=source, path=f"{path}.role", hint="known: " + ", ".join(ROLES)
         )
     calls = tuple(
         _parse_tool_call(call, source, f"{path}.tool_calls[{index}]")

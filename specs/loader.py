@@ -12,14 +12,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from toolchart.specs.handler_selection import compile_pattern
-from toolchart.specs.models import (
-    AgentSpec,
-    Implementation,
-    LLMConfig,
-    Section,
-    ToolEntry,
-    ToolsConfig,
-)
+from toolchart.specs.models import AgentSpec, Implementation, LLMConfig, Section, ToolEntry, ToolsConfig
 from toolchart.specs.secrets import hide_secrets
 from toolchart.specs.yaml_document import Document, parse_document, read_document
 from toolchart.states.chart.source_positions import SourcePosition, format_key_path
@@ -39,9 +32,7 @@ _OPEN_SECTIONS = (LLMConfig, ToolEntry, Implementation)
 def list_shipped_agents() -> tuple[str, ...]:
     """Return the names of the agents that come with Toolchart."""
     file_names = (entry.name for entry in files(_AGENTS).iterdir())
-    return tuple(
-        sorted(name.removesuffix(".yaml") for name in file_names if name.endswith(".yaml"))
-    )
+    return tuple(sorted(name.removesuffix(".yaml") for name in file_names if name.endswith(".yaml")))
 
 
 def load_spec(source: str | Path | Mapping[str, Any]) -> AgentSpec:
@@ -96,9 +87,7 @@ def _merge_problems(problems: list[SpecError]) -> SpecError:
     hint = "\n".join([*([f"  {first.hint}"] if first.hint else []), *map(str, rest)])
     if more:
         hint += f"\n({more} more)"
-    return SpecError(
-        first.message, file=first.file, line=first.line, path=first.path, hint=hint.strip()
-    )
+    return SpecError(first.message, file=first.file, line=first.line, path=first.path, hint=hint.strip())
 
 
 def _make_problem(
@@ -169,9 +158,7 @@ def _find_unknown_keys(document: Document) -> tuple[list[SpecError], list[str]]:
             close = get_close_matches(str(key), sorted(field_names - set(data)), n=1, cutoff=cutoff)
             if close:
                 hint = f"did you mean {close[0]!r}?"
-                misspelt.append(
-                    _make_problem(document, (*position, str(key)), f"unknown key {key!r}", hint)
-                )
+                misspelt.append(_make_problem(document, (*position, str(key)), f"unknown key {key!r}", hint))
             elif not issubclass(model, _OPEN_SECTIONS):
                 foreign.append(format_key_path((*position, str(key))) or str(key))
     return misspelt, foreign

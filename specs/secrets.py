@@ -74,9 +74,5 @@ def hide_secrets(value: Any, key: str = "") -> Any:
     if isinstance(value, list):
         return [hide_secrets(item, key) for item in value]
     if isinstance(value, str) and value and _SECRET_KEYS.search(key):
-        return (
-            value
-            if _REFERENCE.fullmatch(value.removeprefix("Bearer ").strip())
-            else SECRET_PLACEHOLDER
-        )
+        return value if _REFERENCE.fullmatch(value.removeprefix("Bearer ").strip()) else SECRET_PLACEHOLDER
     return _PASSWORD_IN_URL.sub(SECRET_PLACEHOLDER, value) if isinstance(value, str) else value

@@ -8,13 +8,7 @@ from typing import Any
 
 import msgspec
 
-from toolchart.specs.models import (
-    DEFAULT_MAX_ITERATIONS,
-    AgentSpec,
-    Handler,
-    LLMConfig,
-    ToolsConfig,
-)
+from toolchart.specs.models import DEFAULT_MAX_ITERATIONS, AgentSpec, Handler, LLMConfig, ToolsConfig
 from toolchart.specs.prompts import render_template
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.events import Limits, Settings
@@ -73,13 +67,9 @@ def plan_turn(
         )
     spec_names = {name: (aliases or {}).get(name, name) for name in tool_names}
     tools, warnings = select_tools(spec, handler, spec_names)
-    tools, cap_warnings = apply_tool_cap(
-        {name: spec_names[name] for name in tools}, host, spec.tools
-    )
+    tools, cap_warnings = apply_tool_cap({name: spec_names[name] for name in tools}, host, spec.tools)
     warnings = (*warnings, *cap_warnings)
-    system, missing = _render_prompt(
-        handler, {**variables, "service": variables.get("service", service)}
-    )
+    system, missing = _render_prompt(handler, {**variables, "service": variables.get("service", service)})
     if missing:
         names = ", ".join(missing)
         warnings = (*warnings, f"the prompt names variables that were not given: {names}")
@@ -105,9 +95,7 @@ def _find_host(spec: AgentSpec, service: str) -> LLMConfig:
     return spec.llms[service]
 
 
-def _render_prompt(
-    handler: Handler, variables: Mapping[str, Any]
-) -> tuple[str | None, tuple[str, ...]]:
+def _render_prompt(handler: Handler, variables: Mapping[str, Any]) -> tuple[str | None, tuple[str, ...]]:
     if not handler.prompt:
         return None, ()
     return render_template(handler.prompt, variables)
@@ -137,9 +125,7 @@ def select_tools(
     globs = handler.tools.allowed_tools
     if not globs:
         return tuple(tools), ()
-    allowed_names = tuple(
-        name for name, spec_name in tools.items() if matches_globs(name, spec_name, globs)
-    )
+    allowed_names = tuple(name for name, spec_name in tools.items() if matches_globs(name, spec_name, globs))
     unused_globs = [
         glob
         for glob in globs
@@ -170,9 +156,7 @@ def cap_tools(
     """
     if max_tools is None or len(tools) <= max_tools:
         return tuple(tools), ()
-    essential_names = [
-        name for name, spec_name in tools.items() if matches_globs(name, spec_name, essential)
-    ]
+    essential_names = [name for name, spec_name in tools.items() if matches_globs(name, spec_name, essential)]
     offered_names = {
         *[*essential_names, *(name for name in tools if name not in essential_names)][:max_tools]
     }
@@ -212,9 +196,7 @@ def build_limits(spec: AgentSpec, handler: Handler) -> Limits:
     """Build the limits of a turn. For iterations the handler has precedence, then `tools`, then `limits`."""
     limits = spec.limits
     handler_iterations = handler.tools.max_iterations if handler.tools else None
-    section_iterations = (
-        spec.tools.max_iterations if spec.tools and _sets_max_iterations(spec) else None
-    )
+    section_iterations = spec.tools.max_iterations if spec.tools and _sets_max_iterations(spec) else None
     return Limits(
         max_iterations=handler_iterations
         or section_iterations

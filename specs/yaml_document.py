@@ -46,22 +46,14 @@ def read_document(path: Path, *, expected_keys: str = "`llms` and `responses`") 
     except FileNotFoundError:
         raise SpecError("there is no such file", file=source) from None
     except UnicodeDecodeError as error:
-        raise SpecError(
-            f"not UTF-8 text ({error.reason} at byte {error.start})", file=source
-        ) from None
+        raise SpecError(f"not UTF-8 text ({error.reason} at byte {error.start})", file=source) from None
     except OSError as error:
         raise SpecError(f"cannot be read: {error.strerror}", file=source) from None
-    return parse_document(
-        text, source, json_only=path.suffix == ".json", expected_keys=expected_keys
-    )
+    return parse_document(text, source, json_only=path.suffix == ".json", expected_keys=expected_keys)
 
 
 def parse_document(
-    text: str,
-    source: str | None,
-    *,
-    json_only: bool = False,
-    expected_keys: str = "`llms` and `responses`",
+    text: str, source: str | None, *, json_only: bool = False, expected_keys: str = "`llms` and `responses`"
 ) -> Document:
     """Parse a text as JSON if `json_only`, else as YAML, which includes JSON.
 
@@ -86,9 +78,7 @@ def parse_document(
         )
     if not isinstance(data, dict):
         raise SpecError(
-            f"expected a mapping with {expected_keys}, found a {type(data).__name__}",
-            file=source,
-            line=1,
+            f"expected a mapping with {expected_keys}, found a {type(data).__name__}", file=source, line=1
         )
     return Document(data=data, source=source, lines=lines)
 

@@ -47,9 +47,7 @@ def make_json_safe(value: Any, depth: int = 0) -> Any:
     if depth >= _MAX_DEPTH:
         return "(nested too deeply)"
     if isinstance(value, dict):
-        return {
-            make_json_safe(str(key)): make_json_safe(item, depth + 1) for key, item in value.items()
-        }
+        return {make_json_safe(str(key)): make_json_safe(item, depth + 1) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [make_json_safe(item, depth + 1) for item in value]
     return make_json_safe(_describe_object(value))

@@ -222,11 +222,7 @@ class _PureInterpreter(Interpreter):  # type: ignore[misc]
         kwargs.pop("prepare_event")
         # By default a guard that raises counts as false, and an event without a transition is
         # ignored. Here both must be errors.
-        return {
-            **kwargs,
-            "catch_errors_as_events": False,
-            "allow_event_without_transition": False,
-        }
+        return {**kwargs, "catch_errors_as_events": False, "allow_event_without_transition": False}
 
 
 def compile_chart(chart: Chart, guards: GuardTable) -> Any:
@@ -246,7 +242,6 @@ def compile_chart(chart: Chart, guards: GuardTable) -> Any:
     except (InvalidDefinition, KeyError, TypeError, ValueError) as error:
         # The library's message contains a dump of the whole definition; its cause is readable.
         raise SpecError(
-            f"the chart {chart.name!r} cannot be compiled: {error.__cause__ or error}",
-            file=chart.source,
+            f"the chart {chart.name!r} cannot be compiled: {error.__cause__ or error}", file=chart.source
         ) from None
     return interpreter.scs[location]

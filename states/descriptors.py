@@ -96,9 +96,7 @@ class Registry(Generic[Row]):
         if name in self._entry_points:
             return self._load(self._entry_points[name])
         raise SpecError(
-            f"unknown {self.kind} {name!r}",
-            path=path or None,
-            hint=suggest_name(name, self.names()),
+            f"unknown {self.kind} {name!r}", path=path or None, hint=suggest_name(name, self.names())
         )
 
     def names(self) -> list[str]:
@@ -135,9 +133,7 @@ class Registry(Generic[Row]):
             is_taken = point.name in self._builtin or points.get(point.name, point) != point
             if is_taken:
                 package = _name_package(point)
-                log.warning(
-                    "%s %r of %s is ignored: the name is taken", self.kind, point.name, package
-                )
+                log.warning("%s %r of %s is ignored: the name is taken", self.kind, point.name, package)
             else:
                 points[point.name] = point
         return points

@@ -47,15 +47,9 @@ EFFECTS: dict[str, EffectKind] = {
             meaning="run the calls that may run and answer for those that may not",
             produces=("tool_finished",),
         ),
-        EffectKind(
-            name="wait",
-            meaning="let time pass before the next attempt",
-            produces=("waited",),
-        ),
+        EffectKind(name="wait", meaning="let time pass before the next attempt", produces=("waited",)),
         EffectKind(name="answer", meaning="end the turn with the model's answer"),
-        EffectKind(
-            name="answer_at_limit", meaning="end the turn at a limit, keeping what was found"
-        ),
+        EffectKind(name="answer_at_limit", meaning="end the turn at a limit, keeping what was found"),
         EffectKind(name="answer_with_error", meaning="end the turn with what could be said"),
     )
 }

@@ -61,12 +61,7 @@ class IllegalEvent(ToolchartError):
     """An event for which no transition is enabled. The snapshot does not change."""
 
     def __init__(
-        self,
-        event: str,
-        state: str,
-        *,
-        false_conditions: tuple[str, ...] = (),
-        legal: tuple[str, ...] = (),
+        self, event: str, state: str, *, false_conditions: tuple[str, ...] = (), legal: tuple[str, ...] = ()
     ) -> None:
         self.event = event
         self.state = state
@@ -112,9 +107,7 @@ class NoRecordedAnswer(ToolchartError):
 class ReplayMismatch(ToolchartError):
     """The first difference between a log and its replay."""
 
-    def __init__(
-        self, *, seq: int, pointer: str, expected: object, actual: object, blame: str
-    ) -> None:
+    def __init__(self, *, seq: int, pointer: str, expected: object, actual: object, blame: str) -> None:
         self.seq = seq
         """Sequence number of the record."""
         self.pointer = pointer

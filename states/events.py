@@ -30,9 +30,7 @@ FAILURE_KINDS = (
 )
 """Classes of a failed model call."""
 
-Outcome = Literal[
-    "succeeded", "failed", "denied", "timed_out", "cancelled", "skipped", "interrupted"
-]
+Outcome = Literal["succeeded", "failed", "denied", "timed_out", "cancelled", "skipped", "interrupted"]
 """How one tool call ended."""
 
 Ruling = Literal["run", "denied", "invalid", "needs_approval"]
@@ -79,9 +77,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     limits: Limits = msgspec.field(default_factory=Limits)
 
 
-class Event(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"
-):
+class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"):
     """The base of all events."""
 
     TYPE: ClassVar[str]

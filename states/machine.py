@@ -220,9 +220,7 @@ class Machine:
 
     # -- the table -------------------------------------------------------------------------------
 
-    def _find_answer(
-        self, configuration: Configuration | None, event: str, facts: Facts
-    ) -> _Answer:
+    def _find_answer(self, configuration: Configuration | None, event: str, facts: Facts) -> _Answer:
         node = self._table.get((configuration, event))
         evaluators = self._guards.evaluators
         while type(node) is _GuardNode:
@@ -231,9 +229,7 @@ class Machine:
             return self._learn_answer(configuration, event, facts)
         return node  # type: ignore[return-value]  # the loop leaves only an answer
 
-    def _learn_answer(
-        self, configuration: Configuration | None, event: str, facts: Facts
-    ) -> _Answer:
+    def _learn_answer(self, configuration: Configuration | None, event: str, facts: Facts) -> _Answer:
         """Ask the library once, and store the answer under the guards that it evaluated."""
         if configuration is not None and configuration.terminated:
             # A restored instance would not know that it had terminated, so the library is not asked.
@@ -241,16 +237,11 @@ class Machine:
             guard_truths: dict[int, bool] = {}
         else:
             probe = build_probe_class()(self._guards.bind_facts(facts))
-            answer, guard_truths = (
-                self._run_library(configuration, event, probe),
-                probe.guard_truths,
-            )
+            answer, guard_truths = (self._run_library(configuration, event, probe), probe.guard_truths)
         self._store_answer((configuration, event), answer, list(guard_truths.items()))
         return answer
 
-    def _store_answer(
-        self, key: _TableKey, answer: _Answer, guard_truths: list[tuple[int, bool]]
-    ) -> None:
+    def _store_answer(self, key: _TableKey, answer: _Answer, guard_truths: list[tuple[int, bool]]) -> None:
         if not guard_truths:
             self._table[key] = answer
             return
@@ -260,17 +251,13 @@ class Machine:
         for (_, truth), (guard, _) in pairwise(guard_truths):
             child = node.branches.setdefault(truth, _GuardNode(guard, {}))
             # The library is deterministic: the same truths lead to the same next guard.
-            assert isinstance(child, _GuardNode), (
-                "the library evaluated other guards than last time"
-            )
+            assert isinstance(child, _GuardNode), "the library evaluated other guards than last time"
             node = child
         node.branches[guard_truths[-1][1]] = answer
 
     # -- the library -----------------------------------------------------------------------------
 
-    def _run_library(
-        self, configuration: Configuration | None, event: str, probe: GuardProbe
-    ) -> _Answer:
+    def _run_library(self, configuration: Configuration | None, event: str, probe: GuardProbe) -> _Answer:
         """One step of a fresh instance; the probe and a trace record what happens."""
         trace = TransitionTrace()
         if configuration is not None:

@@ -94,9 +94,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     name: str
     description: str
-    parameters: dict[str, Any] = msgspec.field(
-        default_factory=lambda: {"type": "object", "properties": {}}
-    )
+    parameters: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "object", "properties": {}})
     """JSON Schema (2020-12) of the arguments object."""
 
 

@@ -28,9 +28,7 @@ class SchemaDialect(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the root may be an `anyOf`, `oneOf`, `allOf`, `enum` or `not`."""
 
 
-_BASE_KEYWORDS = frozenset(
-    {"type", "description", "enum", "items", "properties", "required", "anyOf"}
-)
+_BASE_KEYWORDS = frozenset({"type", "description", "enum", "items", "properties", "required", "anyOf"})
 
 OPENAI = SchemaDialect(name="openai", keywords=None, root_alternatives=False)
 """Source: the chat API refuses alternatives at the root of a function's parameters."""
@@ -74,9 +72,7 @@ _DESCRIBABLE_KEYWORDS = frozenset(
 )
 """Keywords that a description can express."""
 
-_IGNORED_KEYWORDS = frozenset(
-    {"$schema", "$id", "$comment", "$defs", "definitions", "title", "$anchor"}
-)
+_IGNORED_KEYWORDS = frozenset({"$schema", "$id", "$comment", "$defs", "definitions", "title", "$anchor"})
 """Keywords without meaning for a model; they are dropped and not listed."""
 
 
@@ -84,9 +80,7 @@ MAX_SCHEMAS = 2000
 """Subschemas in one tool's schema after its references are inlined; beyond that it is cut."""
 
 
-def lower_schema(
-    schema: Mapping[str, Any], dialect: SchemaDialect
-) -> tuple[dict[str, Any], tuple[str, ...]]:
+def lower_schema(schema: Mapping[str, Any], dialect: SchemaDialect) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The schema in a dialect, and the list of changes, each with its position."""
     lowering = _SchemaLowering(schema, dialect)
     result = lowering.lower_subschema(schema, "", ())
@@ -129,9 +123,7 @@ class _SchemaLowering:
     def add_rewrite(self, path: str, change: str) -> None:
         self.rewrites.append(f"{path or '(root)'}: {change}")
 
-    def lower_subschema(
-        self, schema: Any, path: str, open_references: tuple[str, ...]
-    ) -> dict[str, Any]:
+    def lower_subschema(self, schema: Any, path: str, open_references: tuple[str, ...]) -> dict[str, Any]:
         """One subschema and everything inside it."""
         if not isinstance(schema, Mapping):
             if schema is not True:
@@ -141,9 +133,7 @@ class _SchemaLowering:
             return dict(schema)
         self._subschema_count += 1
         if self._subschema_count > MAX_SCHEMAS:
-            self.add_rewrite(
-                "", f"too large once its references are written out: cut at {MAX_SCHEMAS}"
-            )
+            self.add_rewrite("", f"too large once its references are written out: cut at {MAX_SCHEMAS}")
             return {}
         schema, open_references = self._inline_reference(schema, path, open_references)
         schema = self._rephrase_keywords(schema, path)
@@ -162,9 +152,7 @@ class _SchemaLowering:
             result["description"] = f"{result.get('description', '')} {description}".strip()
         return result
 
-    def _lower_keyword(
-        self, key: str, value: Any, path: str, open_references: tuple[str, ...]
-    ) -> Any:
+    def _lower_keyword(self, key: str, value: Any, path: str, open_references: tuple[str, ...]) -> Any:
         if key == "properties" and isinstance(value, Mapping):
             return {
                 name: self.lower_subschema(subschema, f"{path}.{name}".lstrip("."), open_references)

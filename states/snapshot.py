@@ -97,9 +97,7 @@ class SnapshotFields(msgspec.Struct):
     """Replies of the turn."""
     calls: tuple[OpenCall, ...] = ()
     """The calls of the latest reply, in its order; empty once they are closed."""
-    tracked_calls: PersistentList[TrackedCall] = msgspec.field(
-        default_factory=PersistentList[TrackedCall]
-    )
+    tracked_calls: PersistentList[TrackedCall] = msgspec.field(default_factory=PersistentList[TrackedCall])
     """The calls of the turn that have their outcome, in order."""
     failure: Failed | None = None
     """The latest failure, until a reply arrives."""

@@ -85,9 +85,7 @@ class Conversation:
 
     def offer_stray_outcome(self) -> None:
         """Feed the outcome of a call that does not exist, and check that it is refused."""
-        stray = ToolFinished(
-            call_id="(no such call)", outcome="succeeded", result={"success": True}
-        )
+        stray = ToolFinished(call_id="(no such call)", outcome="succeeded", result={"success": True})
         number = self._event_count + 1
         self.offer_event(stray)
         is_refused = self._turn.snapshot.messages.find_newest("(no such call)") is None

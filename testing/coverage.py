@@ -60,10 +60,7 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
                     "source": transition.source,
                     "row": transition.row,
                     "event": transition.event,
-                    "guards": [
-                        *transition.guards,
-                        *(f"not ({text})" for text in transition.unless),
-                    ],
+                    "guards": [*transition.guards, *(f"not ({text})" for text in transition.unless)],
                     "targets": list(transition.targets),
                     "line": transition.line,
                     "taken": count,
@@ -77,13 +74,9 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
 
     def _format_lines(self) -> Iterator[str]:
         states, rows = list(self.states.values()), list(self.transitions.values())
-        conversations_text = (
-            f"{self.conversations} conversation{'' if self.conversations == 1 else 's'}"
-        )
+        conversations_text = f"{self.conversations} conversation{'' if self.conversations == 1 else 's'}"
         others_text = (
-            f" ({self.other_conversations} of another chart left out)"
-            if self.other_conversations
-            else ""
+            f" ({self.other_conversations} of another chart left out)" if self.other_conversations else ""
         )
         yield f"{self.chart.name}: {self.percent:g} % visited by {conversations_text}{others_text}"
         yield f"  states       {sum(n > 0 for n in states)} of {len(states)}"
@@ -118,8 +111,7 @@ def measure_coverage(
         other_conversations=counter.other_conversations,
         states={name: overlay.states.get(name, 0) for name, _, _ in walk_states(loaded_chart)},
         transitions={
-            transition: overlay.edges.get(transition.key, 0)
-            for transition in list_transitions(loaded_chart)
+            transition: overlay.edges.get(transition.key, 0) for transition in list_transitions(loaded_chart)
         },
         # Several conversations have no current state in common.
         overlay=replace(overlay, current=()),

@@ -43,9 +43,7 @@ class InvariantMonitor:
         self._contents: list[str] = []
         """The texts of the model's replies in this turn."""
 
-    def check_step(
-        self, before: ManualTurn, event: AnyEvent, after: ManualTurn, result: Step
-    ) -> None:
+    def check_step(self, before: ManualTurn, event: AnyEvent, after: ManualTurn, result: Step) -> None:
         """Check one step: the turn before and after it, its event and its result."""
         if isinstance(event, TurnStarted):
             self._run_counts.clear()
@@ -74,9 +72,7 @@ class InvariantMonitor:
     def _check_determinism(before: ManualTurn, event: AnyEvent, result: Step) -> None:
         repetition = step(before.machine, before.snapshot, event)
         is_same = repetition.effects == result.effects and repetition.snapshot == result.snapshot
-        assert is_same, (
-            f"invariant 2: {event.TYPE!r} in {result.source!r} gave two different results"
-        )
+        assert is_same, f"invariant 2: {event.TYPE!r} in {result.source!r} gave two different results"
 
     def _check_record(self, event: AnyEvent, result: Step) -> None:
         record = orjson.loads(self.log.write_record(event, result))
@@ -133,9 +129,7 @@ def check_calls_answered_once(messages: Sequence[Message]) -> None:
             )
             open_ids.discard(message.tool_call_id or "")
             continue
-        assert not open_ids, (
-            f"invariant 1: {sorted(open_ids)} had no answer before the next message"
-        )
+        assert not open_ids, f"invariant 1: {sorted(open_ids)} had no answer before the next message"
         for call in message.tool_calls:
             assert call.id, f"invariant 1: a call of {call.name!r} has no id"
             assert call.id not in used_ids, f"invariant 1: two calls have the id {call.id!r}"

@@ -13,14 +13,7 @@ from toolchart.engine.log.record import FORMAT, GENESIS, encode_plain_event, enc
 from toolchart.states.chart.loading import Chart
 from toolchart.states.core.step import Step, begin, step
 from toolchart.states.effects import Answer, CallModel, Effect, ReviewCalls, RunTools, Wait
-from toolchart.states.events import (
-    AnyEvent,
-    Configured,
-    Failed,
-    Replied,
-    Reviewed,
-    Waited,
-)
+from toolchart.states.events import AnyEvent, Configured, Failed, Replied, Reviewed, Waited
 from toolchart.states.machine import Machine
 from toolchart.states.messages import ToolDefinition
 from toolchart.states.snapshot import Snapshot
@@ -83,15 +76,11 @@ def make_timestamp(number: int) -> str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _update_open_effects(
-    open_before: Sequence[Effect], event: AnyEvent, result: Step
-) -> tuple[Effect, ...]:
+def _update_open_effects(open_before: Sequence[Effect], event: AnyEvent, result: Step) -> tuple[Effect, ...]:
     if result.snapshot.is_over:
         return ()
     closes = _ANSWERED_EFFECT.get(type(event))
-    still_open = [
-        effect for effect in open_before if closes is None or not isinstance(effect, closes)
-    ]
+    still_open = [effect for effect in open_before if closes is None or not isinstance(effect, closes)]
     if not any(call.outcome is None for call in result.snapshot.calls):
         still_open = [effect for effect in still_open if not isinstance(effect, RunTools)]
     return (*still_open, *(effect for effect in result.effects if not isinstance(effect, Answer)))
@@ -112,9 +101,7 @@ class LogWriter:
         return line
 
 
-def play_events(
-    chart: Chart, machine: Machine, events: Sequence[AnyEvent]
-) -> tuple[list[Step], list[bytes]]:
+def play_events(chart: Chart, machine: Machine, events: Sequence[AnyEvent]) -> tuple[list[Step], list[bytes]]:
     """Feed events to a new conversation; return its steps and its record lines.
 
     Raises:

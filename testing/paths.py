@@ -205,11 +205,7 @@ class _Search:
         transition_keys = list_transition_keys(result.fired)
         self._observations.add_step(active, event, result)
         after = _SearchNode(
-            turn=turn,
-            depth=node.depth + 1,
-            parent=node,
-            event=event,
-            transition_keys=transition_keys,
+            turn=turn, depth=node.depth + 1, parent=node, event=event, transition_keys=transition_keys
         )
         for key in transition_keys:
             self._first_taken.setdefault(key, after)

@@ -113,9 +113,7 @@ def _list_limits_near(terms: GuardTerms, base: Limits) -> Iterator[Limits]:
 
 def _make_turn_start(limits: Limits, *, with_tools: bool) -> TurnStarted:
     tools = tuple(tool.name for tool in TOOLS) if with_tools else ()
-    settings = Settings(
-        service="model", provider="scripted", model="scripted", tools=tools, limits=limits
-    )
+    settings = Settings(service="model", provider="scripted", model="scripted", tools=tools, limits=limits)
     return TurnStarted(message="What is it?", settings=settings)
 
 

@@ -165,8 +165,7 @@ def _draw_failures() -> st.SearchStrategy[Failed]:
 def _draw_reviews(snapshot: Snapshot) -> st.SearchStrategy[Reviewed]:
     rulings = st.sampled_from(("run", "run", "needs_approval", "denied", "invalid"))
     verdicts = [
-        st.builds(Verdict, call_id=st.just(open_call.call.id), ruling=rulings)
-        for open_call in snapshot.calls
+        st.builds(Verdict, call_id=st.just(open_call.call.id), ruling=rulings) for open_call in snapshot.calls
     ]
     return st.builds(Reviewed, verdicts=st.tuples(*verdicts))
 
@@ -176,6 +175,4 @@ def _draw_outcome(draw: st.DrawFn, snapshot: Snapshot) -> ToolFinished:
     """Draw how any open call ends next."""
     open_call = draw(st.sampled_from([call for call in snapshot.calls if call.outcome is None]))
     others = ("timed_out", "cancelled", "interrupted") if open_call.ruling == "run" else ()
-    return make_tool_finished(
-        open_call, draw(st.sampled_from((*list_outcomes(open_call), *others)))
-    )
+    return make_tool_finished(open_call, draw(st.sampled_from((*list_outcomes(open_call), *others))))

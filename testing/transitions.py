@@ -86,12 +86,8 @@ def _to_tuple(value: Any) -> tuple[str, ...]:
     return () if not value else (value,) if isinstance(value, str) else tuple(value)
 
 
-def list_transition_keys(
-    fired_transitions: tuple[FiredTransition, ...],
-) -> tuple[tuple[str, int], ...]:
+def list_transition_keys(fired_transitions: tuple[FiredTransition, ...]) -> tuple[tuple[str, int], ...]:
     """Return the keys of the transitions that a step took."""
     return tuple(
-        (transition.source, transition.row)
-        for transition in fired_transitions
-        if transition.row >= 0
+        (transition.source, transition.row) for transition in fired_transitions if transition.row >= 0
     )

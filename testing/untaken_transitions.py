@@ -47,9 +47,7 @@ class SearchObservations:
             for text, truth in result.guards.items():
                 self._truths[state, event.TYPE, text, truth] += 1
 
-    def add_refusal(
-        self, before: Configuration | None, event: AnyEvent, refusal: IllegalEvent
-    ) -> None:
+    def add_refusal(self, before: Configuration | None, event: AnyEvent, refusal: IllegalEvent) -> None:
         """Count an event that no transition took."""
         for state in before.states if before is not None else ():
             self._events[state, event.TYPE] += 1

@@ -11,11 +11,7 @@ if TYPE_CHECKING:
     from toolchart.tools.definition import Tool, ToolFailure
     from toolchart.tools.sources.python import tool
 
-__all__ = [
-    "tool",
-    "Tool",
-    "ToolFailure",
-]
+__all__ = ["tool", "Tool", "ToolFailure"]
 
 # Type checkers do not see this part, so a name that does not exist is an error for them.
 if not TYPE_CHECKING:

@@ -83,10 +83,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             needs_approval = tool.requires_approval or tool.risk == "high"
             return ("needs_approval" if needs_approval else "run"), None
         if rule.decision == "never":
-            return (
-                "denied",
-                rule.reason or f"the approval policy forbids this call of {tool.name!r}",
-            )
+            return ("denied", rule.reason or f"the approval policy forbids this call of {tool.name!r}")
         return DECISIONS[rule.decision], None
 
     def may_ask(self, tool: Tool) -> bool:
@@ -183,9 +180,7 @@ def _parse_rule(data: Any, path: str) -> Rule:
         raise SpecError(f"{decision!r} is not a decision", path=f"{path}.decision", hint=hint)
     expires_s = data.get("expires_s")
     if expires_s is not None and not (is_number(expires_s) and expires_s > 0):
-        raise SpecError(
-            f"{expires_s!r} is not a positive number of seconds", path=f"{path}.expires_s"
-        )
+        raise SpecError(f"{expires_s!r} is not a positive number of seconds", path=f"{path}.expires_s")
     return Rule(
         tools=_parse_globs(data.get("tools", "*"), f"{path}.tools"),
         conditions=_parse_conditions(data.get("when") or {}, f"{path}.when"),
@@ -222,8 +217,7 @@ def _parse_argument_conditions(argument: str, value: Any, path: str) -> Sequence
     for operator, operand in value.items():
         _check_operand(operator, operand, f"{path}.{argument}.{operator}")
     return [
-        Condition(path=argument, operator=operator, operand=operand)
-        for operator, operand in value.items()
+        Condition(path=argument, operator=operator, operand=operand) for operator, operand in value.items()
     ]
 
 
@@ -232,9 +226,7 @@ def _check_operand(operator: str, operand: Any, path: str) -> None:
         raise SpecError("expected a list", path=path)
     if operator in ("glob", "regex") and not isinstance(operand, str):
         raise SpecError("expected a text", path=path)
-    if operator in ("gt", "ge", "lt", "le") and not (
-        is_number(operand) or isinstance(operand, str)
-    ):
+    if operator in ("gt", "ge", "lt", "le") and not (is_number(operand) or isinstance(operand, str)):
         raise SpecError("expected a number or a text", path=path)
     if operator == "regex":
         try:
@@ -268,11 +260,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def create_grant(
-    conversation: str,
-    call: ToolCall,
-    *,
-    decided_at: datetime | None = None,
-    expires_s: float | None = None,
+    conversation: str, call: ToolCall, *, decided_at: datetime | None = None, expires_s: float | None = None
 ) -> Grant:
     """Create the grant for an approved call, with the arguments that were approved.
 

@@ -28,20 +28,12 @@ class ConvertedTools(msgspec.Struct, frozen=True, kw_only=True):
 def _encode_openai_tool(tool: ToolDefinition, parameters: dict[str, Any]) -> dict[str, Any]:
     return {
         "type": "function",
-        "function": {
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": parameters,
-        },
+        "function": {"name": tool.name, "description": tool.description, "parameters": parameters},
     }
 
 
 def _encode_gemini_tool(tool: ToolDefinition, parameters: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "name": tool.name,
-        "description": tool.description,
-        "parameters_json_schema": parameters,
-    }
+    return {"name": tool.name, "description": tool.description, "parameters_json_schema": parameters}
 
 
 def _encode_anthropic_tool(tool: ToolDefinition, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -64,9 +56,7 @@ def convert_tools(tools: Iterable[ToolDefinition], provider: str) -> ConvertedTo
         SpecError: an unknown provider.
     """
     if provider not in _ENCODERS:
-        raise SpecError(
-            f"no tool format for provider {provider!r}", hint=suggest_name(provider, _ENCODERS)
-        )
+        raise SpecError(f"no tool format for provider {provider!r}", hint=suggest_name(provider, _ENCODERS))
     entries: list[dict[str, Any]] = []
     rewrites: list[str] = []
     for tool in tools:

@@ -20,12 +20,7 @@ from toolchart.tools.execution.results import OutputLimits
 from toolchart.tools.registry import Registry
 from toolchart.tools.sources.http.tool import SecretResolver
 from toolchart.tools.sources.python import make_tool
-from toolchart.tools.sources.registry_entries import (
-    LoadingContext,
-    Service,
-    load_entry,
-    load_section,
-)
+from toolchart.tools.sources.registry_entries import LoadingContext, Service, load_entry, load_section
 from toolchart.tools.sources.services import EmbedderFactory, Search
 from toolchart.tools.sources.table import TOOL_SOURCES
 
@@ -195,9 +190,7 @@ def _convert_validation_error(error: ValidationError, section: str) -> SpecError
     return SpecError(first_error["msg"], path=path, hint=hint)
 
 
-def _add_registry_tools(
-    registry: Registry, config: ToolsConfig, context: LoadingContext
-) -> list[str]:
+def _add_registry_tools(registry: Registry, config: ToolsConfig, context: LoadingContext) -> list[str]:
     """Add the tools of the spec's own entries, and return warnings."""
     warnings: list[str] = []
     for entry in config.registry:
@@ -208,9 +201,7 @@ def _add_registry_tools(
     return warnings
 
 
-def _add_imported_tools(
-    registry: Registry, config: ToolsConfig, context: LoadingContext
-) -> list[str]:
+def _add_imported_tools(registry: Registry, config: ToolsConfig, context: LoadingContext) -> list[str]:
     """Add the tools of the sections of `tools` (OpenAPI documents, MCP servers, ...), and return warnings.
 
     A tool whose name is already in the registry is left out.

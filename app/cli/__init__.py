@@ -110,8 +110,4 @@ def cli(log: str | None) -> None:
 def main() -> None:
     """Run the console script: every outcome becomes an exit code, and no expected error shows a traceback."""
     use_utf8_streams()
-    sys.exit(
-        flush_output(
-            run_to_exit_code(lambda: cli.main(standalone_mode=False, prog_name="toolchart"))
-        )
-    )
+    sys.exit(flush_output(run_to_exit_code(lambda: cli.main(standalone_mode=False, prog_name="toolchart"))))

@@ -6,12 +6,7 @@ Another package adds a row by an entry point of the group `toolchart.commands`; 
 
 from __future__ import annotations
 
-from toolchart.states.descriptors import (
-    Descriptor,
-    Registry,
-    find_reference_gaps,
-    find_text_gaps,
-)
+from toolchart.states.descriptors import Descriptor, Registry, find_reference_gaps, find_text_gaps
 
 
 class CommandDescriptor(Descriptor, frozen=True, kw_only=True):

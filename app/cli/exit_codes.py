@@ -42,11 +42,7 @@ def exit_code(error: ToolchartError) -> int:
         case LogDamaged():
             return DAMAGED_LOG
         case (
-            ReplayMismatch()
-            | ProviderError()
-            | LogConflict()
-            | NoRecordedAnswer()
-            | StrictPolicyViolation()
+            ReplayMismatch() | ProviderError() | LogConflict() | NoRecordedAnswer() | StrictPolicyViolation()
         ):
             return NEGATIVE
         case _:

@@ -51,8 +51,7 @@ def find_conversation(store: Store, prefix: str) -> str:
         return matches[0]
     if matches:
         raise SpecError(
-            f"{len(matches)} conversations begin with {prefix!r}",
-            hint=_join_names(matches, _MAX_NAMES),
+            f"{len(matches)} conversations begin with {prefix!r}", hint=_join_names(matches, _MAX_NAMES)
         )
     close = get_close_matches(prefix, conversations, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"list them with: {format_command('runs')}"

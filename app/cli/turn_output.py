@@ -70,9 +70,7 @@ def build_observer(*, is_silent: bool, verbose: bool = False) -> TurnObserver:
     return TurnObserver(StepDisplay(is_verbose=verbose))
 
 
-def report_result(
-    result: TurnResult, observer: TurnObserver, *, as_json: bool, quiet: bool = False
-) -> int:
+def report_result(result: TurnResult, observer: TurnObserver, *, as_json: bool, quiet: bool = False) -> int:
     """Print the result of a turn: the answer on stdout, notices on stderr. Returns the exit code."""
     if not quiet:
         _print_notices(result, observer)
@@ -158,16 +156,10 @@ def _validate_arguments(tools: ToolExecutor, snapshot: Snapshot, decision: Decid
     Raises:
         SpecError: they do not match the tool's schema; the call still waits.
     """
-    call = next(
-        open_call.call for open_call in snapshot.calls if open_call.call.id == decision.call_id
-    )
-    validation = tools.judge_call(
-        replace(call, arguments=decision.arguments, raw=None), (call.name,)
-    )
+    call = next(open_call.call for open_call in snapshot.calls if open_call.call.id == decision.call_id)
+    validation = tools.judge_call(replace(call, arguments=decision.arguments, raw=None), (call.name,))
     if validation.outcome is not None:
-        raise SpecError(
-            validation.reason, path="--args", hint="nothing was decided; the call still waits"
-        )
+        raise SpecError(validation.reason, path="--args", hint="nothing was decided; the call still waits")
     return replace(decision, arguments=validation.arguments)
 
 
@@ -177,13 +169,9 @@ def _require_waiting_call(snapshot: Snapshot, conversation: str, call_id: str) -
     Raises:
         SpecError: it does not; the hint names the nearest call that waits.
     """
-    waiting = [
-        open_call.call.id for open_call in snapshot.calls if open_call.ruling == "needs_approval"
-    ]
+    waiting = [open_call.call.id for open_call in snapshot.calls if open_call.ruling == "needs_approval"]
     if call_id not in waiting:
         raise SpecError(
             f"no call {call_id!r} waits for a decision in conversation {conversation!r}",
-            hint=suggest_name(call_id, waiting)
-            if waiting
-            else "no call waits in this conversation",
+            hint=suggest_name(call_id, waiting) if waiting else "no call waits in this conversation",
         )

@@ -6,12 +6,7 @@ package adds a row by an entry point of the group `toolchart.export_formats`.
 
 from __future__ import annotations
 
-from toolchart.states.descriptors import (
-    Descriptor,
-    Registry,
-    find_reference_gaps,
-    find_text_gaps,
-)
+from toolchart.states.descriptors import Descriptor, Registry, find_reference_gaps, find_text_gaps
 
 
 class ExportFormat(Descriptor, frozen=True, kw_only=True):
@@ -41,14 +36,10 @@ def _list_builtin_formats() -> tuple[ExportFormat, ...]:
     return (
         ExportFormat(name="openai", summary="a message list", export=f"{module}:export_openai"),
         ExportFormat(name="jsonl", summary="the records", export=f"{module}:export_records"),
-        ExportFormat(
-            name="otel", summary="GenAI spans (OTLP JSON)", export=f"{module}:export_otel"
-        ),
+        ExportFormat(name="otel", summary="GenAI spans (OTLP JSON)", export=f"{module}:export_otel"),
         ExportFormat(name="xes", summary="process mining", export=f"{module}:export_process"),
     )
 
 
-EXPORT_FORMATS = Registry(
-    "export format", "toolchart.export_formats", ExportFormat, _list_builtin_formats
-)
+EXPORT_FORMATS = Registry("export format", "toolchart.export_formats", ExportFormat, _list_builtin_formats)
 """Every format of `toolchart export`, in the order of its help."""

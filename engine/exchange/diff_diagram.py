@@ -34,11 +34,7 @@ def _draw_common_path(records: tuple[Record, ...]) -> Iterator[tuple[str, str]]:
     """Lines of the common path, each with the name of its node."""
     entries: list[Record | int] = list(records)
     if len(records) > 2 * _VISIBLE_STEPS + 1:
-        entries = [
-            *records[:_VISIBLE_STEPS],
-            len(records) - 2 * _VISIBLE_STEPS,
-            *records[-_VISIBLE_STEPS:],
-        ]
+        entries = [*records[:_VISIBLE_STEPS], len(records) - 2 * _VISIBLE_STEPS, *records[-_VISIBLE_STEPS:]]
     previous = None
     for index, entry in enumerate(entries):
         node = f"c{index}"
@@ -61,11 +57,7 @@ def _build_node_line(previous: str | None, event: str, node: str, label: str, si
     box = f'{node}["{_escape_mermaid(label)}"]:::{side}'
     if previous is None:
         return f"    {box}"
-    return (
-        f"    {previous} -->|{_escape_mermaid(event)}| {box}"
-        if event
-        else f"    {previous} --> {box}"
-    )
+    return f"    {previous} -->|{_escape_mermaid(event)}| {box}" if event else f"    {previous} --> {box}"
 
 
 def _build_label(record: Record) -> str:

@@ -48,9 +48,7 @@ _OTHER_KEYS = {
 }
 
 
-def import_messages(
-    data: Any, conversation: str, at: str, source: str | None = None
-) -> list[bytes]:
+def import_messages(data: Any, conversation: str, at: str, source: str | None = None) -> list[bytes]:
     """The record lines of a message list; nothing is stored.
 
     Args:
@@ -68,9 +66,7 @@ def import_messages(
     return list(_encode_records(events, at))
 
 
-def _read_system_and_extras(
-    data: list[Any], source: str | None
-) -> tuple[str | None, list[dict[str, Any]]]:
+def _read_system_and_extras(data: list[Any], source: str | None) -> tuple[str | None, list[dict[str, Any]]]:
     """The system prompt, and for each assistant message the keys that are not standard."""
     system: str | None = None
     extras: list[dict[str, Any]] = []
@@ -83,9 +79,7 @@ def _read_system_and_extras(
         unknown_keys = sorted(set(entry) - _OTHER_KEYS[role]) if role in _OTHER_KEYS else []
         if unknown_keys:
             raise SpecError(
-                f"a {role} message cannot keep the key {unknown_keys[0]!r}",
-                file=source,
-                path=f"[{index}]",
+                f"a {role} message cannot keep the key {unknown_keys[0]!r}", file=source, path=f"[{index}]"
             )
     return system, extras
 
@@ -175,9 +169,7 @@ def _build_configured(conversation: str, names: tuple[str, ...], system: str | N
     )
 
 
-def _build_turn_started(
-    message: Message, names: tuple[str, ...], system: str | None
-) -> TurnStarted:
+def _build_turn_started(message: Message, names: tuple[str, ...], system: str | None) -> TurnStarted:
     """The `turn_started` event of a user message."""
     return TurnStarted(
         message=message.content or "",

@@ -23,11 +23,7 @@ _INTERNAL, _CLIENT = 1, 3
 
 
 def export_spans(
-    lines: Iterable[bytes],
-    conversation: str,
-    *,
-    content: bool = False,
-    parents: LineReader | None = None,
+    lines: Iterable[bytes], conversation: str, *, content: bool = False, parents: LineReader | None = None
 ) -> dict[str, Any]:
     """The spans of a conversation: `invoke_agent` for each turn, with `chat` and `execute_tool` in it.
 
@@ -39,11 +35,7 @@ def export_spans(
         LogDamaged, ReplayMismatch: the log is damaged or does not replay.
     """
     steps = list(replay(lines, conversation, parents=parents))
-    spans = [
-        span
-        for turn in _split_turns(steps)
-        for span in _build_turn_spans(turn, conversation, content)
-    ]
+    spans = [span for turn in _split_turns(steps) for span in _build_turn_spans(turn, conversation, content)]
     scope = {"scope": {"name": "toolchart"}, "spans": spans}
     resource = {"attributes": [_encode_attribute("service.name", "toolchart")]}
     return {"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}
@@ -63,9 +55,7 @@ def _split_turns(steps: list[ReplayedStep]) -> Iterator[list[ReplayedStep]]:
         yield turn
 
 
-def _build_turn_spans(
-    turn: list[ReplayedStep], conversation: str, content: bool
-) -> Iterator[dict[str, Any]]:
+def _build_turn_spans(turn: list[ReplayedStep], conversation: str, content: bool) -> Iterator[dict[str, Any]]:
     """The span of a turn, then the spans of its model and tool calls."""
     first, last = turn[0], turn[-1]
     snapshot = last.step.snapshot
@@ -188,10 +178,7 @@ def _build_tool_span(
 def _build_common_attributes(snapshot: Snapshot, conversation: str) -> dict[str, Any]:
     """The attributes that all spans of a conversation have."""
     provider = snapshot.settings.provider if snapshot.settings else ""
-    return {
-        "gen_ai.conversation.id": conversation,
-        "gen_ai.provider.name": get_telemetry_name(provider),
-    }
+    return {"gen_ai.conversation.id": conversation, "gen_ai.provider.name": get_telemetry_name(provider)}
 
 
 def _build_span(
@@ -230,10 +217,7 @@ def _convert_to_nanoseconds(at: str) -> int:
 def _encode_attribute(key: str, value: Any) -> dict[str, Any]:
     """An attribute in OTLP's JSON encoding."""
     if isinstance(value, list):
-        return {
-            "key": key,
-            "value": {"arrayValue": {"values": [{"stringValue": str(v)} for v in value]}},
-        }
+        return {"key": key, "value": {"arrayValue": {"values": [{"stringValue": str(v)} for v in value]}}}
     if isinstance(value, int):
         return {"key": key, "value": {"intValue": str(value)}}
     return {"key": key, "value": {"stringValue": str(value)}}

@@ -39,11 +39,7 @@ def export_xes(lines: Iterable[bytes], conversation: str) -> str:
         _add_string(event, "org:resource", _find_resource(record.event))
         _add_string(event, "toolchart:source", record.source)
         _add_string(event, "toolchart:target", record.target)
-        for key, number in (
-            ("seq", record.seq),
-            ("turn", record.turn),
-            ("iteration", record.iteration),
-        ):
+        for key, number in (("seq", record.seq), ("turn", record.turn), ("iteration", record.iteration)):
             SubElement(event, "int", {"key": f"toolchart:{key}", "value": str(number)})
     indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + tostring(root, encoding="unicode") + "\n"

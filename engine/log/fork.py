@@ -35,13 +35,7 @@ SETTABLE_OPTIONS = (
 
 _LIMIT_NAMES = tuple(Limits.__struct_fields__)
 
-SETTABLE_NAMES = (
-    "model",
-    "llm",
-    "tools",
-    *SETTABLE_OPTIONS,
-    *(f"limits.{name}" for name in _LIMIT_NAMES),
-)
+SETTABLE_NAMES = ("model", "llm", "tools", *SETTABLE_OPTIONS, *(f"limits.{name}" for name in _LIMIT_NAMES))
 """Names of the settings that a fork may change."""
 
 _SETTING_ALIASES = {
@@ -79,9 +73,7 @@ class ForkPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Outcomes of tool calls that replace the recorded ones."""
 
 
-def plan_fork(
-    store: Store, parent: str, name: str, at: int | None, changes: ForkChanges
-) -> ForkPlan:
+def plan_fork(store: Store, parent: str, name: str, at: int | None, changes: ForkChanges) -> ForkPlan:
     """Plan the fork of a conversation at a record; nothing is written.
 
     Args:
@@ -193,9 +185,7 @@ def _replace_setting(settings: Settings, name: str, value: Any) -> Settings:
 def _build_replacement(snapshot: Snapshot, call_id: str, value: Any) -> ToolFinished:
     """The event that gives an open call its new result."""
     open_calls = {
-        open_call.call.id: open_call.call
-        for open_call in snapshot.calls
-        if open_call.outcome is None
+        open_call.call.id: open_call.call for open_call in snapshot.calls if open_call.outcome is None
     }
     if call_id not in open_calls:
         raise SpecError(
@@ -208,9 +198,7 @@ def _build_replacement(snapshot: Snapshot, call_id: str, value: Any) -> ToolFini
         "tool_name": open_calls[call_id].name,
         "execution_time_ms": 0.0,
     }
-    return ToolFinished(
-        call_id=call_id, outcome="succeeded", result=result, notes=("given by a fork",)
-    )
+    return ToolFinished(call_id=call_id, outcome="succeeded", result=result, notes=("given by a fork",))
 
 
 def find_tool_result(store: Store, conversation: str, call_id: str) -> dict[str, Any] | None:

@@ -42,9 +42,7 @@ class Journal:
             event: JSON of the event.
         """
         pending = self._pending_lines
-        line, self._prev = records.encode_record(
-            self._seq + len(pending), at, event, step, self._prev
-        )
+        line, self._prev = records.encode_record(self._seq + len(pending), at, event, step, self._prev)
         pending.append(line)
         return line
 

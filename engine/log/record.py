@@ -103,21 +103,19 @@ def encode_record(seq: int, at: str, event: bytes, step: Step, prev: str) -> tup
         event: JSON of the event.
         prev: hash of the record before.
     """
-    body = orjson.dumps(
-        {
-            "at": at,
-            "effects": [encode_effect(effect, step.snapshot) for effect in step.effects],
-            "event": orjson.Fragment(event),
-            "guards": step.guards,
-            "iteration": step.snapshot.iteration,
-            "prev": prev,
-            "seq": seq,
-            "source": step.source,
-            "target": step.target,
-            "turn": step.snapshot.turn,
-        },
-        option=orjson.OPT_SORT_KEYS,
-    )
+    keys = {
+        "at": at,
+        "effects": [encode_effect(effect, step.snapshot) for effect in step.effects],
+        "event": orjson.Fragment(event),
+        "guards": step.guards,
+        "iteration": step.snapshot.iteration,
+        "prev": prev,
+        "seq": seq,
+        "source": step.source,
+        "target": step.target,
+        "turn": step.snapshot.turn,
+    }
+    body = orjson.dumps(keys, option=orjson.OPT_SORT_KEYS)
     digest = hashlib.sha256(body).hexdigest()
     return b'%b,"hash":"%b"}' % (body[:-1], digest.encode()), digest
 
@@ -138,13 +136,9 @@ def encode_effect(effect: Effect, snapshot: Snapshot) -> dict[str, Any]:
         case Wait():
             return {"type": effect.name, "seconds": effect.seconds}
         case Answer():
-            is_reply_text = snapshot.reply is not None and effect.content == (
-                snapshot.reply.content or ""
-            )
+            is_reply_text = snapshot.reply is not None and effect.content == (snapshot.reply.content or "")
             return (
-                {"type": effect.name}
-                if is_reply_text
-                else {"type": effect.name, "content": effect.content}
+                {"type": effect.name} if is_reply_text else {"type": effect.name, "content": effect.content}
             )
 
 
@@ -167,13 +161,9 @@ def read_record(line: bytes, seq: int, prev: str, conversation: str | None = Non
     if record.hash != compute_line_hash(line):
         raise LogDamaged("its hash does not match its content", conversation=conversation, seq=seq)
     if record.seq != seq:
-        raise LogDamaged(
-            f"it says that it is number {record.seq}", conversation=conversation, seq=seq
-        )
+        raise LogDamaged(f"it says that it is number {record.seq}", conversation=conversation, seq=seq)
     if record.prev != prev:
-        raise LogDamaged(
-            "it does not follow the record before it", conversation=conversation, seq=seq
-        )
+        raise LogDamaged("it does not follow the record before it", conversation=conversation, seq=seq)
     return record
 
 

@@ -80,10 +80,7 @@ def _record_properties() -> dict[str, Any]:
             "additionalProperties": {"type": "boolean"},
             "description": "The guards that were evaluated, each with its truth.",
         },
-        "hash": {
-            **_HASH,
-            "description": "SHA-256 of the record's canonical JSON without this key.",
-        },
+        "hash": {**_HASH, "description": "SHA-256 of the record's canonical JSON without this key."},
         "iteration": count,
         "prev": {**_HASH, "description": "Hash of the record before; zeros in record 0."},
         "seq": {**count, "description": "Number in the conversation, from 0."},

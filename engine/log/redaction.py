@@ -123,9 +123,7 @@ class Redactor:
         """Redacted arguments or results of a tool, whose keys may be secret keys."""
         if isinstance(value, dict):
             return {
-                key: self._replace_secret(item)
-                if self._is_secret_key(key)
-                else self._redact_payload(item)
+                key: self._replace_secret(item) if self._is_secret_key(key) else self._redact_payload(item)
                 for key, item in value.items()
             }
         if isinstance(value, list):
@@ -178,9 +176,7 @@ class Redactor:
             if secret in text:
                 text = text.replace(secret, self._mark_of_secret[secret])
         for pattern in self._patterns:
-            text = pattern.sub(
-                lambda match: self._build_mark(encode_canonical(match.group())), text
-            )
+            text = pattern.sub(lambda match: self._build_mark(encode_canonical(match.group())), text)
         return text
 
 
@@ -197,9 +193,7 @@ def _compile_redaction_pattern(text: str) -> re.Pattern[str]:
         try:
             pattern = re.compile(text[1:-1])
         except re.error as error:
-            raise SpecError(
-                f"{text} is no regular expression: {error}", path="redact.patterns"
-            ) from None
+            raise SpecError(f"{text} is no regular expression: {error}", path="redact.patterns") from None
         if pattern.search("") or pattern.search("[redacted:0123abcd]"):
             raise SpecError(
                 f"{text} matches the empty text or the mark that replaces a secret",
@@ -222,10 +216,7 @@ class RedactedConversation:
     """
 
     def __init__(
-        self,
-        machine: Machine,
-        snapshot: Snapshot,
-        redact: Callable[[dict[str, Any]], dict[str, Any]],
+        self, machine: Machine, snapshot: Snapshot, redact: Callable[[dict[str, Any]], dict[str, Any]]
     ) -> None:
         self._machine = machine
         self._snapshot = snapshot

@@ -87,10 +87,7 @@ def replay_conversation(
 ) -> Iterator[ReplayedStep]:
     """`replay` a conversation of a store; parents of forks are read from the same store."""
     return replay(
-        store.read_lines(conversation),
-        conversation,
-        parents=store.read_lines,
-        include_shared=include_shared,
+        store.read_lines(conversation), conversation, parents=store.read_lines, include_shared=include_shared
     )
 
 
@@ -105,9 +102,7 @@ def _derive_step(
     elif before is not None:
         configured, machine = before.configured, before.machine
     else:
-        raise LogDamaged(
-            "a log begins with its configuration", conversation=conversation, seq=record.seq
-        )
+        raise LogDamaged("a log begins with its configuration", conversation=conversation, seq=record.seq)
     try:
         new_step = step(machine, before.step.snapshot if before else Snapshot(), event)
     except IllegalEvent as error:
@@ -159,9 +154,7 @@ def _check_header(event: Configured | Forked, record: Record, conversation: str 
         )
     if conversation is not None and event.conversation != conversation:
         raise LogDamaged(
-            f"it belongs to conversation {event.conversation!r}",
-            conversation=conversation,
-            seq=record.seq,
+            f"it belongs to conversation {event.conversation!r}", conversation=conversation, seq=record.seq
         )
 
 
@@ -201,16 +194,12 @@ def compare_step(record: Record, new_step: Step) -> None:
         "target": new_step.target,
         "turn": new_step.snapshot.turn,
         "iteration": new_step.snapshot.iteration,
-        "effects": [
-            records.encode_effect(effect, new_step.snapshot) for effect in new_step.effects
-        ],
+        "effects": [records.encode_effect(effect, new_step.snapshot) for effect in new_step.effects],
     }
     for key, actual in derived_fields.items():
         expected = getattr(record, key)
         if expected != actual:
-            pointer, expected_value, actual_value = find_first_difference(
-                f"/{key}", expected, actual
-            )
+            pointer, expected_value, actual_value = find_first_difference(f"/{key}", expected, actual)
             raise ReplayMismatch(
                 seq=record.seq,
                 pointer=pointer,
@@ -227,14 +216,9 @@ def compare_configuration(recorded_event: Configured, current_event: Configured,
         ReplayMismatch: names the first difference and the class of its cause.
     """
     for part, blame in (("chart", "chart"), ("tools", "tool schema"), ("spec", "spec")):
-        expected, actual = (
-            encode(getattr(recorded_event, part)),
-            encode(getattr(current_event, part)),
-        )
+        expected, actual = (encode(getattr(recorded_event, part)), encode(getattr(current_event, part)))
         if expected != actual:
-            pointer, expected_value, actual_value = find_first_difference(
-                f"/event/{part}", expected, actual
-            )
+            pointer, expected_value, actual_value = find_first_difference(f"/event/{part}", expected, actual)
             raise ReplayMismatch(
                 seq=seq, pointer=pointer, expected=expected_value, actual=actual_value, blame=blame
             )
@@ -285,9 +269,7 @@ def update_open_effects(before: Sequence[Effect], event: str, new_step: Step) ->
     """
     answered_kind = _ANSWERED_EFFECTS.get(event)
     remaining = [
-        effect
-        for effect in before
-        if answered_kind is None or not isinstance(effect, answered_kind)
+        effect for effect in before if answered_kind is None or not isinstance(effect, answered_kind)
     ]
     snapshot = new_step.snapshot
     if snapshot.is_over:
@@ -299,9 +281,7 @@ def update_open_effects(before: Sequence[Effect], event: str, new_step: Step) ->
     return remaining + [effect for effect in new_step.effects if not isinstance(effect, Answer)]
 
 
-def load_conversation(
-    store: Store, conversation: str, at: int | None = None
-) -> ReplayedConversation | None:
+def load_conversation(store: Store, conversation: str, at: int | None = None) -> ReplayedConversation | None:
     """Replay a conversation up to its newest record; None where the store does not have it.
 
     Args:

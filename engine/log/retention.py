@@ -32,9 +32,7 @@ class ConversationAge(msgspec.Struct, frozen=True, kw_only=True):
 def list_conversation_ages(store: Store) -> list[ConversationAge]:
     """The ages of all conversations that have records, the oldest first."""
     conversations = [
-        age
-        for name in store.list_conversations()
-        if (age := _read_conversation_age(store, name)) is not None
+        age for name in store.list_conversations() if (age := _read_conversation_age(store, name)) is not None
     ]
     return sorted(conversations, key=lambda age: age.newest_at)
 
@@ -63,11 +61,7 @@ def _is_turn_open(last: Record) -> bool:
 
 
 def select_prunable(
-    conversations: Iterable[ConversationAge],
-    now: datetime,
-    *,
-    older_than: timedelta | None,
-    keep: int | None,
+    conversations: Iterable[ConversationAge], now: datetime, *, older_than: timedelta | None, keep: int | None
 ) -> list[str]:
     """The ids of the conversations that may be deleted, the oldest first.
 

@@ -110,9 +110,7 @@ def check_seal(store: Store, seal: Seal, key: bytes | None = None) -> None:
         )
     if compute_line_hash(line) != seal.head:
         raise LogDamaged(
-            f"it is not the record that was sealed ({seal.at})",
-            conversation=seal.conversation,
-            seq=last_seq,
+            f"it is not the record that was sealed ({seal.at})", conversation=seal.conversation, seq=last_seq
         )
 
 

@@ -138,9 +138,7 @@ class RecordOrder:
         previous, kind = self._previous, record.event["type"]
         if previous is None:
             self._require(
-                kind in (Configured.TYPE, Forked.TYPE),
-                record,
-                "a log begins with its configuration",
+                kind in (Configured.TYPE, Forked.TYPE), record, "a log begins with its configuration"
             )
             self._open_call_ids = None if kind == Forked.TYPE else set()
         else:
@@ -152,9 +150,7 @@ class RecordOrder:
             )
             expected_turn = previous.turn + (kind == TurnStarted.TYPE)
             self._require(
-                record.turn == expected_turn,
-                record,
-                f"it says turn {record.turn}, due is {expected_turn}",
+                record.turn == expected_turn, record, f"it says turn {record.turn}, due is {expected_turn}"
             )
             backwards = kind != TurnStarted.TYPE and record.iteration < previous.iteration
             self._require(not backwards, record, "its iteration goes backwards")

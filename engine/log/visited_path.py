@@ -52,9 +52,7 @@ class _PathCounter:
             self.states.update(active)
         elif event not in (Configured.TYPE, Forked.TYPE):
             self.states.update(_find_entered_states(replay_step, active, self.current))
-        self.edges.update(
-            (transition.source, transition.row) for transition in replay_step.step.fired
-        )
+        self.edges.update((transition.source, transition.row) for transition in replay_step.step.fired)
         self.current = active
 
     def _add_elapsed_time(self, now: datetime, event: str) -> None:
@@ -73,9 +71,7 @@ def _find_entered_states(
     """States that a step entered, including those that it left and entered again."""
     reentered_states = tuple(_find_reentered_states(replay_step, previous))
     for name in active:
-        if name not in previous or _is_inside_any(
-            replay_step.machine.chart, name, reentered_states
-        ):
+        if name not in previous or _is_inside_any(replay_step.machine.chart, name, reentered_states):
             yield name
 
 
@@ -93,18 +89,12 @@ def _is_inside_any(chart: Chart, name: str, states: tuple[str, ...]) -> bool:
     """Whether a state is one of these or a descendant of one."""
     if not states:
         return False
-    positions: dict[str, SourcePosition] = {
-        state: position for state, _, position in walk_states(chart)
-    }
+    positions: dict[str, SourcePosition] = {state: position for state, _, position in walk_states(chart)}
     own_position = positions[name]
-    return any(
-        own_position[: len(positions[ancestor])] == positions[ancestor] for ancestor in states
-    )
+    return any(own_position[: len(positions[ancestor])] == positions[ancestor] for ancestor in states)
 
 
 def _find_row(chart: Chart, source: str, row: int) -> Mapping[str, Any]:
     """A transition row of the chart; empty where there is none, as for the default of a history."""
-    rows = next(
-        (body.get("transitions") for name, body, _ in walk_states(chart) if name == source), None
-    )
+    rows = next((body.get("transitions") for name, body, _ in walk_states(chart) if name == source), None)
     return rows[row] if rows and 0 <= row < len(rows) else {}

@@ -135,9 +135,7 @@ class Conversations:
 
     def _begin_conversation(self, name: str, service: str) -> Driver:
         """The driver of a new conversation, with its `configured` event applied."""
-        driver = self._build_driver(
-            name, service, Snapshot(), Journal(self._log, name), self._machine
-        )
+        driver = self._build_driver(name, service, Snapshot(), Journal(self._log, name), self._machine)
         driver.apply_event(self.build_configured_event(name))
         return driver
 
@@ -152,9 +150,7 @@ class Conversations:
                 hint=f"finish that turn first: toolchart resume {name}",
             )
         journal = self._open_journal(name, loaded_conversation)
-        driver = self._build_driver(
-            name, service, loaded_conversation.snapshot, journal, self._machine
-        )
+        driver = self._build_driver(name, service, loaded_conversation.snapshot, journal, self._machine)
         current, previous = self.build_configured_event(name), loaded_conversation.configured
         parts = ("chart", "spec", "tools")
         if any(getattr(previous, part) != getattr(current, part) for part in parts):
@@ -163,27 +159,16 @@ class Conversations:
 
     def _open_journal(self, name: str, loaded_conversation: ReplayedConversation) -> Journal:
         """A journal that appends after the newest record of a replayed conversation."""
-        return Journal(
-            self._log, name, seq=loaded_conversation.next_seq, prev=loaded_conversation.head
-        )
+        return Journal(self._log, name, seq=loaded_conversation.next_seq, prev=loaded_conversation.head)
 
     def _build_driver(
-        self,
-        name: str,
-        service: str | None,
-        snapshot: Snapshot,
-        journal: Journal,
-        machine: Machine,
+        self, name: str, service: str | None, snapshot: Snapshot, journal: Journal, machine: Machine
     ) -> Driver:
         """A driver with its dependencies; `service` is None for a fork that has no turn yet."""
         dependencies = Dependencies(
-            provider=RecordedModel(RecordedAnswers())
-            if service is None
-            else self._get_provider(service),
+            provider=RecordedModel(RecordedAnswers()) if service is None else self._get_provider(service),
             executor=self._tools.bind(
-                name,
-                lambda: driver.snapshot,
-                partial(find_tool_result, self._store, name),
+                name, lambda: driver.snapshot, partial(find_tool_result, self._store, name)
             ),
             approver=self._shared_dependencies.approver,
             observer=self._shared_dependencies.observer,
@@ -195,8 +180,6 @@ class Conversations:
         )
         redacted_conversation = None
         if self._redactor is not None:
-            redacted_conversation = RedactedConversation(
-                machine, snapshot, self._redactor.redact_event
-            )
+            redacted_conversation = RedactedConversation(machine, snapshot, self._redactor.redact_event)
         driver = Driver(machine, snapshot, journal, dependencies, redacted_conversation)
         return driver

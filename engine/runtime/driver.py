@@ -23,12 +23,7 @@ from toolchart.engine.log.replay import update_open_effects
 from toolchart.engine.runtime.dependencies import Dependencies
 from toolchart.states.core.step import Step, step
 from toolchart.states.effects import Answer, CallModel, Effect, ReviewCalls, RunTools, Wait
-from toolchart.states.errors import (
-    IllegalEvent,
-    NoRecordedAnswer,
-    ProviderError,
-    StrictPolicyViolation,
-)
+from toolchart.states.errors import IllegalEvent, NoRecordedAnswer, ProviderError, StrictPolicyViolation
 from toolchart.states.events import (
     AnyEvent,
     Cancelled,
@@ -190,9 +185,7 @@ class Driver:
             self.dependencies.observer(event, new_step)
         return new_step
 
-    async def _perform_effect(
-        self, effect: CallModel | RunTools | Wait, pending: list[Effect]
-    ) -> None:
+    async def _perform_effect(self, effect: CallModel | RunTools | Wait, pending: list[Effect]) -> None:
         """Commit, perform one effect, and add the effects that follow to `pending`."""
         await self._journal.commit()
         match effect:
@@ -342,9 +335,7 @@ def _without_finished_calls(effect: Effect, open_ids: set[str]) -> Effect:
     )
 
 
-async def _request_reply(
-    dependencies: Dependencies, request: Request, deltas: list[dict[str, Any]]
-) -> Reply:
+async def _request_reply(dependencies: Dependencies, request: Request, deltas: list[dict[str, Any]]) -> Reply:
     """The whole reply, streamed where deltas are wanted and the provider can stream.
 
     Args:

@@ -159,13 +159,7 @@ class Engine:
         """The `turn_started` event of a message under a handler."""
         values, warnings = await fill_rag_context(handler.prompt, variables, self.tools.search)
         plan = plan_turn(
-            self.spec,
-            handler,
-            values,
-            self.tools.names(),
-            aliases=self.tools.aliases,
-            llm=llm,
-            model=model,
+            self.spec, handler, values, self.tools.names(), aliases=self.tools.aliases, llm=llm, model=model
         )
         return TurnStarted(
             message=variables["user_message"],
@@ -319,9 +313,7 @@ class Engine:
         from_log: bool = False,
     ) -> ForkResult:
         """The blocking form of `afork`, with the same arguments and errors."""
-        return self._run_blocking(
-            lambda: self.afork(conversation, at, changes, name=name, from_log=from_log)
-        )
+        return self._run_blocking(lambda: self.afork(conversation, at, changes, name=name, from_log=from_log))
 
     def build_configured_event(self, conversation: str) -> Configured:
         """The `configured` event that record 0 of a conversation of this agent holds."""

@@ -34,9 +34,7 @@ class ModelHosts:
         spec_folder: folder of the spec, to which files in an entry are relative.
     """
 
-    def __init__(
-        self, spec: AgentSpec, ready: Mapping[str, Provider], spec_folder: Path | None
-    ) -> None:
+    def __init__(self, spec: AgentSpec, ready: Mapping[str, Provider], spec_folder: Path | None) -> None:
         self._spec = spec
         self.providers = dict(ready)
         """The providers that exist so far, by `llms` name."""
@@ -102,9 +100,7 @@ def build_embedder_factory(spec: AgentSpec) -> Callable[[str, str], HostEmbedder
                 path="embeddings.llm",
                 hint=suggest_name(llm, spec.llms),
             )
-        return HostEmbedder(
-            spec.llms[llm], model, partial(resolve_environment, where=f"llms.{llm}")
-        )
+        return HostEmbedder(spec.llms[llm], model, partial(resolve_environment, where=f"llms.{llm}"))
 
     return create_embedder
 

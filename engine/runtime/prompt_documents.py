@@ -29,13 +29,9 @@ async def fill_rag_context(
     from toolchart.tools.sources.documents import build_rag_context
 
     try:
-        text = await asyncio.to_thread(
-            build_rag_context, search, str(values.get("user_message", ""))
-        )
+        text = await asyncio.to_thread(build_rag_context, search, str(values.get("user_message", "")))
     except Exception as error:
         # A user's search function may raise any exception; it must not end the turn.
-        reason = (
-            str(error) if isinstance(error, ToolFailure) else f"{type(error).__name__}: {error}"
-        )
+        reason = str(error) if isinstance(error, ToolFailure) else f"{type(error).__name__}: {error}"
         return {**values, RAG_VARIABLE: ""}, (f"the documents could not be searched: {reason}",)
     return {**values, RAG_VARIABLE: text}, ()

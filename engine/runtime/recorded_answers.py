@@ -53,9 +53,7 @@ def collect_recorded_answers(steps: Iterable[ReplayedStep]) -> RecordedAnswers:
                 answers.outcomes[event.call_id] = event
             case Decided():
                 answers.decisions[event.call_id] = event
-        answers.calls |= {
-            open_call.call.id: open_call.call for open_call in replay_step.step.snapshot.calls
-        }
+        answers.calls |= {open_call.call.id: open_call.call for open_call in replay_step.step.snapshot.calls}
         open_effects = update_open_effects(open_effects, event.TYPE, replay_step.step)
     return answers
 
@@ -130,9 +128,7 @@ class RecordedTools:
         """
         self._check_same_call(call)
         if call.id not in self._answers.outcomes:
-            raise NoRecordedAnswer(
-                f"the recorded conversation has no outcome of the call {call.id!r}"
-            )
+            raise NoRecordedAnswer(f"the recorded conversation has no outcome of the call {call.id!r}")
         return replace(self._answers.outcomes[call.id], at="")
 
     def refuse(self, call: ToolCall, outcome: str, reason: str) -> ToolFinished:
@@ -143,9 +139,7 @@ class RecordedTools:
         """Raise `NoRecordedAnswer` unless the log has this call id with this tool."""
         recorded_call = self._answers.calls.get(call.id)
         if recorded_call is None or recorded_call.name != call.name:
-            raise NoRecordedAnswer(
-                f"the recorded conversation has no call {call.id!r} of {call.name!r}"
-            )
+            raise NoRecordedAnswer(f"the recorded conversation has no call {call.id!r} of {call.name!r}")
 
 
 def use_recorded_answers(dependencies: Dependencies, answers: RecordedAnswers) -> Dependencies:

@@ -97,11 +97,7 @@ def build_turn_result(snapshot: Snapshot, conversation: str) -> TurnResult:
         usage=snapshot.usage,
         limit_reached=snapshot.limit_reached,
         undecided=[
-            {
-                "id": open_call.call.id,
-                "tool": open_call.call.name,
-                "params": open_call.call.arguments,
-            }
+            {"id": open_call.call.id, "tool": open_call.call.name, "params": open_call.call.arguments}
             for open_call in snapshot.calls
             if open_call.ruling == "needs_approval"
         ],

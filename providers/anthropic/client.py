@@ -15,11 +15,7 @@ from toolchart.providers.shared.host_client import find_api_key
 from toolchart.providers.shared.settings import AdapterSettings, HttpHooks, read_adapter_settings
 from toolchart.providers.shared.stream_frames import iterate_event_data
 from toolchart.providers.shared.tool_choice import parse_tool_choice
-from toolchart.providers.shared.warnings import (
-    add_warnings,
-    find_foreign_data,
-    find_unmet_tool_choice,
-)
+from toolchart.providers.shared.warnings import add_warnings, find_foreign_data, find_unmet_tool_choice
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Delta, Reply, Request
@@ -44,9 +40,7 @@ class AnthropicProvider:
 
     name = NAME
 
-    def __init__(
-        self, client: httpx.AsyncClient, settings: AnthropicSettings | None = None
-    ) -> None:
+    def __init__(self, client: httpx.AsyncClient, settings: AnthropicSettings | None = None) -> None:
         self._client = client
         self._settings = settings or AnthropicSettings()
 
@@ -113,11 +107,7 @@ class AnthropicProvider:
 
     def _build_body(self, request: Request, *, stream: bool = False) -> dict[str, Any]:
         thinking = {"thinking": self._settings.thinking} if self._settings.thinking else {}
-        return {
-            **encode_request(request, stream=stream),
-            **thinking,
-            **(self._settings.extra_body or {}),
-        }
+        return {**encode_request(request, stream=stream), **thinking, **(self._settings.extra_body or {})}
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -52,9 +52,7 @@ def _read_tool_choice(choice: Mapping[str, Any]) -> Any:
     return {"any": "required", "tool": choice.get("name")}.get(str(kind), kind)
 
 
-def _add_blocks(
-    builder: CanonicalRequestBuilder, role: Any, blocks: Sequence[Mapping[str, Any]]
-) -> None:
+def _add_blocks(builder: CanonicalRequestBuilder, role: Any, blocks: Sequence[Mapping[str, Any]]) -> None:
     """Add the blocks of one message. Tool results in it become messages of their own."""
     for block in blocks:
         if block.get("type") == "tool_result":

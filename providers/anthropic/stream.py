@@ -12,14 +12,7 @@ from typing import Any
 
 from toolchart.providers.anthropic.wire import classify_error_body, decode_reply
 from toolchart.providers.shared.failures import build_bad_response_error
-from toolchart.states.messages import (
-    CallArguments,
-    CallStarted,
-    Delta,
-    ReasoningDelta,
-    Reply,
-    TextDelta,
-)
+from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, Reply, TextDelta
 
 _DELTA_KEYS = {
     "text_delta": ("text", "text"),

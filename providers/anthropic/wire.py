@@ -14,11 +14,7 @@ from typing import Any
 from toolchart.providers.shared.arguments import parse_arguments
 from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
-from toolchart.providers.shared.tool_choice import (
-    ToolChoice,
-    parse_tool_choice,
-    select_offered_tools,
-)
+from toolchart.providers.shared.tool_choice import ToolChoice, parse_tool_choice, select_offered_tools
 from toolchart.providers.shared.wire_values import read_string, read_token_count
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Message, Reply, Request, ToolCall, Usage
@@ -145,12 +141,7 @@ def _encode_assistant_message(message: Message) -> list[dict[str, Any]]:
 
 def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
     arguments = call.arguments if call.arguments is not None else {"unreadable": call.raw}
-    return {
-        "type": "tool_use",
-        "id": _encode_call_id(call.id),
-        "name": call.name,
-        "input": arguments,
-    }
+    return {"type": "tool_use", "id": _encode_call_id(call.id), "name": call.name, "input": arguments}
 
 
 def _encode_own_block(block: dict[str, Any]) -> dict[str, Any]:
@@ -267,9 +258,7 @@ def _decode_tool_call(block: Mapping[str, Any]) -> ToolCall:
 
 def _build_provider_data(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """The blocks themselves, if text and calls alone would not reproduce them."""
-    is_plain = all(
-        set(block) == {"type", "text"} or block.get("type") == "tool_use" for block in blocks
-    )
+    is_plain = all(set(block) == {"type", "text"} or block.get("type") == "tool_use" for block in blocks)
     kinds = [block.get("type") for block in blocks]
     if not blocks or (is_plain and kinds.count("text") <= 1 and "text" not in kinds[1:]):
         return None

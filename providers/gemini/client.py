@@ -13,11 +13,7 @@ from toolchart.providers.gemini.wire import NAME, decode_reply, encode_request
 from toolchart.providers.shared.failures import convert_exceptions
 from toolchart.providers.shared.settings import AdapterSettings, HttpHooks, read_adapter_settings
 from toolchart.providers.shared.stream_frames import iterate_event_data
-from toolchart.providers.shared.warnings import (
-    add_warnings,
-    find_foreign_data,
-    find_parallel_calls,
-)
+from toolchart.providers.shared.warnings import add_warnings, find_foreign_data, find_parallel_calls
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Delta, Reply, Request
@@ -153,9 +149,7 @@ class GeminiProvider:
         api = self._client._api_client
         path, data = _build_stream_request(api, self._build_body(request))
         http_request = api._build_request("post", path, data)
-        answer: Any = (
-            await api._async_request(http_request=http_request, stream=True)
-        ).response_stream
+        answer: Any = (await api._async_request(http_request=http_request, stream=True)).response_stream
         try:
             # aiohttp is the SDK's transport where it is installed, httpx2 otherwise.
             is_httpx = hasattr(answer, "aiter_bytes")
@@ -198,10 +192,7 @@ def _build_client_args(hooks: HttpHooks) -> dict[str, Any]:
 
 def _add_request_warnings(request: Request, reply: Reply) -> Reply:
     """The reply with a warning for each part of the request that Gemini could not follow."""
-    warnings = [
-        *find_foreign_data(request.messages, NAME),
-        *find_parallel_calls(request, reply, "Gemini"),
-    ]
+    warnings = [*find_foreign_data(request.messages, NAME), *find_parallel_calls(request, reply, "Gemini")]
     return add_warnings(reply, warnings)
 
 

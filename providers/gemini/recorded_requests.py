@@ -97,9 +97,7 @@ def _read_declarations(tools: Any) -> dict[str, Any]:
     for tool in list_mappings(tools):
         declarations = find_value(tool, "functionDeclarations", "function_declarations")
         for function in list_mappings(declarations):
-            schema = find_value(
-                function, "parametersJsonSchema", "parameters_json_schema", "parameters"
-            )
+            schema = find_value(function, "parametersJsonSchema", "parameters_json_schema", "parameters")
             name = str(function.get("name"))
             definitions[name] = canonicalize_tool(function.get("description"), schema)
         if declarations is None:

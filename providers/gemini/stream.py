@@ -12,14 +12,7 @@ from typing import Any
 
 from toolchart.providers.gemini.wire import decode_reply
 from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
-from toolchart.states.messages import (
-    CallArguments,
-    CallStarted,
-    Delta,
-    ReasoningDelta,
-    Reply,
-    TextDelta,
-)
+from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, Reply, TextDelta
 
 
 class GeminiAccumulator:

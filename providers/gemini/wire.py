@@ -57,12 +57,7 @@ FINISH_WORDS: FinishWords = MappingProxyType(
 )
 """Finish words and their meaning. Source: google-genai 3.4.0, `types.FinishReason`."""
 
-_OPTIONS = {
-    "max_tokens": "max_output_tokens",
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "seed": "seed",
-}
+_OPTIONS = {"max_tokens": "max_output_tokens", "temperature": "temperature", "top_p": "top_p", "seed": "seed"}
 """Our option names and the SDK's."""
 
 

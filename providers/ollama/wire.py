@@ -17,11 +17,7 @@ from toolchart.providers.shared.arguments import parse_arguments
 from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
 from toolchart.providers.shared.tool_choice import parse_tool_choice, select_offered_tools
-from toolchart.providers.shared.warnings import (
-    find_foreign_data,
-    find_parallel_calls,
-    find_unmet_tool_choice,
-)
+from toolchart.providers.shared.warnings import find_foreign_data, find_parallel_calls, find_unmet_tool_choice
 from toolchart.providers.shared.wire_values import read_string, read_token_count
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.schema_dialects import OLLAMA, lower_parameters
@@ -134,9 +130,7 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
         ProviderError: an error body inside a success, or a body that is no chat answer.
     """
     if not isinstance(body, Mapping):
-        raise build_bad_response_error(
-            f"the answer is not a chat answer but {type(body).__name__}: {body}"
-        )
+        raise build_bad_response_error(f"the answer is not a chat answer but {type(body).__name__}: {body}")
     if body.get("error"):
         raise classify_http_error(200, body)
     message = body.get("message")
@@ -203,9 +197,7 @@ _MIN_COUNTED_TOKENS = 512
 means that the rest was cached, which older servers do not count."""
 
 
-def collect_warnings(
-    request: Request, reply: Reply, options: Mapping[str, Any] | None
-) -> list[str]:
+def collect_warnings(request: Request, reply: Reply, options: Mapping[str, Any] | None) -> list[str]:
     """Warnings about parts of the request that the server could not follow."""
     choice = parse_tool_choice(request.options.get("tool_choice"))
     return [
@@ -230,14 +222,10 @@ def find_truncated_context(request: Request, usage: Usage | None, num_ctx: Any =
     counted_tokens = usage.input if usage else None
     if counted_tokens is None:
         return []
-    size = sum(
-        len((message.content or "").encode("utf-8", "replace")) for message in request.messages
-    )
+    size = sum(len((message.content or "").encode("utf-8", "replace")) for message in request.messages)
     window = num_ctx if isinstance(num_ctx, int) else None
     has_too_few_tokens = _MIN_COUNTED_TOKENS <= counted_tokens < size / _MAX_BYTES_PER_TOKEN
-    exceeds_window = (
-        window is not None and counted_tokens <= window < size / _WINDOW_BYTES_PER_TOKEN
-    )
+    exceeds_window = window is not None and counted_tokens <= window < size / _WINDOW_BYTES_PER_TOKEN
     if not has_too_few_tokens and not exceeds_window:
         return []
     return [

@@ -48,9 +48,7 @@ class ResponsesProvider:
             ProviderError: the call failed.
         """
         with convert_exceptions(ValueError):
-            response = await self._client.responses.with_raw_response.create(
-                **self._build_body(request)
-            )
+            response = await self._client.responses.with_raw_response.create(**self._build_body(request))
             data = json.loads(response.content)
         return _add_request_warnings(request, decode_reply(data))
 

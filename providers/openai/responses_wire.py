@@ -180,9 +180,7 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
         ProviderError: a failed response, an error body, or a body that is no response.
     """
     if not isinstance(body, Mapping):
-        raise build_bad_response_error(
-            f"the answer is not a response but {type(body).__name__}: {body}"
-        )
+        raise build_bad_response_error(f"the answer is not a response but {type(body).__name__}: {body}")
     if body.get("error"):
         raise classify_error_body(body)
     output = body.get("output")
@@ -196,10 +194,7 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
         content="".join(_list_texts(items, "message", "output_text", "text")) or None,
         tool_calls=calls,
         finish_reason=resolve_finish_reason(
-            word,
-            {**FINISH_WORDS, **(finish_words or {})},
-            call_count=len(calls),
-            is_refusal=bool(refusal),
+            word, {**FINISH_WORDS, **(finish_words or {})}, call_count=len(calls), is_refusal=bool(refusal)
         ),
         native_reason=word,
         usage=_decode_usage(body.get("usage")),

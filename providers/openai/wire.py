@@ -54,14 +54,7 @@ _REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_details")
 """Message keys that hold reasoning. Source: DeepSeek, vLLM and xAI use `reasoning_content`; OpenRouter, Groq
 and Ollama's /v1 use `reasoning`, OpenRouter with `reasoning_details` beside it (recorded traffic)."""
 
-_OPTIONS = (
-    "temperature",
-    "top_p",
-    "seed",
-    "stop",
-    "parallel_tool_calls",
-    "response_format",
-)
+_OPTIONS = ("temperature", "top_p", "seed", "stop", "parallel_tool_calls", "response_format")
 
 
 _ERROR_STATUSES = {"rate_limit_exceeded": 429, "insufficient_quota": 429, "server_error": 500}
@@ -124,11 +117,7 @@ def _encode_tool_choice(option: Any) -> Any:
 
 def _encode_message(message: Message, echo: EchoReasoning) -> dict[str, Any]:
     if message.role == "tool":
-        return {
-            "role": "tool",
-            "tool_call_id": message.tool_call_id,
-            "content": message.content or "",
-        }
+        return {"role": "tool", "tool_call_id": message.tool_call_id, "content": message.content or ""}
     if message.role != "assistant":
         return {"role": message.role, "content": message.content or ""}
     wire: dict[str, Any] = {"role": "assistant", "content": message.content}
@@ -189,9 +178,7 @@ def classify_error_body(body: Mapping[str, Any]) -> ProviderError:
     return classify_http_error(_ERROR_STATUSES.get(str(code), 200), body)
 
 
-def _decode_choice(
-    body: Mapping[str, Any], choice: Mapping[str, Any], finish_words: FinishWords
-) -> Reply:
+def _decode_choice(body: Mapping[str, Any], choice: Mapping[str, Any], finish_words: FinishWords) -> Reply:
     message = choice.get("message")
     message = message if isinstance(message, Mapping) else {}
     calls, word = _decode_tool_calls(message), choice.get("finish_reason")
@@ -215,9 +202,7 @@ def _decode_choice(
     )
 
 
-def _find_word_conflict(
-    word: Any, calls: tuple[ToolCall, ...], finish_words: FinishWords
-) -> tuple[str, ...]:
+def _find_word_conflict(word: Any, calls: tuple[ToolCall, ...], finish_words: FinishWords) -> tuple[str, ...]:
     """A warning if the reply has calls and its finish word means `stop`."""
     if calls and finish_words.get(str(word)) == "stop":
         return (f"the reply carries tool calls beside the finish reason {word!r}",)
@@ -227,9 +212,7 @@ def _find_word_conflict(
 def _read_content_text(content: Any) -> str | None:
     """The text of a message; Mistral sends a list of parts when it thinks (recorded traffic)."""
     if isinstance(content, list):
-        parts = [
-            p.get("text") for p in content if isinstance(p, Mapping) and p.get("type") == "text"
-        ]
+        parts = [p.get("text") for p in content if isinstance(p, Mapping) and p.get("type") == "text"]
         return "".join(part for part in parts if isinstance(part, str)) or None
     return content if isinstance(content, str) else None
 
@@ -273,9 +256,7 @@ def _decode_tool_call(wire: Mapping[str, Any]) -> ToolCall:
     call_id = read_string(wire.get("id")) or ""
     custom = wire.get("custom")
     if isinstance(custom, Mapping) and wire.get("type") == "custom":  # free-text input
-        return ToolCall(
-            id=call_id, name=str(custom.get("name")), arguments={"input": custom.get("input")}
-        )
+        return ToolCall(id=call_id, name=str(custom.get("name")), arguments={"input": custom.get("input")})
     function = wire.get("function")
     return _decode_function_call(call_id, function if isinstance(function, Mapping) else {})
 
@@ -299,9 +280,7 @@ def decode_usage(wire: Any) -> Usage | None:
     return Usage(
         input=read_token_count(wire.get("prompt_tokens")),
         output=read_token_count(wire.get("completion_tokens")),
-        reasoning=read_token_count(
-            _read_detail(wire, "completion_tokens_details", "reasoning_tokens")
-        ),
+        reasoning=read_token_count(_read_detail(wire, "completion_tokens_details", "reasoning_tokens")),
         cached=read_token_count(_read_detail(wire, "prompt_tokens_details", "cached_tokens")),
         total=read_token_count(wire.get("total_tokens")),
         cost=_read_amount(wire.get("cost")),

@@ -171,9 +171,7 @@ def _lower_schema_types(schema: Any) -> Any:
     if not isinstance(schema, Mapping):
         return schema
     return {
-        key: value.lower()
-        if key == "type" and isinstance(value, str)
-        else _lower_schema_types(value)
+        key: value.lower() if key == "type" and isinstance(value, str) else _lower_schema_types(value)
         for key, value in schema.items()
     }
 
@@ -238,9 +236,7 @@ def read_function_tools(tools: Any) -> dict[str, Any]:
         function = tool.get("function") if isinstance(tool.get("function"), Mapping) else tool
         assert isinstance(function, Mapping)
         name = str(function.get("name") or tool.get("type"))
-        definitions[name] = canonicalize_tool(
-            function.get("description"), function.get("parameters")
-        )
+        definitions[name] = canonicalize_tool(function.get("description"), function.get("parameters"))
     return definitions
 
 

@@ -57,14 +57,10 @@ def read_cassette(path: Path) -> tuple[Exchange, ...]:
     """
     try:
         text = path.read_text("utf-8-sig")
-        data = (
-            json.loads(text) if path.suffix == ".json" else yaml.load(text, Loader=_make_loader())
-        )
+        data = json.loads(text) if path.suffix == ".json" else yaml.load(text, Loader=_make_loader())
     except FileNotFoundError:
         raise SpecError(
-            "there is no such cassette",
-            file=str(path),
-            hint="record one: `record: FILE` in an llms entry",
+            "there is no such cassette", file=str(path), hint="record one: `record: FILE` in an llms entry"
         ) from None
     except yaml.YAMLError as error:
         raise convert_yaml_error(error, str(path)) from None
@@ -74,8 +70,7 @@ def read_cassette(path: Path) -> tuple[Exchange, ...]:
         return tuple(_read_exchange(item) for item in _iterate_interactions(data, path))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise SpecError(
-            f"an exchange of the cassette is damaged: {type(error).__name__}: {error}",
-            file=str(path),
+            f"an exchange of the cassette is damaged: {type(error).__name__}: {error}", file=str(path)
         ) from None
 
 

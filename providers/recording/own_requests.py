@@ -21,9 +21,7 @@ from toolchart.states.messages import Request, ToolCall
 from toolchart.states.schema_dialects import ANTHROPIC, OLLAMA, SchemaDialect, lower_parameters
 
 
-def canonicalize_request(
-    request: Request, dialect: SchemaDialect | None = None
-) -> CanonicalRequest:
+def canonicalize_request(request: Request, dialect: SchemaDialect | None = None) -> CanonicalRequest:
     """The canonical form of one of our requests.
 
     Args:
@@ -45,9 +43,7 @@ def canonicalize_request(
                 result = read_tool_result(message.content)
                 builder.add_tool_result(message.tool_call_id, message.name, result)
     choice = parse_tool_choice(request.options.get("tool_choice"))
-    offered_tools = (
-        select_offered_tools(choice, request.tools, dialect) if dialect else request.tools
-    )
+    offered_tools = select_offered_tools(choice, request.tools, dialect) if dialect else request.tools
     tools = {
         tool.name: canonicalize_tool(
             tool.description, lower_parameters(tool, dialect) if dialect else tool.parameters

@@ -78,9 +78,7 @@ class RecordedProvider:
 
     name = "recorded"
 
-    def __init__(
-        self, recorded_calls: Sequence[RecordedCall], *, match: MatchMode = "strict"
-    ) -> None:
+    def __init__(self, recorded_calls: Sequence[RecordedCall], *, match: MatchMode = "strict") -> None:
         self._calls = recorded_calls
         self._match: MatchMode = match
         self._unused = list(range(len(recorded_calls)))

@@ -47,9 +47,7 @@ RECORDED_HEADERS = ("content-type", "retry-after", "retry-after-ms", "x-should-r
 _ACCEPTED_ENCODINGS = "gzip, deflate"
 """Compressions that the host may use: those that the recorder can undo."""
 
-_KEY_PATTERN = re.compile(
-    r"\b(?:sk|pk|rk|gsk|xai)-[\w-]{16,}|\bAIza[\w-]{20,}|(?<=Bearer )[\w.~+/-]{16,}=*"
-)
+_KEY_PATTERN = re.compile(r"\b(?:sk|pk|rk|gsk|xai)-[\w-]{16,}|\bAIza[\w-]{20,}|(?<=Bearer )[\w.~+/-]{16,}=*")
 """What looks like a key. Source: the forms of OpenAI, OpenRouter, Groq, xAI and Google keys."""
 
 _MIN_SECRET_LENGTH, _MIN_LITERAL_LENGTH = 4, 8
@@ -222,9 +220,7 @@ def _create_cassette(path: Path) -> None:
         is_ours = path.read_bytes().startswith(CASSETTE_HEAD.encode())
     except OSError as error:
         raise SpecError(
-            f"the cassette cannot be written: {error.strerror}",
-            file=str(path),
-            path="llms.*.record",
+            f"the cassette cannot be written: {error.strerror}", file=str(path), path="llms.*.record"
         ) from None
     if not is_ours:
         raise SpecError(
@@ -238,9 +234,7 @@ def _create_cassette(path: Path) -> None:
 def _append_interaction(path: Path, interaction: dict[str, Any]) -> None:
     """Append one exchange completely or not at all. Processes take turns."""
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text = yaml.dump(
-        [interaction], Dumper=dumper, sort_keys=False, allow_unicode=True, width=_LINE_WIDTH
-    )
+    text = yaml.dump([interaction], Dumper=dumper, sort_keys=False, allow_unicode=True, width=_LINE_WIDTH)
     with _lock_folder(path):
         before = path.read_bytes() if path.exists() else CASSETTE_HEAD.encode()
         _replace_file(path, before + text.encode())

@@ -41,10 +41,7 @@ def find_differences(recorded_value: Any, sent_value: Any) -> list[RequestDiffer
 def measure_distance(differences: Sequence[RequestDifference]) -> float:
     """How far apart two requests with these differences are: 0 where there are none."""
     excerpts = [
-        (
-            _to_json(item.recorded_value)[:_EXCERPT_LENGTH],
-            _to_json(item.sent_value)[:_EXCERPT_LENGTH],
-        )
+        (_to_json(item.recorded_value)[:_EXCERPT_LENGTH], _to_json(item.sent_value)[:_EXCERPT_LENGTH])
         for item in differences
     ]
     unlikeness = (1 - SequenceMatcher(None, *pair).quick_ratio() for pair in excerpts)

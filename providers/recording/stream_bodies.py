@@ -24,9 +24,7 @@ def join_stream_body(endpoint: str, body: bytes) -> Any:
     """
     wire_format = find_wire_format(endpoint)
     if wire_format is None:
-        raise build_bad_response_error(
-            f"recorded streams of the endpoint {endpoint!r} cannot be read"
-        )
+        raise build_bad_response_error(f"recorded streams of the endpoint {endpoint!r} cannot be read")
     accumulator = wire_format.load_accumulator()()
     values, is_done = _read_stream_values(body.strip())
     for value in values:

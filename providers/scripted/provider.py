@@ -105,11 +105,7 @@ class ScriptedProvider:
         """The answer of the script, after its latency."""
         if self._latency_s:
             await asyncio.sleep(self._latency_s)
-        answer = (
-            self._rules.answer_request(request)
-            if self._has_rules
-            else self._get_next_reply(request)
-        )
+        answer = self._rules.answer_request(request) if self._has_rules else self._get_next_reply(request)
         if isinstance(answer, ScriptedReply) and answer.latency_s:
             await asyncio.sleep(answer.latency_s)
         return answer
@@ -119,8 +115,7 @@ class ScriptedProvider:
         self.requests.append(request)
         if self._next_index >= len(self._replies):
             raise ProviderError(
-                kind="bad_request",
-                message=f"the script has {len(self._replies)} replies and no more",
+                kind="bad_request", message=f"the script has {len(self._replies)} replies and no more"
             )
         reply = self._replies[self._next_index]
         self._next_index += 1

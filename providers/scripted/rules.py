@@ -41,9 +41,7 @@ def _compile_pattern(rule: ScriptedRule) -> re.Pattern[str]:
     try:
         return re.compile(rule.match, re.IGNORECASE)
     except re.error as error:
-        raise SpecError(
-            f"scripted rule {rule.match!r}: not a regular expression: {error}"
-        ) from None
+        raise SpecError(f"scripted rule {rule.match!r}: not a regular expression: {error}") from None
 
 
 def _split_last_exchange(messages: Sequence[Message]) -> tuple[str, list[Message]]:

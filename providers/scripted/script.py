@@ -12,15 +12,7 @@ from toolchart.providers.shared.arguments import parse_arguments
 from toolchart.providers.shared.reply_deltas import iterate_deltas
 from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.events import FAILURE_KINDS
-from toolchart.states.messages import (
-    Delta,
-    FinishReason,
-    Reply,
-    Request,
-    TextDelta,
-    ToolCall,
-    Usage,
-)
+from toolchart.states.messages import Delta, FinishReason, Reply, Request, TextDelta, ToolCall, Usage
 
 ReplyFunction = Callable[[Request], Reply]
 """Makes a reply from the request, for tests."""
@@ -43,9 +35,7 @@ class ScriptedCall(_ScriptPart):
         if isinstance(self.arguments, dict):
             return ToolCall(id=self.id, name=self.name, arguments=self.arguments)
         arguments, problem = parse_arguments(self.arguments)
-        return ToolCall(
-            id=self.id, name=self.name, arguments=arguments, raw=self.arguments, problem=problem
-        )
+        return ToolCall(id=self.id, name=self.name, arguments=arguments, raw=self.arguments, problem=problem)
 
 
 class ScriptedFailure(_ScriptPart):
@@ -201,9 +191,7 @@ def read_reply_item(item: Any) -> Reply | ReplyFunction | ScriptedReply:
         try:
             return ScriptedReply(**item)
         except ValidationError as error:
-            raise SpecError(
-                f"scripted reply: {error.errors(include_url=False)[0]['msg']}"
-            ) from None
+            raise SpecError(f"scripted reply: {error.errors(include_url=False)[0]['msg']}") from None
     if isinstance(item, (Reply, ScriptedReply)):
         return item
     if callable(item):

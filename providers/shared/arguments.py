@@ -22,10 +22,7 @@ def parse_arguments(text: str) -> tuple[dict[str, Any] | None, str | None]:
     if not text.strip():
         return {}, None
     if len(text) > _MAX_CHARACTERS:
-        return (
-            None,
-            f"the arguments are {len(text)} characters long; the limit is {_MAX_CHARACTERS}",
-        )
+        return (None, f"the arguments are {len(text)} characters long; the limit is {_MAX_CHARACTERS}")
     try:
         value = _load_strict_json(text)
         if isinstance(value, str):

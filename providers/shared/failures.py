@@ -59,10 +59,7 @@ _TEXT_KINDS: tuple[tuple[re.Pattern[str], str], ...] = (
         ),
         "tools_unsupported",
     ),
-    (
-        re.compile(r"(?i)content_filter|content management policy|responsibleaipolicy"),
-        "content_filter",
-    ),
+    (re.compile(r"(?i)content_filter|content management policy|responsibleaipolicy"), "content_filter"),
 )
 """Failure kind by the text of the error, where the text is more exact than the status."""
 
@@ -113,20 +110,14 @@ def classify_exception(error: Exception) -> ProviderError:
     status = getattr(error, "status_code", None) or getattr(error, "code", None)
     if isinstance(status, int) and status >= 400:
         response = getattr(error, "response", None) or getattr(error.__context__, "response", None)
-        return classify_http_error(
-            status, _find_error_body(error), getattr(response, "headers", None)
-        )
+        return classify_http_error(status, _find_error_body(error), getattr(response, "headers", None))
     names = {base.__name__ for base in type(error).__mro__}
     if names & {"TimeoutException", "APITimeoutError", "TimeoutError"}:
-        return ProviderError(
-            kind="timeout", message="the model host did not answer in time", retryable=True
-        )
+        return ProviderError(kind="timeout", message="the model host did not answer in time", retryable=True)
     if names & {"APIConnectionError", "TransportError", "ConnectionError", "OSError"}:
         reason = _clean_message(str(error.__cause__ or error)) or type(error).__name__
         return ProviderError(
-            kind="connection",
-            message=f"the model host could not be reached: {reason}",
-            retryable=True,
+            kind="connection", message=f"the model host could not be reached: {reason}", retryable=True
         )
     if names & {"APIError", "ResponseError"}:  # an SDK's error for an error body inside a success
         return classify_http_error(200, _find_error_body(error))

@@ -14,12 +14,7 @@ from toolchart.states.messages import FinishReason
 FinishWords = Mapping[str, FinishReason]
 """A host's finish words and their meaning."""
 
-_OVERRIDING_REASONS: tuple[FinishReason, ...] = (
-    "error",
-    "malformed_call",
-    "length",
-    "content_filter",
-)
+_OVERRIDING_REASONS: tuple[FinishReason, ...] = ("error", "malformed_call", "length", "content_filter")
 """Reasons that hold even for a reply with calls: its calls may be incomplete and must not run."""
 
 

@@ -25,9 +25,7 @@ SettingsType = TypeVar("SettingsType", bound=AdapterSettings)
 
 
 def read_adapter_settings(
-    settings_type: type[SettingsType],
-    config: LLMConfig,
-    defaults: Mapping[str, Any] | None = None,
+    settings_type: type[SettingsType], config: LLMConfig, defaults: Mapping[str, Any] | None = None
 ) -> SettingsType:
     """The adapter's own keys of an entry.
 
@@ -43,10 +41,7 @@ def read_adapter_settings(
         detail = error.errors(include_url=False)[0]
         key = ".".join(map(str, detail["loc"]))
         if detail["type"] == "extra_forbidden":
-            allowed_keys = [
-                *settings_type.model_fields,
-                *(set(LLMConfig.model_fields) - {"comment"}),
-            ]
+            allowed_keys = [*settings_type.model_fields, *(set(LLMConfig.model_fields) - {"comment"})]
             raise SpecError(
                 f"provider {config.provider!r} has no setting {key!r}",
                 path=f"llms.*.{key}",

@@ -125,16 +125,12 @@ def _decode_frame(data: bytes) -> Any:
     try:
         return json.loads(data)
     except ValueError:
-        raise build_bad_response_error(
-            "the stream has a piece that is not JSON, or was cut in one"
-        ) from None
+        raise build_bad_response_error("the stream has a piece that is not JSON, or was cut in one") from None
     except RecursionError:
         raise build_bad_response_error("the stream has a piece that is nested too deeply") from None
 
 
-async def iterate_frames(
-    chunks: AsyncIterable[bytes], reader: FrameReader
-) -> AsyncGenerator[Any, None]:
+async def iterate_frames(chunks: AsyncIterable[bytes], reader: FrameReader) -> AsyncGenerator[Any, None]:
     """The frames of a byte stream, until the stream marks its end or the bytes end.
 
     Raises:

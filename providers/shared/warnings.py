@@ -49,9 +49,7 @@ def find_unmet_tool_choice(choice: ToolChoice, reply: Reply, host: str) -> list[
     warnings = []
     if choice.mode == "required" and not reply.tool_calls:
         required = " or ".join(choice.names) or "a tool"
-        warnings.append(
-            f"tool_choice: {host} cannot be forced to call {required}, and the reply does not"
-        )
+        warnings.append(f"tool_choice: {host} cannot be forced to call {required}, and the reply does not")
     disallowed_names = {call.name for call in reply.tool_calls} - set(choice.names)
     if choice.names and disallowed_names:
         warnings.append(

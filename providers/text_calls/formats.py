@@ -54,9 +54,7 @@ class TextFormat(Descriptor, frozen=True, kw_only=True):
         if not self.opener and self.read_message is None:
             gaps.append("`opener` is missing, and without it `read_message`")
         if self.opener and self.read_body is None:
-            gaps.append(
-                "`read_body` is missing: a function that reads the calls between the markers"
-            )
+            gaps.append("`read_body` is missing: a function that reads the calls between the markers")
         if self.write_call is None:
             gaps.append("`write_call` is missing: a function that writes a call")
         return gaps
@@ -192,9 +190,7 @@ def _read_call_node(node: ast.expr) -> TextCall | None:
         return None
     try:
         arguments = {
-            str(keyword.arg): ast.literal_eval(keyword.value)
-            for keyword in node.keywords
-            if keyword.arg
+            str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords if keyword.arg
         }
         name = ast.unparse(node.func)
         json.dumps(arguments)
@@ -214,9 +210,7 @@ def _write_function_tags(name: str, arguments: str) -> str:
         key: value if isinstance(value, str) else encode_canonical_text(value)
         for key, value in values.items()
     }
-    parameters = "".join(
-        f"<parameter={key}>\n{text}\n</parameter>\n" for key, text in texts.items()
-    )
+    parameters = "".join(f"<parameter={key}>\n{text}\n</parameter>\n" for key, text in texts.items())
     return f"<tool_call>\n<function={name}>\n{parameters}</function>\n</tool_call>"
 
 
@@ -243,52 +237,46 @@ def _write_pythonic_call(name: str, arguments: str) -> str:
 # -- the table ---------------------------------------------------------------------------------------
 
 
-def _list_builtin_formats() -> tuple[TextFormat, ...]:
-    return (
-        TextFormat(
-            name="hermes",
-            opener="<tool_call>",
-            closer="</tool_call>",
-            read_body=read_hermes_calls,
-            write_call=_write_hermes_call,
-        ),
-        TextFormat(
-            name="qwen3_coder",
-            opener="<tool_call>",
-            closer="</tool_call>",
-            read_body=read_hermes_calls,
-            write_call=_write_function_tags,
-            is_detected=False,  # it has the markers of hermes, whose reader takes both bodies
-        ),
-        TextFormat(
-            name="mistral",
-            opener="[TOOL_CALLS]",
-            read_body=read_mistral_calls,
-            write_call=lambda name, arguments: f"[TOOL_CALLS]{name}[ARGS]{arguments}",
-        ),
-        TextFormat(
-            name="llama3",
-            opener="<|python_tag|>",
-            read_body=read_llama_calls,
-            read_message=read_llama_calls,
-            write_call=_write_llama_call,
-        ),
-        TextFormat(
-            name="deepseek",
-            opener="<｜tool▁calls▁begin｜>",
-            closer="<｜tool▁calls▁end｜>",
-            read_body=read_deepseek_calls,
-            write_call=_write_deepseek_call,
-        ),
-        TextFormat(
-            name="pythonic",
-            read_message=read_pythonic_calls,
-            write_call=_write_pythonic_call,
-        ),
-    )
+_BUILTIN_FORMATS = (
+    TextFormat(
+        name="hermes",
+        opener="<tool_call>",
+        closer="</tool_call>",
+        read_body=read_hermes_calls,
+        write_call=_write_hermes_call,
+    ),
+    TextFormat(
+        name="qwen3_coder",
+        opener="<tool_call>",
+        closer="</tool_call>",
+        read_body=read_hermes_calls,
+        write_call=_write_function_tags,
+        is_detected=False,  # it has the markers of hermes, whose reader takes both bodies
+    ),
+    TextFormat(
+        name="mistral",
+        opener="[TOOL_CALLS]",
+        read_body=read_mistral_calls,
+        write_call=lambda name, arguments: f"[TOOL_CALLS]{name}[ARGS]{arguments}",
+    ),
+    TextFormat(
+        name="llama3",
+        opener="<|python_tag|>",
+        read_body=read_llama_calls,
+        read_message=read_llama_calls,
+        write_call=_write_llama_call,
+    ),
+    TextFormat(
+        name="deepseek",
+        opener="<｜tool▁calls▁begin｜>",
+        closer="<｜tool▁calls▁end｜>",
+        read_body=read_deepseek_calls,
+        write_call=_write_deepseek_call,
+    ),
+    TextFormat(name="pythonic", read_message=read_pythonic_calls, write_call=_write_pythonic_call),
+)
 
-
-TEXT_FORMATS = Registry("text format", "toolchart.text_formats", TextFormat, _list_builtin_formats)
+TEXT_FORMATS = Registry("text format", "toolchart.text_formats", TextFormat, lambda: _BUILTIN_FORMATS)
 """Every format but `bracket`, which has a marker of its own in each process."""
 
 

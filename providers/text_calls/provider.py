@@ -10,12 +10,7 @@ from contextlib import aclosing
 from msgspec.structs import replace
 
 from toolchart.providers.shared.reply_deltas import stream_reply
-from toolchart.providers.text_calls.formats import (
-    TEXT_FORMATS,
-    Schemas,
-    TextFormat,
-    make_bracket_format,
-)
+from toolchart.providers.text_calls.formats import TEXT_FORMATS, Schemas, TextFormat, make_bracket_format
 from toolchart.providers.text_calls.scanner import (
     CallsPiece,
     Piece,
@@ -102,11 +97,7 @@ class TextCallProvider:
                 if not isinstance(item, (TextDelta, Reply)):
                     yield item
                     continue
-                pieces = (
-                    scanner.add_text(item.text)
-                    if isinstance(item, TextDelta)
-                    else scanner.finish_text()
-                )
+                pieces = scanner.add_text(item.text) if isinstance(item, TextDelta) else scanner.finish_text()
                 for piece in pieces:
                     for delta in _make_deltas(piece, call_count):
                         yield delta

@@ -11,17 +11,9 @@ from typing import Any
 
 import msgspec
 
-from toolchart.providers.text_calls.formats import (
-    BodyReader,
-    Schemas,
-    TextFormat,
-)
+from toolchart.providers.text_calls.formats import BodyReader, Schemas, TextFormat
 
-REASONING_MARKERS = (
-    ("<think>", "</think>"),
-    ("<thinking>", "</thinking>"),
-    ("[THINK]", "[/THINK]"),
-)
+REASONING_MARKERS = (("<think>", "</think>"), ("<thinking>", "</thinking>"), ("[THINK]", "[/THINK]"))
 """Opener and closer of reasoning: of Qwen, DeepSeek and many others; then of Claude and of Mistral."""
 
 
@@ -60,9 +52,7 @@ class TextCallScanner:
     def __init__(self, formats: Sequence[TextFormat], schemas: Schemas) -> None:
         self._formats = [text_format for text_format in formats if text_format.opener]
         self._whole_readers: list[BodyReader] = [
-            text_format.read_message
-            for text_format in formats
-            if text_format.read_message is not None
+            text_format.read_message for text_format in formats if text_format.read_message is not None
         ]
         self._schemas = schemas
         self._openers = [
@@ -147,9 +137,7 @@ class TextCallScanner:
     def _find_first_opener(self) -> tuple[int, str]:
         """Position and text of the first opener, the longest where several begin there; (0, "") for none."""
         matches = [
-            (position, opener)
-            for opener in self._openers
-            if (position := self._buffer.find(opener)) >= 0
+            (position, opener) for opener in self._openers if (position := self._buffer.find(opener)) >= 0
         ]
         return min(matches, key=lambda match: (match[0], -len(match[1]))) if matches else (0, "")
 

@@ -19,14 +19,10 @@ DEFAULT_CHART = "tool_loop"
 def list_shipped_charts() -> tuple[str, ...]:
     """Return the names of the charts that come with Toolchart."""
     file_names = (entry.name for entry in files(__name__).iterdir())
-    return tuple(
-        sorted(name.removesuffix(".yaml") for name in file_names if name.endswith(".yaml"))
-    )
+    return tuple(sorted(name.removesuffix(".yaml") for name in file_names if name.endswith(".yaml")))
 
 
-def load_chart(
-    reference: str | Mapping[str, Any] | None, *, base_folder: Path | None = None
-) -> Chart:
+def load_chart(reference: str | Mapping[str, Any] | None, *, base_folder: Path | None = None) -> Chart:
     """Load a chart by name, by path or from an inline mapping; None means `tool_loop`.
 
     A relative path is searched in `base_folder` (that of the agent spec), then in the working folder.
@@ -50,9 +46,7 @@ def load_chart(
 def _load_shipped_chart(name: str) -> Chart:
     """Load a shipped chart once for the process: reading and checking take tens of milliseconds."""
     return parse_chart(
-        _read_chart_text(name, None)[0],
-        source=name,
-        resolve=lambda base: _read_chart_text(base, None)[0],
+        _read_chart_text(name, None)[0], source=name, resolve=lambda base: _read_chart_text(base, None)[0]
     )
 
 

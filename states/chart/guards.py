@@ -46,9 +46,7 @@ def find_guard_names(expression: str) -> frozenset[str]:
     tree = ast.parse(expression, mode="eval")
     called_functions = {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
     return frozenset(
-        node.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Name) and node not in called_functions
+        node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node not in called_functions
     )
 
 
@@ -75,8 +73,7 @@ def find_guard_problem(expression: str, states: frozenset[str]) -> tuple[str | N
             node_type = type(node).__name__
             return (
                 f"the guard {expression!r} uses {node_type}, which guards do not have",
-                "allowed: and, or, not, == != < <= > >=, + - * / // %, facts, numbers, 'text', "
-                "In('state')",
+                "allowed: and, or, not, == != < <= > >=, + - * / // %, facts, numbers, 'text', In('state')",
             )
     return _find_fact_problem(expression, tree, states)
 
@@ -87,9 +84,7 @@ def _find_fact_problem(
     facts = find_guard_names(expression)
     for name in sorted(facts):
         if name not in FACTS:
-            return f"the guard {expression!r} names the unknown fact {name!r}", suggest_name(
-                name, FACTS
-            )
+            return f"the guard {expression!r} names the unknown fact {name!r}", suggest_name(name, FACTS)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     if calls and facts:
         return (

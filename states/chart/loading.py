@@ -32,9 +32,7 @@ ChartResolver = Callable[[str], str]
 _MAX_EXTENSION_DEPTH = 8
 
 
-def parse_chart(
-    text: str, *, source: str | None = None, resolve: ChartResolver | None = None
-) -> Chart:
+def parse_chart(text: str, *, source: str | None = None, resolve: ChartResolver | None = None) -> Chart:
     """The chart of a YAML text.
 
     Raises:
@@ -73,9 +71,7 @@ def make_chart(
 # -- reading -------------------------------------------------------------------------------------
 
 
-def _read_document(
-    text: str, source: str | None
-) -> tuple[dict[str, Any], dict[SourcePosition, int]]:
+def _read_document(text: str, source: str | None) -> tuple[dict[str, Any], dict[SourcePosition, int]]:
     # The library's own loader keeps `on`, `off`, `yes` and `no` as text. Plain safe_load would turn the
     # key `on:` into True.
     from statemachine.io.yaml.reader import _make_loader
@@ -117,10 +113,7 @@ def _resolve_extends(
         )
     if depth >= _MAX_EXTENSION_DEPTH:
         raise SpecError(
-            "charts extend each other in a circle or too deeply",
-            file=source,
-            line=line,
-            path="extends",
+            "charts extend each other in a circle or too deeply", file=source, line=line, path="extends"
         )
     base, base_lines = _read_document(resolve(base_name), base_name)
     base = _resolve_extends(base, base_name, base_lines, resolve, depth + 1)
@@ -161,9 +154,7 @@ def _merge_rows(base: list[Any], extension: list[Any]) -> list[Any]:
             result[replaced_index] = row
             continue
         event = row.get("event") if isinstance(row, Mapping) else None
-        same_event_indexes = [
-            i for i, old in enumerate(result) if _get_event(old) == event and old in base
-        ]
+        same_event_indexes = [i for i, old in enumerate(result) if _get_event(old) == event and old in base]
         result.insert(same_event_indexes[0] if same_event_indexes else len(result), row)
     return result
 
@@ -179,9 +170,7 @@ def _get_trigger(row: Any) -> Any:
 
 
 def _map_resolved_lines(
-    document: Mapping[str, Any],
-    resolved_document: Mapping[str, Any],
-    lines: Mapping[SourcePosition, int],
+    document: Mapping[str, Any], resolved_document: Mapping[str, Any], lines: Mapping[SourcePosition, int]
 ) -> dict[SourcePosition, int]:
     """The lines of a chart's own entries, by their positions in the resolved chart."""
     resolved_lines = (
@@ -197,11 +186,7 @@ def _find_resolved_position(
     """Where an entry of the document stands in the resolved chart: merging moves rows and nothing else."""
     resolved_position: list[str | int] = []
     for part in position:
-        if (
-            isinstance(part, int)
-            and isinstance(base_item, list)
-            and isinstance(resolved_node, list)
-        ):
+        if isinstance(part, int) and isinstance(base_item, list) and isinstance(resolved_node, list):
             row = base_item[part]
             number = next((i for i, other in enumerate(resolved_node) if other is row), None)
             if number is None:

@@ -63,15 +63,9 @@ def check_rules(chart: Chart) -> None:
             _check_row(chart, row, row_position, state_names, raised_events, state)
 
 
-def _raise_error(
-    chart: Chart, position: SourcePosition, message: str, hint: str | None = None
-) -> NoReturn:
+def _raise_error(chart: Chart, position: SourcePosition, message: str, hint: str | None = None) -> NoReturn:
     raise SpecError(
-        message,
-        file=chart.source,
-        line=chart.find_line(position),
-        path=format_key_path(position),
-        hint=hint,
+        message, file=chart.source, line=chart.find_line(position), path=format_key_path(position), hint=hint
     )
 
 
@@ -104,10 +98,7 @@ def _check_schema(chart: Chart) -> None:
                 "name an effect instead: " + ", ".join(EFFECTS),
             )
     error = next(
-        iter(
-            sorted(_build_schema_validator().iter_errors(chart.document), key=_sort_deepest_first)
-        ),
-        None,
+        iter(sorted(_build_schema_validator().iter_errors(chart.document), key=_sort_deepest_first)), None
     )
     if error is not None:
         _raise_error(chart, tuple(error.absolute_path), _shorten_message(error.message))
@@ -122,9 +113,7 @@ def _shorten_message(text: str) -> str:
     return line if len(line) < 200 else line[:197] + "..."
 
 
-def _find_key_positions(
-    document: Any, key: str, position: SourcePosition = ()
-) -> Iterator[SourcePosition]:
+def _find_key_positions(document: Any, key: str, position: SourcePosition = ()) -> Iterator[SourcePosition]:
     """Where a structural key stands. A state with the name of the key does not count."""
     if not isinstance(document, Mapping):
         return
@@ -137,17 +126,12 @@ def _find_key_positions(
 def _find_action_positions(chart: Chart, key: str) -> Iterator[SourcePosition]:
     for _, definition, position in walk_states(chart):
         if isinstance(definition, Mapping):
-            for holder, holder_position in [
-                (definition, position),
-                *_iterate_rows(definition, position),
-            ]:
+            for holder, holder_position in [(definition, position), *_iterate_rows(definition, position)]:
                 for actions, actions_position in _iterate_action_lists(holder, holder_position):
                     yield from _find_nested_actions(actions, actions_position, key)
 
 
-def _find_nested_actions(
-    actions: Any, position: SourcePosition, key: str
-) -> Iterator[SourcePosition]:
+def _find_nested_actions(actions: Any, position: SourcePosition, key: str) -> Iterator[SourcePosition]:
     """Positions of an action key anywhere below an action list, inside `if` too."""
     if isinstance(actions, list):
         for index, action in enumerate(actions):
@@ -211,21 +195,13 @@ def _check_name(
             "use letters, digits and underscores, and begin with a letter",
         )
     if name in _list_library_names() or name in CHART_EVENTS or name in EFFECTS:
-        meaning = (
-            "an event" if name in CHART_EVENTS else "an effect" if name in EFFECTS else "in use"
-        )
+        meaning = "an event" if name in CHART_EVENTS else "an effect" if name in EFFECTS else "in use"
         _raise_error(
-            chart,
-            position,
-            f"{name!r} cannot name a state: the name is {meaning}",
-            "choose another name",
+            chart, position, f"{name!r} cannot name a state: the name is {meaning}", "choose another name"
         )
     if name.startswith(("on_", "before_", "after_", "prepare_")):
         _raise_error(
-            chart,
-            position,
-            f"{name!r} begins like a callback of the library",
-            "choose another name",
+            chart, position, f"{name!r} begins like a callback of the library", "choose another name"
         )
     first_positions[name] = position
 
@@ -375,9 +351,7 @@ def _check_event(
             )
         return
     known_events = (*CHART_EVENTS, *raised_events)
-    _raise_error(
-        chart, position, f"nothing sends the event {event!r}", suggest_name(event, known_events)
-    )
+    _raise_error(chart, position, f"nothing sends the event {event!r}", suggest_name(event, known_events))
 
 
 # -- guards --------------------------------------------------------------------------------------

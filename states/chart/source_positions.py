@@ -12,9 +12,7 @@ SourcePosition = tuple[str | int, ...]
 """The keys and indexes that lead to an entry, for instance `("states", "prompting", "transitions", 0)`."""
 
 
-def map_source_lines(
-    node: yaml.Node | None, source: str | None = None
-) -> dict[SourcePosition, int]:
+def map_source_lines(node: yaml.Node | None, source: str | None = None) -> dict[SourcePosition, int]:
     """The one-based line of every key and entry below a composed node.
 
     Raises:

@@ -52,9 +52,7 @@ def _encode_fields(value: Any, fields: tuple[tuple[str, Any], ...]) -> dict[str,
 def _list_fields(kind: Any, without: str = "") -> tuple[tuple[str, Any], ...]:
     """Name and default of each field, in the order of the class."""
     return tuple(
-        (field.name, _get_default(field))
-        for field in msgspec.structs.fields(kind)
-        if field.name != without
+        (field.name, _get_default(field)) for field in msgspec.structs.fields(kind) if field.name != without
     )
 
 
@@ -91,7 +89,5 @@ def decode(kind: type[Value], data: Any, place: str = "") -> Value:
 def _locate_problem(text: str, place: str) -> str:
     """msgspec's sentence behind a JSON pointer: "Expected `int`, got `str` - at `$.limits.max`"."""
     problem, _, path = text.partition(" - at `$")
-    pointer = (
-        path.rstrip("`").replace("[...]", "/*").replace("[", "/").replace("]", "").replace(".", "/")
-    )
+    pointer = path.rstrip("`").replace("[...]", "/*").replace("[", "/").replace("]", "").replace(".", "/")
     return f"{place}{pointer or ('' if place else '/')}: {problem[:1].lower()}{problem[1:]}"

@@ -167,20 +167,17 @@ def _reduce_reply(builder: SnapshotBuilder, reply: Reply) -> None:
     calls = _assign_call_ids(builder, reply.tool_calls)
     open_calls = _build_open_calls(builder, calls)
     close_open_calls(builder, "the model was asked again before it ran")
-    message = Message(
-        role="assistant",
-        content=reply.content,
-        tool_calls=calls,
-        provider_data=reply.provider_data,
+    data = reply.provider_data
+    append_message(
+        builder, Message(role="assistant", content=reply.content, tool_calls=calls, provider_data=data)
     )
-    append_message(builder, message)
-    has_text = bool(reply.content and reply.content.strip())
     builder.reply = reply
     builder.replies += 1
     builder.calls = open_calls
     builder.failure = None
     builder.attempt = 0
-    builder.tool_only_streak = builder.tool_only_streak + 1 if calls and not has_text else 0
+    is_tool_only = calls and not (reply.content or "").strip()
+    builder.tool_only_streak = builder.tool_only_streak + 1 if is_tool_only else 0
     builder.usage = builder.usage.plus(reply.usage)
     builder.warnings += reply.warnings
 
@@ -207,9 +204,7 @@ def _assign_call_ids(builder: SnapshotBuilder, calls: tuple[ToolCall, ...]) -> t
     used_ids: set[str] = set()
     calls_with_ids = []
     for index, call in enumerate(calls):
-        needs_id = (
-            not call.id or call.id in used_ids or builder.messages.find_newest(call.id) is not None
-        )
+        needs_id = not call.id or call.id in used_ids or builder.messages.find_newest(call.id) is not None
         if needs_id:
             new_id = f"call_{builder.turn}_{builder.iteration}_{index}"
             while new_id in used_ids or builder.messages.find_newest(new_id) is not None:
@@ -220,9 +215,7 @@ def _assign_call_ids(builder: SnapshotBuilder, calls: tuple[ToolCall, ...]) -> t
     return tuple(calls_with_ids)
 
 
-def _build_open_calls(
-    builder: SnapshotBuilder, calls: tuple[ToolCall, ...]
-) -> tuple[OpenCall, ...]:
+def _build_open_calls(builder: SnapshotBuilder, calls: tuple[ToolCall, ...]) -> tuple[OpenCall, ...]:
     """The calls with the number of times that each was requested in this turn."""
     repeats: dict[str, int] = {}
     open_calls = []
@@ -253,9 +246,7 @@ def _reduce_review(builder: SnapshotBuilder, verdicts: tuple[Verdict, ...]) -> N
         calls.append(_apply_verdict(open_call, verdict))
         denied += verdict.ruling == "denied"
     if verdicts_by_id or len(calls) != len(builder.calls):
-        raise IllegalEvent(
-            "reviewed", builder.state, false_conditions=("one verdict for every open call",)
-        )
+        raise IllegalEvent("reviewed", builder.state, false_conditions=("one verdict for every open call",))
     builder.calls = tuple(calls)
     builder.denied = denied
 
@@ -271,9 +262,7 @@ def _reduce_decision(builder: SnapshotBuilder, event: Decided) -> None:
     open_call = _find_open_call(builder, event.call_id, event.TYPE)
     if open_call.ruling != "needs_approval":
         raise IllegalEvent(
-            event.TYPE,
-            builder.state,
-            false_conditions=(f"call {event.call_id!r} waits for a decision",),
+            event.TYPE, builder.state, false_conditions=(f"call {event.call_id!r} waits for a decision",)
         )
     call = open_call.call
     if event.arguments is not None:
@@ -297,13 +286,9 @@ def _reduce_outcome(builder: SnapshotBuilder, event: ToolFinished) -> None:
     open_call = _find_open_call(builder, event.call_id, event.TYPE)
     if open_call.outcome is not None:
         raise IllegalEvent(
-            event.TYPE,
-            builder.state,
-            false_conditions=(f"call {event.call_id!r} has no outcome yet",),
+            event.TYPE, builder.state, false_conditions=(f"call {event.call_id!r} has no outcome yet",)
         )
-    call_with_outcome = replace(
-        open_call, outcome=event.outcome, result=event.result, shown=event.shown
-    )
+    call_with_outcome = replace(open_call, outcome=event.outcome, result=event.result, shown=event.shown)
     _replace_open_call(builder, call_with_outcome)
     if _have_all_outcomes(builder.calls):
         _append_results(builder)
@@ -319,10 +304,7 @@ def _find_open_call(builder: SnapshotBuilder, call_id: str, event: str) -> OpenC
 
 def _replace_open_call(builder: SnapshotBuilder, new_call: OpenCall) -> None:
     builder.calls = tuple(
-        [
-            new_call if open_call.call.id == new_call.call.id else open_call
-            for open_call in builder.calls
-        ]
+        [new_call if open_call.call.id == new_call.call.id else open_call for open_call in builder.calls]
     )
 
 

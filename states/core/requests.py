@@ -16,14 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from toolchart.states.core.reduce import append_message, close_open_calls
-from toolchart.states.effects import (
-    Answer,
-    CallModel,
-    Effect,
-    ReviewCalls,
-    RunTools,
-    Wait,
-)
+from toolchart.states.effects import Answer, CallModel, Effect, ReviewCalls, RunTools, Wait
 from toolchart.states.facts import find_spent_budget, get_turn_limits
 from toolchart.states.messages import Message, Request
 from toolchart.states.snapshot import SnapshotBuilder
@@ -130,10 +123,7 @@ def _build_tool_run(builder: SnapshotBuilder, name: str) -> RunTools:
             outcome = "denied" if open_call.ruling == "denied" else "failed"
             refused.append((open_call.call, outcome, open_call.reason or "not reviewed"))
     return RunTools(
-        name=name,
-        calls=tuple(runnable),
-        refused=tuple(refused),
-        allowed=_get_allowed_tools(builder),
+        name=name, calls=tuple(runnable), refused=tuple(refused), allowed=_get_allowed_tools(builder)
     )
 
 

@@ -61,12 +61,7 @@ from __future__ import annotations
 import msgspec
 
 from toolchart.states.compiler import FiredTransition
-from toolchart.states.core.reduce import (
-    apply_fork,
-    configure_conversation,
-    open_turn,
-    reduce_event,
-)
+from toolchart.states.core.reduce import apply_fork, configure_conversation, open_turn, reduce_event
 from toolchart.states.core.requests import build_effects
 from toolchart.states.effects import Effect
 from toolchart.states.errors import IllegalEvent

@@ -78,10 +78,7 @@ def _describe_text(
     name: str, summary: str, function: str, media_type: str = "text/plain"
 ) -> RendererDescriptor:
     return RendererDescriptor(
-        name=name,
-        summary=summary,
-        render=f"toolchart.states.diagram.{function}",
-        media_type=media_type,
+        name=name, summary=summary, render=f"toolchart.states.diagram.{function}", media_type=media_type
     )
 
 
@@ -96,9 +93,7 @@ def _describe_image(name: str, summary: str, media_type: str) -> RendererDescrip
     )
 
 
-RENDERERS = Registry(
-    "diagram format", "toolchart.renderers", RendererDescriptor, _list_builtin_renderers
-)
+RENDERERS = Registry("diagram format", "toolchart.renderers", RendererDescriptor, _list_builtin_renderers)
 """Every format of diagrams, in the order of `toolchart draw --help`."""
 
 

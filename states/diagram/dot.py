@@ -56,9 +56,7 @@ def _format_cluster_style(diagram: Diagram, node: Node) -> str:
 
 def _wrap_label(label: str) -> str:
     """A label in short lines, because Graphviz does not wrap labels."""
-    return "\n".join(
-        textwrap.wrap(label, _MAX_LABEL_WIDTH, break_long_words=False, break_on_hyphens=False)
-    )
+    return "\n".join(textwrap.wrap(label, _MAX_LABEL_WIDTH, break_long_words=False, break_on_hyphens=False))
 
 
 def _format_node_style(diagram: Diagram, node: Node) -> str:

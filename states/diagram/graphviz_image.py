@@ -37,15 +37,10 @@ def render_image(source: str, image_format: str) -> bytes:
         )
     try:
         process = subprocess.run(
-            [dot_path, f"-T{image_format}"],
-            input=source.encode(),
-            capture_output=True,
-            timeout=_TIMEOUT_S,
+            [dot_path, f"-T{image_format}"], input=source.encode(), capture_output=True, timeout=_TIMEOUT_S
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SpecError(f"Graphviz could not draw it: {error}") from None
     if process.returncode:
-        raise SpecError(
-            f"Graphviz could not draw it: {process.stderr.decode(errors='replace').strip()}"
-        )
+        raise SpecError(f"Graphviz could not draw it: {process.stderr.decode(errors='replace').strip()}")
     return process.stdout

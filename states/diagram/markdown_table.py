@@ -15,13 +15,7 @@ def render(diagram: Diagram) -> str:
     nodes_by_id = {node.id: node for node in _iterate_nodes(diagram.nodes)}
     for node in diagram.nodes:
         if node.initial:
-            cells = [
-                "(start)",
-                "",
-                "",
-                f"`{node.id}`",
-                _format_effects(_iterate_entry_effects(node)),
-            ]
+            cells = ["(start)", "", "", f"`{node.id}`", _format_effects(_iterate_entry_effects(node))]
             lines.append(_format_row([*cells, *([""] if has_counts else [])]))
     lines += [_format_row(_build_cells(diagram, edge, nodes_by_id)) for edge in diagram.edges]
     return "\n".join(lines) + "\n"

@@ -42,9 +42,7 @@ def render(diagram: Diagram) -> str:
         lines.append(_STYLE_CLASSES)
         for name in filter(diagram.is_visited, diagram.overlay.states):
             mermaid_id = name in diagram.overlay.current
-            lines.append(
-                f"    class {_get_mermaid_id(name)} {'current' if mermaid_id else 'visited'}"
-            )
+            lines.append(f"    class {_get_mermaid_id(name)} {'current' if mermaid_id else 'visited'}")
     return "\n".join(lines) + "\n"
 
 

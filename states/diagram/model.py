@@ -82,9 +82,7 @@ def build_diagram(chart: Chart, overlay: Overlay | None = None) -> Diagram:
     return Diagram(chart=chart, nodes=nodes, edges=tuple(edges), overlay=overlay)
 
 
-def _build_nodes(
-    states: Mapping[str, Any], edges: list[Edge], *, parallel: bool = False
-) -> tuple[Node, ...]:
+def _build_nodes(states: Mapping[str, Any], edges: list[Edge], *, parallel: bool = False) -> tuple[Node, ...]:
     # Without a marked initial state the first one is entered. A parallel state enters all its regions.
     has_initial = parallel or any((body or {}).get("initial") for body in states.values())
     return tuple(
@@ -93,12 +91,8 @@ def _build_nodes(
     )
 
 
-def _build_node(
-    name: str, body: Mapping[str, Any], edges: list[Edge], *, first: bool = False
-) -> Node:
-    edges.extend(
-        _build_edge(name, row, index) for index, row in enumerate(body.get("transitions") or ())
-    )
+def _build_node(name: str, body: Mapping[str, Any], edges: list[Edge], *, first: bool = False) -> Node:
+    edges.extend(_build_edge(name, row, index) for index, row in enumerate(body.get("transitions") or ()))
     history_states = body.get("history") or {}
     for history, history_body in history_states.items():
         rows = (history_body or {}).get("transitions") or ()
@@ -158,9 +152,7 @@ def _format_actions(value: Any) -> tuple[str, ...]:
 def _format_action(action: Mapping[str, Any]) -> str:
     if "raise" in action:
         raised_event = action["raise"]
-        return (
-            f"raise {raised_event if isinstance(raised_event, str) else raised_event.get('event')}"
-        )
+        return f"raise {raised_event if isinstance(raised_event, str) else raised_event.get('event')}"
     return f"if {action['if'].get('cond')}" if "if" in action else str(next(iter(action)))
 
 

@@ -51,9 +51,7 @@ def _add_state(parent: Element, name: str, body: Mapping[str, Any]) -> None:
         _add_transition(element, row)
     for history, history_body in (body.get("history") or {}).items():
         history_element = SubElement(
-            element,
-            "history",
-            {"id": str(history), "type": (history_body or {}).get("type", "shallow")},
+            element, "history", {"id": str(history), "type": (history_body or {}).get("type", "shallow")}
         )
         for row in (history_body or {}).get("transitions") or ():
             _add_transition(history_element, row)

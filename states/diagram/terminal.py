@@ -47,9 +47,7 @@ def render_ascii(diagram: Diagram) -> str:
 
 def _render_node(diagram: Diagram, node: Node, characters: BoxCharacters) -> Iterator[str]:
     head = " ".join(
-        part
-        for part in (node.id, _format_kinds(node), _format_visits(diagram, node, characters))
-        if part
+        part for part in (node.id, _format_kinds(node), _format_visits(diagram, node, characters)) if part
     )
     content_lines = [*_format_effects(node)]
     for child in node.children:
@@ -79,11 +77,7 @@ def _render_rows(diagram: Diagram, node: Node, characters: BoxCharacters) -> Ite
 def _format_kinds(node: Node) -> str:
     kinds = [
         word
-        for word, applies in (
-            ("initial", node.initial),
-            ("final", node.final),
-            ("parallel", node.parallel),
-        )
+        for word, applies in (("initial", node.initial), ("final", node.final), ("parallel", node.parallel))
         if applies
     ]
     if node.history:

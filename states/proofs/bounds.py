@@ -21,18 +21,8 @@ from msgspec import to_builtins
 
 from toolchart.states.events import Limits
 from toolchart.states.facts import FACTS, Fact
-from toolchart.states.proofs.exploration import (
-    LAST_OUTCOME,
-    ExplorationGraph,
-    ExploredEdge,
-    ExploredState,
-)
-from toolchart.states.proofs.solver import (
-    compile_guard,
-    find_facts,
-    is_satisfiable,
-    split_conjunction,
-)
+from toolchart.states.proofs.exploration import LAST_OUTCOME, ExplorationGraph, ExploredEdge, ExploredState
+from toolchart.states.proofs.solver import compile_guard, find_facts, is_satisfiable, split_conjunction
 
 COUNTERS = tuple(fact for fact in FACTS.values() if fact.moved_by)
 
@@ -49,9 +39,7 @@ def find_unbounded_cycle(graph: ExplorationGraph) -> list[ExploredEdge]:
         parts = _find_cyclic_parts(graph.states, edges)
         if not parts:
             return []
-        ranked_edges = {
-            id(edge) for part in parts for edge in part if _decreases_ranking(edge, part)
-        }
+        ranked_edges = {id(edge) for part in parts for edge in part if _decreases_ranking(edge, part)}
         if not ranked_edges:
             return parts[0]
         edges = [edge for part in parts for edge in part if id(edge) not in ranked_edges]
@@ -94,9 +82,7 @@ def _find_cyclic_parts(
     return list(edges_by_component.values())
 
 
-def _find_components(
-    successors: dict[ExploredState, list[ExploredState]],
-) -> dict[ExploredState, int]:
+def _find_components(successors: dict[ExploredState, list[ExploredState]]) -> dict[ExploredState, int]:
     """The component of each state, by Tarjan's algorithm without recursion."""
     indexes: dict[ExploredState, int] = {}
     low_links: dict[ExploredState, int] = {}
@@ -161,10 +147,7 @@ def compute_worst_case(graph: ExplorationGraph, limits: Limits) -> WorstCase | N
         return None
     model_calls, tool_rounds, waits = (number or 0 for number in numbers)
     return WorstCase(
-        model_calls=model_calls,
-        tool_rounds=tool_rounds,
-        waits=waits,
-        waiting_s=waits * limits.max_wait_s,
+        model_calls=model_calls, tool_rounds=tool_rounds, waits=waits, waiting_s=waits * limits.max_wait_s
     )
 
 
@@ -172,9 +155,7 @@ _PathNode = tuple[ExploredState, tuple[tuple[str, int], ...]]
 """A state and the values of the counters that end cycles."""
 
 
-def _find_longest_path(
-    graph: ExplorationGraph, limits: Limits, effect_names: tuple[str, ...]
-) -> int | None:
+def _find_longest_path(graph: ExplorationGraph, limits: Limits, effect_names: tuple[str, ...]) -> int | None:
     """The longest path, measured in effects of these names; None where it has no end."""
     limit_values = {
         "max_iterations": limits.max_iterations,
@@ -212,15 +193,11 @@ def _find_longest_path(
             default=0,
         )
         open_nodes.discard(path.pop())
-    return longest_from[start] + sum(
-        name in effect_names for name in graph.first_state.open_effects
-    )
+    return longest_from[start] + sum(name in effect_names for name in graph.first_state.open_effects)
 
 
 def _list_next_nodes(
-    graph: ExplorationGraph,
-    node: _PathNode,
-    limit_values: dict[str, int],
+    graph: ExplorationGraph, node: _PathNode, limit_values: dict[str, int]
 ) -> list[tuple[ExploredEdge, _PathNode]]:
     state, counters = node
     next_nodes = []
@@ -251,8 +228,7 @@ def _count_event(counters: dict[str, int], edge: ExploredEdge) -> dict[str, int]
 def _is_possible(edge: ExploredEdge, fact_values: dict[str, int]) -> bool:
     """Whether the guards that these values decide have the truths of the edge. Other guards may be either."""
     return all(
-        not find_facts(text) <= fact_values.keys()
-        or bool(compile_guard(text)(fact_values)) is truth
+        not find_facts(text) <= fact_values.keys() or bool(compile_guard(text)(fact_values)) is truth
         for guard in edge.guards
         for text, truth in split_conjunction(*guard)
     )
@@ -272,9 +248,7 @@ def fit_formulas(graph: ExplorationGraph) -> dict[str, str]:
         worst_case = compute_worst_case(graph, Limits(max_iterations=pair[0], max_attempts=pair[1]))
         if worst_case is None:
             return {}
-        table[pair] = {
-            name: n for name, n in to_builtins(worst_case).items() if name != "waiting_s"
-        }
+        table[pair] = {name: n for name, n in to_builtins(worst_case).items() if name != "waiting_s"}
     formulas = {}
     for name in table[_BASE_PAIRS[0]]:
         terms = _fit_terms({pair: numbers[name] for pair, numbers in table.items()})
@@ -309,13 +283,7 @@ def _format_terms(terms: _Terms) -> str:
     for factor, name in zip(terms, factor_names, strict=True):
         if factor == 0:
             continue
-        term = (
-            str(abs(factor))
-            if not name
-            else name
-            if abs(factor) == 1
-            else f"{abs(factor)} * {name}"
-        )
+        term = str(abs(factor)) if not name else name if abs(factor) == 1 else f"{abs(factor)} * {name}"
         sign = "-" if factor < 0 else "+"
         text = f"{text} {sign} {term}" if text else f"-{term}" if factor < 0 else term
     return text or "0"

@@ -15,12 +15,7 @@ import msgspec
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.events import Limits
 from toolchart.states.machine import get_machine
-from toolchart.states.proofs.bounds import (
-    WorstCase,
-    compute_worst_case,
-    find_unbounded_cycle,
-    fit_formulas,
-)
+from toolchart.states.proofs.bounds import WorstCase, compute_worst_case, find_unbounded_cycle, fit_formulas
 from toolchart.states.proofs.exploration import (
     HAS_PENDING_CALLS,
     ExplorationGraph,
@@ -113,9 +108,7 @@ def _count_answers(graph: ExplorationGraph) -> int:
         (edge.source.configuration, edge.event, tuple(edge.move.guards.items()))
         for edge in graph.iterate_edges()
     }
-    refusals = {
-        (r.state.configuration, r.event, tuple(r.guard_truths.items())) for r in graph.refusals
-    }
+    refusals = {(r.state.configuration, r.event, tuple(r.guard_truths.items())) for r in graph.refusals}
     return len(answers) + len(refusals)
 
 
@@ -200,9 +193,7 @@ def _build_refusal_finding(chart: Chart, refusal: Refusal, kind: str) -> Finding
         else f"in {label!r} no transition handles {event!r}{when}"
     )
     line = find_finding_line(chart, _get_innermost_state(refusal.state))
-    return Finding(
-        kind=kind, state=label, event=event, line=line, counterexample=facts, message=message
-    )
+    return Finding(kind=kind, state=label, event=event, line=line, counterexample=facts, message=message)
 
 
 def _find_stuck_states(chart: Chart, graph: ExplorationGraph) -> Iterator[Finding]:
@@ -231,11 +222,7 @@ def _build_stuck_finding(chart: Chart, state: ExploredState, edge: ExploredEdge 
         facts = find_witness(dict(edge.guards), edge.event, about=about)
     after = f" after {edge.event!r}" if edge else ""
     when = f" when {format_facts(facts)}" if facts else ""
-    why = (
-        "no call is left to run"
-        if has_no_call
-        else "no effect is open, and no call waits for a decision"
-    )
+    why = "no call is left to run" if has_no_call else "no effect is open, and no call waits for a decision"
     return Finding(
         kind="stuck",
         state=label,
@@ -298,10 +285,7 @@ def _find_unapproved_runs(chart: Chart, graph: ExplorationGraph, risky: bool) ->
         )
 
 
-_ENDS_WITHOUT_ANSWER = {
-    "answer_with_error": "in error",
-    "answer_at_limit": "as if a limit had cut it off",
-}
+_ENDS_WITHOUT_ANSWER = {"answer_with_error": "in error", "answer_at_limit": "as if a limit had cut it off"}
 """Effects that end a turn with something other than the model's answer."""
 
 
@@ -311,9 +295,7 @@ def _find_lost_answers(chart: Chart, graph: ExplorationGraph) -> Iterator[Findin
     reported_labels: set[str] = set()
     for edge in graph.iterate_edges():
         label = edge.source.configuration.label
-        endings = [
-            how for effect, how in _ENDS_WITHOUT_ANSWER.items() if effect in edge.move.effects
-        ]
+        endings = [how for effect, how in _ENDS_WITHOUT_ANSWER.items() if effect in edge.move.effects]
         if edge.event != "replied" or not endings or label in reported_labels:
             continue
         case = merge_truths(dict(edge.guards), whole_answer)

@@ -164,9 +164,7 @@ def _build_first_state(move: Move) -> ExploredState:
     return _build_next_state(move, frozenset(), "none")
 
 
-def _is_possible(
-    guard_truths: Mapping[str, bool], known_truths: Mapping[str, bool], event: str = ""
-) -> bool:
+def _is_possible(guard_truths: Mapping[str, bool], known_truths: Mapping[str, bool], event: str = "") -> bool:
     truths = merge_truths(guard_truths, known_truths)
     return truths is not None and is_satisfiable(truths, event)
 
@@ -180,16 +178,12 @@ def merge_truths(
     return {**guard_truths, **known_truths}
 
 
-def _explore_edges(
-    machine: Machine, state: ExploredState, graph: ExplorationGraph
-) -> Iterator[ExploredEdge]:
+def _explore_edges(machine: Machine, state: ExploredState, graph: ExplorationGraph) -> Iterator[ExploredEdge]:
     required_events = state.list_required_events()
     for event in _list_arriving_events(machine, state, required_events):
         known_truths = state.get_known_truths(event)
         for guard_truths, move in machine.enumerate_outcomes(
-            state.configuration,
-            event,
-            partial(_is_possible, known_truths=known_truths, event=event),
+            state.configuration, event, partial(_is_possible, known_truths=known_truths, event=event)
         ):
             for guards in _enumerate_cases(state, event, guard_truths):
                 if isinstance(move, Move):
@@ -216,9 +210,7 @@ def _list_arriving_events(
     """
     legal = machine.legal_events(state.configuration)
     for event in CHART_EVENTS:
-        may_be_sent = event == "cancelled" or (
-            event == "decided" and state.call_stage == "undecided"
-        )
+        may_be_sent = event == "cancelled" or (event == "decided" and state.call_stage == "undecided")
         if event in required_events or (may_be_sent and (event in legal or "*" in legal)):
             yield event
 
@@ -244,16 +236,12 @@ def _enumerate_cases(
             yield truths
 
 
-def _build_edge(
-    state: ExploredState, event: str, guards: Mapping[str, bool], move: Move
-) -> ExploredEdge:
+def _build_edge(state: ExploredState, event: str, guards: Mapping[str, bool], move: Move) -> ExploredEdge:
     """The edge of a move. The event closes the effect that it answers, unless more outcomes follow."""
     call_stage = _update_calls(state.call_stage, event, guards)
     has_more_outcomes = event == "tool_finished" and guards[HAS_PENDING_CALLS]
     remaining_effects = frozenset(
-        name
-        for name in state.open_effects
-        if has_more_outcomes or event not in EFFECTS[name].produces
+        name for name in state.open_effects if has_more_outcomes or event not in EFFECTS[name].produces
     )
     return ExploredEdge(
         source=state,
@@ -275,9 +263,7 @@ def _update_calls(before: CallStage, event: str, guards: Mapping[str, bool]) -> 
     return before
 
 
-def _build_next_state(
-    move: Move, remaining_effects: frozenset[str], call_stage: CallStage
-) -> ExploredState:
+def _build_next_state(move: Move, remaining_effects: frozenset[str], call_stage: CallStage) -> ExploredState:
     """The state after a move: its effects are open too, if anything answers them."""
     if move.configuration.terminated:
         return ExploredState(configuration=move.configuration, open_effects=frozenset())
@@ -288,7 +274,5 @@ def _build_next_state(
         if EFFECTS[name].produces and (name != "run_tools" or call_stage != "none"):
             new_effects.add(name)  # without a call to run there is no outcome
     return ExploredState(
-        configuration=move.configuration,
-        open_effects=remaining_effects | new_effects,
-        call_stage=call_stage,
+        configuration=move.configuration, open_effects=remaining_effects | new_effects, call_stage=call_stage
     )

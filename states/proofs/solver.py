@@ -25,11 +25,7 @@ FACT_DOMAIN: tuple[tuple[tuple[str, ...], str, str], ...] = (
     ((), "max_attempts >= 1", "limits begin at one"),
     ((), "max_tool_only_streak >= 1", "limits begin at one"),
     ((), "max_repeats >= 1", "limits begin at one"),
-    (
-        ("replied",),
-        "finish_reason != 'tool_calls' or tool_calls >= 1",
-        "this finish reason implies calls",
-    ),
+    (("replied",), "finish_reason != 'tool_calls' or tool_calls >= 1", "this finish reason implies calls"),
     (
         ("replied",),
         "finish_reason != 'stop' or tool_calls == 0",
@@ -56,11 +52,7 @@ FACT_DOMAIN: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("decided",), "pending_calls == tool_calls", "a decision comes before any outcome"),
     (("failed",), "attempt >= 1", "a failure was counted"),
     (("failed",), "error_kind != 'none'", "a failure has a kind"),
-    (
-        ("tool_finished",),
-        "pending_calls >= 1 or iteration >= 1",
-        "the last outcome ends an iteration",
-    ),
+    (("tool_finished",), "pending_calls >= 1 or iteration >= 1", "the last outcome ends an iteration"),
     (("tool_finished",), "pending_calls + 1 <= tool_calls", "one call has just ended"),
 )
 """Events (empty: every event), what holds when one of them arrives, and the reason."""
@@ -87,9 +79,7 @@ def _group_by_facts(literals: Mapping[str, bool], event: str) -> list[dict[str, 
     groups: list[tuple[set[str], dict[str, bool]]] = []
     domain_literals = ((text, True) for text in _select_domain_rules(literals.items(), event))
     for text, truth in [
-        literal
-        for pair in (*literals.items(), *domain_literals)
-        for literal in split_conjunction(*pair)
+        literal for pair in (*literals.items(), *domain_literals) for literal in split_conjunction(*pair)
     ]:
         if any(group[1].get(text, truth) is not truth for group in groups):
             return [{"1 == 2": True}]  # the same guard would have to be true and false
@@ -109,9 +99,7 @@ def split_conjunction(text: str, truth: bool) -> tuple[tuple[str, bool], ...]:
     kind = ast.And if truth else ast.Or
     if isinstance(node, ast.BoolOp) and isinstance(node.op, kind):
         return tuple(
-            literal
-            for part in node.values
-            for literal in split_conjunction(ast.unparse(part), truth)
+            literal for part in node.values for literal in split_conjunction(ast.unparse(part), truth)
         )
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return split_conjunction(ast.unparse(node.operand), not truth)
@@ -149,9 +137,7 @@ def _select_domain_rules(literals: Iterable[tuple[str, bool]], event: str) -> li
 def find_facts(text: str) -> frozenset[str]:
     """The facts that a guard names."""
     tree = ast.parse(text, mode="eval")
-    return frozenset(
-        node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in FACTS
-    )
+    return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in FACTS)
 
 
 @cache
@@ -194,9 +180,7 @@ def _encode_expression(node: ast.expr, truth: bool) -> Any:
             return _encode_expression(inner, not truth)
         case ast.Compare(left=left, ops=ops, comparators=rights):
             sides = [left, *rights]
-            pairs = (
-                _encode_comparison(sides[i], op, sides[i + 1], truth) for i, op in enumerate(ops)
-            )
+            pairs = (_encode_comparison(sides[i], op, sides[i + 1], truth) for i, op in enumerate(ops))
             return (And if truth else Or)(*pairs)
         case ast.Constant(value=value):
             return true if bool(value) is truth else false
@@ -251,8 +235,7 @@ def _encode_order(a: Any, op: type[ast.cmpop], b: Any, gap: int) -> Any:
 def _is_whole(node: ast.expr) -> bool:
     """Whether a term is certainly an integer."""
     return not any(
-        isinstance(part, ast.Div)
-        or (isinstance(part, ast.Constant) and isinstance(part.value, float))
+        isinstance(part, ast.Div) or (isinstance(part, ast.Constant) and isinstance(part.value, float))
         for part in ast.walk(node)
     )
 
@@ -302,9 +285,7 @@ def find_witness(
         if assignment is None:
             return None
         facts.update(assignment)
-    named_facts = {
-        name for text in (literals if about is None else about) for name in find_facts(text)
-    }
+    named_facts = {name for text in (literals if about is None else about) for name in find_facts(text)}
     return {name: facts[name] for name in sorted(named_facts)}
 
 

@@ -37,18 +37,14 @@ def _restore_loggers() -> Iterator[None]:
 
 
 @pytest.fixture
-def run_cli(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> RunCli:
+def run_cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> RunCli:
     """Run a command in the test's own folder, with streams that are not terminals."""
     monkeypatch.chdir(tmp_path)
 
     def run(*words: str, stdin: bytes = b"") -> CommandResult:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         capsys.readouterr()
-        code = run_to_exit_code(
-            lambda: cli.main(list(words), standalone_mode=False, prog_name="toolchart")
-        )
+        code = run_to_exit_code(lambda: cli.main(list(words), standalone_mode=False, prog_name="toolchart"))
         captured = capsys.readouterr()
         return CommandResult(code=code, out=captured.out, err=captured.err)
 

@@ -17,11 +17,7 @@ RunCli = Callable[..., Any]
 
 @pytest.mark.parametrize(
     ("question", "answer"),
-    [
-        ("What is 17 * (23 + 4)?", "459"),
-        ("2**10 - 24", "1000"),
-        ("sqrt(2)*sqrt(8)", "4"),
-    ],
+    [("What is 17 * (23 + 4)?", "459"), ("2**10 - 24", "1000"), ("sqrt(2)*sqrt(8)", "4")],
 )
 def test_the_first_run(work_dir: Path, run_cli: RunCli, question: str, answer: str) -> None:
     """The README's first command answers offline; its log shows, verifies and replays."""

@@ -58,9 +58,7 @@ def test_blocks_lose_nothing(lines: list[str], size: int) -> None:
     text = "\n".join(lines)
     blocks = BlockSplitter()
     streamed_blocks = [
-        block
-        for start in range(0, len(text), size)
-        for block in blocks.add_text(text[start : start + size])
+        block for start in range(0, len(text), size) for block in blocks.add_text(text[start : start + size])
     ]
     whole = BlockSplitter()
     assert streamed_blocks == whole.add_text(text)
@@ -72,15 +70,9 @@ def test_piped_lines_are_messages_and_commands(run_cli: RunCli, work_dir: Path) 
     lines = b"2+2\n/tools\n3*3\n/save m.json\n/fork\n4*4\n/quit\n5*5\n"
     result = run_cli("chat", "quickstart", "--conversation", "c", stdin=lines)
     assert result.code == 0
-    assert [line for line in result.out.splitlines() if "=" in line] == [
-        "2+2 = 4",
-        "3*3 = 9",
-        "4*4 = 16",
-    ]
+    assert [line for line in result.out.splitlines() if "=" in line] == ["2+2 = 4", "3*3 = 9", "4*4 = 16"]
     assert "calculator: Evaluate" in result.out
-    users = [
-        m["content"] for m in json.loads((work_dir / "m.json").read_text()) if m["role"] == "user"
-    ]
+    users = [m["content"] for m in json.loads((work_dir / "m.json").read_text()) if m["role"] == "user"]
     assert users == ["2+2", "3*3"]
     rows = [json.loads(row) for row in run_cli("runs", "--json").out.splitlines()]
     assert [row["turns"] for row in rows] == [2, 3]
@@ -134,9 +126,7 @@ class Terminal:
             assert time.monotonic() < limit, f"{words!r} was not shown in:\n{self.screen}"
             if select.select([self._own], [], [], 0.1)[0]:
                 self.screen += re.sub(
-                    r"\x1b\[[0-9;?]*[A-Za-z]",
-                    "",
-                    os.read(self._own, 4096).decode("utf-8", "replace"),
+                    r"\x1b\[[0-9;?]*[A-Za-z]", "", os.read(self._own, 4096).decode("utf-8", "replace")
                 )
         self.screen = self.screen.split(words, 1)[1]
 

@@ -59,16 +59,9 @@ def _render_commands(group: click.Group, path: str) -> Iterator[str]:
 
 
 def _render_command(command: click.Command, path: str) -> str:
-    context = click.Context(
-        command, info_name=path, parent=click.Context(cli, **cli.context_settings)
-    )
+    context = click.Context(command, info_name=path, parent=click.Context(cli, **cli.context_settings))
     usage = " ".join([path, *command.collect_usage_pieces(context)])
-    parts = [
-        f"## {path}",
-        f"    {usage}",
-        *_render_paragraphs(command.help or ""),
-        _render_options(context),
-    ]
+    parts = [f"## {path}", f"    {usage}", *_render_paragraphs(command.help or ""), _render_options(context)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -55,18 +55,11 @@ def find_failure(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return row
 
 
-def test_a_healthy_agent_passes(
-    run_cli: RunCli, work_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_healthy_agent_passes(run_cli: RunCli, work_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With key, host, model and tool support: exit 0, and the key is not printed."""
     monkeypatch.setenv("BOX_KEY", KEY)
     with serve_web(answer_request) as server:
-        llm = {
-            "provider": "ollama",
-            "base_url": server.url,
-            "api_key": "${BOX_KEY}",
-            "model": "qwen3",
-        }
+        llm = {"provider": "ollama", "base_url": server.url, "api_key": "${BOX_KEY}", "model": "qwen3"}
         code, rows = run_doctor(run_cli, work_dir, llm)
         text_result = run_cli("doctor", "agent.yaml")
     assert code == text_result.code == 0
@@ -83,9 +76,7 @@ def test_a_healthy_agent_passes(
     assert "ok      llms.box: model 'qwen3' is available" in text_result.out
 
 
-def test_an_anthropic_agent_passes(
-    run_cli: RunCli, work_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_anthropic_agent_passes(run_cli: RunCli, work_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An agent on Anthropic's API is asked for its models with its own headers, and passes."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     with serve_web(answer_as_anthropic) as server:
@@ -134,9 +125,7 @@ def test_an_unknown_model_is_named_with_the_nearest(run_cli: RunCli, work_dir: P
     assert "qwen3:latest" in row["hint"]
 
 
-def test_a_model_without_tools_fails_where_tools_are_offered(
-    run_cli: RunCli, work_dir: Path
-) -> None:
+def test_a_model_without_tools_fails_where_tools_are_offered(run_cli: RunCli, work_dir: Path) -> None:
     """S3.3: a model that cannot call tools fails only if a handler offers tools."""
     with serve_web(answer_request) as server:
         llm = {"provider": "ollama", "base_url": server.url, "model": "mute:1b"}
@@ -166,29 +155,13 @@ def test_unknown_capabilities_are_no_failure(
 @pytest.mark.parametrize(
     ("llm", "problem", "hint"),
     [
-        (
-            {"provider": "openai", "base_url": "URL/v1", "api_key": "wrong-key"},
-            "auth (HTTP 401)",
-            "refused",
-        ),
+        ({"provider": "openai", "base_url": "URL/v1", "api_key": "wrong-key"}, "auth (HTTP 401)", "refused"),
         ({"provider": "openai", "base_url": "URL"}, "HTTP 404", "/v1"),
-        (
-            {"provider": "ollama", "base_url": "http://127.0.0.1:9"},
-            "could not be reached",
-            "ollama serve",
-        ),
-        (
-            {"provider": "openai", "base_url": "http://127.0.0.1:9/v1"},
-            "not be reached",
-            "is it running",
-        ),
+        ({"provider": "ollama", "base_url": "http://127.0.0.1:9"}, "could not be reached", "ollama serve"),
+        ({"provider": "openai", "base_url": "http://127.0.0.1:9/v1"}, "not be reached", "is it running"),
         ({"provider": "openai"}, "no API key", "export OPENAI_API_KEY"),
         ({"provider": "openai", "api_key": "${UNSET_X}"}, "UNSET_X is not set", "export UNSET_X"),
-        (
-            {"provider": "openai", "api_key": "k", "heders": {}},
-            "no setting 'heders'",
-            "mean 'headers'",
-        ),
+        ({"provider": "openai", "api_key": "k", "heders": {}}, "no setting 'heders'", "mean 'headers'"),
         ({"provider": "recorded", "cassette": "none.yaml"}, "no such cassette", "record: FILE"),
         ({"provider": "recorded", "log": "none.db"}, "there is no log", "run a conversation first"),
     ],
@@ -226,9 +199,7 @@ def test_prices_are_checked(run_cli: RunCli, work_dir: Path) -> None:
     assert code == 0
     assert rows[0]["ok"] is None
     assert "no price table" in rows[0]["said"]
-    code, rows = run_doctor(
-        run_cli, work_dir, llm, prices={"models": {"m": {"input": 1, "output": 2}}}
-    )
+    code, rows = run_doctor(run_cli, work_dir, llm, prices={"models": {"m": {"input": 1, "output": 2}}})
     assert rows[0]["said"] == "1 models, in USD"
 
 

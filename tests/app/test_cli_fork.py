@@ -40,9 +40,7 @@ def test_another_result_gives_another_answer(run_cli: RunCli, conversation: str)
 
 def test_offline_forks(run_cli: RunCli, conversation: str) -> None:
     """Offline, a wider limit gives the same answer; another model has no recorded reply: exit 1."""
-    same = run_cli(
-        "fork", conversation, "--set", "limits.max_iterations=9", "--offline", "--name", "wide"
-    )
+    same = run_cli("fork", conversation, "--set", "limits.max_iterations=9", "--offline", "--name", "wide")
     assert (same.code, same.out.strip()) == (0, "17 * 27 = 459")
     assert run_cli("diff", conversation, "wide").code == 0
     other = run_cli("fork", conversation, "--set", "model=x", "--offline", "--name", "new")
@@ -55,9 +53,7 @@ def test_offline_forks(run_cli: RunCli, conversation: str) -> None:
 def test_a_prompt_from_a_file(run_cli: RunCli, conversation: str, work_dir: Path) -> None:
     """`--prompt` replaces the system prompt; an unreadable file is exit 2."""
     (work_dir / "p.txt").write_text("Be different.", "utf-8")
-    data = json.loads(
-        run_cli("fork", conversation, "--prompt", "p.txt", "--name", "n", "--json").out
-    )
+    data = json.loads(run_cli("fork", conversation, "--prompt", "p.txt", "--name", "n", "--json").out)
     assert (data["at"], data["stopped"]) == (1, None)
     assert "Be different." in run_cli("export", "n").out
     assert run_cli("fork", conversation, "--prompt", "none.txt").code == 2

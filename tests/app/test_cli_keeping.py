@@ -77,9 +77,7 @@ def test_seals_are_signed_with_a_key(
         (("--tool", "calculator", "--state", "error"), []),
     ],
 )
-def test_runs_filters_conversations(
-    run_in_log: RunCli, words: tuple[str, ...], ids: list[str]
-) -> None:
+def test_runs_filters_conversations(run_in_log: RunCli, words: tuple[str, ...], ids: list[str]) -> None:
     """`runs` filters by state, tool, model, text and time; all filters must match."""
     assert list_ids(run_in_log("runs", "--json", *words)) == ids
     if not ids:
@@ -118,9 +116,7 @@ def test_tail_shows_the_newest(run_in_log: RunCli) -> None:
 def test_tail_follows_what_another_process_writes(run_in_log: RunCli, work_dir: Path) -> None:
     """`tail -f` prints records of another process as they come, until the turn is over or Ctrl-C."""
     words = [sys.executable, "-m", "toolchart", "tail", "waits", "-n", "1", "-f", "--json"]
-    follow = subprocess.Popen(
-        [*words, "--until-over"], cwd=work_dir, stdout=subprocess.PIPE, text=True
-    )
+    follow = subprocess.Popen([*words, "--until-over"], cwd=work_dir, stdout=subprocess.PIPE, text=True)
     endless = subprocess.Popen(words, cwd=work_dir, stdout=subprocess.PIPE, text=True)
     assert follow.stdout
     assert endless.stdout

@@ -247,11 +247,7 @@ def test_one_damaged_conversation_does_not_hide_the_others(
 )
 @pytest.mark.parametrize("command", ["verify", "runs", "show talk", "replay talk"])
 def test_a_file_that_sqlite_cannot_read(
-    run_cli: RunCli,
-    conversation: str,
-    work_dir: Path,
-    spoil: Callable[[bytes], bytes],
-    command: str,
+    run_cli: RunCli, conversation: str, work_dir: Path, spoil: Callable[[bytes], bytes], command: str
 ) -> None:
     """If SQLite reports a malformed file, the log counts as damaged: exit 5 and one message."""
     path = work_dir / DEFAULT_LOG

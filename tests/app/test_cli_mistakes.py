@@ -101,9 +101,7 @@ def test_wrong_usage(run_cli: RunCli, words: str, message: str) -> None:
         (["run", "quickstart", "\udcff"], "is not UTF-8 text"),
     ],
 )
-def test_unusable_arguments(
-    run_cli: RunCli, work_dir: Path, words: list[str], message: str
-) -> None:
+def test_unusable_arguments(run_cli: RunCli, work_dir: Path, words: list[str], message: str) -> None:
     """Words that could not be typed again or logged are refused before anything is written."""
     result = run_cli(*words)
     assert result.code == 2
@@ -135,9 +133,7 @@ def test_a_conversation_in_the_middle_of_a_turn(run_cli: RunCli) -> None:
 
 def list_subclasses(kind: type) -> set[type]:
     """Return all subclasses of a class, recursively."""
-    return {
-        subclass for below in kind.__subclasses__() for subclass in (below, *list_subclasses(below))
-    }
+    return {subclass for below in kind.__subclasses__() for subclass in (below, *list_subclasses(below))}
 
 
 EXAMPLES: list[tuple[ToolchartError, int]] = [
@@ -171,9 +167,7 @@ def test_every_error_has_its_code(
 def test_no_error_is_forgotten() -> None:
     """Every error class is in the table above, so a new one gets its exit code on purpose."""
     ours = {
-        subclass
-        for subclass in list_subclasses(ToolchartError)
-        if subclass.__module__ == errors.__name__
+        subclass for subclass in list_subclasses(ToolchartError) if subclass.__module__ == errors.__name__
     }
     assert ours <= {type(error) for error, _ in EXAMPLES}
 

@@ -69,9 +69,7 @@ def answer_request(request: dict[str, Any]) -> WebAnswer:
             return 401, {}, b'{"error": {"message": "Incorrect API key provided: wrong"}}'
         return build_json_answer(OPENAI)
     if path == "/api/tags":
-        return build_json_answer(
-            {"models": [{"name": name, "model": name} for name in MODEL_DETAILS]}
-        )
+        return build_json_answer({"models": [{"name": name, "model": name} for name in MODEL_DETAILS]})
     if path == "/api/show":
         return build_json_answer(MODEL_DETAILS[json.loads(request["body"])["model"]])
     if path.startswith("/v1beta/models?pageSize=1000"):
@@ -106,13 +104,7 @@ def test_capabilities_of_compatible_hosts(run_cli: RunCli) -> None:
     }
     assert models == {
         "plain": unknown,
-        "router": {
-            **unknown,
-            "tools": True,
-            "vision": True,
-            "thinking": True,
-            "context": 128000,
-        },
+        "router": {**unknown, "tools": True, "vision": True, "thinking": True, "context": 128000},
         "mistral": {**unknown, "tools": True, "vision": False, "context": 32768},
         "vllm": {**unknown, "context": 4096},
         "groq": {**unknown, "context": 8192},
@@ -183,11 +175,7 @@ def test_the_table_of_an_agents_hosts(run_cli: RunCli, work_dir: Path) -> None:
         (("quickstart", "--provider", "openai"), 2, "either an agent or a provider"),
         (("quickstart", "--base-url", "http://x"), 2, "needs --provider"),
         (("--provider", "olama"), 2, "did you mean 'ollama'"),
-        (
-            ("--provider", "openai", "--base-url", "http://127.0.0.1:9/v1"),
-            1,
-            "could not be reached",
-        ),
+        (("--provider", "openai", "--base-url", "http://127.0.0.1:9/v1"), 1, "could not be reached"),
         (("--provider", "openai", "--base-url", "URL/html"), 1, "is not JSON"),
         (("--provider", "openai", "--base-url", "URL/nowhere"), 1, "HTTP 404"),
     ],
@@ -210,9 +198,7 @@ def test_one_unreachable_host_does_not_hide_the_others(run_cli: RunCli, work_dir
             "away": {"provider": "ollama", "base_url": "http://127.0.0.1:9"},
             "box": {"provider": "ollama", "base_url": server.url},
         }
-        (work_dir / "agent.yaml").write_text(
-            json.dumps({"llms": llms, "responses": [{"llm": "box"}]})
-        )
+        (work_dir / "agent.yaml").write_text(json.dumps({"llms": llms, "responses": [{"llm": "box"}]}))
         result = run_cli("models", "list", "agent.yaml", "--json")
     assert result.code == 1
     assert {json.loads(line)["host"] for line in result.out.splitlines()} == {"box"}

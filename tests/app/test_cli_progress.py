@@ -20,9 +20,7 @@ class Terminal(io.StringIO):
 
 @pytest.mark.parametrize("patience", [0.0, 99.0])
 @pytest.mark.parametrize("terminal", [True, False])
-def test_the_items_are_unchanged(
-    patience: float, terminal: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_items_are_unchanged(patience: float, terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every item comes once and in order, with and without a bar; the bar appears only when it should."""
     stderr = Terminal() if terminal else io.StringIO()
     monkeypatch.setattr(sys, "stderr", stderr)

@@ -21,14 +21,9 @@ def conversation(run_cli: RunCli) -> str:
 
 def test_an_exported_file_replays(run_cli: RunCli, conversation: str, work_dir: Path) -> None:
     """A file of `export --format jsonl` replays without a log; an empty or cut one is exit 5."""
-    (work_dir / "talk.jsonl").write_text(
-        run_cli("export", conversation, "--format", "jsonl").out, "utf-8"
-    )
+    (work_dir / "talk.jsonl").write_text(run_cli("export", conversation, "--format", "jsonl").out, "utf-8")
     result = run_cli("replay", "talk.jsonl", "--log", "nowhere.db")
-    assert (result.code, result.out) == (
-        0,
-        "talk.jsonl: 6 steps and 2 requests recomputed, all equal\n",
-    )
+    assert (result.code, result.out) == (0, "talk.jsonl: 6 steps and 2 requests recomputed, all equal\n")
     (work_dir / "empty.jsonl").write_text("", "utf-8")
     assert run_cli("replay", "empty.jsonl").code == 5
     (work_dir / "cut.jsonl").write_text("{}\n", "utf-8")
@@ -39,11 +34,7 @@ def test_an_exported_file_replays(run_cli: RunCli, conversation: str, work_dir: 
     ("change", "blame", "pointer"),
     [
         (("chart: tool_loop", "chart: forced_answer"), "chart", "/event/chart"),
-        (
-            ("description: Say it.", "description: Shout it."),
-            "tool schema",
-            "/event/tools/0/description",
-        ),
+        (("description: Say it.", "description: Shout it."), "tool schema", "/event/tools/0/description"),
         (("prompt: Be brief.", "prompt: Be long."), "spec", "/event/spec/responses/0/prompt"),
     ],
 )

@@ -174,9 +174,7 @@ def test_history_starts_a_conversation(run_cli: RunCli, work_dir: Path) -> None:
         (f"[{', '.join([AGAIN] * 6)}]", 4, "max_iterations"),
     ],
 )
-def test_exit_codes_of_a_turn(
-    run_cli: RunCli, work_dir: Path, replies: str, code: int, state: str
-) -> None:
+def test_exit_codes_of_a_turn(run_cli: RunCli, work_dir: Path, replies: str, code: int, state: str) -> None:
     """S1.8, S1.14, S1.15: exit 0 for an answer, 1 for a turn that ended in error, 4 for a limit."""
     (work_dir / "agent.yaml").write_text(SPEC % replies)
     result = run_cli("run", "agent.yaml", "hi", "--var", "who.name=Ada", "--json")
@@ -198,8 +196,7 @@ def test_warnings_go_to_stderr(run_cli: RunCli, work_dir: Path) -> None:
 def test_a_failed_turn_prints_its_cause(run_cli: RunCli, work_dir: Path) -> None:
     """A turn that ends in error prints the failure and the command that shows every step."""
     (work_dir / "agent.yaml").write_text(
-        "llms: {a: {provider: ollama, model: m, base_url: 'http://127.0.0.1:1'}}\n"
-        "responses: [{llm: a}]\n"
+        "llms: {a: {provider: ollama, model: m, base_url: 'http://127.0.0.1:1'}}\nresponses: [{llm: a}]\n"
     )
     result = run_cli("--log", "my log.db", "run", "agent.yaml", "hi", "--conversation", "c")
     assert result.code == 1
@@ -309,8 +306,7 @@ def test_ctrl_c_cancels_the_turn(run_cli: RunCli, work_dir: Path, silent_host: s
     """Ctrl-C exits with 3 and prints how to show and continue the turn; the log verifies and replays."""
     code, screen, command = cancel_run(
         work_dir,
-        f"llms: {{a: {{provider: ollama, model: m, base_url: '{silent_host}'}}}}\n"
-        "responses: [{llm: a}]\n",
+        f"llms: {{a: {{provider: ollama, model: m, base_url: '{silent_host}'}}}}\nresponses: [{{llm: a}}]\n",
     )
     assert code == 3
     assert "cancelled; the log of conversation c" in screen
@@ -323,9 +319,7 @@ def test_ctrl_c_cancels_the_turn(run_cli: RunCli, work_dir: Path, silent_host: s
     assert again.out == "1+1 = 2\n"
 
 
-def test_ctrl_c_if_the_chart_does_not_handle_it(
-    run_cli: RunCli, work_dir: Path, silent_host: str
-) -> None:
+def test_ctrl_c_if_the_chart_does_not_handle_it(run_cli: RunCli, work_dir: Path, silent_host: str) -> None:
     """If the chart does not handle `cancelled`, the turn stays open and the hint is `resume`."""
     code, _, command = cancel_run(
         work_dir,

@@ -121,9 +121,7 @@ def test_control_characters_are_escaped() -> None:
 def test_output_is_utf8_everywhere(work_dir: Path, locale: dict[str, str]) -> None:
     """Under an ASCII locale the output is still UTF-8."""
     plain = {"PYTHONIOENCODING": "", "PYTHONCOERCECLOCALE": "0", **locale}
-    result = run_toolchart(
-        "run", "quickstart", "echo: čau", "--conversation", "c", cwd=work_dir, **plain
-    )
+    result = run_toolchart("run", "quickstart", "echo: čau", "--conversation", "c", cwd=work_dir, **plain)
     assert result.stdout == "čau\n"
     assert "prompting → awaiting_tools" in run_toolchart("show", "c", cwd=work_dir, **plain).stdout
 
@@ -155,9 +153,7 @@ def test_closed_streams(work_dir: Path, words: list[str]) -> None:
     """With closed output streams a command does its work, and its exit code is right."""
     run_toolchart("run", "quickstart", "1+1", cwd=work_dir)
     closing = 'exec "$0" -c "$@" >&- 2>&-'
-    result = subprocess.run(
-        ["sh", "-c", closing, sys.executable, START, *words], cwd=work_dir, timeout=120
-    )
+    result = subprocess.run(["sh", "-c", closing, sys.executable, START, *words], cwd=work_dir, timeout=120)
     assert result.returncode == (2 if "nothing" in words else 0)
 
 

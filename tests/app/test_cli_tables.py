@@ -203,9 +203,7 @@ def test_what_is_no_record_does_not_fit(run_cli: RunCli) -> None:
     record = json.loads(run_cli("show", "c", "--json").out.splitlines()[2])
     assert build_record_validator().is_valid(record)
     for key in record:
-        assert not build_record_validator().is_valid(
-            {k: v for k, v in record.items() if k != key}
-        ), key
+        assert not build_record_validator().is_valid({k: v for k, v in record.items() if k != key}), key
     wrong = [
         {"extra": 1},
         {"seq": -1},

@@ -51,15 +51,11 @@ def agent(work_dir: Path) -> str:
         ("ollama", ["additionalProperties left out", "near: minimum moved into the description"]),
     ],
 )
-def test_every_rewrite_is_listed(
-    run_cli: RunCli, agent: str, provider: str, rewrites: list[str]
-) -> None:
+def test_every_rewrite_is_listed(run_cli: RunCli, agent: str, provider: str, rewrites: list[str]) -> None:
     """Issue 6: `tools list --provider` prints each schema change on stderr, and the sent JSON on stdout."""
     result = run_cli("tools", "list", agent, "--provider", provider)
     for rewrite in rewrites:
-        assert (
-            f"geo_lookup: {rewrite}" in result.err or f"geo_lookup: (root): {rewrite}" in result.err
-        )
+        assert f"geo_lookup: {rewrite}" in result.err or f"geo_lookup: (root): {rewrite}" in result.err
     assert "geo_lookup: named 'geo.lookup' in the spec" in result.err
     assert '"geo_lookup"' in result.out
     assert "const" not in result.out
@@ -138,10 +134,7 @@ def test_calls_that_do_not_run(
 
 def test_yes_approves_but_a_rule_still_forbids(run_cli: RunCli, agent: str) -> None:
     """Issue 6: `--yes` approves, but does not override a rule that denies."""
-    assert (
-        run_cli("tools", "test", agent, "erase", "--args", '{"path": "a"}', "-y").out
-        == "erased a\n"
-    )
+    assert run_cli("tools", "test", agent, "erase", "--args", '{"path": "a"}', "-y").out == "erased a\n"
     assert run_cli("tools", "test", agent, "erase", "--args", '{"path": "/a"}', "-y").code == 1
 
 

@@ -60,37 +60,21 @@ def validate_model(run_cli: RunCli, work_dir: Path) -> Callable[..., Any]:
 RIGHT = [*(build_lookup_reply(n) for n in range(4)), "Hello!"]
 
 
-def test_a_model_with_correct_calls_is_validated(
-    validate_model: Callable[..., Any], work_dir: Path
-) -> None:
+def test_a_model_with_correct_calls_is_validated(validate_model: Callable[..., Any], work_dir: Path) -> None:
     """S1.17: prints counts per category, rate and interval, and saves every result."""
     result = validate_model(RIGHT)
     assert result.code == 0
     assert "scripted/m  5 of 5  (100%, 95 % between 57% and 100%)" in result.out
     assert "saved results: validated 5/5" in result.out
-    saved = json.loads((work_dir / ".toolchart" / "models.json").read_text())["models"][
-        "scripted/m"
-    ]
+    saved = json.loads((work_dir / ".toolchart" / "models.json").read_text())["models"]["scripted/m"]
     assert saved["categories"] == {"simple": [4, 4], "irrelevant": [1, 1]}
-    assert [entry["case"] for entry in saved["history"]] == [
-        "one_0",
-        "one_1",
-        "one_2",
-        "one_3",
-        "talk",
-    ]
+    assert [entry["case"] for entry in saved["history"]] == ["one_0", "one_1", "one_2", "one_3", "talk"]
 
 
 def test_wrong_calls_are_printed_and_counted(validate_model: Callable[..., Any]) -> None:
     """S1.17: below 0.8 the exit code is 1; each failure prints its reason; later runs add up."""
     result = validate_model(
-        [
-            build_lookup_reply(0),
-            build_lookup_reply("1"),
-            "no",
-            build_lookup_reply(3),
-            build_lookup_reply(9),
-        ],
+        [build_lookup_reply(0), build_lookup_reply("1"), "no", build_lookup_reply(3), build_lookup_reply(9)],
         "--json",
     )
     report = json.loads(result.out)
@@ -167,8 +151,7 @@ def test_the_list_shows_badges(run_cli: RunCli, work_dir: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("corpus", "category_count"),
-    [("own", 8), pytest.param("recorded", 17, marks=needs_recorded)],
+    ("corpus", "category_count"), [("own", 8), pytest.param("recorded", 17, marks=needs_recorded)]
 )
 def test_the_benchmark_runs_from_its_files(
     validate_model: Callable[..., Any], corpus: str, category_count: int

@@ -70,10 +70,7 @@ def _encode_stream(message: JsonObject) -> bytes:
     """A message as named events: a start, deltas and a stop for each block, with a ping between."""
     usage = {**message["usage"], "output_tokens": 1}
     first_message = {**message, "content": [], "stop_reason": None, "usage": usage}
-    events: list[JsonObject] = [
-        {"type": "message_start", "message": first_message},
-        {"type": "ping"},
-    ]
+    events: list[JsonObject] = [{"type": "message_start", "message": first_message}, {"type": "ping"}]
     for index, block in enumerate(message["content"]):
         empty = {key: block[key] for key in ("type", "id", "name") if key in block}
         empty |= {key: "" for key in ("text", "thinking", "signature") if key in block}
@@ -115,22 +112,14 @@ def _build_conversation(*, has_thinking: bool, is_streamed: bool) -> list[Exchan
     """Two calls after a sentence, and after a thought; the second result says that its tool failed."""
     question = {"role": "user", "content": [{"type": "text", "text": QUESTION}]}
     tools = [
-        {
-            "name": tool["name"],
-            "description": tool["description"],
-            "input_schema": tool["parameters"],
-        }
+        {"name": tool["name"], "description": tool["description"], "input_schema": tool["parameters"]}
         for tool in TOOLS
     ]
     calls = [
         {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
         for call_id, name, arguments in zip(CALL_IDS, NAMES, ARGUMENTS, strict=True)
     ]
-    blocks = [
-        *([THINKING] if has_thinking else []),
-        {"type": "text", "text": INTRODUCTION},
-        *calls,
-    ]
+    blocks = [*([THINKING] if has_thinking else []), {"type": "text", "text": INTRODUCTION}, *calls]
     results = [
         {"type": "tool_result", "tool_use_id": call_id, "content": encode_compact(result)}
         for call_id, result in zip(CALL_IDS, RESULTS, strict=True)
@@ -138,11 +127,7 @@ def _build_conversation(*, has_thinking: bool, is_streamed: bool) -> list[Exchan
     more: JsonObject = {"tools": tools}
     if has_thinking:
         more["thinking"] = {"type": "enabled", "budget_tokens": 256}
-    history = [
-        question,
-        {"role": "assistant", "content": blocks},
-        {"role": "user", "content": results},
-    ]
+    history = [question, {"role": "assistant", "content": blocks}, {"role": "user", "content": results}]
     return [
         _build_exchange(
             _build_request(question, **more),
@@ -225,10 +210,7 @@ CASSETTES: dict[str, tuple[str, list[Exchange]]] = {
     ),
     "anthropic/own__streamed": ("gzip", [_build_greeting(is_streamed=True)]),
     "anthropic/own__tools": ("parsed", _build_conversation(has_thinking=False, is_streamed=False)),
-    "anthropic/own__thinking_tools": (
-        "text",
-        _build_conversation(has_thinking=True, is_streamed=False),
-    ),
+    "anthropic/own__thinking_tools": ("text", _build_conversation(has_thinking=True, is_streamed=False)),
     "anthropic/own__thinking_tools_streamed": (
         "ruby",
         _build_conversation(has_thinking=True, is_streamed=True),

@@ -6,17 +6,7 @@ import json
 from typing import Any
 
 import questions
-from station import (
-    ANSWER,
-    ARGUMENTS,
-    GREETING,
-    NAMES,
-    QUESTION,
-    RESULTS,
-    SYSTEM,
-    WELCOME,
-    JsonObject,
-)
+from station import ANSWER, ARGUMENTS, GREETING, NAMES, QUESTION, RESULTS, SYSTEM, WELCOME, JsonObject
 
 # -- transcripts ---------------------------------------------------------------------------------
 
@@ -117,11 +107,7 @@ def _build_refused_transcripts() -> list[JsonObject]:
 
 HOSTS: JsonObject = {
     "quay": {"provider": "ollama", "base_url": "http://localhost:11434"},
-    "cloud": {
-        "provider": "openai",
-        "base_url": "https://api.openai.com/v1",
-        "api_key": "${OPENAI_API_KEY}",
-    },
+    "cloud": {"provider": "openai", "base_url": "https://api.openai.com/v1", "api_key": "${OPENAI_API_KEY}"},
 }
 
 DESK: JsonObject = {
@@ -191,8 +177,7 @@ TOOL_DESK: JsonObject = {
 def build_documents() -> dict[str, str]:
     """The text of every file that is not a cassette."""
     good = [
-        {"task_id": number, "traj": messages}
-        for number, messages in enumerate(_build_good_transcripts())
+        {"task_id": number, "traj": messages} for number, messages in enumerate(_build_good_transcripts())
     ]
     values = {
         "transcripts/own__accepted.json": good,
@@ -200,10 +185,7 @@ def build_documents() -> dict[str, str]:
         "configs/own__desk.json": DESK,
         "configs/own__tools.json": TOOL_DESK,
     }
-    texts = {
-        path: json.dumps(value, ensure_ascii=False, indent=1) + "\n"
-        for path, value in values.items()
-    }
+    texts = {path: json.dumps(value, ensure_ascii=False, indent=1) + "\n" for path, value in values.items()}
     for path, rows in questions.build_question_files().items():
         texts[path] = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     return texts

@@ -50,11 +50,7 @@ def _build_chunk(parts: list[JsonObject], **more: Any) -> JsonObject:
 
 
 def _build_body(parts: list[JsonObject], tokens: tuple[int, int]) -> JsonObject:
-    usage = {
-        "promptTokenCount": tokens[0],
-        "candidatesTokenCount": tokens[1],
-        "totalTokenCount": sum(tokens),
-    }
+    usage = {"promptTokenCount": tokens[0], "candidatesTokenCount": tokens[1], "totalTokenCount": sum(tokens)}
     return {**_build_chunk(parts, finishReason="STOP"), "usageMetadata": usage}
 
 
@@ -84,9 +80,7 @@ def _build_exchange(
         "array": (f"{base}:streamGenerateContent", encode_json(chunks).replace(b"[\n {", b"[{", 1)),
     }[form]
     content_type = SSE if form == "sse" else "application/json"
-    return Exchange(
-        uri=uri, request=request, response=response, expected=expected, content_type=content_type
-    )
+    return Exchange(uri=uri, request=request, response=response, expected=expected, content_type=content_type)
 
 
 def _build_greeting(base: str, form: str = "whole", **more: Any) -> Exchange:
@@ -106,11 +100,7 @@ def _build_declarations(key: str) -> list[JsonObject]:
     return [
         {
             "functionDeclarations": [
-                {
-                    "name": tool["name"],
-                    "description": tool["description"],
-                    key: spell(tool["parameters"]),
-                }
+                {"name": tool["name"], "description": tool["description"], key: spell(tool["parameters"])}
                 for tool in TOOLS
             ]
         }
@@ -144,9 +134,7 @@ def _build_conversation(
             base,
             _build_request(question, **more),
             [{"text": THOUGHT, "thought": True}, *calls],
-            expect_reply(
-                "", ("tool_calls", "STOP"), (70, 33), reasoning=THOUGHT, call_ids=call_ids
-            ),
+            expect_reply("", ("tool_calls", "STOP"), (70, 33), reasoning=THOUGHT, call_ids=call_ids),
             (70, 33),
             form,
         ),
@@ -170,12 +158,7 @@ def _build_errors() -> list[Exchange]:
             expect_error("bad_request", status=400, retryable=False),
         ),
         (
-            {
-                "code": 429,
-                "message": "The quay is full.",
-                "status": "RESOURCE_EXHAUSTED",
-                "details": [delay],
-            },
+            {"code": 429, "message": "The quay is full.", "status": "RESOURCE_EXHAUSTED", "details": [delay]},
             expect_error("rate_limited", status=429, retryable=True, retry_after_s=13.0),
         ),
         (
@@ -200,30 +183,17 @@ CASSETTES: dict[str, tuple[str, list[Exchange]]] = {
         "gzip",
         [
             _build_greeting(
-                GEMINI,
-                generationConfig={
-                    "maxOutputTokens": 90,
-                    "temperature": 0.5,
-                    "stopSequences": ["#"],
-                },
+                GEMINI, generationConfig={"maxOutputTokens": 90, "temperature": 0.5, "stopSequences": ["#"]}
             )
         ],
     ),
     "gemini/own__streamed": ("gzip", [_build_greeting(GEMINI, "sse")]),
     "gemini/own__array": ("text", [_build_greeting(GEMINI, "array")]),
-    "gemini/own__tools": (
-        "text",
-        _build_conversation(GEMINI, "whole", schema_key="parametersJsonSchema"),
-    ),
+    "gemini/own__tools": ("text", _build_conversation(GEMINI, "whole", schema_key="parametersJsonSchema")),
     "gemini/own__tools_streamed": (
         "text",
-        _build_conversation(
-            GEMINI, "sse", schema_key="parametersJsonSchema", call_ids=("tide31", "lamp32")
-        ),
+        _build_conversation(GEMINI, "sse", schema_key="parametersJsonSchema", call_ids=("tide31", "lamp32")),
     ),
     "gemini/own__errors": ("parsed", _build_errors()),
-    "gemini-vertex/own__tools": (
-        "ruby",
-        _build_conversation(VERTEX, "whole", schema_key="parameters"),
-    ),
+    "gemini-vertex/own__tools": ("ruby", _build_conversation(VERTEX, "whole", schema_key="parameters")),
 }

@@ -62,12 +62,7 @@ def _encode_lines(message: JsonObject, tokens: tuple[int, int]) -> bytes:
     pieces += [{"content": part} for part in cut_text(message["content"])]
     pieces += [{"content": "", "tool_calls": [call]} for call in message.get("tool_calls", ())]
     lines: list[JsonObject] = [
-        {
-            "model": "harbour:4b",
-            "created_at": TIME,
-            "message": {"role": "assistant", **piece},
-            "done": False,
-        }
+        {"model": "harbour:4b", "created_at": TIME, "message": {"role": "assistant", **piece}, "done": False}
         for piece in pieces
     ]
     lines.append(_build_end({"content": ""}, tokens))
@@ -85,9 +80,7 @@ def _build_exchange(
     return Exchange(
         uri=URI,
         request={**request, "stream": is_streamed},
-        response=_encode_lines(message, tokens)
-        if is_streamed
-        else encode_json(_build_end(message, tokens)),
+        response=_encode_lines(message, tokens) if is_streamed else encode_json(_build_end(message, tokens)),
         content_type=NDJSON if is_streamed else "application/json",
         expected=expected,
     )
@@ -108,12 +101,7 @@ def _build_conversation(*, is_streamed: bool) -> list[Exchange]:
     tools = [{"type": "function", "function": tool} for tool in TOOLS]
     call_message = {"content": "", "thinking": THOUGHT, "tool_calls": _build_calls()}
     results = [
-        {
-            "role": "tool",
-            "tool_name": name,
-            "tool_call_id": call_id,
-            "content": encode_compact(result),
-        }
+        {"role": "tool", "tool_name": name, "tool_call_id": call_id, "content": encode_compact(result)}
         for name, call_id, result in zip(NAMES, CALL_IDS, RESULTS, strict=True)
     ]
     history = [question, {"role": "assistant", **call_message}, *results]
@@ -121,9 +109,7 @@ def _build_conversation(*, is_streamed: bool) -> list[Exchange]:
         _build_exchange(
             _build_request(question, tools=tools),
             call_message,
-            expect_reply(
-                "", ("tool_calls", "stop"), (88, 41), reasoning=THOUGHT, call_ids=CALL_IDS
-            ),
+            expect_reply("", ("tool_calls", "stop"), (88, 41), reasoning=THOUGHT, call_ids=CALL_IDS),
             (88, 41),
             is_streamed=is_streamed,
         ),

@@ -25,8 +25,7 @@ from station import (
 
 OPENAI = "https://api.openai.com/v1/chat/completions"
 AZURE = (
-    "https://marlow-point.openai.azure.com/openai/deployments/harbour/chat/completions"
-    "?api-version=2024-06-01"
+    "https://marlow-point.openai.azure.com/openai/deployments/harbour/chat/completions?api-version=2024-06-01"
 )
 OLLAMA = "<OLLAMA_API_BASE>/v1/chat/completions"
 COMPATIBLE = "https://models.marlow-point.example/v1/chat/completions"
@@ -96,9 +95,7 @@ def _build_stream(
 ) -> bytes:
     """The message in small deltas, then the finish reason, then the usage."""
     deltas: list[JsonObject] = [{"role": "assistant", "content": ""}]
-    deltas += [
-        {"reasoning_content": part} for part in cut_text(message.get("reasoning_content") or "")
-    ]
+    deltas += [{"reasoning_content": part} for part in cut_text(message.get("reasoning_content") or "")]
     deltas += [{"content": part} for part in cut_text(message.get("content") or "")]
     for index, call in enumerate(message.get("tool_calls", ())):
         function = {"name": call["function"]["name"], "arguments": ""}
@@ -125,12 +122,7 @@ def _build_stream(
 
 
 def _build_conversation(
-    uri: str,
-    *,
-    is_streamed: bool = False,
-    is_azure: bool = False,
-    thought: str = "",
-    **options: Any,
+    uri: str, *, is_streamed: bool = False, is_azure: bool = False, thought: str = "", **options: Any
 ) -> list[Exchange]:
     """A question with two parallel calls, and the answer after their results."""
     build = _build_stream if is_streamed else _build_completion
@@ -182,9 +174,7 @@ def _build_greeting(uri: str, *, is_streamed: bool = False, **more: Any) -> Exch
     )
 
 
-def _build_error(
-    uri: str, status: int, error: JsonObject, expected: JsonObject, **headers: str
-) -> Exchange:
+def _build_error(uri: str, status: int, error: JsonObject, expected: JsonObject, **headers: str) -> Exchange:
     return Exchange(
         uri=uri,
         request=_build_request(uri, {"role": "user", "content": GREETING}),
@@ -209,9 +199,7 @@ def _build_openai_errors() -> list[Exchange]:
             expect_error("rate_limited", status=429, retryable=True, retry_after_s=7.0),
             retry_after="7",
         ),
-        _build_error(
-            OPENAI, 400, long, expect_error("context_length", status=400, retryable=False)
-        ),
+        _build_error(OPENAI, 400, long, expect_error("context_length", status=400, retryable=False)),
         _build_error(OPENAI, 500, fault, expect_error("server", status=500, retryable=True)),
     ]
 
@@ -239,9 +227,7 @@ def _build_azure_error() -> Exchange:
         "status": 400,
         "innererror": inner,
     }
-    return _build_error(
-        AZURE, 400, error, expect_error("content_filter", status=400, retryable=False)
-    )
+    return _build_error(AZURE, 400, error, expect_error("content_filter", status=400, retryable=False))
 
 
 CASSETTES: dict[str, tuple[str, list[Exchange]]] = {
@@ -260,10 +246,7 @@ CASSETTES: dict[str, tuple[str, list[Exchange]]] = {
     "azure-openai/own__streamed": ("gzip", [_build_greeting(AZURE, is_streamed=True)]),
     "azure-openai/own__error": ("text", [_build_azure_error()]),
     "ollama-openai-endpoint/own__tools": ("ruby", _build_conversation(OLLAMA, temperature=0)),
-    "openai-compatible-chat/own__reasoning": (
-        "text",
-        _build_conversation(COMPATIBLE, thought=THOUGHT),
-    ),
+    "openai-compatible-chat/own__reasoning": ("text", _build_conversation(COMPATIBLE, thought=THOUGHT)),
     "openai-compatible-chat/own__reasoning_streamed": (
         "ruby",
         _build_conversation(COMPATIBLE, is_streamed=True, thought=THOUGHT),

@@ -9,9 +9,7 @@ def _make_user_message(text: str) -> JsonObject:
     return {"role": "user", "content": text}
 
 
-def _make_definition(
-    name: str, text: str, required: list[str], **properties: JsonObject
-) -> JsonObject:
+def _make_definition(name: str, text: str, required: list[str], **properties: JsonObject) -> JsonObject:
     parameters = {"type": "dict", "properties": properties, "required": required}
     return {"name": name, "description": text, "parameters": parameters}
 
@@ -61,15 +59,7 @@ SINGLE_TURN: dict[str, list[tuple[str, list[JsonObject], list[JsonObject] | None
         (
             "Which ferry goes from Marlow to Skerry Rock?",
             [FERRY],
-            [
-                {
-                    "ferry.find": {
-                        "start": ["Marlow"],
-                        "end": ["Skerry Rock", "Skerry"],
-                        "seats": [1, ""],
-                    }
-                }
-            ],
+            [{"ferry.find": {"start": ["Marlow"], "end": ["Skerry Rock", "Skerry"], "seats": [1, ""]}}],
         ),
         (
             "Mix two and a half litres in the shade 10, 60, 90 and write 7 on the tin.",
@@ -136,7 +126,7 @@ SINGLE_TURN: dict[str, list[tuple[str, list[JsonObject], list[JsonObject] | None
                     }
                 },
             ],
-        ),
+        )
     ],
     "irrelevance": [("Who painted the old lighthouse door?", [ROPE], None)],
     "live_relevance": [("I have to be on Gull Isle by noon.", [FERRY], None)],
@@ -167,12 +157,8 @@ WORLD_FUNCTIONS: dict[str, list[JsonObject]] = {
             boat={"type": "string"},
             part={"type": "string"},
         ),
-        _make_definition(
-            "close_repair", "Close a repair ticket.", ["ticket"], ticket={"type": "integer"}
-        ),
-        _make_definition(
-            "list_repairs", "List open tickets.", [], boat={"type": "string", "default": None}
-        ),
+        _make_definition("close_repair", "Close a repair ticket.", ["ticket"], ticket={"type": "integer"}),
+        _make_definition("list_repairs", "List open tickets.", [], boat={"type": "string", "default": None}),
     ],
 }
 
@@ -188,11 +174,7 @@ MULTI_TURN: dict[str, list[tuple[JsonObject, list[list[str]]]]] = {
                     ],
                     [_make_user_message("How many metres are 4 fathoms?")],
                     [_make_user_message("Thank you, nothing more.")],
-                    [
-                        _make_user_message(
-                            "Now close ticket 12, and add loads of 40 and 2.5 kilograms."
-                        )
-                    ],
+                    [_make_user_message("Now close ticket 12, and add loads of 40 and 2.5 kilograms.")],
                 ],
                 "involved_classes": ["TicketAPI", "MathAPI"],
             },

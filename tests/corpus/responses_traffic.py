@@ -54,9 +54,7 @@ def _build_call_items() -> list[JsonObject]:
             "name": name,
             "arguments": encode_compact(arguments),
         }
-        for number, (call_id, name, arguments) in enumerate(
-            zip(CALL_IDS, NAMES, ARGUMENTS, strict=True)
-        )
+        for number, (call_id, name, arguments) in enumerate(zip(CALL_IDS, NAMES, ARGUMENTS, strict=True))
     ]
 
 
@@ -115,9 +113,7 @@ def _encode_stream(response: JsonObject) -> bytes:
         place |= {"item_id": item["id"]}
         place |= {"summary_index": 0} if kind == "reasoning_summary_text" else {}
         place |= {"content_index": 0, "logprobs": []} if kind == "output_text" else {}
-        events += [
-            {"type": f"response.{kind}.delta", **place, "delta": part} for part in cut_text(text)
-        ]
+        events += [{"type": f"response.{kind}.delta", **place, "delta": part} for part in cut_text(text)]
         ending = {"arguments": text} if kind == "function_call_arguments" else {"text": text}
         events.append({"type": f"response.{kind}.done", **place, **ending})
         events.append({"type": "response.output_item.done", "output_index": index, "item": item})
@@ -141,18 +137,12 @@ def _build_exchange(
 def _build_greeting(*, is_streamed: bool, items: Any = GREETING, **more: Any) -> Exchange:
     response = _build_response([_build_message_item(WELCOME)], (27, 17))
     expected = expect_reply(WELCOME, ("stop", "completed"), (27, 17))
-    return _build_exchange(
-        _build_request(items, **more), response, expected, is_streamed=is_streamed
-    )
+    return _build_exchange(_build_request(items, **more), response, expected, is_streamed=is_streamed)
 
 
 def _build_conversation(*, is_streamed: bool) -> list[Exchange]:
     """Encrypted reasoning with two calls; both go back with the results."""
-    question = {
-        "type": "message",
-        "role": "user",
-        "content": [{"type": "input_text", "text": QUESTION}],
-    }
+    question = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": QUESTION}]}
     tools = [{"type": "function", "strict": False, **tool} for tool in TOOLS]
     more = {"tools": tools, "store": False, "include": ["reasoning.encrypted_content"]}
     own_items = [_build_reasoning_item(), *_build_call_items()]
@@ -164,13 +154,7 @@ def _build_conversation(*, is_streamed: bool) -> list[Exchange]:
         _build_exchange(
             _build_request([question], **more),
             _build_response(own_items, (74, 58)),
-            expect_reply(
-                "",
-                ("tool_calls", "completed"),
-                (74, 58),
-                reasoning=THOUGHT,
-                call_ids=CALL_IDS,
-            ),
+            expect_reply("", ("tool_calls", "completed"), (74, 58), reasoning=THOUGHT, call_ids=CALL_IDS),
             is_streamed=is_streamed,
         ),
         _build_exchange(
@@ -216,9 +200,6 @@ CASSETTES: dict[str, tuple[str, list[Exchange]]] = {
         [_build_greeting(is_streamed=True, items=[{"role": "user", "content": GREETING}])],
     ),
     "openai-responses/own__reasoning_tools": ("text", _build_conversation(is_streamed=False)),
-    "openai-responses/own__reasoning_tools_streamed": (
-        "text",
-        _build_conversation(is_streamed=True),
-    ),
+    "openai-responses/own__reasoning_tools_streamed": ("text", _build_conversation(is_streamed=True)),
     "openai-responses/own__errors": ("ruby", _build_errors()),
 }

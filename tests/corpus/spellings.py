@@ -110,10 +110,7 @@ def _spell_vcrpy(
                 "headers": {"Content-Type": [JSON]},
                 **spell_request(exchange),
             },
-            "response": {
-                "status": {"code": exchange.status, "message": ""},
-                **spell_response(exchange),
-            },
+            "response": {"status": {"code": exchange.status, "message": ""}, **spell_response(exchange)},
         }
         for exchange in exchanges
     ]
@@ -152,10 +149,7 @@ def spell_parsed(exchanges: Sequence[Exchange]) -> str:
     def spell_response(exchange: Exchange) -> JsonObject:
         if exchange.is_streamed:
             return _spell_text_response(exchange)
-        return {
-            "headers": _list_headers(exchange),
-            "parsed_body": json.loads(exchange.response),
-        }
+        return {"headers": _list_headers(exchange), "parsed_body": json.loads(exchange.response)}
 
     return _spell_vcrpy(exchanges, spell_response, spell_request)
 

@@ -46,10 +46,7 @@ TOOLS: list[JsonObject] = [
 ]
 
 ARGUMENTS: list[JsonObject] = [{"harbour": "Marlow Point", "hour": 9}, {"lamp": "north"}]
-RESULTS: list[JsonObject] = [
-    {"metres": 3.4, "rising": True},
-    {"lit": True, "note": "Glühlampe neu, „hell“"},
-]
+RESULTS: list[JsonObject] = [{"metres": 3.4, "rising": True}, {"lit": True, "note": "Glühlampe neu, „hell“"}]
 NAMES = [tool["name"] for tool in TOOLS]
 
 
@@ -108,9 +105,4 @@ def expect_error(
     kind: str, *, status: int | None, retryable: bool, retry_after_s: float | None = None
 ) -> JsonObject:
     """The classification that a failed exchange must get."""
-    return {
-        "error": kind,
-        "status": status,
-        "retryable": retryable,
-        "retry_after_s": retry_after_s,
-    }
+    return {"error": kind, "status": status, "retryable": retryable, "retry_after_s": retry_after_s}

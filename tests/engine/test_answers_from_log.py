@@ -24,9 +24,7 @@ def write_log(folder: Path, *names: str, replies: Any = REPLIES) -> str:
     return str(folder / "log.db")
 
 
-def replay_turn(
-    log: str, message: str = "6*7?", **settings: Any
-) -> tuple[Any, list[dict[str, Any]]]:
+def replay_turn(log: str, message: str = "6*7?", **settings: Any) -> tuple[Any, list[dict[str, Any]]]:
     """Run a turn that is answered from a log; return its result and its events."""
     prompt = settings.pop("prompt", "Be brief.")
     llm = {"provider": "recorded", "model": "m", "log": log, **settings}
@@ -63,11 +61,7 @@ def test_a_logged_failure_fails_again(tmp_path: Path) -> None:
     fail = {"fail": {"kind": "rate_limited", "message": "slow", "status": 429, "retry_after_s": 2}}
     result, events = replay_turn(write_log(tmp_path, "one", replies=[fail]))
     assert result.state == "error"
-    assert (events[-1]["kind"], events[-1]["status"], events[-1]["retry_after_s"]) == (
-        "rate_limited",
-        429,
-        2,
-    )
+    assert (events[-1]["kind"], events[-1]["status"], events[-1]["retry_after_s"]) == ("rate_limited", 429, 2)
 
 
 def test_a_conversation_is_named_where_there_are_several(tmp_path: Path) -> None:
@@ -86,10 +80,6 @@ def test_recorded_calls_hold_the_whole_request(tmp_path: Path) -> None:
     """Each recorded call has the whole request, in the form in which requests are compared."""
     first, second = read_recorded_calls(write_log(tmp_path, "one"), None)
     assert first.request["messages"] == [{"role": "user", "content": "6*7?"}]
-    assert [message["role"] for message in second.request["messages"]] == [
-        "user",
-        "assistant",
-        "tool",
-    ]
+    assert [message["role"] for message in second.request["messages"]] == ["user", "assistant", "tool"]
     assert second.request["messages"][-1]["content"] == {"output": 42}
     assert second.get_reply().content == "It is 42."

@@ -114,9 +114,7 @@ def test_a_spec_sets_the_waits() -> None:
 
 def test_resilient_leaves_the_tools_out() -> None:
     """S3.3: a request that fails because of its tools is repeated without tools."""
-    run = make_engine(
-        [make_failure("tools_unsupported"), "plain"], chart="resilient", clock=InstantClock()
-    )
+    run = make_engine([make_failure("tools_unsupported"), "plain"], chart="resilient", clock=InstantClock())
     assert run.run("go", conversation="c").content == "plain"
     assert list_visited_states(run) == ["prompting", "answering", "finished"]
     first, second = run.hosts.providers["model"].requests  # type: ignore[attr-defined]
@@ -171,11 +169,7 @@ def test_budgets_end_the_turn(limits: dict[str, Any], name: str) -> None:
         return Reply(tool_calls=(call,), finish_reason="tool_calls", usage=usage)
 
     run = make_engine(
-        [],
-        chart="budgeted",
-        tools=ECHO,
-        limits={**limits, "max_iterations": 50},
-        clock=InstantClock(),
+        [], chart="budgeted", tools=ECHO, limits={**limits, "max_iterations": 50}, clock=InstantClock()
     )
     run.hosts.providers["model"] = ScriptedProvider([reply] * 60)
     result = run.run("go", conversation="c")
@@ -204,12 +198,7 @@ async def test_each_call_has_its_own_decision() -> None:
     result = await run.arun("go", conversation="c")
     assert [c["result"]["success"] for c in result.tool_calls] == [True, False]
     assert "rather not" in result.tool_calls[1]["result"]["error"]
-    assert list_visited_states(run)[:4] == [
-        "prompting",
-        "awaiting_tools",
-        "awaiting_approval",
-        "executing",
-    ]
+    assert list_visited_states(run)[:4] == ["prompting", "awaiting_tools", "awaiting_approval", "executing"]
 
 
 # -- planner and full ----------------------------------------------------------------------------
@@ -218,9 +207,7 @@ async def test_each_call_has_its_own_decision() -> None:
 def test_planner_concludes_after_repeated_calls() -> None:
     """S2.8: a call that repeats more often than `max_repeats` leads to an answer without tools."""
     run = make_engine(
-        [reply_with_calls(("echo", {"text": "same"}))] * 3 + ["so it is"],
-        chart="planner",
-        tools=ECHO,
+        [reply_with_calls(("echo", {"text": "same"}))] * 3 + ["so it is"], chart="planner", tools=ECHO
     )
     result = run.run("go", conversation="c")
     assert (result.state, result.content) == ("finished", "so it is")

@@ -37,9 +37,7 @@ def test_kill_and_resume(kind: str, tmp_path: Path, request: pytest.FixtureReque
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 @pytest.mark.parametrize("die_at", ["once0", "often1", "once3"])
 @pytest.mark.parametrize("kind", KILLS)
-def test_kill_inside_a_call(
-    kind: str, die_at: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_kill_inside_a_call(kind: str, die_at: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """Invariant 5: a process killed inside a call leaves that call open, and resuming closes it truly.
 
     The call of the tool that is not idempotent ends as `interrupted`; the idempotent one runs again.

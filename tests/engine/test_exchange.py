@@ -148,9 +148,7 @@ def test_import_is_strict(messages: Any, problem: str) -> None:
 
 def write_log() -> list[bytes]:
     """Run a turn with one successful and one failed call; return its record lines."""
-    run = make_engine(
-        [reply_with_calls(("calculator", {"expression": "6*7"}), ("weather", {})), "42"]
-    )
+    run = make_engine([reply_with_calls(("calculator", {"expression": "6*7"}), ("weather", {})), "42"])
     run.run("What is 6*7?", conversation="c")
     return list(run.store.read_lines("c"))
 
@@ -158,14 +156,7 @@ def write_log() -> list[bytes]:
 def test_an_exported_list_imports_again() -> None:
     """An exported list imports again and exports equal."""
     messages = export_messages(write_log(), "c")
-    assert [m["role"] for m in messages] == [
-        "system",
-        "user",
-        "assistant",
-        "tool",
-        "tool",
-        "assistant",
-    ]
+    assert [m["role"] for m in messages] == ["system", "user", "assistant", "tool", "tool", "assistant"]
     assert export_messages(import_messages(messages, "d", AT), "d") == messages
 
 

@@ -68,9 +68,7 @@ def test_a_fork_without_changes_ends_the_same(at: int) -> None:
 
 def test_a_fork_replaces_a_tool_result() -> None:
     """A fork with another tool result shares the records before it, and the model sees the new result."""
-    engine = agents.make_engine(
-        [*SCRIPT[:3], lambda request: repeat_tool_result(request)], log=MemoryStore()
-    )
+    engine = agents.make_engine([*SCRIPT[:3], lambda request: repeat_tool_result(request)], log=MemoryStore())
     engine.run("first", conversation="c")
     fork = engine.fork("c", changes=ForkChanges(results={"call_1_1_0": 22}), name="f")
     assert fork.result is not None
@@ -93,9 +91,7 @@ def test_another_model_runs_the_newest_turn_again() -> None:
     engine = agents.make_engine([*SCRIPT, "other"], log=MemoryStore())
     engine.run("first", conversation="c")
     engine.run("second", conversation="c")
-    fork = engine.fork(
-        "c", changes=ForkChanges(settings={"model": "new"}, system="Be long."), name="f"
-    )
+    fork = engine.fork("c", changes=ForkChanges(settings={"model": "new"}, system="Be long."), name="f")
     assert fork.result is not None
     assert (fork.result.model, fork.result.content) == ("new", "other")
     request = engine.hosts.providers["model"].requests[-1]  # type: ignore[attr-defined]
@@ -107,9 +103,7 @@ def test_another_model_runs_the_newest_turn_again() -> None:
 def test_a_request_without_a_recorded_answer_ends_the_run() -> None:
     """A fork that runs from the log stops at the first request without a recorded answer."""
     engine = run_two_turns()
-    fork = engine.fork(
-        "c", changes=ForkChanges(settings={"temperature": 1}), name="f", from_log=True
-    )
+    fork = engine.fork("c", changes=ForkChanges(settings={"temperature": 1}), name="f", from_log=True)
     assert fork.stopped is not None
     assert "did not make this request" in fork.stopped
     assert list_transitions(engine, "f") == []

@@ -127,9 +127,7 @@ def test_a_conflict_in_a_shared_commit_affects_one_conversation(
     assert list(store.read_lines("b")) == first
 
 
-def test_a_failed_commit_fails_all_its_turns(
-    open_log: Callable[[str], Any],
-) -> None:
+def test_a_failed_commit_fails_all_its_turns(open_log: Callable[[str], Any]) -> None:
     """A failed commit fails every turn in it, before any of their effects is performed."""
     store = open_log("sqlite")
     model = TwoCallModel()
@@ -145,9 +143,7 @@ def test_a_failed_commit_fails_all_its_turns(
     assert model.request_count <= 3, "the other turns made no request"
 
 
-def test_cancelling_a_turn_does_not_cancel_its_commit(
-    open_log: Callable[[str], Any],
-) -> None:
+def test_cancelling_a_turn_does_not_cancel_its_commit(open_log: Callable[[str], Any]) -> None:
     """Where a turn is cancelled while its records are written, they are written exactly once."""
     store = open_log("sqlite")
     engine = make_engine(store)

@@ -20,9 +20,7 @@ NOTHING = {"type": "object", "properties": {}}
 arguments = st.one_of(
     st.just({"expression": "1+1"}),
     st.just({"text": "x"}),
-    st.dictionaries(
-        st.text(max_size=5), st.integers() | st.text(max_size=5) | st.none(), max_size=3
-    ),
+    st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5) | st.none(), max_size=3),
     st.text(max_size=20),
     st.sampled_from(['{"text": "cut', "[1]", '{"a":1,"a":2}', '"{}"', "NaN", "null", "{}", ""]),
 )

@@ -27,13 +27,8 @@ from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.errors import LogDamaged
 
 json = st.recursive(
-    st.none()
-    | st.integers(-9, 9)
-    | st.text()
-    | st.integers(1, 3).map(lambda n: "x" * MIN_PART_BYTES * n),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
-    ),
+    st.none() | st.integers(-9, 9) | st.text() | st.integers(1, 3).map(lambda n: "x" * MIN_PART_BYTES * n),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=6,
 )
 
@@ -76,9 +71,7 @@ def count_parts(store: Any) -> int:
     """Number of large parts in a store."""
     if isinstance(store, SqliteStore):
         return int(store._db.execute("SELECT count(*) FROM parts").fetchone()[0])
-    return int(
-        store._get_connection().execute("SELECT count(*) FROM toolchart_parts").fetchone()[0]
-    )
+    return int(store._get_connection().execute("SELECT count(*) FROM toolchart_parts").fetchone()[0])
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])

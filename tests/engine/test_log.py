@@ -63,22 +63,14 @@ def test_the_order_of_states_survives_the_log() -> None:
     run = make_engine(["one"], chart=chart)
     run.run("go", conversation="c")
     assert sum(1 for _ in replay(run.store.read_lines("c"), "c")) == 3
-    assert (
-        make_engine(["two"], chart=chart, log=run.store).run("go", conversation="c").content
-        == "two"
-    )
+    assert make_engine(["two"], chart=chart, log=run.store).run("go", conversation="c").content == "two"
 
 
 def test_secrets_never_reach_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """A key from the environment is logged as a reference; a literal key is not logged at all."""
     monkeypatch.setenv("SOME_KEY", "sk-from-environment")
     llms = {
-        "model": {
-            "provider": "scripted",
-            "model": "m",
-            "replies": ["x"],
-            "api_key": "sk-literal-1",
-        },
+        "model": {"provider": "scripted", "model": "m", "replies": ["x"], "api_key": "sk-literal-1"},
         "other": {"provider": "openai", "model": "m", "api_key": "${SOME_KEY}"},
     }
     run = make_engine(["hi"], llms=llms)

@@ -35,11 +35,7 @@ def make_script() -> list[Any]:
 LOGIN = agents.make_function_tool(
     "login",
     {"type": "object", "properties": {"user": {"type": "string"}}, "required": ["user"]},
-    lambda arguments: {
-        "session": arguments,
-        "auth_token": "tok-99-zebra",
-        "card": "4111 1111 1111 1111",
-    },
+    lambda arguments: {"session": arguments, "auth_token": "tok-99-zebra", "card": "4111 1111 1111 1111"},
 )
 
 
@@ -85,13 +81,9 @@ def test_equal_secrets_stay_equal() -> None:
     same = agents.reply_with_calls(("login", {"user": "a", "password": "one-secret"}))
     other = agents.reply_with_calls(("login", {"user": "a", "password": "two-secret"}))
     store = MemoryStore()
-    engine = agents.make_engine(
-        [same, same, other, "done"], log=store, functions=[LOGIN], redact=RULES
-    )
+    engine = agents.make_engine([same, same, other, "done"], log=store, functions=[LOGIN], redact=RULES)
     engine.run("go", conversation="c")
-    repeats = [
-        call.repeat for call in engine._conversations._cached_drivers["c"].snapshot.tracked_calls
-    ]
+    repeats = [call.repeat for call in engine._conversations._cached_drivers["c"].snapshot.tracked_calls]
     replayed_snapshot = list(replay(store.read_lines("c"), "c"))[-1].step.snapshot
     assert repeats == [call.repeat for call in replayed_snapshot.tracked_calls] == [1, 2, 1]
 
@@ -157,8 +149,7 @@ def test_each_named_pattern_matches_its_kind(name: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "words"),
-    [("mail", "did you mean 'email'"), ("/(/", "no regular"), ("/x*/", "empty text")],
+    ("pattern", "words"), [("mail", "did you mean 'email'"), ("/(/", "no regular"), ("/x*/", "empty text")]
 )
 def test_an_invalid_pattern_is_refused(pattern: str, words: str) -> None:
     """An unknown name, a broken expression, or one that matches the empty text gives a clear error."""

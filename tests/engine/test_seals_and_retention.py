@@ -25,9 +25,7 @@ AT = "2026-01-01T00:00:00.000Z"
 def write_log(turns: int = 1) -> MemoryStore:
     """Run turns with one tool call each; return the store."""
     store = MemoryStore()
-    engine = agents.make_engine(
-        [agents.reply_with_calls(("echo", {"text": "x"})), "done"] * turns, log=store
-    )
+    engine = agents.make_engine([agents.reply_with_calls(("echo", {"text": "x"})), "done"] * turns, log=store)
     for _ in range(turns):
         engine.run("go", conversation="c")
     return store
@@ -142,9 +140,7 @@ def test_a_call_cannot_end_twice() -> None:
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
-age_lists = st.lists(
-    st.tuples(st.integers(0, 90), st.booleans(), st.integers(-1, 8)), min_size=1, max_size=9
-)
+age_lists = st.lists(st.tuples(st.integers(0, 90), st.booleans(), st.integers(-1, 8)), min_size=1, max_size=9)
 
 
 @settings(max_examples=300)
@@ -189,9 +185,7 @@ def test_the_log_verifies_after_retention() -> None:
     assert sorted(prunable) == ["c", "old"]
     for name in prunable:
         store.delete(name)
-    assert not [
-        conversation for conversation in verify_store(store) if isinstance(conversation, LogDamaged)
-    ]
+    assert not [conversation for conversation in verify_store(store) if isinstance(conversation, LogDamaged)]
     assert sorted(store.list_conversations()) == ["fork", "parent"]
 
 
@@ -204,6 +198,4 @@ def test_a_conversation_with_an_open_turn_is_kept() -> None:
     for count, is_open in ((1, False), (2, True), (3, True), (4, True), (5, True), (6, False)):
         broken = MemoryStore()
         broken.append("c", 0, lines[:count])
-        assert [conversation.is_open for conversation in list_conversation_ages(broken)] == [
-            is_open
-        ], count
+        assert [conversation.is_open for conversation in list_conversation_ages(broken)] == [is_open], count

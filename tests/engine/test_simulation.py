@@ -116,12 +116,7 @@ _commit = Journal.commit
     [
         (Journal, "commit", _skip_every_second_commit, "invariant"),
         (Engine, "_is_repeatable", lambda self, name: True, "invariant 5"),
-        (
-            Driver,
-            "_close_interrupted_calls",
-            lambda self, effect, is_repeatable: [effect],
-            "invariant 5",
-        ),
+        (Driver, "_close_interrupted_calls", lambda self, effect, is_repeatable: [effect], "invariant 5"),
     ],
     ids=["late commits", "everything repeats", "nothing is interrupted"],
 )

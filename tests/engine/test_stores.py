@@ -30,11 +30,9 @@ def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
     open_stores: list[Store] = []
 
     def open_fresh_store(kind: str, **options: Any) -> Store:
-        address = {
-            "memory": "memory",
-            "sqlite": str(tmp_path / "log.db"),
-            "jsonl": f"{tmp_path}/log/",
-        }.get(kind)
+        address = {"memory": "memory", "sqlite": str(tmp_path / "log.db"), "jsonl": f"{tmp_path}/log/"}.get(
+            kind
+        )
         if kind == "memory" and open_stores:
             return open_stores[0]
         if kind == "postgres":
@@ -155,9 +153,9 @@ def test_two_commits_an_iteration(kind: str, open_log: Callable[..., Store]) -> 
         append(conversation, first_seq, lines)
 
     store.append = count_append  # type: ignore[method-assign]
-    make_engine(
-        [reply_with_calls(("echo", {"text": str(n)})) for n in range(3)] + ["end"], log=store
-    ).run("go")
+    make_engine([reply_with_calls(("echo", {"text": str(n)})) for n in range(3)] + ["end"], log=store).run(
+        "go"
+    )
     assert batches == [
         ["configured", "turn_started"],
         *[["replied", "reviewed"], ["tool_finished"]] * 3,
@@ -206,9 +204,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
     assert list(store.read_lines("c")) == lines
 
 
-def _append_with_file_size_limit(
-    store: Store, conversation: str, first: int, lines: Any, spare: int
-) -> None:
+def _append_with_file_size_limit(store: Store, conversation: str, first: int, lines: Any, spare: int) -> None:
     """Append under a file size limit, which behaves like a full disk."""
     import resource
     import signal

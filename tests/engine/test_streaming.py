@@ -43,9 +43,7 @@ def test_a_stream_yields_deltas_steps_and_the_result_in_order() -> None:
     assert [p.name for p in pieces if isinstance(p, CallStarted)] == ["calculator"]
     first_delta = next(i for i, p in enumerate(pieces) if isinstance(p, CallStarted))
     first_step = next(
-        i
-        for i, p in enumerate(pieces)
-        if isinstance(p, StepTaken) and p.step.target == "awaiting_tools"
+        i for i, p in enumerate(pieces) if isinstance(p, StepTaken) and p.step.target == "awaiting_tools"
     )
     assert first_delta < first_step
     assert isinstance(pieces[-1], TurnResult)
@@ -119,9 +117,7 @@ def test_a_strict_policy_ends_at_a_warning() -> None:
     with agents.make_engine([odd], log=store, policy="strict") as strict:
         with pytest.raises(StrictPolicyViolation, match="something odd"):
             strict.run("hi", conversation="c")
-        assert [event.record.event["type"] for event in replay(store.read_lines("c"), "c")][
-            -1
-        ] == "replied"
+        assert [event.record.event["type"] for event in replay(store.read_lines("c"), "c")][-1] == "replied"
         assert strict.resume("c").content == "well"
     prompt = [{"llm": "model", "prompt": "Hi {{nobody}}"}]
     with agents.make_engine(["never asked"], policy="strict", responses=prompt) as strict:

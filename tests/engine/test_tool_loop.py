@@ -62,9 +62,7 @@ def test_messages_are_system_history_user() -> None:
             }
         ],
     )
-    history = parse_messages(
-        [{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}]
-    )
+    history = parse_messages([{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}])
     run.run("3", history=history, variables={"rag_context": "ctx", "a": {"b": "deep"}})
     assert get_request_messages(run) == [
         {"role": "system", "content": "For model: ctx deep"},
@@ -79,10 +77,7 @@ def test_messages_are_system_history_user() -> None:
 def test_runs_calls_and_asks_again() -> None:
     """S1.9-13: calls are executed in order, answered under their ids, tracked, and the model asked again."""
     run = make_engine(
-        [
-            reply_with_calls(("calculator", {"expression": "6*7"}), ("weather", {"city": "Brno"})),
-            "Done.",
-        ]
+        [reply_with_calls(("calculator", {"expression": "6*7"}), ("weather", {"city": "Brno"})), "Done."]
     )
     result = run.run("go")
     assert result.content == "Done."
@@ -93,17 +88,9 @@ def test_runs_calls_and_asks_again() -> None:
     assert [c["result"]["result"] for c in result.tool_calls] == [42, {"sky": "blue"}]
     _, _, assistant, first, second = get_request_messages(run)
     assert assistant["content"] is None
-    assert [c["id"] for c in assistant["tool_calls"]] == [
-        first["tool_call_id"],
-        second["tool_call_id"],
-    ]
+    assert [c["id"] for c in assistant["tool_calls"]] == [first["tool_call_id"], second["tool_call_id"]]
     assert first["name"] == "calculator"
-    assert set(json.loads(first["content"])) == {
-        "success",
-        "result",
-        "tool_name",
-        "execution_time_ms",
-    }
+    assert set(json.loads(first["content"])) == {"success", "result", "tool_name", "execution_time_ms"}
 
 
 def test_calls_override_the_finish_reason() -> None:
@@ -119,9 +106,7 @@ def test_calls_override_the_finish_reason() -> None:
 def test_ids_are_unique_in_the_conversation() -> None:
     """S1.11: a missing or repeated call id is replaced; a call and its result have the same id."""
     two_equal_calls = {"tool_calls": [{"name": "echo", "id": "x", "arguments": {"text": "a"}}] * 2}
-    run = make_engine(
-        [two_equal_calls, two_equal_calls, reply_with_calls(("echo", {"text": "b"})), "end"]
-    )
+    run = make_engine([two_equal_calls, two_equal_calls, reply_with_calls(("echo", {"text": "b"})), "end"])
     run.run("go")
     messages = get_request_messages(run)
     call_ids = [call["id"] for m in messages for call in m.get("tool_calls", ())]
@@ -153,10 +138,7 @@ def test_the_handlers_limit_goes_before_the_global_one(
     handler_limit: int | None, global_limit: int | None, expected_limit: int
 ) -> None:
     """S1.7, S2.3: max_iterations is the handler's, else the global one, else 5."""
-    tools = {
-        "registry": [{"name": "echo"}],
-        **({"max_iterations": global_limit} if global_limit else {}),
-    }
+    tools = {"registry": [{"name": "echo"}], **({"max_iterations": global_limit} if global_limit else {})}
     handler = {"enabled": True, **({"max_iterations": handler_limit} if handler_limit else {})}
     run = make_engine(
         [reply_with_calls(("echo", {"text": str(i)})) for i in range(9)],
@@ -166,9 +148,7 @@ def test_the_handlers_limit_goes_before_the_global_one(
     assert run.run("go").iterations == expected_limit
 
 
-@pytest.mark.parametrize(
-    "reason", ["length", "content_filter", "unknown", "paused", "malformed_call"]
-)
+@pytest.mark.parametrize("reason", ["length", "content_filter", "unknown", "paused", "malformed_call"])
 def test_other_reasons_end_in_error_with_what_was_said(reason: str) -> None:
     """S1.15: any other finish reason ends in error with the content, else with a text that names it."""
     with_content = make_engine([{"content": "half", "finish_reason": reason}]).run("go")
@@ -282,14 +262,7 @@ def test_cut_calls_are_answered_before_the_next_request() -> None:
     assert result.tool_calls[0]["result"]["success"] is False
     run.run("again", conversation="c")
     messages = get_request_messages(run)
-    assert [m["role"] for m in messages] == [
-        "system",
-        "user",
-        "assistant",
-        "tool",
-        "assistant",
-        "user",
-    ]
+    assert [m["role"] for m in messages] == ["system", "user", "assistant", "tool", "assistant", "user"]
     assert "not executed" in messages[3]["content"]
 
 
@@ -310,11 +283,7 @@ def test_state_persists_across_steps_and_python_functions_are_tools() -> None:
         return f"{len(plan)} steps"
 
     run = make_engine(
-        [
-            reply_with_calls(("planner", {"step": "a"})),
-            reply_with_calls(("planner", {"step": "b"})),
-            "end",
-        ],
+        [reply_with_calls(("planner", {"step": "a"})), reply_with_calls(("planner", {"step": "b"})), "end"],
         functions=[planner],
     )
     result = run.run("go")
@@ -366,9 +335,7 @@ async def test_cancelling_records_running_calls() -> None:
 async def test_a_call_that_needs_approval_waits_or_is_asked_about() -> None:
     """A call that needs approval waits for a decision; the model reads why it was denied."""
     registry = [{"name": "echo", "requires_approval": True}]
-    without_approver = make_engine(
-        [reply_with_calls(("echo", {"text": "x"}))], tools={"registry": registry}
-    )
+    without_approver = make_engine([reply_with_calls(("echo", {"text": "x"}))], tools={"registry": registry})
     result = await without_approver.arun("go")
     assert not result.is_over
     assert [call["tool"] for call in result.undecided] == ["echo"]
@@ -377,9 +344,7 @@ async def test_a_call_that_needs_approval_waits_or_is_asked_about() -> None:
         return Decided(call_id=call.id, approved=False, reason="not today")
 
     with_approver = make_engine(
-        [reply_with_calls(("echo", {"text": "x"})), "ok"],
-        tools={"registry": registry},
-        approver=deny,
+        [reply_with_calls(("echo", {"text": "x"})), "ok"], tools={"registry": registry}, approver=deny
     )
     result = await with_approver.arun("go")
     assert result.state == "finished"

@@ -46,9 +46,7 @@ def find_richest_logs() -> dict[str, list[bytes]]:
     for seed in range(SEEDS):
         world, lines = run_simulation(seed)
         chart = world.story[0].split("chart ")[1].split(",")[0]
-        if len(lines) <= MAX_RECORDS and len(list_features(lines)) > len(
-            list_features(best.get(chart, []))
-        ):
+        if len(lines) <= MAX_RECORDS and len(list_features(lines)) > len(list_features(best.get(chart, []))):
             best[chart] = lines
     return best
 

@@ -60,9 +60,7 @@ def list_commands() -> Iterator[tuple[str, str]]:
 def test_the_page_and_the_package_are_the_same() -> None:
     """Each file of the package stands on the page, letter by letter, and nothing else is installed."""
     names = {
-        path.relative_to(PACKAGE).as_posix()
-        for path in PACKAGE.rglob("*")
-        if path.suffix in (".py", ".toml")
+        path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*") if path.suffix in (".py", ".toml")
     }
     assert names <= set(FILES)
     for name in names:
@@ -128,10 +126,7 @@ def test_a_host_with_a_network_is_called_as_its_row_says(folder: Path) -> None:
     assert [result.returncode for result in results] == [0, 0], results
     assert results[0].stdout.strip() == "hello"
     assert "rocket" in results[1].stdout
-    assert [request["path"] for request in server.requests] == [
-        "/v1/chat/completions",
-        "/v1/models",
-    ]
+    assert [request["path"] for request in server.requests] == ["/v1/chat/completions", "/v1/models"]
     for request in server.requests:
         headers = {name.lower(): value for name, value in request["headers"].items()}
         assert headers["authorization"] == "Bearer sesame"
@@ -173,9 +168,7 @@ def test_a_source_may_own_a_section(tmp_path: Path) -> None:
     (tmp_path / "notes" / "__init__.py").write_text(NOTES, "utf-8")
     (tmp_path / "pyproject.toml").write_text(PROJECT.format(name="notes") + points, "utf-8")
     install_package(tmp_path, tmp_path / "packages")
-    agent = AGENT.format(llm="", type="mock").replace(
-        "{registry", "{notes: {hint: look up}, registry"
-    )
+    agent = AGENT.format(llm="", type="mock").replace("{registry", "{notes: {hint: look up}, registry")
     (tmp_path / "good.yaml").write_text(agent, "utf-8")
     (tmp_path / "bad.yaml").write_text(AGENT.format(llm="", type="notes"), "utf-8")
     good, bad = (
@@ -193,17 +186,9 @@ BROKEN_ROWS = {
     "toolchart.stores": ("store", "`open` is missing", "runs --log broken://x"),
     "toolchart.tool_sources": ("tool source", "`load` is missing", "run source.yaml hello"),
     "toolchart.commands": ("command", "`command` is missing", "broken"),
-    "toolchart.renderers": (
-        "diagram format",
-        "`render` is missing",
-        "draw tool_loop --format broken",
-    ),
+    "toolchart.renderers": ("diagram format", "`render` is missing", "draw tool_loop --format broken"),
     "toolchart.text_formats": ("text format", "`write_call` is missing", "run format.yaml hello"),
-    "toolchart.export_formats": (
-        "export format",
-        "`export` is missing",
-        "export one --format broken",
-    ),
+    "toolchart.export_formats": ("export format", "`export` is missing", "export one --format broken"),
 }
 """By group: the kind, a gap of a row with nothing but a name, and a command that uses the row."""
 
@@ -243,9 +228,7 @@ def broken_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     format_agent = AGENT.format(llm=", tool_format: broken", type="mock")
     (folder / "format.yaml").write_text(format_agent, "utf-8")
     run_with_packages(
-        *("run", "quickstart", "2+3", "--conversation", "one"),
-        packages=folder / "packages",
-        cwd=folder,
+        *("run", "quickstart", "2+3", "--conversation", "one"), packages=folder / "packages", cwd=folder
     )
     return folder
 

@@ -63,9 +63,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def wheel(checkout: Path) -> Path:
     """Build a wheel from the copy, as `pip install .` does."""
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
-    subprocess.run(
-        [*command, "-w", str(checkout.parent), str(checkout)], check=True, capture_output=True
-    )
+    subprocess.run([*command, "-w", str(checkout.parent), str(checkout)], check=True, capture_output=True)
     return next(checkout.parent.glob("*.whl"))
 
 
@@ -119,9 +117,7 @@ def test_import_is_light() -> None:
         "heavy = {'openai', 'ollama', 'google.genai', 'sympy', 'rich', 'click', 'pydantic', 'httpx'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/"
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
     assert done.stdout.strip() == "[]"
 
 

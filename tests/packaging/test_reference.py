@@ -48,10 +48,7 @@ def test_pages_need_nothing_from_elsewhere(site: Path) -> None:
     """No built page or style sheet loads a script, a style, a font or a picture from another host."""
     pages = list(site.rglob("*.html"))
     assert len(pages) >= 10
-    for pattern, paths in (
-        (_FOREIGN_RESOURCE, pages),
-        (_FOREIGN_STYLE, [*pages, *site.rglob("*.css")]),
-    ):
+    for pattern, paths in ((_FOREIGN_RESOURCE, pages), (_FOREIGN_STYLE, [*pages, *site.rglob("*.css")])):
         for path in paths:
             assert pattern.findall(path.read_text("utf-8")) == [], path
 

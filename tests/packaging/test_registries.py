@@ -83,9 +83,7 @@ def test_all_rows_load_without_their_code() -> None:
         "    for row in find_registry(group).builtin_rows: find_registry(group).find(row.name)\n"
         "print(*(set(sys.modules) - before))"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/"
-    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
     heavy = {"openai", "ollama", "google.genai", "anthropic", "sympy", "rich", "psycopg", "sqlite3"}
     heavy |= {"mcp", "httpx", "prompt_toolkit", "statemachine"}
     assert "READ toolchart." not in run.stdout
@@ -140,9 +138,7 @@ def test_a_row_of_another_package_is_found(make_registry: MakeRegistry) -> None:
     assert [row.name for row in registry.builtin_rows] == ["own"]
 
 
-def test_our_names_are_not_replaced(
-    make_registry: MakeRegistry, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_our_names_are_not_replaced(make_registry: MakeRegistry, caplog: pytest.LogCaptureFixture) -> None:
     """A row of another package with the name of one of ours is ignored, with a warning."""
     registry = make_registry(own=lambda: Ship(name="own", captain="pirate"))
     assert [row.captain for row in registry] == ["A"]
@@ -153,10 +149,7 @@ def test_our_names_are_not_replaced(
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (
-            lambda: Ship(name="far"),
-            "ship 'far' (entry point 'far' of fleet) is incomplete: `captain`",
-        ),
+        (lambda: Ship(name="far"), "ship 'far' (entry point 'far' of fleet) is incomplete: `captain`"),
         (lambda: Ship(name="near", captain="B"), "gives a ship with another name, 'near'"),
         (lambda: "far", "a ship is a Ship, not a str"),
         (lambda: Ship(name="far", capt="B"), "Unexpected keyword argument 'capt'"),  # type: ignore[call-arg]
@@ -164,10 +157,7 @@ def test_our_names_are_not_replaced(
     ],
 )
 def test_a_faulty_row_is_refused(
-    make: Callable[[], Any],
-    message: str,
-    make_registry: MakeRegistry,
-    caplog: pytest.LogCaptureFixture,
+    make: Callable[[], Any], message: str, make_registry: MakeRegistry, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A row that is incomplete, misnamed, of another type or not loadable is refused; lists leave it out."""
     registry = make_registry(far=make)

@@ -23,15 +23,7 @@ MAX_FUNCTION_LINES = 45
 MAX_MODULE_LINES = 400
 MAX_LATE_IMPORTS = 120
 
-RANKS = {
-    "states": 0,
-    "specs": 1,
-    "tools": 2,
-    "providers": 2,
-    "engine": 3,
-    "testing": 4,
-    "app": 5,
-}
+RANKS = {"states": 0, "specs": 1, "tools": 2, "providers": 2, "engine": 3, "testing": 4, "app": 5}
 
 CROWDED_ROOMS = {"app/cli/commands": "one module for each command, loaded by name"}
 
@@ -187,9 +179,7 @@ def test_private_names_are_specific() -> None:
                 modules_by_name[function.name].add(module.location)
     shared = {name: places for name, places in modules_by_name.items() if len(places) >= 4}
     assert {
-        name: sorted(places)
-        for name, places in shared.items()
-        if name not in SAME_TASK_IN_EACH_ADAPTER
+        name: sorted(places) for name, places in shared.items() if name not in SAME_TASK_IN_EACH_ADAPTER
     } == {}
     assert set(SAME_TASK_IN_EACH_ADAPTER) <= set(shared), "an exception that is not needed"
     for name in SAME_TASK_IN_EACH_ADAPTER:

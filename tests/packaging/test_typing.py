@@ -37,10 +37,7 @@ def run_mypy(folder: Path) -> ErrorLines:
     """Check the files of a folder with mypy, with the settings of the repository."""
     command = [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", "--output", "json"]
     done = subprocess.run(
-        [*command, *map(str, sorted(folder.glob("*.py")))],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
+        [*command, *map(str, sorted(folder.glob("*.py")))], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode in (0, 1), done.stdout + done.stderr
     diagnostics = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
@@ -94,9 +91,7 @@ def list_marked_lines(path: Path) -> set[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("find_errors", CHECKERS)
-def test_seeded_mistakes_are_found(
-    find_errors: Callable[[Path], ErrorLines], tmp_path: Path
-) -> None:
+def test_seeded_mistakes_are_found(find_errors: Callable[[Path], ErrorLines], tmp_path: Path) -> None:
     """Issue 9: every seeded mistake is an error for each checker, and no other line is."""
     shutil.copy(MISTAKES, tmp_path)
     marked_lines = list_marked_lines(MISTAKES)

@@ -51,21 +51,12 @@ BODY = {
 
 def build_events(body: dict[str, Any]) -> list[dict[str, Any]]:
     """The events that stream a body, with every text in two pieces."""
-    empty = {
-        **body,
-        "content": [],
-        "stop_reason": None,
-        "usage": {**body["usage"], "output_tokens": 1},
-    }
+    empty = {**body, "content": [], "stop_reason": None, "usage": {**body["usage"], "output_tokens": 1}}
     events: list[dict[str, Any]] = [{"type": "message_start", "message": empty}, {"type": "ping"}]
     for index, block in enumerate(body["content"]):
         kind = block["type"]
         keys = {"text": ["text"], "thinking": ["thinking", "signature"], "tool_use": []}[kind]
-        first_block = {
-            **block,
-            **dict.fromkeys(keys, ""),
-            **({"input": {}} if kind == "tool_use" else {}),
-        }
+        first_block = {**block, **dict.fromkeys(keys, ""), **({"input": {}} if kind == "tool_use" else {})}
         events.append({"type": "content_block_start", "index": index, "content_block": first_block})
         deltas = [(f"{key}_delta", key, block[key]) for key in keys]
         if kind == "tool_use":
@@ -78,19 +69,12 @@ def build_events(body: dict[str, Any]) -> list[dict[str, Any]]:
         events.append({"type": "content_block_stop", "index": index})
     end_delta = {"stop_reason": body["stop_reason"], "stop_sequence": body["stop_sequence"]}
     tokens = {"output_tokens": body["usage"]["output_tokens"]}
-    return [
-        *events,
-        {"type": "message_delta", "delta": end_delta, "usage": tokens},
-        {"type": "message_stop"},
-    ]
+    return [*events, {"type": "message_delta", "delta": end_delta, "usage": tokens}, {"type": "message_stop"}]
 
 
 def encode_events(events: list[dict[str, Any]]) -> bytes:
     """Events as server-sent events."""
-    lines = [
-        f"event: {event['type']}\ndata: {json.dumps(event, ensure_ascii=False)}\n\n"
-        for event in events
-    ]
+    lines = [f"event: {event['type']}\ndata: {json.dumps(event, ensure_ascii=False)}\n\n" for event in events]
     return "".join(lines).encode()
 
 
@@ -104,9 +88,7 @@ def read_stream(stream: bytes, split: int) -> tuple[list[Delta], Reply]:
     async def accumulate() -> tuple[list[Delta], Reply]:
         accumulator = AnthropicAccumulator()
         deltas = [
-            d
-            async for event in iterate_event_data(iterate_pieces())
-            for d in accumulator.add_frame(event)
+            d async for event in iterate_event_data(iterate_pieces()) for d in accumulator.add_frame(event)
         ]
         return deltas, accumulator.build_reply()
 
@@ -123,16 +105,9 @@ def test_a_reply_is_read_without_loss() -> None:
     ]
     assert (reply.finish_reason, reply.native_reason) == ("tool_calls", "tool_use")
     assert reply.usage is not None
-    assert (reply.usage.input, reply.usage.cached, reply.usage.output, reply.usage.total) == (
-        25,
-        5,
-        9,
-        34,
-    )
+    assert (reply.usage.input, reply.usage.cached, reply.usage.output, reply.usage.total) == (25, 5, 9, 34)
     assert (reply.model, reply.response_id) == ("claude-x", "msg_1")
-    message = Message(
-        role="assistant", tool_calls=reply.tool_calls, provider_data=reply.provider_data
-    )
+    message = Message(role="assistant", tool_calls=reply.tool_calls, provider_data=reply.provider_data)
     assert encode_messages([message])[0]["content"] == BODY["content"]
 
 
@@ -143,10 +118,7 @@ def test_streamed_and_whole_replies_are_equal(split: int) -> None:
     assert reply == decode_reply(BODY)
     assert "".join(d.text for d in deltas if isinstance(d, TextDelta)) == reply.content
     assert "".join(d.text for d in deltas if isinstance(d, ReasoningDelta)) == reply.reasoning
-    assert [(d.index, d.name) for d in deltas if isinstance(d, CallStarted)] == [
-        (0, "weather"),
-        (1, "time"),
-    ]
+    assert [(d.index, d.name) for d in deltas if isinstance(d, CallStarted)] == [(0, "weather"), (1, "time")]
     text = "".join(d.text for d in deltas if isinstance(d, CallArguments) and d.index == 0)
     assert json.loads(text) == WEATHER["input"]
 
@@ -211,9 +183,7 @@ def test_broken_arguments_are_kept_and_never_run() -> None:
     assert call.problem
     assert call.raw
     assert call.raw.endswith("oops")
-    message = Message(
-        role="assistant", tool_calls=reply.tool_calls, provider_data=reply.provider_data
-    )
+    message = Message(role="assistant", tool_calls=reply.tool_calls, provider_data=reply.provider_data)
     assert encode_messages([message])[0]["content"][1]["input"] == {"unreadable": call.raw}
 
 
@@ -236,9 +206,7 @@ def test_a_conversation_is_encoded() -> None:
         Message(role="tool", tool_call_id="toolu_2", name="time", content='{"success": false}'),
         Message(role="user", content="go on"),
     ]
-    body = encode_request(
-        Request(model="m", messages=messages, options={"max_tokens": 5, "stop": "x"})
-    )
+    body = encode_request(Request(model="m", messages=messages, options={"max_tokens": 5, "stop": "x"}))
     assert (body["system"], body["max_tokens"], body["stop_sequences"]) == ("s", 5, ["x"])
     assert [message["role"] for message in body["messages"]] == ["user", "assistant", "user"]
     assert body["messages"][0]["content"][0]["text"].strip()
@@ -315,10 +283,7 @@ def test_a_conversation_runs_and_replays() -> None:
                 assert list(replay(engine.store.read_lines("c"), "c"))
         second_messages = json.loads(server.requests[1]["body"])["messages"]
         assert second_messages[1]["content"] == BODY["content"]
-        assert [block["tool_use_id"] for block in second_messages[2]["content"]] == [
-            "toolu_1",
-            "toolu_2",
-        ]
+        assert [block["tool_use_id"] for block in second_messages[2]["content"]] == ["toolu_1", "toolu_2"]
         headers = {key.lower(): value for key, value in server.requests[0]["headers"].items()}
         assert (headers["x-api-key"], headers["anthropic-version"]) == ("k", "2023-06-01")
 
@@ -355,9 +320,7 @@ def test_what_anthropic_takes_not_is_said() -> None:
     def host(_: dict[str, Any]) -> WebAnswer:
         return 200, {}, json.dumps(BODY).encode()
 
-    message = Message(
-        role="assistant", content="x", provider_data={"provider": "gemini", "content": {}}
-    )
+    message = Message(role="assistant", content="x", provider_data={"provider": "gemini", "content": {}})
     options = {"seed": 3, "response_format": {"type": "json_object"}}
     request = Request(model="m", messages=(message,), options=options)
 
@@ -426,8 +389,7 @@ EVENTS = st.fixed_dictionaries(
         "index": st.integers(0, 1) | ANYTHING,
         "message": ANYTHING,
         "usage": ANYTHING,
-        "content_block": st.fixed_dictionaries({"type": WORDS}, optional={"text": ANYTHING})
-        | ANYTHING,
+        "content_block": st.fixed_dictionaries({"type": WORDS}, optional={"text": ANYTHING}) | ANYTHING,
         "delta": st.fixed_dictionaries({"type": WORDS}, optional={"text": WORDS}) | ANYTHING,
     },
 )
@@ -452,9 +414,7 @@ def test_no_sequence_of_events_is_a_crash() -> None:
     def run(events: list[object]) -> None:
         # Drawing takes most of the time, so each drawn sequence is rotated five times.
         for first in range(5):
-            outcome_counts[
-                find_outcome([*events[first:], *events[:first], {"type": "message_stop"}])
-            ] += 1
+            outcome_counts[find_outcome([*events[first:], *events[:first], {"type": "message_stop"}])] += 1
 
     run()
     assert outcome_counts.total() >= 10_000

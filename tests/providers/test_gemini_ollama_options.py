@@ -8,12 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from exchange_resending import (
-    iterate_chunks,
-    list_cassettes,
-    read_model_exchanges,
-    rebuild_or_placeholder,
-)
+from exchange_resending import iterate_chunks, list_cassettes, read_model_exchanges, rebuild_or_placeholder
 from hypothesis import given
 from hypothesis import strategies as st
 from web import WebAnswer, WebServer, serve_web
@@ -38,11 +33,7 @@ SCHEMA = {
     "type": "object",
     "properties": {
         "at": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
-        "where": {
-            "type": "object",
-            "properties": {"city": {"type": "string"}},
-            "required": ["city"],
-        },
+        "where": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
     },
     "required": ["where"],
 }
@@ -142,10 +133,7 @@ def test_a_choice_is_parsed_or_refused(option: Any) -> None:
         ("required", {"mode": "ANY"}),
         ("b", {"mode": "ANY", "allowedFunctionNames": ["b"]}),
         ({"allowed": ["a", "b"]}, {"mode": "VALIDATED", "allowedFunctionNames": ["a", "b"]}),
-        (
-            {"allowed": ["a"], "mode": "required"},
-            {"mode": "ANY", "allowedFunctionNames": ["a"]},
-        ),
+        ({"allowed": ["a"], "mode": "required"}, {"mode": "ANY", "allowedFunctionNames": ["a"]}),
     ],
 )
 def test_gemini_gets_the_choice(option: Any, calling: dict[str, Any]) -> None:
@@ -172,9 +160,7 @@ def test_ollama_is_offered_the_allowed_tools(
     option: Any, call_names: tuple[str, ...], tool_names: list[str], warning: str | None
 ) -> None:
     """S2.2: Ollama is offered only the allowed tools; a reply against the choice has a warning."""
-    reply, sent = send_request(
-        "ollama", build_ollama_body(*call_names), build_request(tool_choice=option)
-    )
+    reply, sent = send_request("ollama", build_ollama_body(*call_names), build_request(tool_choice=option))
     assert [tool["function"]["name"] for tool in sent.get("tools", [])] == tool_names
     assert "tool_choice" not in sent
     if warning is None:
@@ -212,13 +198,8 @@ def test_parallel_calls_are_warned_of(provider: str) -> None:
 )
 def test_openai_gets_the_choice(option: Any, wire_choice: Any) -> None:
     """S2.2: each choice is sent in OpenAI's words, and OpenAI's own mappings are sent unchanged."""
-    assert (
-        wire_openai.encode_request(build_request(tool_choice=option))["tool_choice"] == wire_choice
-    )
-    assert (
-        wire_openai.encode_request(build_request(tool_choice=wire_choice))["tool_choice"]
-        == wire_choice
-    )
+    assert wire_openai.encode_request(build_request(tool_choice=option))["tool_choice"] == wire_choice
+    assert wire_openai.encode_request(build_request(tool_choice=wire_choice))["tool_choice"] == wire_choice
 
 
 def encode_gemini_body(request: Request) -> dict[str, Any]:
@@ -247,13 +228,10 @@ WIRES: dict[str, tuple[Callable[[Request], dict[str, Any]], SchemaDialect]] = {
 def test_an_encoded_body_is_read_back(endpoint: str, option: Any) -> None:
     """S4.8: a recorded body is read back as the request that it encodes, for every tool choice."""
     encode_request, dialect = WIRES[endpoint]
-    request = build_request(
-        temperature=0.5, **({"tool_choice": option} if option is not None else {})
-    )
+    request = build_request(temperature=0.5, **({"tool_choice": option} if option is not None else {}))
     recorded = get_request_reader(endpoint)(encode_request(request), "")
     assert not [
-        str(difference)
-        for difference in find_differences(recorded, canonicalize_request(request, dialect))
+        str(difference) for difference in find_differences(recorded, canonicalize_request(request, dialect))
     ]
 
 
@@ -294,14 +272,9 @@ def test_options_reach_gemini() -> None:
     own = sent["generationConfig"]
     assert (own["seed"], own["stopSequences"]) == (7, ["END"])
     assert (own["responseMimeType"], own["responseJsonSchema"]) == ("application/json", shape)
-    _, sent = send_request(
-        "gemini", build_gemini_body(), build_request(response_format={"type": "text"})
-    )
+    _, sent = send_request("gemini", build_gemini_body(), build_request(response_format={"type": "text"}))
     assert "responseMimeType" not in sent.get("generationConfig", {})
-    assert (
-        wire_ollama.encode_request(build_request(response_format={"type": "text"})).get("format")
-        is None
-    )
+    assert wire_ollama.encode_request(build_request(response_format={"type": "text"})).get("format") is None
 
 
 @pytest.mark.parametrize(
@@ -367,9 +340,7 @@ def test_a_cut_context_is_warned_of() -> None:
     reply, _ = send_request("ollama", body, build_long_request(40_000))
     assert reply.warnings[0].startswith("context_truncated: about 10000 tokens")
     assert "num_ctx" in reply.warnings[0]
-    reply, _ = send_request(
-        "ollama", build_ollama_body(prompt_eval_count=9_500), build_long_request(40_000)
-    )
+    reply, _ = send_request("ollama", build_ollama_body(prompt_eval_count=9_500), build_long_request(40_000))
     assert reply.warnings == ()
 
 
@@ -422,11 +393,7 @@ def test_dropped_provider_data_is_warned_of_once() -> None:
     own_reply, sent = send_request("gemini", build_gemini_body(), first)
     assert own_reply.warnings == ()
     assert "c2ln" in json.dumps(sent)
-    later = (
-        *messages,
-        Message(role="assistant", content="ok"),
-        Message(role="user", content="and"),
-    )
+    later = (*messages, Message(role="assistant", content="ok"), Message(role="user", content="and"))
     reply, _ = send_request("ollama", build_ollama_body(), Request(model="m", messages=later))
     assert reply.warnings == ()
     body = {"choices": [{"message": {"content": "ok"}, "finish_reason": "stop"}]}
@@ -441,7 +408,5 @@ def test_gemini_parts_are_sent_back() -> None:
     call = {"functionCall": {"name": "a", "args": {}}, "thoughtSignature": "c2ln"}
     parts = [{"text": "t", "thought": True}, call]
     reply = wire_gemini.decode_reply({"candidates": [{"content": {"parts": parts}}]})
-    message = Message(
-        role="assistant", tool_calls=reply.tool_calls, provider_data=reply.provider_data
-    )
+    message = Message(role="assistant", tool_calls=reply.tool_calls, provider_data=reply.provider_data)
     assert wire_gemini.encode_messages([message])[0]["parts"] == parts

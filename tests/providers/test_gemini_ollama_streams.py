@@ -59,9 +59,7 @@ def check_result(result: ResentExchange, path: str) -> str:
     tokens = (reply.usage.input, reply.usage.total) if reply.usage else (None, None)
     assert tokens == expected.tokens, path
     own_parts = (reply.provider_data or {}).get("content", {}).get("parts", [])
-    assert [
-        p["thoughtSignature"] for p in own_parts if "thoughtSignature" in p
-    ] == expected.signatures, path
+    assert [p["thoughtSignature"] for p in own_parts if "thoughtSignature" in p] == expected.signatures, path
     if requests_stream(result.exchange):
         assert "".join(d.text for d in result.deltas if isinstance(d, TextDelta)) == expected.text
         thoughts = "".join(d.text for d in result.deltas if isinstance(d, ReasoningDelta))
@@ -102,9 +100,7 @@ def test_every_cassette_is_read_without_loss(corpus: str) -> None:
     counts = Counter[str]()
     for path in list_cassettes(*FOLDERS, corpus=corpus):
         results, _ = resend_cassette(path)
-        counts.update(
-            f"{result.exchange.endpoint} {check_result(result, path)}" for result in results
-        )
+        counts.update(f"{result.exchange.endpoint} {check_result(result, path)}" for result in results)
     assert counts >= Counter(MINIMUM_COUNTS[corpus])
 
 
@@ -169,9 +165,7 @@ def test_recorded_bodies_without_requests_are_read(
             is_streamed=True,
         )
         accumulator = make_accumulator()
-        deltas = [
-            delta for chunk in iterate_chunks(exchange) for delta in accumulator.add_frame(chunk)
-        ]
+        deltas = [delta for chunk in iterate_chunks(exchange) for delta in accumulator.add_frame(chunk)]
         reply, expected = accumulator.build_reply(), read_answer(exchange)
         assert (reply.content or "", reply.reasoning or "") == (expected.text, expected.reasoning)
         assert [(call.name, call.arguments) for call in reply.tool_calls] == expected.calls
@@ -209,11 +203,7 @@ def test_conversations_run_over_the_wire(path: str) -> None:
     watched: list[object] = []
     on_delta = watched.append if requests_stream(read_model_exchanges(path)[0]) else None
     with CassetteServer(find_recording(path)) as server:
-        entry = {
-            "provider": read_model_exchanges(path)[0].endpoint,
-            "base_url": server.url,
-            "api_key": "x",
-        }
+        entry = {"provider": read_model_exchanges(path)[0].endpoint, "base_url": server.url, "api_key": "x"}
         spec = {
             "llms": {"host": entry},
             "tools": {"apply_globally": True, "max_iterations": 20},
@@ -224,10 +214,7 @@ def test_conversations_run_over_the_wire(path: str) -> None:
         tools = make_chain_tools(first, calls[-1].request)
         with Engine(spec, log="memory", functions=tools) as engine:
             result = engine.run(
-                messages[-1].content or "",
-                conversation="c",
-                history=messages[:-1],
-                on_delta=on_delta,
+                messages[-1].content or "", conversation="c", history=messages[:-1], on_delta=on_delta
             )
             assert (result.state, result.content) == ("finished", replies[-1].content)
             expected_calls = [call for reply in replies for call in reply.tool_calls]
@@ -239,18 +226,14 @@ def test_conversations_run_over_the_wire(path: str) -> None:
     assert not server.misses
     assert bool(watched) is (on_delta is not None)
     for http_request, exchange in zip(server.requests, read_model_exchanges(path), strict=True):
-        assert find_signatures(json.loads(http_request["body"])) >= find_signatures(
-            exchange.request_body
-        )
+        assert find_signatures(json.loads(http_request["body"])) >= find_signatures(exchange.request_body)
 
 
 @pytest.mark.parametrize(
     ("corpus", "minimum_counts"),
     [("own", (1, 1, 1)), pytest.param("recorded", (10, 2, 1), marks=needs_recorded)],
 )
-def test_there_are_conversations_of_both_kinds(
-    corpus: str, minimum_counts: tuple[int, int, int]
-) -> None:
+def test_there_are_conversations_of_both_kinds(corpus: str, minimum_counts: tuple[int, int, int]) -> None:
     """S3.4: the recorded traffic has tool conversations, whole and streamed, of Gemini and of Vertex."""
     kinds = Counter(
         (path.split("/")[1], requests_stream(read_model_exchanges(path)[0]))
@@ -290,18 +273,14 @@ def test_a_stream_is_the_same_however_it_is_split(path: str) -> None:
 
 
 @pytest.mark.parametrize("make", [GeminiAccumulator, OllamaAccumulator])
-def test_a_stream_without_its_end_is_a_failure(
-    make: type[GeminiAccumulator | OllamaAccumulator],
-) -> None:
+def test_a_stream_without_its_end_is_a_failure(make: type[GeminiAccumulator | OllamaAccumulator]) -> None:
     """S3.4: a cut stream raises bad_response, whatever it contained."""
     accumulator = make()
     with pytest.raises(ProviderError) as caught:
         accumulator.build_reply()
     assert caught.value.kind == "bad_response"
     part = {"parts": [{"text": "Hel"}]}
-    accumulator.add_frame(
-        {"candidates": [{"content": part}], "message": {"content": "Hel"}, "done": False}
-    )
+    accumulator.add_frame({"candidates": [{"content": part}], "message": {"content": "Hel"}, "done": False})
     with pytest.raises(ProviderError) as caught:
         accumulator.build_reply()
     assert caught.value.kind == "bad_response"
@@ -397,9 +376,7 @@ def test_no_sequence_of_chunks_is_a_crash() -> None:
     """S3.4: 10,000 sequences of arbitrary JSON each end in a reply or in a ProviderError."""
     outcome_counts = Counter[str]()
 
-    def find_outcome(
-        accumulator: GeminiAccumulator | OllamaAccumulator, chunks: list[object]
-    ) -> str:
+    def find_outcome(accumulator: GeminiAccumulator | OllamaAccumulator, chunks: list[object]) -> str:
         try:
             for chunk in chunks:
                 accumulator.add_frame(chunk)
@@ -419,14 +396,10 @@ def test_no_sequence_of_chunks_is_a_crash() -> None:
 
     run()
     assert outcome_counts.total() >= 20_000
-    assert (
-        min(outcome_counts["GeminiAccumulator reply"], outcome_counts["OllamaAccumulator reply"])
-        > 20
-    )
+    assert min(outcome_counts["GeminiAccumulator reply"], outcome_counts["OllamaAccumulator reply"]) > 20
     assert (
         min(
-            outcome_counts["GeminiAccumulator bad_response"],
-            outcome_counts["OllamaAccumulator bad_response"],
+            outcome_counts["GeminiAccumulator bad_response"], outcome_counts["OllamaAccumulator bad_response"]
         )
         > 20
     )

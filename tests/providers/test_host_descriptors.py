@@ -68,8 +68,7 @@ def gemini_parts(*parts: Any, **keys: Any) -> dict[str, Any]:
 WHOLE_BODIES: dict[str, Any] = {
     "chat": {
         **chat_choice(
-            message={"content": "Hello there", "tool_calls": [CHAT_CALL]},
-            finish_reason="tool_calls",
+            message={"content": "Hello there", "tool_calls": [CHAT_CALL]}, finish_reason="tool_calls"
         ),
         "usage": CHAT_USAGE,
     },
@@ -117,8 +116,7 @@ STREAMED_BODIES: dict[str, list[Any]] = {
         gemini_parts({"text": "there"}),
         {
             **gemini_parts(
-                {"functionCall": {"id": "c1", "name": "look_up", "args": ARGUMENTS}},
-                finishReason="STOP",
+                {"functionCall": {"id": "c1", "name": "look_up", "args": ARGUMENTS}}, finishReason="STOP"
             ),
             "usageMetadata": GEMINI_USAGE,
         },
@@ -136,27 +134,16 @@ STREAMED_BODIES: dict[str, list[Any]] = {
         },
     ],
     "messages": [
-        {
-            "type": "message_start",
-            "message": {"id": "r1", "model": "m", "usage": {"input_tokens": 5}},
-        },
+        {"type": "message_start", "message": {"id": "r1", "model": "m", "usage": {"input_tokens": 5}}},
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
-        {
-            "type": "content_block_delta",
-            "index": 0,
-            "delta": {"type": "text_delta", "text": "Hello there"},
-        },
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hello there"}},
         {"type": "content_block_start", "index": 1, "content_block": {**TOOL_USE, "input": {}}},
         {
             "type": "content_block_delta",
             "index": 1,
             "delta": {"type": "input_json_delta", "partial_json": json.dumps(ARGUMENTS)},
         },
-        {
-            "type": "message_delta",
-            "delta": {"stop_reason": "tool_use"},
-            "usage": {"output_tokens": 7},
-        },
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 7}},
         {"type": "message_stop"},
     ],
 }
@@ -204,12 +191,7 @@ VECTOR_ANSWERS: dict[str, dict[str, Any]] = {
 }
 """The answers of each host that makes embeddings, by path."""
 
-ERRORS = [
-    (401, "auth", False),
-    (404, "not_found", False),
-    (429, "rate_limited", True),
-    (500, "server", True),
-]
+ERRORS = [(401, "auth", False), (404, "not_found", False), (429, "rate_limited", True), (500, "server", True)]
 
 
 def build_config(row: HostDescriptor, **keys: Any) -> LLMConfig:
@@ -286,9 +268,7 @@ def test_an_adapter_fails_as_its_error_reader_says(
     async def call_host(address: str) -> None:
         provider = create_provider(build_config(row, base_url=address), resolve=str)
         try:
-            await provider.complete(
-                Request(model="m", messages=[Message(role="user", content="Hi")])
-            )
+            await provider.complete(Request(model="m", messages=[Message(role="user", content="Hi")]))
         finally:
             await provider.aclose()
 
@@ -351,11 +331,7 @@ def test_a_whole_and_a_streamed_body_give_equal_replies(wire_format: WireFormat)
     """A reply is the same whether the host streams it or not."""
     decode_reply = wire_format.load_reply_decoder()
     accumulator = wire_format.load_accumulator()()
-    deltas = [
-        delta
-        for frame in STREAMED_BODIES[wire_format.name]
-        for delta in accumulator.add_frame(frame)
-    ]
+    deltas = [delta for frame in STREAMED_BODIES[wire_format.name] for delta in accumulator.add_frame(frame)]
     streamed_reply = decode_reply(accumulator.build_body(True))
     whole_reply = decode_reply(WHOLE_BODIES[wire_format.name])
     assert deltas
@@ -388,9 +364,7 @@ def test_further_finish_words_count(wire_format: WireFormat) -> None:
 def test_a_recorded_exchange_is_read(wire_format: WireFormat) -> None:
     """The wire format is found by the URI, and the request becomes a canonical one."""
     assert find_endpoint(URIS[wire_format.name]) == wire_format.name
-    request = wire_format.load_request_reader()(
-        REQUEST_BODIES[wire_format.name], URIS[wire_format.name]
-    )
+    request = wire_format.load_request_reader()(REQUEST_BODIES[wire_format.name], URIS[wire_format.name])
     assert (request["model"], request["messages"]) == ("m", [{"role": "user", "content": "Hi"}])
 
 

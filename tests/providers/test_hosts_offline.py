@@ -19,12 +19,7 @@ def build_config(provider: str, **more: Any) -> LLMConfig:
 
 @pytest.mark.parametrize(
     ("provider", "address"),
-    [
-        ("openai", None),
-        ("gemini", None),
-        ("ollama", "http://10.0.0.7:11434"),
-        ("openai", "https://x.org/v1"),
-    ],
+    [("openai", None), ("gemini", None), ("ollama", "http://10.0.0.7:11434"), ("openai", "https://x.org/v1")],
 )
 def test_offline_refuses_remote_hosts(
     provider: str, address: str | None, monkeypatch: pytest.MonkeyPatch
@@ -88,10 +83,5 @@ def test_ollama_addresses_may_be_bare_hosts(host: str, address: str) -> None:
 def test_similar_names_are_not_local() -> None:
     """Only a loopback IP or `localhost` is local, not a name that starts like one."""
     assert is_local_address("http://127.8.9.1")
-    for address in (
-        "http://127.0.0.1.evil.org",
-        "http://localhost.evil.org",
-        "https://10.0.0.1",
-        "x",
-    ):
+    for address in ("http://127.0.0.1.evil.org", "http://localhost.evil.org", "https://10.0.0.1", "x"):
         assert not is_local_address(address)

@@ -9,13 +9,7 @@ from typing import Any
 
 import pytest
 from cassette_server import CassetteServer
-from exchange_resending import (
-    AnswerContent,
-    ResentExchange,
-    iterate_chunks,
-    requests_stream,
-    resend_exchange,
-)
+from exchange_resending import AnswerContent, ResentExchange, iterate_chunks, requests_stream, resend_exchange
 from recorded_traffic import CORPORA, find_recording, list_cassette_paths
 
 from toolchart.providers.recording.cassettes import Exchange, read_cassette
@@ -79,10 +73,7 @@ def read_chat_answer(exchange: Exchange) -> AnswerContent:
         if isinstance(text, str):
             answer.text += text
         old_call = message.get("function_call")
-        wire_calls = [
-            *(message.get("tool_calls") or ()),
-            *([{"function": old_call}] if old_call else ()),
-        ]
+        wire_calls = [*(message.get("tool_calls") or ()), *([{"function": old_call}] if old_call else ())]
         for position, call in enumerate(wire_calls):
             key = call.get("index", position) if "delta" in choice else position
             if call.get("id") and calls.get(key, {}).get("id") not in (None, "", call["id"]):
@@ -101,9 +92,7 @@ def read_responses_answer(exchange: Exchange) -> AnswerContent:
     """The content of a response, whole or in the last event of a stream."""
     answer = AnswerContent()
     response = [chunk.get("response", chunk) for chunk in iterate_chunks(exchange)][-1]
-    answer.tokens = tuple(
-        (response.get("usage") or {}).get(key) for key in ("input_tokens", "total_tokens")
-    )  # type: ignore[assignment]
+    answer.tokens = tuple((response.get("usage") or {}).get(key) for key in ("input_tokens", "total_tokens"))  # type: ignore[assignment]
     for item in response["output"]:
         for part in item.get("content") or () if item["type"] == "message" else ():
             answer.text += part.get("text") or ""
@@ -169,7 +158,6 @@ def test_every_cassette_is_read_without_loss(corpus: str) -> None:
     for path in list_cassette_paths(corpus):
         if list_model_calls(path):
             counts.update(
-                f"{result.exchange.endpoint} {check_result(result, path)}"
-                for result in resend_calls(path)
+                f"{result.exchange.endpoint} {check_result(result, path)}" for result in resend_calls(path)
             )
     assert dict(counts) == EXPECTED_COUNTS[corpus]

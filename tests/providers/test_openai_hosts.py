@@ -84,20 +84,13 @@ def test_refused_options_are_left_out() -> None:
 @pytest.mark.parametrize("path", AZURE)
 def test_recorded_azure_traffic(path: str) -> None:
     """Azure's client sends deployment and API version in the address; its answers are decoded."""
-    exchanges = [
-        exchange for exchange in read_cassette(find_recording(path)) if exchange.endpoint == "chat"
-    ]
+    exchanges = [exchange for exchange in read_cassette(find_recording(path)) if exchange.endpoint == "chat"]
     with CassetteServer(find_recording(path), match="order") as server:
         provider = create_adapter(provider="azure", base_url=server.url, api_version="2024-06-01")
-        outcomes = asyncio.run(
-            _send_requests(provider, [exchange.is_streamed for exchange in exchanges])
-        )
+        outcomes = asyncio.run(_send_requests(provider, [exchange.is_streamed for exchange in exchanges]))
         assert outcomes == [_find_expected_outcome(exchange) for exchange in exchanges]
         for http_request in server.requests:
-            assert (
-                http_request["path"]
-                == "/openai/deployments/dep/chat/completions?api-version=2024-06-01"
-            )
+            assert http_request["path"] == "/openai/deployments/dep/chat/completions?api-version=2024-06-01"
             assert json.loads(http_request["body"])["model"] == "dep"
 
 

@@ -57,9 +57,7 @@ def test_pieces_without_an_index_go_to_the_last_call() -> None:
 
 def test_calls_of_one_chunk_stay_separate_without_index_and_id() -> None:
     """S3.4: two whole calls in one chunk without index and id stay two calls."""
-    reply = read_stream(
-        [build_chunk(build_piece("{}", "a"), build_piece('{"y":2}', "b"), word="tool_calls")]
-    )
+    reply = read_stream([build_chunk(build_piece("{}", "a"), build_piece('{"y":2}', "b"), word="tool_calls")])
     assert list_calls(reply) == [("", "a", {}), ("", "b", {"y": 2})]
 
 
@@ -76,10 +74,7 @@ def test_the_old_function_call_is_streamed_too() -> None:
     """S3.4: `function_call`, from before `tool_calls`, comes in pieces and gives deltas."""
     accumulator = ChatAccumulator()
     pieces = [{"name": "add", "arguments": ""}, {"arguments": '{"a":'}, {"arguments": "1}"}]
-    chunks = [
-        *(build_chunk(function_call=piece) for piece in pieces),
-        build_chunk(word="function_call"),
-    ]
+    chunks = [*(build_chunk(function_call=piece) for piece in pieces), build_chunk(word="function_call")]
     deltas = [delta for chunk in chunks for delta in accumulator.add_frame(chunk)]
     assert deltas == [
         CallStarted(index=0, name="add"),
@@ -105,8 +100,7 @@ def test_items_replace_an_empty_output() -> None:
         {"type": "function_call", "call_id": "c", "name": "n", "arguments": '{"a":1}'},
     ]
     events = [
-        {"type": "response.output_item.done", "output_index": place, "item": items[place]}
-        for place in (1, 0)
+        {"type": "response.output_item.done", "output_index": place, "item": items[place]} for place in (1, 0)
     ]
     accumulator = ResponsesAccumulator()
     last = {"type": "response.completed", "response": {"status": "completed", "output": []}}
@@ -126,9 +120,7 @@ def test_items_replace_an_empty_output() -> None:
         ("invalid_prompt", "bad_request", False),
     ],
 )
-def test_an_error_inside_a_stream_is_classified_by_its_code(
-    code: str, kind: str, retryable: bool
-) -> None:
+def test_an_error_inside_a_stream_is_classified_by_its_code(code: str, kind: str, retryable: bool) -> None:
     """S3.10: an error inside a success is classified by its code, in every place where it may stand."""
     error = {"code": code, "message": "no"}
     whole = {"status": "failed", "error": error}
@@ -226,9 +218,7 @@ _event = _some(
     output_index=_junk,
     response=_response | _junk,
 )
-_last_event = st.builds(
-    lambda response: {"type": "response.completed", "response": response}, _response
-)
+_last_event = st.builds(lambda response: {"type": "response.completed", "response": response}, _response)
 
 _SHAPES = settings(max_examples=10_000, deadline=None, suppress_health_check=list(HealthCheck))
 

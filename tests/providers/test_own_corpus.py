@@ -26,13 +26,7 @@ from toolchart.providers.recording.request_differences import find_differences
 from toolchart.providers.registry import create_provider
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError
-from toolchart.states.messages import (
-    CallArguments,
-    CallStarted,
-    ReasoningDelta,
-    Reply,
-    TextDelta,
-)
+from toolchart.states.messages import CallArguments, CallStarted, ReasoningDelta, Reply, TextDelta
 
 ENTRIES: dict[str, dict[str, Any]] = {
     "anthropic": {"provider": "anthropic"},
@@ -42,11 +36,7 @@ ENTRIES: dict[str, dict[str, Any]] = {
     "ollama-native": {"provider": "ollama"},
     "ollama-openai-endpoint": {"provider": "openai", "base_url": "/v1"},
     "openai-chat": {"provider": "openai", "base_url": "/v1"},
-    "openai-compatible-chat": {
-        "provider": "openai",
-        "base_url": "/v1",
-        "echo_reasoning": "tool_turns",
-    },
+    "openai-compatible-chat": {"provider": "openai", "base_url": "/v1", "echo_reasoning": "tool_turns"},
     "openai-responses": {"provider": "openai", "base_url": "/v1", "api": "responses"},
 }
 """The `llms` entry of each folder of cassettes; `base_url` is the path below the server's address."""
@@ -83,8 +73,7 @@ def describe_outcome(outcome: Reply | ProviderError) -> dict[str, Any]:
         "text": outcome.content or "",
         "reasoning": outcome.reasoning or "",
         "calls": [
-            {"id": call.id, "name": call.name, "arguments": call.arguments}
-            for call in outcome.tool_calls
+            {"id": call.id, "name": call.name, "arguments": call.arguments} for call in outcome.tool_calls
         ],
         "finish_reason": outcome.finish_reason,
         "native_reason": outcome.native_reason,
@@ -167,18 +156,14 @@ def read_outcome(exchange: Exchange) -> Reply | ProviderError:
 def test_every_answer_is_decoded(path: str) -> None:
     """S2.13, S3.4: text, reasoning, calls, ids, tokens and finish word of each answer, whole or streamed;
     each error gets its kind, whether to retry, and the wait that the host asks for."""
-    outcomes = [
-        describe_outcome(read_outcome(exchange)) for exchange in read_cassette(find_recording(path))
-    ]
+    outcomes = [describe_outcome(read_outcome(exchange)) for exchange in read_cassette(find_recording(path))]
     assert outcomes == list_expected(path)
 
 
 # -- over loopback -------------------------------------------------------------------------------
 
 
-def resend_cassette(
-    path: str, *splits: str | int
-) -> tuple[list[list[ResentExchange]], CassetteServer]:
+def resend_cassette(path: str, *splits: str | int) -> tuple[list[list[ResentExchange]], CassetteServer]:
     """The results of sending every exchange again, once for each size of the pieces of streams."""
 
     async def resend(server: CassetteServer) -> list[list[ResentExchange]]:
@@ -188,9 +173,7 @@ def resend_cassette(
         try:
             for split in splits:
                 server.rewind(split)
-                rounds.append(
-                    [await resend_exchange(provider, exchange) for exchange in server.exchanges]
-                )
+                rounds.append([await resend_exchange(provider, exchange) for exchange in server.exchanges])
         finally:
             await provider.aclose()
         return rounds
@@ -395,9 +378,7 @@ def test_conversations_are_answered_from_their_cassettes(path: str, match: Match
     assert chain is not None
     provider = RecordedProvider(chain.calls, match=match)
     tools = make_chain_tools(chain.first_request, chain.calls[-1].request)
-    with Engine(
-        make_spec(path), log="memory", functions=tools, providers={"host": provider}
-    ) as engine:
+    with Engine(make_spec(path), log="memory", functions=tools, providers={"host": provider}) as engine:
         check_conversation(path, engine)
     assert provider.unused_count == 0
 

@@ -39,17 +39,13 @@ def compute_cost(model: str | None = None, **usage: Any) -> float | None:
 def test_cost_counts_input_cached_and_output() -> None:
     """Cached prompt tokens cost their own price, the rest of the prompt and the completion theirs."""
     assert compute_cost(input=1_000_000) == 2
-    assert compute_cost(input=1_000_000, cached=400_000, output=100_000) == pytest.approx(
-        1.2 + 0.2 + 1
-    )
+    assert compute_cost(input=1_000_000, cached=400_000, output=100_000) == pytest.approx(1.2 + 0.2 + 1)
     assert compute_cost(output=3) == pytest.approx(3e-5)
 
 
 def test_a_model_is_found_by_name_then_by_glob() -> None:
     """The model of the reply counts before the model of the request, and the longest glob wins."""
-    assert (
-        compute_cost("m-2025-04", input=1_000_000) == 2
-    )  # the request's model is in the table by name
+    assert compute_cost("m-2025-04", input=1_000_000) == 2  # the request's model is in the table by name
     table = TABLE.model_copy(update={"models": {k: v for k, v in TABLE.models.items() if k != "m"}})
     price = table.find_price("m-2025-04", "other")
     assert price == TABLE.models["m-2025*"]
@@ -71,9 +67,7 @@ def test_an_unknown_cost_stays_unknown() -> None:
 
 
 @given(st.integers(0, 10**9), st.integers(0, 10**9), st.integers(0, 10**9))
-def test_cost_is_never_negative_and_grows(
-    input_tokens: int, cached: int, output_tokens: int
-) -> None:
+def test_cost_is_never_negative_and_grows(input_tokens: int, cached: int, output_tokens: int) -> None:
     """Whatever a host counts, even more cached tokens than there were, more tokens never cost less."""
     cost = compute_cost(input=input_tokens, cached=cached, output=output_tokens)
     larger_cost = compute_cost(input=input_tokens, cached=cached, output=output_tokens + 1)
@@ -106,10 +100,7 @@ def test_an_invalid_table_is_refused(tmp_path: Path, text: str, words: str) -> N
 
 def build_reply(tokens: int) -> dict[str, Any]:
     """A scripted reply with one call and this many tokens."""
-    return {
-        **agents.reply_with_calls(("echo", {"text": "x"})),
-        "usage": {"input": tokens, "output": 0},
-    }
+    return {**agents.reply_with_calls(("echo", {"text": "x"})), "usage": {"input": tokens, "output": 0}}
 
 
 def build_spec(replies: list[Any], **more: Any) -> dict[str, Any]:

@@ -10,12 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from recorded_traffic import (
-    RECORDED,
-    list_cassette_paths,
-    load_cassette_server,
-    needs_recorded,
-)
+from recorded_traffic import RECORDED, list_cassette_paths, load_cassette_server, needs_recorded
 
 from toolchart.providers.recording.cassettes import Exchange, find_endpoint, read_cassette
 from toolchart.providers.recording.recorded_calls import read_cassette_calls
@@ -73,8 +68,7 @@ FORMAT_EXAMPLES = {
     "text.yaml": yaml.safe_dump(make_vcrpy_cassette({"body": {"string": RESPONSE_TEXT}})),
     "binary.yaml": yaml.safe_dump(
         make_vcrpy_cassette(
-            {"body": {"string": gzip.compress(RESPONSE_TEXT.encode())}},
-            **{"content-encoding": ["gzip"]},
+            {"body": {"string": gzip.compress(RESPONSE_TEXT.encode())}}, **{"content-encoding": ["gzip"]}
         )
     ),
     "stale_header.yaml": yaml.safe_dump(
@@ -101,12 +95,7 @@ def test_every_format_gives_the_same_exchange(tmp_path: Path, name: str) -> None
     (tmp_path / name).write_text(FORMAT_EXAMPLES[name])
     (exchange,) = read_cassette(tmp_path / name)
     assert isinstance(exchange, Exchange)
-    assert (exchange.method, exchange.uri, exchange.endpoint, exchange.status) == (
-        "POST",
-        URI,
-        "chat",
-        200,
-    )
+    assert (exchange.method, exchange.uri, exchange.endpoint, exchange.status) == ("POST", URI, "chat", 200)
     assert exchange.request_body == REQUEST_BODY
     assert json.loads(exchange.response_body) == RESPONSE_BODY
     assert exchange.headers["retry-after"] == "3"
@@ -122,11 +111,7 @@ def test_every_format_gives_the_same_exchange(tmp_path: Path, name: str) -> None
         ("a.json", "{", "cannot be read"),
         ("a.yaml", "interactions: []", "no model call"),
         ("a.yaml", "http_interactions: [3]", "damaged"),
-        (
-            "a.yaml",
-            "interactions: [{request: {}, response: {body: {base64_string: 'a'}}}]",
-            "damaged",
-        ),
+        ("a.yaml", "interactions: [{request: {}, response: {body: {base64_string: 'a'}}}]", "damaged"),
     ],
 )
 def test_other_files_are_refused(tmp_path: Path, name: str, text: str, words: str) -> None:
@@ -146,10 +131,7 @@ def test_missing_cassette() -> None:
 def test_endpoints_are_found_by_path() -> None:
     """The endpoint is found whatever the host, version and query of the URI are."""
     assert find_endpoint("<OLLAMA_API_BASE>/chat/completions") == "chat"
-    assert (
-        find_endpoint("https://x.azure.com/openai/deployments/d/chat/completions?api-version=1")
-        == "chat"
-    )
+    assert find_endpoint("https://x.azure.com/openai/deployments/d/chat/completions?api-version=1") == "chat"
     assert find_endpoint("${GEMINI}/v1beta/models/g:streamGenerateContent?alt=sse") == "gemini"
     assert find_endpoint("http://localhost:11434/api/chat") == "ollama"
     assert find_endpoint("https://api.openai.com/v1/responses") == "responses"

@@ -14,9 +14,7 @@ from toolchart.engine.log.replay import replay
 from toolchart.providers.recording.cassettes import read_cassette
 from toolchart.providers.recording.player import RecordedProvider
 
-ENDPOINT_ENDS = {
-    *("/chat/completions", "/responses", "streamGenerateContent", "/api/chat", "/messages"),
-}
+ENDPOINT_ENDS = {*("/chat/completions", "/responses", "streamGenerateContent", "/api/chat", "/messages")}
 
 
 @cache
@@ -28,11 +26,7 @@ def list_other_conversations(corpus: str | None = None) -> list[str]:
     paths = []
     for entry in read_index(corpus):
         endpoints = set(entry.get("endpoints", ()))
-        if (
-            entry["kind"] == "cassette"
-            and entry.get("interactions", 0) > 1
-            and endpoints & ENDPOINT_ENDS
-        ):
+        if entry["kind"] == "cassette" and entry.get("interactions", 0) > 1 and endpoints & ENDPOINT_ENDS:
             exchanges = read_cassette(find_recording(entry["file"]))
             is_other = any(
                 exchange.is_streamed or exchange.endpoint in ("responses", "ollama", "messages")
@@ -56,9 +50,7 @@ def test_conversations_reach_their_recorded_answer(path: str) -> None:
         "limits": {"max_tool_only_streak": 20},
         "responses": [{"llm": "host", "model": first_request.model or "m"}],
     }
-    _, *history = (
-        first_request.messages if calls[0].request["system"] else (None, *first_request.messages)
-    )
+    _, *history = first_request.messages if calls[0].request["system"] else (None, *first_request.messages)
     with Engine(
         spec,
         log="memory",

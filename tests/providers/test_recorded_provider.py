@@ -44,19 +44,13 @@ def is_listed(path: str, names: Any) -> bool:
 
 
 @pytest.mark.parametrize("match", ["strict", "tail", "order"])
-@pytest.mark.parametrize(
-    "path", [*list_linear_cassettes("openai"), *list_linear_cassettes("gemini")]
-)
-def test_recorded_conversations_are_answered_from_their_cassette(
-    path: str, match: MatchMode
-) -> None:
+@pytest.mark.parametrize("path", [*list_linear_cassettes("openai"), *list_linear_cassettes("gemini")])
+def test_recorded_conversations_are_answered_from_their_cassette(path: str, match: MatchMode) -> None:
     """S2.13: each recorded conversation runs without a network up to its recorded answer, and replays.
 
     With `strict`, our requests have the same canonical form as the recorded ones.
     """
-    recording = (
-        read_gemini_conversation(path) if "/gemini" in path else read_openai_conversation(path)
-    )
+    recording = read_gemini_conversation(path) if "/gemini" in path else read_openai_conversation(path)
     result, provider, engine = run_recorded_conversation(recording, match)
     expected = not is_listed(path, {"strict": NOT_STRICT, "tail": NOT_TAIL, "order": ()}[match])
     assert (result.state == "finished") is expected
@@ -118,10 +112,7 @@ def test_mismatch_lists_differences_to_the_nearest() -> None:
     """Without a match the call fails, naming the nearest recorded request and the differences to it."""
     near = make_request(make_user_message("Weather in Oslo, please"), options={"temperature": 0})
     provider = RecordedProvider(
-        [
-            record_call(make_request(make_user_message("x"), model="n"), "far"),
-            record_call(near, "near"),
-        ]
+        [record_call(make_request(make_user_message("x"), model="n"), "far"), record_call(near, "near")]
     )
     with pytest.raises(ProviderError) as caught:
         complete_text(provider, make_request(make_user_message("Weather in Rome, please")))
@@ -129,8 +120,7 @@ def test_mismatch_lists_differences_to_the_nearest() -> None:
     message = str(caught.value)
     assert "call 'near'" in message
     assert (
-        '/messages/0/content: recorded "Weather in Oslo, please", sent "Weather in Rome, please"'
-        in message
+        '/messages/0/content: recorded "Weather in Oslo, please", sent "Weather in Rome, please"' in message
     )
     assert "/options/temperature: recorded 0, sent nothing" in message
     assert "match: tail" in message
@@ -161,16 +151,13 @@ def test_tail_compares_only_new_messages() -> None:
         complete_text(provider, make_request(make_user_message("And then?")))
     system = Message(role="system", content="Be terse.")
     assert (
-        complete_text(provider, make_request(system, make_user_message("And now?"), model="other"))
-        == "yes"
+        complete_text(provider, make_request(system, make_user_message("And now?"), model="other")) == "yes"
     )
 
 
 def test_order_compares_nothing() -> None:
     """With `order` the next recorded reply is given, whatever the request is."""
-    provider = RecordedProvider(
-        [record_call(make_request(make_user_message("a")), "1")], match="order"
-    )
+    provider = RecordedProvider([record_call(make_request(make_user_message("a")), "1")], match="order")
     assert complete_text(provider, make_request(make_user_message("anything"))) == "1"
 
 
@@ -193,9 +180,7 @@ def test_harmless_differences_do_not_prevent_a_match() -> None:
         "x", '{ "b": 2, "a": 1 }', '{"success":true,"result":3,"execution_time_ms":99}'
     )
     assert not find_differences(canonicalize_request(first), canonicalize_request(second))
-    other = make_request_with_result(
-        "x", "{}", '{"success":false,"error":"no","execution_time_ms":99}'
-    )
+    other = make_request_with_result("x", "{}", '{"success":false,"error":"no","execution_time_ms":99}')
     assert [
         str(difference)
         for difference in find_differences(canonicalize_request(first), canonicalize_request(other))
@@ -221,9 +206,7 @@ def test_tools_and_the_order_of_results_matter() -> None:
 
 JSON: Any = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=8,
 )
 
@@ -232,9 +215,7 @@ JSON: Any = st.recursive(
 def test_every_difference_is_found(left: Any, right: Any) -> None:
     """A difference is found if and only if two values differ, and each pointer leads to its values."""
     differences = find_differences(left, right)
-    assert bool(differences) == (
-        json.dumps(left, sort_keys=True) != json.dumps(right, sort_keys=True)
-    )
+    assert bool(differences) == (json.dumps(left, sort_keys=True) != json.dumps(right, sort_keys=True))
     for difference in differences:
         assert _follow_pointer(left, difference.pointer) == (
             _MISSING if difference.recorded_value is ABSENT else difference.recorded_value

@@ -81,14 +81,11 @@ def test_rebuilt_requests_equal_the_recorded_ones(endpoint: str, corpus: str) ->
             except NotExpressible as reason:
                 not_expressible[str(reason).split(" tool ")[0]] += 1
                 continue
-            again = get_request_reader(endpoint)(
-                encode_for_endpoint(endpoint, request), exchange.uri
-            )
+            again = get_request_reader(endpoint)(encode_for_endpoint(endpoint, request), exchange.uri)
             assert not [str(difference) for difference in find_differences(recorded, again)], path
             # The canonical form of our own request is the same, too: strict matching depends on it.
             assert not [
-                str(difference)
-                for difference in find_differences(recorded, canonicalize_request(request))
+                str(difference) for difference in find_differences(recorded, canonicalize_request(request))
             ], path
             equal_count += 1
     assert (equal_count, dict(not_expressible)) == EXPECTED[corpus][endpoint]

@@ -59,9 +59,7 @@ def run_conversation(
             "responses": [{"llm": "host", "model": recording.model, "prompt": recording.system}],
         }
         engine = Engine(spec, log="memory", functions=make_tools(recording))
-        result = engine.run(
-            recording.message, conversation="c", history=parse_messages(recording.history)
-        )
+        result = engine.run(recording.message, conversation="c", history=parse_messages(recording.history))
         engine.close()
     return result, server, engine
 
@@ -154,9 +152,7 @@ def test_ollama_conversation() -> None:
     scenario = "generate-text-with-multiple-tools"
     lines = [json.loads(x) for x in (RECORDED / path).read_text("utf-8").splitlines()]
     bodies = [json.loads(x["body"]) for x in lines if x["scenario"] == scenario]
-    calls = [
-        call["function"] for body in bodies for call in body["message"].get("tool_calls") or ()
-    ]
+    calls = [call["function"] for body in bodies for call in body["message"].get("tool_calls") or ()]
     arguments_by_tool = {call["name"]: call["arguments"] for call in calls}
     recording = RecordedConversation(
         path=path,
@@ -165,10 +161,7 @@ def test_ollama_conversation() -> None:
         history=[],
         message="go",
         tools=[
-            {
-                "name": name,
-                "parameters": {"type": "object", "properties": {key: {} for key in arguments}},
-            }
+            {"name": name, "parameters": {"type": "object", "properties": {key: {} for key in arguments}}}
             for name, arguments in arguments_by_tool.items()
         ],
         results=["sunny"] * len(calls),

@@ -123,9 +123,7 @@ def test_streams_recorded_as_arrays_are_read(corpus: str) -> None:
 # -- a stream gives the reply of the whole answer ------------------------------------------------
 
 TEXT = st.text(max_size=12)
-CALL = st.tuples(
-    st.sampled_from(["a", "b"]), st.dictionaries(TEXT, st.integers() | TEXT, max_size=2)
-)
+CALL = st.tuples(st.sampled_from(["a", "b"]), st.dictionaries(TEXT, st.integers() | TEXT, max_size=2))
 
 
 def encode_event_stream(*chunks: Any, end: str = "data: [DONE]\n\n") -> bytes:
@@ -137,9 +135,7 @@ def encode_event_stream(*chunks: Any, end: str = "data: [DONE]\n\n") -> bytes:
 def cut_text(text: str, data: st.DataObject) -> list[str]:
     """The text cut into random pieces."""
     positions = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=3)))
-    return [
-        text[start:end] for start, end in zip([0, *positions], [*positions, len(text)], strict=True)
-    ]
+    return [text[start:end] for start, end in zip([0, *positions], [*positions, len(text)], strict=True)]
 
 
 @given(TEXT, TEXT, st.lists(CALL, max_size=3), st.data())
@@ -148,11 +144,7 @@ def test_chat_stream_gives_the_reply_of_the_whole_answer(
 ) -> None:
     """However text, reasoning and arguments are cut, the joined body gives the whole reply."""
     tool_calls = [
-        {
-            "id": f"c{n}",
-            "type": "function",
-            "function": {"name": name, "arguments": json.dumps(args)},
-        }
+        {"id": f"c{n}", "type": "function", "function": {"name": name, "arguments": json.dumps(args)}}
         for n, (name, args) in enumerate(calls)
     ]
     message: dict[str, Any] = {"role": "assistant", "content": text, "reasoning": thought}
@@ -171,9 +163,7 @@ def test_chat_stream_gives_the_reply_of_the_whole_answer(
         name = call["function"]["name"]
         first_piece = {**call, "index": n, "function": {"name": name, "arguments": first}}
         deltas.append({"tool_calls": [first_piece]})
-        deltas += [
-            {"tool_calls": [{"index": n, "function": {"arguments": piece}}]} for piece in rest
-        ]
+        deltas += [{"tool_calls": [{"index": n, "function": {"arguments": piece}}]} for piece in rest]
     chunks = [{"id": "r", "model": "m", "choices": [{"delta": delta}]} for delta in deltas]
     ends = [{"choices": [{"delta": {}, "finish_reason": "stop"}]}, {"choices": [], "usage": usage}]
     joined = join_stream_body("chat", encode_event_stream(*chunks, *ends))
@@ -196,20 +186,14 @@ def test_gemini_and_ollama_streams_give_the_reply_of_the_whole_answer(
         "modelVersion": "g",
     }
     for body in (encode_event_stream(*chunks, end=""), json.dumps(chunks).encode()):
-        assert wire_gemini.decode_reply(
-            join_stream_body("gemini", body)
-        ) == wire_gemini.decode_reply(whole)
+        assert wire_gemini.decode_reply(join_stream_body("gemini", body)) == wire_gemini.decode_reply(whole)
     tool_calls = [{"function": {"name": name, "arguments": args}} for name, args in calls]
     lines: list[Any] = [{"message": {"content": text}, "done": False} for text in texts]
-    lines += [
-        {"message": {"content": "", "tool_calls": [call]}, "done": False} for call in tool_calls
-    ]
+    lines += [{"message": {"content": "", "tool_calls": [call]}, "done": False} for call in tool_calls]
     end = {"model": "o", "done": True, "done_reason": "stop", "eval_count": 2}
     body = "\n".join(map(json.dumps, [*lines, {**end, "message": {"content": ""}}])).encode()
     expected = {**end, "message": {"content": "".join(texts), "tool_calls": tool_calls}}
-    assert wire_ollama.decode_reply(join_stream_body("ollama", body)) == wire_ollama.decode_reply(
-        expected
-    )
+    assert wire_ollama.decode_reply(join_stream_body("ollama", body)) == wire_ollama.decode_reply(expected)
 
 
 def make_call_chunk(**call: Any) -> dict[str, Any]:
@@ -236,38 +220,18 @@ def test_another_id_begins_another_call(index: dict[str, int]) -> None:
 @pytest.mark.parametrize(
     ("endpoint", "body", "kind"),
     [
-        (
-            "chat",
-            encode_event_stream({"choices": [{"delta": {"content": "half"}}]}, end=""),
-            "bad_response",
-        ),
-        (
-            "chat",
-            encode_event_stream({"error": {"message": "no", "code": 429}}, end=""),
-            "rate_limited",
-        ),
+        ("chat", encode_event_stream({"choices": [{"delta": {"content": "half"}}]}, end=""), "bad_response"),
+        ("chat", encode_event_stream({"error": {"message": "no", "code": 429}}, end=""), "rate_limited"),
         ("chat", b'data: {"choices"\n\n', "bad_response"),
         (
             "gemini",
             encode_event_stream({"candidates": [{"content": {"parts": [{"text": "a"}]}}]}, end=""),
             "bad_response",
         ),
-        (
-            "ollama",
-            b'{"message": {"content": "a"}, "done": false}\n{"message": {}}',
-            "bad_response",
-        ),
+        ("ollama", b'{"message": {"content": "a"}, "done": false}\n{"message": {}}', "bad_response"),
         ("ollama", b'{"message": {"content": "a"}}\n{"error": "out of memory"}', None),
-        (
-            "responses",
-            encode_event_stream({"type": "response.created", "response": {}}),
-            "bad_response",
-        ),
-        (
-            "responses",
-            encode_event_stream({"type": "error", "code": "server_error", "message": "no"}),
-            None,
-        ),
+        ("responses", encode_event_stream({"type": "response.created", "response": {}}), "bad_response"),
+        ("responses", encode_event_stream({"type": "error", "code": "server_error", "message": "no"}), None),
         ("messages", encode_event_stream({}), "bad_response"),
     ],
 )
@@ -319,14 +283,7 @@ KEYS = [
 
 JSON: Any = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),
-    lambda inner: (
-        st.lists(inner, max_size=2)
-        | st.dictionaries(
-            st.sampled_from(KEYS),
-            inner,
-            max_size=4,
-        )
-    ),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
     max_leaves=14,
 )
 

@@ -63,12 +63,7 @@ def answer_gemini(body: dict[str, Any]) -> Any:
 def answer_anthropic(body: dict[str, Any]) -> Any:
     """The same body from Anthropic."""
     has_result = len(body["messages"]) > 1
-    call = {
-        "type": "tool_use",
-        "id": "toolu_1",
-        "name": "calculator",
-        "input": {"expression": "6*7"},
-    }
+    call = {"type": "tool_use", "id": "toolu_1", "name": "calculator", "input": {"expression": "6*7"}}
     return {
         "id": "msg_1",
         "model": "m",
@@ -121,8 +116,7 @@ def test_recorded_turn_is_answered_again(
     again, events = run_turn({"provider": "recorded", "cassette": str(cassette)})
     assert (again.content, again.usage) == (live.content, live.usage)
     replies = [
-        [event["reply"] for event in log if event["type"] == "replied"]
-        for log in (live_events, events)
+        [event["reply"] for event in log if event["type"] == "replied"] for log in (live_events, events)
     ]
     assert replies[0] == replies[1]
     _, mismatch_events = run_turn({"provider": "recorded", "cassette": str(cassette)}, "7*7?")
@@ -147,9 +141,7 @@ def test_no_secret_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     def echo(request: dict[str, Any]) -> WebAnswer:
         content = json.loads(request["body"])["messages"][-1]["content"]
-        body = {
-            "choices": [{"message": {"content": f"You said {content}"}, "finish_reason": "stop"}]
-        }
+        body = {"choices": [{"message": {"content": f"You said {content}"}, "finish_reason": "stop"}]}
         headers = {"content-type": "application/json", "set-cookie": "session=abc"}
         return 200, headers, json.dumps(body).encode()
 
@@ -163,9 +155,7 @@ def test_no_secret_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             "record": str(cassette),
             "headers": {"x-team": "${TEAM}", "authorization": "Bearer literal-token-1"},
         }
-        secrets = (
-            'keep kkkkkkkkkkkk"quoted team/blue & co ambient-key-of-the-shell literal-token-1 '
-        )
+        secrets = 'keep kkkkkkkkkkkk"quoted team/blue & co ambient-key-of-the-shell literal-token-1 '
         run_turn(llm, secrets + "AIzaSyA0123456789abcdefghijk sk-proj-0123456789abcdef")
         sent = {name.lower(): value for name, value in server.requests[0]["headers"].items()}
     assert sent["x-team"] == "team/blue & co"
@@ -234,14 +224,10 @@ def record_parts(
     path: Path, parts: list[bytes], *, max_parts: int | None = None, **headers: str
 ) -> list[bytes]:
     """Record one exchange, and give the parts that the reader got: at most `max_parts`, then it closes."""
-    transport = httpx.MockTransport(
-        lambda _: httpx.Response(200, headers=headers, stream=PartStream(parts))
-    )
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, headers=headers, stream=PartStream(parts)))
 
     async def receive_parts() -> list[bytes]:
-        client = httpx.AsyncClient(
-            transport=transport, event_hooks=Recorder(path, PLAIN).build_hooks()
-        )
+        client = httpx.AsyncClient(transport=transport, event_hooks=Recorder(path, PLAIN).build_hooks())
         parts_seen: list[bytes] = []
         async with client.stream("POST", "http://h/api/chat", content=b"{}") as response:
             async for part in response.aiter_raw():
@@ -337,12 +323,7 @@ def test_cassette_paths_are_relative_to_the_spec(tmp_path: Path) -> None:
     folder = tmp_path / "agent"
     folder.mkdir()
     with serve_web(make_host("openai")) as server:
-        llm = {
-            "provider": "openai",
-            "model": "m",
-            "base_url": server.url + "/v1",
-            "record": "c.yaml",
-        }
+        llm = {"provider": "openai", "model": "m", "base_url": server.url + "/v1", "record": "c.yaml"}
         (folder / "live.yaml").write_text(json.dumps(agents.make_spec(llms={"model": llm})))
         with Engine(folder / "live.yaml", log="memory") as engine:
             engine.run("6*7?")

@@ -10,11 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded_traffic import CORPORA, find_recording, read_index
 
-from toolchart.providers.openai.responses_wire import (
-    decode_reply,
-    encode_request,
-    find_unsupported_options,
-)
+from toolchart.providers.openai.responses_wire import decode_reply, encode_request, find_unsupported_options
 from toolchart.providers.recording.cassettes import Exchange, read_cassette
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Message, Request, ToolDefinition
@@ -47,19 +43,11 @@ def test_recorded_responses_are_read_without_loss(corpus: str) -> None:
     for exchange in list_whole_exchanges(corpus):
         body = json.loads(exchange.response_body)
         reply, output = decode_reply(body), body["output"]
-        assert (reply.content or "") == "".join(
-            text["text"] for text in find_objects(output, "output_text")
-        )
-        call_items = [
-            item for item in output if item["type"] in ("function_call", "custom_tool_call")
-        ]
-        assert [(c.id, c.name) for c in reply.tool_calls] == [
-            (m["call_id"], m["name"]) for m in call_items
-        ]
+        assert (reply.content or "") == "".join(text["text"] for text in find_objects(output, "output_text"))
+        call_items = [item for item in output if item["type"] in ("function_call", "custom_tool_call")]
+        assert [(c.id, c.name) for c in reply.tool_calls] == [(m["call_id"], m["name"]) for m in call_items]
         for call, item in zip(reply.tool_calls, call_items, strict=True):
-            arguments = (
-                {"input": item["input"]} if "input" in item else json.loads(item["arguments"])
-            )
+            arguments = {"input": item["input"]} if "input" in item else json.loads(item["arguments"])
             assert call.arguments == arguments
         for summary in find_objects(output, "summary_text"):
             assert summary["text"] in (reply.reasoning or "")
@@ -89,9 +77,7 @@ CALL = {"type": "function_call", "call_id": "c", "name": "t", "arguments": "{}"}
         (build_response(), "stop", "completed"),
         (build_response(CALL), "tool_calls", "completed"),
         (
-            build_response(
-                CALL, status="incomplete", incomplete_details={"reason": "max_output_tokens"}
-            ),
+            build_response(CALL, status="incomplete", incomplete_details={"reason": "max_output_tokens"}),
             "length",
             "max_output_tokens",
         ),
@@ -127,15 +113,10 @@ def test_broken_arguments_are_kept_as_they_came() -> None:
     ("body", "kind"),
     [
         (
-            build_response(
-                status="failed", error={"code": "rate_limit_exceeded", "message": "slow"}
-            ),
+            build_response(status="failed", error={"code": "rate_limit_exceeded", "message": "slow"}),
             "rate_limited",
         ),
-        (
-            build_response(status="failed", error={"code": "server_error", "message": "oops"}),
-            "server",
-        ),
+        (build_response(status="failed", error={"code": "server_error", "message": "oops"}), "server"),
         ({"error": {"message": "maximum context length", "code": None}}, "context_length"),
         ({"id": "x"}, "bad_response"),
         ("text", "bad_response"),
@@ -150,16 +131,11 @@ def test_failed_and_invalid_responses_are_errors(body: Any, kind: str) -> None:
 
 
 JSON: Any = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.sampled_from(["message", "reasoning", "function_call"]),
+    st.none() | st.booleans() | st.integers() | st.sampled_from(["message", "reasoning", "function_call"]),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(
-                ["type", "content", "summary", "text", "name", "arguments", "output", "usage"]
-            ),
+            st.sampled_from(["type", "content", "summary", "text", "name", "arguments", "output", "usage"]),
             inner,
             max_size=4,
         )
@@ -200,16 +176,12 @@ def test_own_items_are_sent_back_unchanged(corpus: str) -> None:
         output = json.loads(exchange.response_body)["output"]
         assert items[: len(output)] == output
         kinds = {"custom_tool_call": "custom_tool_call_output"}
-        call_items = [
-            item for item in output if item["type"] in ("function_call", "custom_tool_call")
-        ]
+        call_items = [item for item in output if item["type"] in ("function_call", "custom_tool_call")]
         assert [item["type"] for item in items[len(output) :]] == [
             kinds.get(item["type"], "function_call_output") for item in call_items
         ]
         reply_count += 1
-        encrypted_count += any(
-            item.get("encrypted_content") for item in find_objects(output, "reasoning")
-        )
+        encrypted_count += any(item.get("encrypted_content") for item in find_objects(output, "reasoning"))
     assert reply_count >= {"own": 1, "recorded": 21}[corpus]
     assert encrypted_count
 
@@ -231,11 +203,7 @@ def test_tool_choice_and_schema_are_encoded_flat() -> None:
         "mode": "required",
         "tools": [{"type": "function", "name": "a"}, {"type": "function", "name": "b"}],
     }
-    assert body["text"]["format"] == {
-        "type": "json_schema",
-        "name": "x",
-        "schema": {"type": "object"},
-    }
+    assert body["text"]["format"] == {"type": "json_schema", "name": "x", "schema": {"type": "object"}}
     assert body["max_output_tokens"] == 5
     assert "seed" not in body
     assert find_unsupported_options(request) == ["seed: the Responses API has no such option"]

@@ -69,9 +69,7 @@ def test_latency_comes_before_the_first_piece(where: str) -> None:
     """A slow script gives nothing before its latency, streamed or not, and can be cancelled."""
     slow = {"latency_s": 3600}
     provider = (
-        create_scripted("hi", **slow)
-        if where == "entry"
-        else create_scripted({"content": "hi", **slow})
+        create_scripted("hi", **slow) if where == "entry" else create_scripted({"content": "hi", **slow})
     )
 
     async def give_up(call: Any) -> None:
@@ -79,11 +77,7 @@ def test_latency_comes_before_the_first_piece(where: str) -> None:
             await asyncio.wait_for(call, timeout=0.01)
 
     asyncio.run(give_up(provider.complete(REQUEST)))
-    again = (
-        create_scripted("hi", **slow)
-        if where == "entry"
-        else create_scripted({"content": "hi", **slow})
-    )
+    again = create_scripted("hi", **slow) if where == "entry" else create_scripted({"content": "hi", **slow})
     asyncio.run(give_up(anext(again.stream(REQUEST))))
 
 

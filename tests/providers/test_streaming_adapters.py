@@ -147,13 +147,9 @@ def test_deltas_add_up_to_the_reply(corpus: str) -> None:
                     for delta in deltas
                     if isinstance(delta, CallArguments) and delta.index == place
                 )
-                assert (
-                    arguments == encode_arguments(call) or json.loads(arguments) == call.arguments
-                ), path
+                assert arguments == encode_arguments(call) or json.loads(arguments) == call.arguments, path
             if reply.reasoning and exchange.endpoint != "chat":
-                thought = "".join(
-                    delta.text for delta in deltas if isinstance(delta, ReasoningDelta)
-                )
+                thought = "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta))
                 assert thought == reply.reasoning, path
 
 
@@ -162,9 +158,7 @@ json_values = st.recursive(
     | st.booleans()
     | st.integers(-3, 3)
     | st.text(max_size=5)
-    | st.sampled_from(
-        ["stop", "tool_calls", "error", "response.completed", "response.output_text.delta"]
-    ),
+    | st.sampled_from(["stop", "tool_calls", "error", "response.completed", "response.output_text.delta"]),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
@@ -223,11 +217,7 @@ def test_no_sequence_of_values_breaks_an_accumulator(values: list[Any], is_done:
             continue
 
 
-@given(
-    st.lists(
-        st.binary(max_size=12) | st.sampled_from([b"data: {}", b"\n", b"\n\n", b"data: [DONE]\n\n"])
-    )
-)
+@given(st.lists(st.binary(max_size=12) | st.sampled_from([b"data: {}", b"\n", b"\n\n", b"data: [DONE]\n\n"])))
 def test_no_bytes_break_the_frames(chunks: list[bytes]) -> None:
     """Any bytes give frames or a `ProviderError`, however they are split."""
 
@@ -302,9 +292,7 @@ def test_recorded_streams_through_the_sdks(corpus: str, endpoint: str, split: An
             reply = pieces[-1]
             assert isinstance(reply, Reply), path
             assert not [piece for piece in pieces[:-1] if isinstance(piece, Reply)]
-            assert (reply.content, reply.tool_calls) == (expected.content, expected.tool_calls), (
-                path
-            )
+            assert (reply.content, reply.tool_calls) == (expected.content, expected.tool_calls), path
             assert (reply.usage, reply.reasoning) == (expected.usage, expected.reasoning), path
             stream_count += 1
     assert stream_count >= (3 if corpus == "own" else {"ollama": 1}.get(endpoint, 5))
@@ -332,7 +320,5 @@ def test_the_sdks_are_loaded_when_they_are_used() -> None:
     code += "import toolchart.providers.recording.stream_bodies; "
     code += "print([m for m in ('openai', 'ollama', 'google.genai') if m in sys.modules])"
     root = Path(__file__).resolve().parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

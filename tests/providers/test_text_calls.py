@@ -14,12 +14,7 @@ from toolchart.providers.registry import create_provider
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.providers.text_calls.formats import TEXT_FORMATS, TextFormat, make_bracket_format
 from toolchart.providers.text_calls.provider import TextCallProvider
-from toolchart.providers.text_calls.scanner import (
-    CallsPiece,
-    ReasoningPiece,
-    TextCallScanner,
-    TextPiece,
-)
+from toolchart.providers.text_calls.scanner import CallsPiece, ReasoningPiece, TextCallScanner, TextPiece
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import (
@@ -46,11 +41,7 @@ SCHEMA = {
 SCHEMAS = dict.fromkeys(("w", "add", "multiply", "get_date"), SCHEMA)
 
 EXAMPLES: list[tuple[str, str, list[tuple[str, dict[str, Any]]]]] = [
-    (
-        "bracket",
-        'So: [TOOL_CALL:b7]{"name":"w","arguments":{"n":1}}[/TOOL_CALL:b7]',
-        [("w", {"n": 1})],
-    ),
+    ("bracket", 'So: [TOOL_CALL:b7]{"name":"w","arguments":{"n":1}}[/TOOL_CALL:b7]', [("w", {"n": 1})]),
     ("bracket", '[TOOL_CALL:zz]{"name":"w","arguments":{"n":1}}[/TOOL_CALL:zz]', []),
     (
         "bracket",
@@ -79,11 +70,7 @@ EXAMPLES: list[tuple[str, str, list[tuple[str, dict[str, Any]]]]] = [
         [("add", {"a": 3.5}), ("multiply", {"a": 3})],
     ),
     ("mistral", '[TOOL_CALLS]add[ARGS]{"a": 1}', [("add", {"a": 1})]),
-    (
-        "llama3",
-        '<|python_tag|>{"name": "w", "parameters": {"city": "Paris"}}',
-        [("w", {"city": "Paris"})],
-    ),
+    ("llama3", '<|python_tag|>{"name": "w", "parameters": {"city": "Paris"}}', [("w", {"city": "Paris"})]),
     (
         "llama3",
         '{"name": "w", "parameters": {"n": 1}}; {"name": "add", "parameters": {}}',
@@ -151,9 +138,7 @@ def test_an_example_is_read_at_every_cut(
 ) -> None:
     """S5.1, S5.2: each example gives its calls: whole, cut in two anywhere, and character by character."""
     whole = merge_pieces(scan_parts(name, [text]))
-    assert [
-        call for piece in whole if isinstance(piece, CallsPiece) for call in piece.calls
-    ] == calls
+    assert [call for piece in whole if isinstance(piece, CallsPiece) for call in piece.calls] == calls
     assert join_raw_text(whole) == strip_reasoning_markers(text)
     for position in range(len(text)):
         assert merge_pieces(scan_parts(name, [text[:position], text[position:]])) == whole, position
@@ -182,9 +167,7 @@ MARKERS = [
 
 
 @settings(max_examples=400)
-@given(
-    st.sampled_from(sorted(ALL_FORMATS)), st.lists(st.sampled_from(MARKERS), max_size=9), st.data()
-)
+@given(st.sampled_from(sorted(ALL_FORMATS)), st.lists(st.sampled_from(MARKERS), max_size=9), st.data())
 def test_no_character_is_lost_or_doubled(name: str, parts: list[str], data: st.DataObject) -> None:
     """S5.2: text and calls together are exactly what the model wrote, wherever the stream is cut."""
     text = "".join(parts)
@@ -239,9 +222,7 @@ def test_tools_are_described_and_calls_are_read() -> None:
     inner = ScriptedProvider(['Well. <tool_call>{"name": "w", "arguments": {"n": 1}}</tool_call>'])
     reply = asyncio.run(TextCallProvider(inner, "hermes").complete(make_request()))
     assert (reply.content, reply.finish_reason) == ("Well.", "tool_calls")
-    assert [(call.name, call.arguments, call.id) for call in reply.tool_calls] == [
-        ("w", {"n": 1}, "")
-    ]
+    assert [(call.name, call.arguments, call.id) for call in reply.tool_calls] == [("w", {"n": 1}, "")]
     (sent,) = inner.requests
     assert sent.tools == ()
     assert "tool_choice" not in sent.options
@@ -256,9 +237,7 @@ def test_calls_and_results_are_sent_as_text() -> None:
         role="assistant", content="x", tool_calls=(ToolCall(id="1", name="w", arguments={"n": 1}),)
     )
     result_message = Message(role="tool", tool_call_id="1", name="w", content='{"success": true}')
-    asyncio.run(
-        TextCallProvider(inner, "mistral").complete(make_request(assistant_message, result_message))
-    )
+    asyncio.run(TextCallProvider(inner, "mistral").complete(make_request(assistant_message, result_message)))
     roles = [(message.role, message.content) for message in inner.requests[0].messages]
     assert roles[1] == ("assistant", 'x\n[TOOL_CALLS]w[ARGS]{"n":1}')
     assert roles[2] == ("user", 'The result of w:\n{"success": true}')
@@ -278,9 +257,7 @@ def test_a_cut_reply_has_no_calls() -> None:
     """A reply that was cut keeps its text and its finish reason, and has no calls."""
     text = '<tool_call>{"name": "w", "arguments": {}}</tool_call> and'
     cut_reply = Reply(content=text, finish_reason="length")
-    reply = asyncio.run(
-        TextCallProvider(ScriptedProvider([cut_reply]), "hermes").complete(make_request())
-    )
+    reply = asyncio.run(TextCallProvider(ScriptedProvider([cut_reply]), "hermes").complete(make_request()))
     assert (reply.content, reply.tool_calls, reply.finish_reason) == (text, (), "length")
 
 
@@ -288,23 +265,16 @@ def test_auto_prefers_native_calls_and_falls_back() -> None:
     """S3.4: native calls are kept, else the text is read; a host that refuses tools gets text."""
     native = {"tool_calls": [{"name": "w", "arguments": {"n": 2}}], "content": "[w(n=1)]"}
     text = '[TOOL_CALLS]w{"n": 3}'
-    inner = ScriptedProvider(
-        [native, text, {"fail": {"kind": "tools_unsupported"}}, "plain", "more"]
-    )
+    inner = ScriptedProvider([native, text, {"fail": {"kind": "tools_unsupported"}}, "plain", "more"])
     provider = TextCallProvider(inner, "auto")
     first, second = (asyncio.run(provider.complete(make_request())) for _ in range(2))
-    assert [call.arguments for call in (*first.tool_calls, *second.tool_calls)] == [
-        {"n": 2},
-        {"n": 3},
-    ]
+    assert [call.arguments for call in (*first.tool_calls, *second.tool_calls)] == [{"n": 2}, {"n": 3}]
     assert asyncio.run(provider.complete(make_request())).content == "plain"
     assert inner.requests[2].tools
     assert not inner.requests[3].tools
     asyncio.run(provider.complete(make_request()))
     assert not inner.requests[4].tools, "the fallback is remembered"
-    failing = TextCallProvider(
-        ScriptedProvider([{"fail": {"kind": "tools_unsupported"}}]), "hermes"
-    )
+    failing = TextCallProvider(ScriptedProvider([{"fail": {"kind": "tools_unsupported"}}]), "hermes")
     with pytest.raises(ProviderError):
         asyncio.run(failing.complete(make_request()))
 

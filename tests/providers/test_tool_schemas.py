@@ -92,10 +92,7 @@ def test_a_recording_matches_tools_in_any_dialect(
         return RecordedProvider(
             [
                 RecordedCall(
-                    location="exchange 1",
-                    request=recorded_request,
-                    get_reply=lambda: answer,
-                    dialect=dialect,
+                    location="exchange 1", request=recorded_request, get_reply=lambda: answer, dialect=dialect
                 )
             ]
         )
@@ -113,8 +110,6 @@ def test_anthropic_gets_no_alternatives_at_the_root() -> None:
     """Issue 6: keywords that the Messages API refuses at the root are left out; the rest is unchanged."""
     parameters = {"type": "object", "anyOf": [{"required": ["size"]}], **SCHEMA}
     tool = ToolDefinition(name="measure", description="Measure.", parameters=parameters)
-    body = wire_anthropic.encode_request(
-        Request(model="m", messages=REQUEST.messages, tools=(tool,))
-    )
+    body = wire_anthropic.encode_request(Request(model="m", messages=REQUEST.messages, tools=(tool,)))
     expected = {key: value for key, value in SCHEMA.items() if key != "not"}
     assert body["tools"][0]["input_schema"] == expected

@@ -143,15 +143,11 @@ def test_a_huge_file_is_read_up_to_a_bound(root: Path) -> None:
 @settings(max_examples=200, deadline=None)
 @given(
     parts=st.lists(
-        st.sampled_from(
-            ["..", ".", "out", "inner", "root", "link.txt", "secret.txt", "/", "x", "\x00"]
-        ),
+        st.sampled_from(["..", ".", "out", "inner", "root", "link.txt", "secret.txt", "/", "x", "\x00"]),
         max_size=6,
     )
 )
-def test_no_combination_shows_the_secret(
-    parts: list[str], tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_no_combination_shows_the_secret(parts: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
     """Issue 6: no path made of these parts reads the file outside."""
     base = tmp_path_factory.getbasetemp() / "combined"
     root = base / "root"

@@ -196,13 +196,9 @@ def test_a_compressed_answer_cannot_fill_the_memory() -> None:
 
 def test_a_large_answer_is_not_read_to_its_end() -> None:
     """Issue 6: an answer larger than `max_bytes` is refused; the body of an error is cut."""
-    answers = iter(
-        [(200, {"Content-Type": "text/plain"}, b"x" * 500_000), (500, {}, b"y" * 500_000)]
-    )
+    answers = iter([(200, {"Content-Type": "text/plain"}, b"x" * 500_000), (500, {}, b"y" * 500_000)])
     with serve_web(lambda request: next(answers)) as server:
-        fetching = make_fetch_tool(
-            server.url, allow_hosts=["127.0.0.1"], max_bytes=1000, method="POST"
-        )
+        fetching = make_fetch_tool(server.url, allow_hosts=["127.0.0.1"], max_bytes=1000, method="POST")
         large, failed = fetch(fetching), fetch(fetching)
     assert "larger than 1000 bytes" in large["error"]
     assert failed["error"].startswith("HTTP 500")
@@ -212,9 +208,7 @@ def test_a_large_answer_is_not_read_to_its_end() -> None:
 @pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "\x00", "é", "\u2028"])
 def test_an_argument_cannot_break_a_header(value: str) -> None:
     """Issue 6: an argument with a line end or a special character is refused in a header."""
-    settings = parse_http_settings(
-        {"url": "https://x/", "params_mapping": {"h": "header:X-A"}}, "t"
-    )
+    settings = parse_http_settings({"url": "https://x/", "params_mapping": {"h": "header:X-A"}}, "t")
     with pytest.raises(ToolFailure, match="header"):
         build_request(settings, {"h": value})
 
@@ -241,10 +235,7 @@ def test_an_argument_cannot_break_a_body() -> None:
         {"url": "https://x/", "method": "POST", "body": {"q": "{{q}}", "admin": False}}, "t"
     )
     outgoing = build_request(settings, {"q": '", "admin": true, "x": "{{q}}'})
-    assert json.loads(outgoing.content or b"") == {
-        "q": '", "admin": true, "x": "{{q}}',
-        "admin": False,
-    }
+    assert json.loads(outgoing.content or b"") == {"q": '", "admin": true, "x": "{{q}}', "admin": False}
 
 
 def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,8 +254,6 @@ def test_allowing_a_host_allows_that_host_alone() -> None:
     with serve_web(lambda request: (200, {"Content-Type": "text/plain"}, b"ok")) as server:
         port = server.port
         assert fetch(make_fetch_tool(server.url, allow_hosts=[f"127.0.0.1:{port}"]))["success"]
-        assert not fetch(make_fetch_tool(server.url, allow_hosts=[f"127.0.0.1:{port + 1}"]))[
-            "success"
-        ]
+        assert not fetch(make_fetch_tool(server.url, allow_hosts=[f"127.0.0.1:{port + 1}"]))["success"]
         assert not fetch(make_fetch_tool(server.url, allow_hosts=["127.0.0.2"]))["success"]
     assert socket.gethostname()

@@ -55,12 +55,7 @@ def test_a_runaway_pattern_is_stopped(pattern: str) -> None:
 
 def test_a_huge_replacement_is_stopped() -> None:
     """Issue 6: a replacement that would fill the memory is stopped."""
-    arguments = {
-        "operation": "regex",
-        "text": "a" * 60_000,
-        "find": "a",
-        "replacement": r"\g<0>" * 20_000,
-    }
+    arguments = {"operation": "regex", "text": "a" * 60_000, "find": "a", "replacement": r"\g<0>" * 20_000}
     (event,) = run_calls(make_executor(BUILTINS["text"]), make_call("text", arguments))
     assert event.outcome == "failed"
     long = {"operation": "replace", "text": "a" * 9000, "find": "a", "replacement": "b" * 9000}
@@ -78,8 +73,7 @@ def test_runaway_patterns_are_removed_from_foreign_schemas(pattern: str) -> None
 
 
 @pytest.mark.parametrize(
-    "pattern",
-    [r"^[a-z]+$", r"^\d{4}-\d{2}-\d{2}$", r"^(red|green)$", r"^[^@\s]+@[^@\s]+$", r"^#?\w{1,9}$"],
+    "pattern", [r"^[a-z]+$", r"^\d{4}-\d{2}-\d{2}$", r"^(red|green)$", r"^[^@\s]+@[^@\s]+$", r"^#?\w{1,9}$"]
 )
 def test_ordinary_patterns_are_kept(pattern: str) -> None:
     """Issue 6: ordinary patterns in schemas are kept."""
@@ -89,9 +83,7 @@ def test_ordinary_patterns_are_kept(pattern: str) -> None:
 @settings(max_examples=60, deadline=None)
 @given(
     pattern=st.lists(
-        st.sampled_from(
-            ["a", "b", ".", "(", ")", "*", "+", "?", "|", "[ab]", "{2}", "{2,}", "^", "$"]
-        ),
+        st.sampled_from(["a", "b", ".", "(", ")", "*", "+", "?", "|", "[ab]", "{2}", "{2,}", "^", "$"]),
         max_size=10,
     ).map("".join)
 )
@@ -117,10 +109,7 @@ def test_an_argument_is_never_a_template() -> None:
                     "type": "object",
                     "properties": {"a": {"type": "string"}, "b": {"type": "string"}},
                 },
-                "implementation": {
-                    "type": "mock",
-                    "mock_response": "{{a}} {{a.__class__}} {a} %s ${HOME}",
-                },
+                "implementation": {"type": "mock", "mock_response": "{{a}} {{a.__class__}} {a} %s ${HOME}"},
             }
         ]
     }

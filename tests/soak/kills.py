@@ -78,17 +78,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=900)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    warnings.filterwarnings(
-        "ignore", category=DeprecationWarning
-    )  # a fork beside the server's threads
+    warnings.filterwarnings("ignore", category=DeprecationWarning)  # a fork beside the server's threads
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         counts = soak(options.kills, options.seconds, options.seed, Path(name))
     for label, count in sorted(counts.items()):
         print(f"{label:20} {count:6}")
-    print(
-        f"nothing lost, nothing run twice, in {time.monotonic() - started:.0f} s (seed {options.seed})"
-    )
+    print(f"nothing lost, nothing run twice, in {time.monotonic() - started:.0f} s (seed {options.seed})")
 
 
 if __name__ == "__main__":

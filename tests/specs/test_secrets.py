@@ -8,31 +8,19 @@ import agents
 import pytest
 
 from toolchart.engine import Engine
-from toolchart.specs.secrets import (
-    SECRET_PLACEHOLDER,
-    find_literal_secrets,
-    find_references,
-    hide_secrets,
-)
+from toolchart.specs.secrets import SECRET_PLACEHOLDER, find_literal_secrets, find_references, hide_secrets
 
 LITERAL = {
     "llms": {
         "a": {
             "api_key": "lit-1",
             "base_url": "https://me:lit-2@host.org/v1",
-            "headers": {
-                "x-api-key": "lit-3",
-                "X-Auth-Token": "lit-4",
-                "Cookie": "lit-5",
-                "api-key": "lit-6",
-            },
+            "headers": {"x-api-key": "lit-3", "X-Auth-Token": "lit-4", "Cookie": "lit-5", "api-key": "lit-6"},
         }
     },
     "tools": {
         "mcp": {"git": {"env": {"GITHUB_TOKEN": "lit-7", "AWS_SECRET_ACCESS_KEY": "lit-8"}}},
-        "registry": [
-            {"auth": {"bearer": "lit-9", "password": "lit-10", "access_token": "Bearer lit-11"}}
-        ],
+        "registry": [{"auth": {"bearer": "lit-9", "password": "lit-10", "access_token": "Bearer lit-11"}}],
     },
 }
 
@@ -67,11 +55,7 @@ def test_references_and_words_stay() -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [
-        ("${A}", [("A", "${A}")]),
-        ("x${A:-b}y${C}", [("A", "${A:-b}"), ("C", "${C}")]),
-        ("$A {B}", []),
-    ],
+    [("${A}", [("A", "${A}")]), ("x${A:-b}y${C}", [("A", "${A:-b}"), ("C", "${C}")]), ("$A {B}", [])],
 )
 def test_find_references(text: str, expected: list[tuple[str, str]]) -> None:
     """`find_references` yields each reference of a text with its name and as it is written."""
@@ -81,10 +65,7 @@ def test_find_references(text: str, expected: list[tuple[str, str]]) -> None:
 def test_no_literal_secret_reaches_the_log() -> None:
     """A literal secret in a spec does not appear in the records of a conversation."""
     spec = agents.make_spec()
-    spec["llms"]["model"]["comment"] = {
-        "x-api-key": "lit-header-key",
-        "at": "https://me:lit-pw@h.org",
-    }
+    spec["llms"]["model"]["comment"] = {"x-api-key": "lit-header-key", "at": "https://me:lit-pw@h.org"}
     with Engine(spec, log="memory") as engine:
         engine.run("hi", conversation="c")
         records = b"".join(engine.store.read_lines("c"))

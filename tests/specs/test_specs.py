@@ -62,20 +62,13 @@ def load_error(path: Path | str) -> SpecError:
         ("enabled: true", "max_iterations: 0", 10, "greater than or equal to 1"),
         ("enabled: true", "max_iterations: three", 10, "found 'three'"),
         ("{intent: support}", "{intent_regexp: '('}", 9, "not a regular expression"),
-        (
-            "    - {name: calculator}",
-            "    - {name: calculator}\n    - {name: calculator}",
-            7,
-            "twice",
-        ),
+        ("    - {name: calculator}", "    - {name: calculator}\n    - {name: calculator}", 7, "twice"),
         ("    match:", "\tmatch:", 9, "never with tabs"),
         ("name: good", "name: good\nname: again", 2, "occurs twice, first in line 1"),
         ("    - {name: calculator}", "    5", 5, "list"),
     ],
 )
-def test_errors_point_at_the_place(
-    tmp_path: Path, before: str, after: str, line: int, expected: str
-) -> None:
+def test_errors_point_at_the_place(tmp_path: Path, before: str, after: str, line: int, expected: str) -> None:
     """Issue 2: a mistake is reported with file, line, key path, and the nearest known key."""
     path = write_file(tmp_path, GOOD.replace(before, after))
     error = load_error(path)
@@ -89,11 +82,7 @@ def test_errors_point_at_the_place(
         ("a.yaml", "", "empty"),
         ("a.yaml", "- 1", "found a list"),
         ("a.json", "{", "not valid JSON"),
-        (
-            "a.json",
-            '{"llms": {"a": {"provider": "openai"}},\n\t"responses": [{"llm": "z"}]}',
-            "'z'",
-        ),
+        ("a.json", '{"llms": {"a": {"provider": "openai"}},\n\t"responses": [{"llm": "z"}]}', "'z'"),
         ("a.yaml", "[" * 5000, "nested too deeply"),
         ("a.yaml", "llms: {}\nresponses: []", "at least 1"),
     ],
@@ -246,8 +235,7 @@ def test_no_handler_is_a_clear_error() -> None:
 def test_prompts_fill_once_and_report_missing_names() -> None:
     """S1.1: prompts fill nested names, write values as JSON, report missing names, and fill only once."""
     text, missing = render_template(
-        "{{a}} {{ b.c }} {{list}} {{gone}} {{b.gone}}|",
-        {"a": "{{gone}}", "b": {"c": 1}, "list": [1]},
+        "{{a}} {{ b.c }} {{list}} {{gone}} {{b.gone}}|", {"a": "{{gone}}", "b": {"c": 1}, "list": [1]}
     )
     assert text == "{{gone}} 1 [1]  |"
     assert missing == ("gone", "b.gone")
@@ -299,12 +287,7 @@ def test_an_unknown_provider_is_a_clear_error() -> None:
         ([{"role": "usr", "content": "x"}], r"\[0\].role: unknown role"),
         ([{"role": "tool", "content": "x"}], r"\[0\]: a tool message needs"),
         (
-            [
-                {
-                    "role": "assistant",
-                    "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{"}}],
-                }
-            ],
+            [{"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{"}}]}],
             "not JSON",
         ),
         (
@@ -315,10 +298,7 @@ def test_an_unknown_provider_is_a_clear_error() -> None:
             r"\[1\]: the call '1' before it has no answer",
         ),
         ([{"role": "user", "content": [{"type": "image_url"}]}], "text parts"),
-        (
-            [{"role": "user", "content": "x"}, {"role": "system", "content": "y"}],
-            "only at the beginning",
-        ),
+        ([{"role": "user", "content": "x"}, {"role": "system", "content": "y"}], "only at the beginning"),
     ],
 )
 def test_a_bad_history_names_the_message(tmp_path: Path, messages: Any, expected: str) -> None:

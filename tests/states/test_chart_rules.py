@@ -58,10 +58,7 @@ def chart(row: str = "{event: replied, target: there}", enter: str = "enter: cal
         ("{event: replied, target: there, on: {script: x}}", "not pure"),
         ("{event: replied, target: there, on: {cancel: {sendid: x}}}", "not pure"),
         ("{event: replied, target: there, on: {foreach: {array: a, item: b}}}", "not pure"),
-        (
-            "{event: replied, target: there, on: {if: {cond: retryable, then: [{log: x}]}}}",
-            "not pure",
-        ),
+        ("{event: replied, target: there, on: {if: {cond: retryable, then: [{log: x}]}}}", "not pure"),
         ("{event: done.state.nowhere, target: there}", "'nowhere' does not exist"),
         ("{event: replied, target: there, guard: retryable}", "Additional properties"),
         ("{target: here}", "never rests"),
@@ -157,9 +154,7 @@ def extend(text: str) -> Chart:
     import yaml
 
     return parse_chart(
-        textwrap.dedent(text),
-        source="mine.yaml",
-        resolve=lambda name: yaml.safe_dump(base, sort_keys=False),
+        textwrap.dedent(text), source="mine.yaml", resolve=lambda name: yaml.safe_dump(base, sort_keys=False)
     )
 
 
@@ -209,9 +204,7 @@ def test_a_state_set_to_null_is_gone() -> None:
 def test_circles_and_unknown_bases_are_errors() -> None:
     """A chart that extends itself and one that extends nothing known are refused with a reason."""
     with pytest.raises(SpecError, match="circle"):
-        parse_chart(
-            "extends: x\nstates: {a: {}}", resolve=lambda name: "extends: x\nstates: {b: {}}"
-        )
+        parse_chart("extends: x\nstates: {a: {}}", resolve=lambda name: "extends: x\nstates: {b: {}}")
     with pytest.raises(SpecError, match="did you mean 'tool_loop'"):
         load_chart({"extends": "tool_lop", "states": {}})
 

@@ -40,9 +40,7 @@ def test_the_worst_case_is_the_worst_case() -> None:
     forced_answer = check(load_chart("forced_answer"), limits=Limits(max_iterations=7)).worst
     assert forced_answer is not None
     assert forced_answer.model_calls == 8
-    resilient = check(
-        load_chart("resilient"), limits=Limits(max_iterations=1, max_attempts=3)
-    ).worst
+    resilient = check(load_chart("resilient"), limits=Limits(max_iterations=1, max_attempts=3)).worst
     assert resilient is not None
     assert resilient.waits >= 2
     assert resilient.waiting_s == resilient.waits * Limits().max_wait_s
@@ -55,9 +53,7 @@ def test_shipped_charts_have_no_notes_about_order(name: str) -> None:
     assert "order" not in kinds
 
 
-def list_order_notes(
-    first_guard: str, second_guard: str, *, has_else: bool = False
-) -> list[Finding]:
+def list_order_notes(first_guard: str, second_guard: str, *, has_else: bool = False) -> list[Finding]:
     """The notes about order for a state with two guarded rows of the event `replied`."""
     rows: Rows = [
         {"event": "replied", "target": "good", "cond": first_guard},
@@ -148,9 +144,7 @@ def make_mutants(document: dict[str, Any]) -> Iterator[Mutant]:
         for index, row in enumerate(rows):
             without = rows[:index] + rows[index + 1 :]
             is_bound = "max_" in str(row.get("cond"))
-            yield _build_mutant(
-                "bound" if is_bound else "dropped", document, state, [row], without, without
-            )
+            yield _build_mutant("bound" if is_bound else "dropped", document, state, [row], without, without)
             if row.get("cond"):
                 unguarded_row = {key: value for key, value in row.items() if key != "cond"}
                 mutated_rows = [*rows[:index], unguarded_row, *rows[index + 1 :]]
@@ -169,12 +163,7 @@ def make_mutants(document: dict[str, Any]) -> Iterator[Mutant]:
 
 
 def _build_mutant(
-    mutation: str,
-    document: dict[str, Any],
-    state: str,
-    changed_rows: Rows,
-    other_rows: Rows,
-    rows: Rows,
+    mutation: str, document: dict[str, Any], state: str, changed_rows: Rows, other_rows: Rows, rows: Rows
 ) -> Mutant:
     mutated_rows = copy.deepcopy(document)
     mutated_rows["states"][state]["transitions"] = rows
@@ -189,16 +178,10 @@ def _build_mutant(
 
 def _retarget_row(row: dict[str, Any], at: dict[str, Any]) -> dict[str, Any]:
     row_without_target = {key: value for key, value in row.items() if key != "target"}
-    return (
-        row_without_target
-        if at.get("target") is None
-        else {**row_without_target, "target": at["target"]}
-    )
+    return row_without_target if at.get("target") is None else {**row_without_target, "target": at["target"]}
 
 
-def _find_reason_for_soundness(
-    mutant: Mutant, document: dict[str, Any], idle: set[str]
-) -> str | None:
+def _find_reason_for_soundness(mutant: Mutant, document: dict[str, Any], idle: set[str]) -> str | None:
     """Why a mutant is still a sound chart; None where `check` must report a finding."""
     events = {row["event"] for row in mutant.changed_rows}
     if "cancelled" in events:
@@ -297,6 +280,4 @@ def test_integers_have_nothing_between_them() -> None:
     """`1 < iteration < 2` cannot hold, though it could for real numbers."""
     assert not is_satisfiable({"1 < iteration < 2": True})
     assert not is_satisfiable({"finish_reason == 'stop'": True, "finish_reason == 'length'": True})
-    assert not is_satisfiable(
-        {"finish_reason == 'tool_calls'": True, "tool_calls == 0": True}, "replied"
-    )
+    assert not is_satisfiable({"finish_reason == 'tool_calls'": True, "tool_calls == 0": True}, "replied")

@@ -39,9 +39,7 @@ def test_every_state_and_event_is_drawn(name: str, format_name: str) -> None:
     chart = load_chart(name)
     text = draw(chart, format_name)
     assert isinstance(text, str)
-    unescaped_text = (
-        text.replace("&gt;", ">").replace("&lt;", "<").replace("''", "'").replace("\n", " ")
-    )
+    unescaped_text = text.replace("&gt;", ">").replace("&lt;", "<").replace("''", "'").replace("\n", " ")
     for state, body, _ in walk_states(chart):
         assert state in text
         for row in body.get("transitions", ()):
@@ -80,11 +78,7 @@ def shape(machine: Any) -> list[Any]:
             state.initial,
             state.final,
             state.parallel,
-            [
-                (str(t.event), [s.id for s in t.targets if s])
-                for t in state.transitions
-                if not t.initial
-            ],
+            [(str(t.event), [s.id for s in t.targets if s]) for t in state.transitions if not t.initial],
         )
         for state in machine.states_map.values()
     ]
@@ -93,11 +87,7 @@ def shape(machine: Any) -> list[Any]:
 def conversation() -> tuple[Any, Overlay]:
     """A chart and the path of a conversation through it."""
     run = make_engine(
-        [
-            reply_with_calls(("echo", {"text": "a"})),
-            reply_with_calls(("echo", {"text": "b"})),
-            "end",
-        ]
+        [reply_with_calls(("echo", {"text": "a"})), reply_with_calls(("echo", {"text": "b"})), "end"]
     )
     run.run("go", conversation="c")
     steps = list(replay(run.store.read_lines("c"), "c"))
@@ -107,12 +97,7 @@ def conversation() -> tuple[Any, Overlay]:
 def test_the_path_of_a_conversation() -> None:
     """Visits, transitions taken, time and the current state are counted from the log alone."""
     chart, overlay = conversation()
-    assert dict(overlay.states) == {
-        "prompting": 3,
-        "awaiting_tools": 2,
-        "executing": 2,
-        "finished": 1,
-    }
+    assert dict(overlay.states) == {"prompting": 3, "awaiting_tools": 2, "executing": 2, "finished": 1}
     assert overlay.current == ("finished",)
     assert overlay.edges[("prompting", 0)] == 2
     assert overlay.edges[("executing", 2)] == 2

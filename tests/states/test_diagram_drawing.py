@@ -57,9 +57,7 @@ DIAGRAM = build_diagram(CHART)
 
 def nodes(level: tuple[Node, ...] = DIAGRAM.nodes) -> dict[str, Node]:
     """Every node by name."""
-    return {
-        node.id: node for parent in level for node in (parent, *nodes(parent.children).values())
-    }
+    return {node.id: node for parent in level for node in (parent, *nodes(parent.children).values())}
 
 
 def edge(source: str, row: int) -> Edge:
@@ -85,9 +83,7 @@ def test_the_model_has_the_kind_of_each_state() -> None:
     ]
     assert [name for name, node in nodes_by_name.items() if node.final] == ["left_done", "ended"]
     assert [name for name, node in nodes_by_name.items() if node.parallel] == ["both"]
-    assert {name: node.history for name, node in nodes_by_name.items() if node.history} == {
-        "before": "deep"
-    }
+    assert {name: node.history for name, node in nodes_by_name.items() if node.history} == {"before": "deep"}
     assert nodes_by_name["busy"].enter == ("call_model",)
     assert nodes_by_name["resting"].exit == ("wait",)
 
@@ -96,9 +92,7 @@ def test_the_model_has_guards_and_effects_of_each_row() -> None:
     """The guards of a list become one expression, with brackets where needed; effects keep their order."""
     eventless_edge = edge("asking_again", 1)
     assert eventless_edge.event is None
-    assert (
-        eventless_edge.guard == "(retryable or has_content) and iteration > 1 and not (attempt > 2)"
-    )
+    assert eventless_edge.guard == "(retryable or has_content) and iteration > 1 and not (attempt > 2)"
     assert edge("asking_again", 0).effects == ("raise decided", "review_calls")
     assert edge("resting", 1).targets == ()
     assert edge("before", 0).targets == ("asking_again",)
@@ -120,10 +114,7 @@ def test_ascii_is_the_same_drawing() -> None:
     bars = str.maketrans(dict.fromkeys("┌┐└┘─│╔╗╚╝═║+-|=", " "))
 
     def normalise_lines(drawing: str) -> list[str]:
-        return [
-            " ".join(line.translate(bars).replace("→", ">").split())
-            for line in drawing.splitlines()
-        ]
+        return [" ".join(line.translate(bars).replace("→", ">").split()) for line in drawing.splitlines()]
 
     assert normalise_lines(plain) == normalise_lines(boxes)
 

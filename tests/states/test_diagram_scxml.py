@@ -37,8 +37,7 @@ def _convert_state(state: model.State, initial_names: set[str]) -> dict[str, Any
         exit=[_convert_action(item) for block in state.onexit for item in block.actions],
         transitions=[_convert_row(item) for item in state.transitions if not item.initial],
         states={
-            name: _convert_state(child, initial_names | child_state)
-            for name, child in state.states.items()
+            name: _convert_state(child, initial_names | child_state) for name, child in state.states.items()
         },
         history={
             name: {

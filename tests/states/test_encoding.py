@@ -45,10 +45,7 @@ def test_an_event_is_read_as_it_was_written() -> None:
     [
         ({"type": "zzz"}, "/event/type: not a known event"),
         ({"type": "waited", "second": 1}, "/event: object contains unknown field `second`"),
-        (
-            {"type": "tool_finished", "call_id": "c", "outcome": "succeeded"},
-            "missing required field",
-        ),
+        ({"type": "tool_finished", "call_id": "c", "outcome": "succeeded"}, "missing required field"),
         (
             {"type": "replied", "reply": {"finish_reason": "stop", "usage": {"input": "x"}}},
             "/event/reply/usage/input",

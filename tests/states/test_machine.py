@@ -55,14 +55,11 @@ def test_a_move_has_its_reason() -> None:
     loop = Machine(load_chart("tool_loop"))
     start = loop.start(facts()).configuration
     move = loop.advance(start, "replied", facts(finish_reason="length"))
-    assert move.guards == {
-        "finish_reason == 'tool_calls'": False,
-        "finish_reason == 'stop'": False,
-    }
+    assert move.guards == {"finish_reason == 'tool_calls'": False, "finish_reason == 'stop'": False}
     assert move.configuration.label == "error"
-    assert [
-        (transition.source, transition.targets, transition.row) for transition in move.fired
-    ] == [("prompting", ("error",), 2)]
+    assert [(transition.source, transition.targets, transition.row) for transition in move.fired] == [
+        ("prompting", ("error",), 2)
+    ]
 
 
 def test_an_event_without_a_transition_is_illegal() -> None:

@@ -60,9 +60,7 @@ class LibraryMachine:
 
     def __init__(self, document: dict[str, Any], world: dict[str, Any]) -> None:
         # The library reads plain YAML here, by its own reader and its own evaluator.
-        machine_class = load(
-            yaml.safe_dump(document, sort_keys=False), format="yaml", name="PlainRandom"
-        )
+        machine_class = load(yaml.safe_dump(document, sort_keys=False), format="yaml", name="PlainRandom")
         machine_class.catch_errors_as_events = False
         self.model = PlainModel(world)
         self.counter = TransitionCounter()
@@ -83,9 +81,7 @@ class LibraryMachine:
 
 
 @settings(
-    max_examples=400,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 @given(
     document=charts(),

@@ -54,9 +54,7 @@ def make_engine(
 
 def reply_with_calls(*tool_calls: tuple[str, Any]) -> dict[str, Any]:
     """Make a scripted reply with these tool calls, each a name and its arguments."""
-    return {
-        "tool_calls": [{"name": name, "arguments": arguments} for name, arguments in tool_calls]
-    }
+    return {"tool_calls": [{"name": name, "arguments": arguments} for name, arguments in tool_calls]}
 
 
 def make_function_tool(name: str, parameters: dict[str, Any], run: Callable[..., Any]) -> Tool:

@@ -60,9 +60,7 @@ class CassetteServer:
         self._match, self._split = match, split
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _build_handler(self))
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.02,), daemon=True
-        )
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
     def rewind(self, split: str | int) -> None:
         """Serve every exchange once more, streams in pieces of another size."""

@@ -140,9 +140,7 @@ def _parse_gemini_reply(body: dict[str, Any]) -> RecordedReply:
     parts = body["candidates"][0]["content"].get("parts") or []
     text = "".join(p["text"] for p in parts if "text" in p and not p.get("thought"))
     calls = [
-        (p["functionCall"]["name"], p["functionCall"].get("args") or {})
-        for p in parts
-        if "functionCall" in p
+        (p["functionCall"]["name"], p["functionCall"].get("args") or {}) for p in parts if "functionCall" in p
     ]
     return RecordedReply(text, calls)
 
@@ -157,12 +155,7 @@ def list_linear_cassettes(provider: str) -> list[str]:
     contain images, or end in the middle of a turn.
     """
     folders = {
-        "openai": (
-            "openai-chat",
-            "azure-openai",
-            "openai-compatible-chat",
-            "ollama-openai-endpoint",
-        ),
+        "openai": ("openai-chat", "azure-openai", "openai-compatible-chat", "ollama-openai-endpoint"),
         "gemini": ("gemini", "gemini-vertex"),
     }[provider]
     is_linear = _is_linear_openai if provider == "openai" else _is_linear_gemini
@@ -216,9 +209,7 @@ def _is_linear_gemini(model_calls: list[Exchange]) -> bool:
         added = next_request["contents"][start:]
         if next_request["contents"][:start] != request["contents"] or len(added) != 2 or not calls:
             return False
-        if [set(p) & {"functionResponse"} for p in added[1]["parts"]] != [
-            {"functionResponse"}
-        ] * len(calls):
+        if [set(p) & {"functionResponse"} for p in added[1]["parts"]] != [{"functionResponse"}] * len(calls):
             return False
         if not {name for name, _ in calls} <= declarations:
             return False
@@ -230,7 +221,5 @@ def _list_declarations(request: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         declaration
         for tool in request.get("tools", ())
-        for declaration in tool.get("functionDeclarations")
-        or tool.get("function_declarations")
-        or ()
+        for declaration in tool.get("functionDeclarations") or tool.get("function_declarations") or ()
     ]

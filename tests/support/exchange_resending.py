@@ -46,9 +46,7 @@ def read_model_exchanges(path: str) -> list[Exchange]:
 
 
 @cache
-def resend_cassette(
-    path: str, split: str | int = "event"
-) -> tuple[list[ResentExchange], list[Any]]:
+def resend_cassette(path: str, split: str | int = "event") -> tuple[list[ResentExchange], list[Any]]:
     """Every model call of a cassette, sent again in order, and the requests that the server got."""
     exchanges = read_model_exchanges(path)
     provider = "ollama" if exchanges[0].endpoint == "ollama" else "gemini"
@@ -85,18 +83,14 @@ async def resend_exchange(provider: Any, exchange: Exchange) -> ResentExchange:
 
 def requests_stream(exchange: Exchange) -> bool:
     """Whether the recorded request asks for a stream."""
-    by_body = (
-        isinstance(exchange.request_body, dict) and exchange.request_body.get("stream") is True
-    )
+    by_body = isinstance(exchange.request_body, dict) and exchange.request_body.get("stream") is True
     return "stream" in Path(exchange.uri.partition("?")[0]).name.lower() or by_body
 
 
 def rebuild_or_placeholder(exchange: Exchange) -> Request:
     """The recorded request as one of ours, or a placeholder where ours cannot express it."""
     try:
-        return rebuild_request(
-            get_request_reader(exchange.endpoint)(exchange.request_body, exchange.uri)
-        )
+        return rebuild_request(get_request_reader(exchange.endpoint)(exchange.request_body, exchange.uri))
     except (NotExpressible, TypeError, AttributeError):
         return Request(model="m", messages=(Message(role="user", content="hi"),))
 

@@ -39,11 +39,7 @@ def make_reply(request: Request) -> Reply:
     if request.iteration >= ROUNDS:
         return Reply(content="all done", finish_reason="stop")
     calls = tuple(
-        ToolCall(
-            id=f"{name}{request.iteration}",
-            name=name,
-            arguments={"mark": f"{name}{request.iteration}"},
-        )
+        ToolCall(id=f"{name}{request.iteration}", name=name, arguments={"mark": f"{name}{request.iteration}"})
         for name in ("once", "often")
     )
     return Reply(tool_calls=calls, finish_reason="tool_calls")

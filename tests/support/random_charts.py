@@ -74,9 +74,7 @@ def _draw_level(
                 region = f"s{len(names)}"
                 names.append(region)
                 body["states"][region] = {}
-                _fill_compound(
-                    draw, body["states"][region], region, names, compounds, histories, depth + 1
-                )
+                _fill_compound(draw, body["states"][region], region, names, compounds, histories, depth + 1)
         for slot in ("enter", "exit"):
             if draw(st.integers(0, 2)) == 0:
                 body[slot] = draw(
@@ -102,9 +100,7 @@ def _fill_compound(
         body["history"] = {history: {"type": draw(st.sampled_from(("shallow", "deep")))}}
 
 
-def _draw_row(
-    draw: st.DrawFn, source: str, names: list[str], compounds: list[str]
-) -> dict[str, Any]:
+def _draw_row(draw: st.DrawFn, source: str, names: list[str], compounds: list[str]) -> dict[str, Any]:
     row: dict[str, Any] = {}
     kind = draw(st.sampled_from(("event",) * 6 + ("eventless", "done", "raised", "any")))
     if kind == "eventless":

@@ -35,9 +35,7 @@ def read_chain(path: str) -> RecordedChain | None:
     except (ProviderError, NotExpressible):
         return None
     extends = all(map(_extends_request, calls, calls[1:], replies))
-    begins = (
-        calls[0].request["messages"][-1:] and calls[0].request["messages"][-1]["role"] == "user"
-    )
+    begins = calls[0].request["messages"][-1:] and calls[0].request["messages"][-1]["role"] == "user"
     ends = not replies[-1].tool_calls and replies[-1].finish_reason == "stop"
     if len(calls) > 1 and extends and begins and ends:
         return RecordedChain(calls, first_request, replies)

@@ -33,9 +33,7 @@ def make_recorded_tools(recording: RecordedConversation) -> list[Tool]:
     ]
 
 
-def make_recorded_spec(
-    recording: RecordedConversation, calls: list[RecordedCall]
-) -> dict[str, Any]:
+def make_recorded_spec(recording: RecordedConversation, calls: list[RecordedCall]) -> dict[str, Any]:
     """A spec whose first request has the model, prompt and options of the first recorded request."""
     options = {k: v for k, v in calls[0].request["options"].items() if v is not None}
     if "response_format" in options:
@@ -44,9 +42,7 @@ def make_recorded_spec(
     return {
         "llms": {"host": {"provider": "recorded", "cassette": str(find_recording(recording.path))}},
         "tools": {"apply_globally": True, "max_iterations": 20},
-        "responses": [
-            {"llm": "host", "model": recording.model, "prompt": recording.system, **options}
-        ],
+        "responses": [{"llm": "host", "model": recording.model, "prompt": recording.system, **options}],
     }
 
 

@@ -20,9 +20,7 @@ def rebuild_request(canonical: CanonicalRequest) -> Request:
         NotExpressible: our requests cannot express it.
     """
     system = [Message(role="system", content=canonical["system"])] if canonical["system"] else []
-    tools = tuple(
-        _rebuild_tool(name, definition) for name, definition in canonical["tools"].items()
-    )
+    tools = tuple(_rebuild_tool(name, definition) for name, definition in canonical["tools"].items())
     call_names = _list_call_names(canonical)
     messages = [_rebuild_message(message, call_names) for message in canonical["messages"]]
     return Request(

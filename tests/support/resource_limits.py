@@ -52,9 +52,7 @@ def _run_limited(function: Callable[..., Any], arguments: tuple[Any, ...], write
     try:
         with open("/proc/self/statm") as statm:
             used_memory = int(statm.read().split()[0]) * resource.getpagesize()
-        resource.setrlimit(
-            resource.RLIMIT_AS, (used_memory + MEMORY_BYTES, used_memory + MEMORY_BYTES)
-        )
+        resource.setrlimit(resource.RLIMIT_AS, (used_memory + MEMORY_BYTES, used_memory + MEMORY_BYTES))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_PROF, CPU_S)

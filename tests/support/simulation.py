@@ -152,15 +152,11 @@ class FaultyLog:
         world = self._world
         world.maybe_crash("before it writes")
         if world.draw_fault(0.02):
-            kind = world.rng.choice(
-                [LogUnavailable("the disk is full"), LogConflict("another writer")]
-            )
+            kind = world.rng.choice([LogUnavailable("the disk is full"), LogConflict("another writer")])
             world.add_to_story(f"the log refuses: {kind}")
             raise kind
         self._inner.append(conversation, first_seq, lines)
-        world.add_to_story(
-            f"written: {', '.join(orjson.loads(line)['event']['type'] for line in lines)}"
-        )
+        world.add_to_story(f"written: {', '.join(orjson.loads(line)['event']['type'] for line in lines)}")
         world.maybe_crash("after it wrote")
 
     def requests_effect(self, effect_type: str, text: str) -> bool:
@@ -174,9 +170,7 @@ class FaultyLog:
     def requests_call(self, number: int) -> bool:
         """Whether the log requests to run the call with this number."""
         return any(
-            f'"n":{number}}}'.encode() in line
-            for line in self.read_lines("c")
-            if b'"replied"' in line
+            f'"n":{number}}}'.encode() in line for line in self.read_lines("c") if b'"replied"' in line
         ) and self.requests_effect("run_tools", "")
 
 
@@ -218,9 +212,7 @@ class FaultyModel:
         calls: list[ToolCall] = []
         if request.tools and rng.random() < 0.65:
             calls = [self._make_call() for _ in range(rng.choice([1, 1, 2, 3]))]
-        reason: Any = rng.choice(
-            ["stop", "stop", "tool_calls", "length", "unknown", "content_filter"]
-        )
+        reason: Any = rng.choice(["stop", "stop", "tool_calls", "length", "unknown", "content_filter"])
         return Reply(
             content=content,
             tool_calls=tuple(calls),
@@ -247,10 +239,7 @@ def make_tools(world: World, log: FaultyLog) -> list[Tool]:
     def make_tool(name: str, **options: Any) -> Tool:
         async def run(arguments: dict[str, Any]) -> Any:
             world.add_to_story(f"{name}({arguments['n']}) begins")
-            require(
-                log.requests_call(arguments["n"]),
-                "invariant 2: a call that the log does not ask for",
-            )
+            require(log.requests_call(arguments["n"]), "invariant 2: a call that the log does not ask for")
             world.maybe_crash(f"in {name}, before anything was done")
             world.run_counts[name, arguments["n"]] += 1
             await asyncio.sleep(world.rng.choice([0, 0.05, 1]) if name != "slow" else 100)
@@ -299,9 +288,7 @@ def start_engine(world: World, log: FaultyLog, agent: dict[str, Any]) -> Engine:
     )
 
 
-async def _run_turn(
-    world: World, log: FaultyLog, agent: dict[str, Any], message: str
-) -> TurnResult | None:
+async def _run_turn(world: World, log: FaultyLog, agent: dict[str, Any], message: str) -> TurnResult | None:
     """Run one turn, starting the process again after each crash."""
     line_count = len(list(log.read_lines("c")))
     for attempt in range(MAX_STARTS):
@@ -329,9 +316,7 @@ def _decide_call(world: World, snapshot: Any) -> Decided | None:
     """Make a person's decision if a call needs one."""
     for open_call in snapshot.calls:
         if open_call.ruling == "needs_approval":
-            return Decided(
-                call_id=open_call.call.id, approved=world.rng.random() < 0.6, by="a person"
-            )
+            return Decided(call_id=open_call.call.id, approved=world.rng.random() < 0.6, by="a person")
     return None
 
 
@@ -339,9 +324,7 @@ async def _until_it_ends(world: World, turn: asyncio.Future[TurnResult]) -> None
     """Wait for a turn, or cancel it at a random time; ignore the faults that end it early."""
     if world.draw_fault(0.15):
         delay = world.rng.choice([0, 0.005, 0.03, 0.7, 4])
-        asyncio.get_running_loop().call_later(
-            delay, lambda: (world.add_to_story("cancelled"), turn.cancel())
-        )
+        asyncio.get_running_loop().call_later(delay, lambda: (world.add_to_story("cancelled"), turn.cancel()))
     try:
         await turn
     except (Crash, LogUnavailable, LogConflict) as error:
@@ -368,9 +351,7 @@ def check_invariants(world: World, log: FaultyLog, result: TurnResult | None) ->
     steps = list(replay(lines, "c"))  # invariant 3
     snapshot = steps[-1].step.snapshot
     check_calls_answered_once(snapshot.messages)  # invariant 1
-    repeated_calls = {
-        call for call, times in world.run_counts.items() if times > 1 and call[0] != "safe"
-    }
+    repeated_calls = {call for call, times in world.run_counts.items() if times > 1 and call[0] != "safe"}
     assert not repeated_calls, f"invariant 5: ran twice: {sorted(repeated_calls)}"
     call_count = 0
     for replayed_step in steps:

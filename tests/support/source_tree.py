@@ -97,22 +97,11 @@ def list_imports(module: Module, known_modules: Mapping[str, Module]) -> list[Im
             targets = _list_targets(child, known_modules)
             for target in targets:
                 imports.append(
-                    Import(
-                        target=target,
-                        line=child.lineno,
-                        function=function,
-                        is_for_types=is_for_types,
-                    )
+                    Import(target=target, line=child.lineno, function=function, is_for_types=is_for_types)
                 )
             is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
-            is_types_block = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(
-                child.test
-            )
-            visit(
-                child,
-                function or (child.name if is_function else None),
-                is_for_types or is_types_block,
-            )
+            is_types_block = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
+            visit(child, function or (child.name if is_function else None), is_for_types or is_types_block)
 
     visit(module.tree, None, False)
     return imports

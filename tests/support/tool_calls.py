@@ -27,9 +27,7 @@ def build_tool(
     definition = ToolDefinition(name=name, description=name, parameters=parameters or NOTHING)
     execution_mode = "async" if inspect.iscoroutinefunction(run) else "inline"
     return Tool(
-        definition=definition,
-        run=run,
-        **{"execution_mode": execution_mode, "kind": "test", **options},
+        definition=definition, run=run, **{"execution_mode": execution_mode, "kind": "test", **options}
     )
 
 

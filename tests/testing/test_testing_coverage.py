@@ -32,10 +32,7 @@ def make_turn_events(*replies: Reply, first: int = 1, pause_tenths: int = 0) -> 
     settings = Settings(service="model", provider="scripted", model="m")
     events: list[AnyEvent] = [TurnStarted(message="go on", settings=settings)]
     events += [Replied(reply=reply) for reply in replies]
-    return [
-        replace(event, at=make_timestamp(first + pause_tenths + n))
-        for n, event in enumerate(events)
-    ]
+    return [replace(event, at=make_timestamp(first + pause_tenths + n)) for n, event in enumerate(events)]
 
 
 def write_log(chart: Chart, events: Iterable[AnyEvent]) -> list[bytes]:
@@ -50,10 +47,7 @@ def make_reentering_chart() -> Chart:
         {"event": "replied", "target": "prompting", "cond": "finish_reason == 'length'"},
         *document["states"]["prompting"]["transitions"],
     ]
-    states = {
-        **document["states"],
-        "prompting": {**document["states"]["prompting"], "transitions": rows},
-    }
+    states = {**document["states"], "prompting": {**document["states"]["prompting"], "transitions": rows}}
     return make_chart({**document, "states": states})
 
 
@@ -72,9 +66,7 @@ def test_time_passes_in_open_turns_only() -> None:
 
 def test_a_state_entered_again_is_a_visit() -> None:
     """A self-transition with a target counts as a visit; one without a target does not."""
-    again = build_overlay(
-        replay(write_log(make_reentering_chart(), make_turn_events(CUT, CUT, STOP)))
-    )
+    again = build_overlay(replay(write_log(make_reentering_chart(), make_turn_events(CUT, CUT, STOP))))
     assert again.states == {"prompting": 3, "finished": 1}
     assert again.edges == {("prompting", 0): 2, ("prompting", 2): 1}
     staying = next(
@@ -88,10 +80,7 @@ def test_a_state_entered_again_is_a_visit() -> None:
 def test_conversations_add_up() -> None:
     """Visits and seconds of several conversations are added; the time between them counts nowhere."""
     chart = load_chart("tool_loop")
-    first, second = (
-        write_log(chart, make_turn_events(STOP)),
-        write_log(chart, make_turn_events(CUT)),
-    )
+    first, second = (write_log(chart, make_turn_events(STOP)), write_log(chart, make_turn_events(CUT)))
     both = build_overlay(step for lines in (first, second) for step in replay(lines))
     assert both.states == {"prompting": 2, "finished": 1, "error": 1}
     assert both.seconds == pytest.approx({"prompting": 0.2})
@@ -132,9 +121,7 @@ def test_scenarios_cover_the_whole_chart() -> None:
 
 def test_other_charts_are_left_out() -> None:
     """A conversation of another chart is counted separately, even if the charts share states."""
-    coverage = measure_coverage(
-        "resilient", [write_log(load_chart("tool_loop"), make_turn_events(STOP))]
-    )
+    coverage = measure_coverage("resilient", [write_log(load_chart("tool_loop"), make_turn_events(STOP))])
     assert (coverage.conversations, coverage.other_conversations, coverage.percent) == (0, 1, 0)
     assert "1 of another chart left out" in str(coverage)
 
@@ -188,9 +175,7 @@ def run_coverage_command(*words: Any) -> Any:
 
     from toolchart.app.cli.commands.coverage import command as coverage_command
 
-    return CliRunner().invoke(
-        coverage_command, [str(word) for word in words], standalone_mode=False
-    )
+    return CliRunner().invoke(coverage_command, [str(word) for word in words], standalone_mode=False)
 
 
 def test_the_command_reports_and_fails_under(recorded_log: str) -> None:
@@ -198,10 +183,7 @@ def test_the_command_reports_and_fails_under(recorded_log: str) -> None:
     result = run_coverage_command("tool_loop", "--log", recorded_log)
     assert result.return_value == 0
     assert result.stdout.startswith("tool_loop: 40 % visited by 1 conversation\n")
-    assert (
-        run_coverage_command("tool_loop", "--log", recorded_log, "--fail-under", "40").return_value
-        == 0
-    )
+    assert run_coverage_command("tool_loop", "--log", recorded_log, "--fail-under", "40").return_value == 0
     below = run_coverage_command("tool_loop", "--log", recorded_log, "--fail-under", "40.5")
     assert below.return_value == 1
     assert "40 % is below 40.5 %" in below.stderr
@@ -211,14 +193,9 @@ def test_the_command_prints_json_and_diagrams(recorded_log: str) -> None:
     """`--json` prints JSON, `--draw mermaid` a diagram; a conversation can be selected."""
     import orjson
 
-    data = orjson.loads(
-        run_coverage_command("tool_loop", "c1", "--log", recorded_log, "--json").stdout
-    )
+    data = orjson.loads(run_coverage_command("tool_loop", "c1", "--log", recorded_log, "--json").stdout)
     assert (data["conversations"], data["percent"]) == (1, 40.0)
-    assert (
-        "(1x)"
-        in run_coverage_command("tool_loop", "--log", recorded_log, "--draw", "mermaid").stdout
-    )
+    assert "(1x)" in run_coverage_command("tool_loop", "--log", recorded_log, "--draw", "mermaid").stdout
 
 
 def test_the_command_knows_names_and_files(recorded_log: str, tmp_path: Path) -> None:
@@ -226,11 +203,6 @@ def test_the_command_knows_names_and_files(recorded_log: str, tmp_path: Path) ->
     path = tmp_path / "mine.yaml"
     path.write_text(load_chart("tool_loop").to_yaml(), encoding="utf-8")
     for reference in ("tool_loop", path, "quickstart"):
-        assert (
-            run_coverage_command(
-                reference, "--log", recorded_log, "--fail-under", "40"
-            ).return_value
-            == 0
-        )
+        assert run_coverage_command(reference, "--log", recorded_log, "--fail-under", "40").return_value == 0
     unknown = run_coverage_command("tool_lop", "--log", recorded_log)
     assert "'tool_lop' is not a chart, an agent or a file" in str(unknown.exception)

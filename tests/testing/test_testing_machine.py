@@ -78,13 +78,8 @@ def test_a_call_that_would_run_twice_is_found() -> None:
 def test_an_answer_without_a_row_is_found() -> None:
     """A chart that calls the model and has no row for its failure is reported."""
     document = load_chart("tool_loop").document
-    rows = [
-        row for row in document["states"]["prompting"]["transitions"] if row["event"] != "failed"
-    ]
-    states = {
-        **document["states"],
-        "prompting": {**document["states"]["prompting"], "transitions": rows},
-    }
+    rows = [row for row in document["states"]["prompting"]["transitions"] if row["event"] != "failed"]
+    states = {**document["states"], "prompting": {**document["states"]["prompting"], "transitions": rows}}
     report = find_failure({**document, "states": states})
     assert "asks for 'call_model' and has no row for its answer" in report
     assert "no transition takes 'failed' in state 'prompting'" in report
@@ -94,9 +89,7 @@ def test_a_final_state_without_an_answer_is_found() -> None:
     """Invariant 4: a final state without an answer is reported."""
     document = load_chart("tool_loop").document
     states = {**document["states"], "max_iterations": {"final": True}}
-    assert "the final state 'max_iterations' gives no answer" in find_failure(
-        {**document, "states": states}
-    )
+    assert "the final state 'max_iterations' gives no answer" in find_failure({**document, "states": states})
 
 
 def test_a_turn_that_can_never_go_on_is_found() -> None:
@@ -131,8 +124,7 @@ def make_messages(*parts: str) -> list[Message]:
     for part in parts:
         if part[0] == "+":
             calls = tuple(
-                ToolCall(id=call_id, name="look_up", arguments={})
-                for call_id in part[1:].split(",")
+                ToolCall(id=call_id, name="look_up", arguments={}) for call_id in part[1:].split(",")
             )
             messages.append(Message(role="assistant", tool_calls=calls))
         elif part[0] == "-":

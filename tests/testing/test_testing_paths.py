@@ -64,12 +64,9 @@ def test_scenarios_are_whole_turns_that_run(all_paths: dict[str, Paths], name: s
 @pytest.mark.parametrize("name", list_shipped_charts())
 def test_no_scenario_is_superfluous(all_paths: dict[str, Paths], name: str) -> None:
     """Each scenario takes a transition that no other one takes."""
-    times = Counter(
-        transition.key for scenario in all_paths[name] for transition in scenario.transitions
-    )
+    times = Counter(transition.key for scenario in all_paths[name] for transition in scenario.transitions)
     assert all(
-        any(times[transition.key] == 1 for transition in scenario.transitions)
-        for scenario in all_paths[name]
+        any(times[transition.key] == 1 for transition in scenario.transitions) for scenario in all_paths[name]
     )
 
 
@@ -78,9 +75,7 @@ def test_every_state_is_entered(all_paths: dict[str, Paths]) -> None:
     for name, paths in all_paths.items():
         whole = measure_coverage(name, (scenario.write_log() for scenario in paths))
         assert whole.missing_states == ()
-        assert {transition.key for transition in whole.missing_transitions} == IMPOSSIBLE.get(
-            name, set()
-        )
+        assert {transition.key for transition in whole.missing_transitions} == IMPOSSIBLE.get(name, set())
 
 
 def test_a_state_that_nothing_enters_is_the_reason() -> None:
@@ -101,9 +96,7 @@ def test_a_state_that_nothing_enters_is_the_reason() -> None:
         )
     )
     assert map_reasons(paths)[("forgotten", 0)] == "no turn enters 'forgotten'"
-    assert (
-        "nothing that waits in 'executing' is answered with replied" in map_reasons(paths).values()
-    )
+    assert "nothing that waits in 'executing' is answered with replied" in map_reasons(paths).values()
 
 
 def test_a_guard_that_cannot_hold_is_the_reason() -> None:
@@ -171,9 +164,7 @@ def test_a_search_that_was_cut_short_claims_nothing() -> None:
 )
 def test_guards_are_met(guard: str) -> None:
     """The search makes guards true that need many calls, many replies, a limit or a kind of failure."""
-    event = (
-        "failed" if "error_kind" in guard else "tool_finished" if "calls" in guard else "replied"
-    )
+    event = "failed" if "error_kind" in guard else "tool_finished" if "calls" in guard else "replied"
     document = copy.deepcopy(load_chart("tool_loop").document)
     state = "executing" if event == "tool_finished" else "prompting"
     rows = document["states"][state]["transitions"]
@@ -182,9 +173,7 @@ def test_guards_are_met(guard: str) -> None:
         1, {"event": "replied", "target": "prompting", "cond": "finish_reason == 'length'"}
     )
     assert any(
-        guard in transition.guards
-        for scenario in find_paths(document)
-        for transition in scenario.transitions
+        guard in transition.guards for scenario in find_paths(document) for transition in scenario.transitions
     )
 
 
@@ -228,13 +217,7 @@ def test_compound_parallel_and_eventless_rows_are_taken() -> None:
     taken_keys = {transition.key for scenario in paths for transition in scenario.transitions}
     all_keys = {transition.key for transition in list_transitions(chart)}
     assert all_keys - taken_keys == set(map_reasons(paths))
-    assert {
-        ("working", 0),
-        ("working", 1),
-        ("settled", 0),
-        ("settled", 1),
-        ("prompted", 0),
-    } <= taken_keys
+    assert {("working", 0), ("working", 1), ("settled", 0), ("settled", 1), ("prompted", 0)} <= taken_keys
     assert {name for name, _, _ in walk_states(chart)} >= {source for source, _ in all_keys}
 
 

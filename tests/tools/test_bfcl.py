@@ -46,10 +46,7 @@ OUTSIDE = {
     "multiple_76",
     "parallel_multiple_194",
     "simple_python_358",
-    *(
-        f"live_simple_{142 + 2 * n}-{94 if n == 0 else 95}-{1 if n < 2 else 2 * n - 1}"
-        for n in range(10)
-    ),
+    *(f"live_simple_{142 + 2 * n}-{94 if n == 0 else 95}-{1 if n < 2 else 2 * n - 1}" for n in range(10)),
 }
 # A required parameter may be left out:
 MISSING = {
@@ -154,9 +151,7 @@ def test_every_accepted_answer_fits_its_schema(corpus: str) -> None:
     count = 0
     for case, tool, arguments in iterate_answers(corpus):
         count += 1
-        problem = ArgumentCheck(tool.parameters, tool.name, is_trusted=True).describe_problem(
-            arguments
-        )
+        problem = ArgumentCheck(tool.parameters, tool.name, is_trusted=True).describe_problem(arguments)
         if problem is not None:
             unfit_cases.add(case.id)
     assert count >= {"own": 16, "recorded": 2501}[corpus]
@@ -171,10 +166,7 @@ def test_the_compiled_check_agrees_on_real_schemas(corpus: str) -> None:
         reference = Draft202012Validator(tool.parameters)
         candidates = [arguments, *(bad for _, bad in iterate_mutations(tool, arguments))]
         for candidate in candidates[: None if number % 10 == 0 else 2]:
-            assert check.is_valid(candidate) == reference.is_valid(candidate), (
-                tool.name,
-                candidate,
-            )
+            assert check.is_valid(candidate) == reference.is_valid(candidate), (tool.name, candidate)
 
 
 def iterate_mutations(tool: ToolDefinition, arguments: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -199,9 +191,7 @@ def test_mutated_answers_are_rejected_by_name(corpus: str) -> None:
     for case, tool, arguments in iterate_answers(corpus):
         if case.id in EXCEPTIONS:
             continue
-        runner = make_executor(
-            build_tool(tool.name, lambda arguments_: arguments_, tool.parameters)
-        )
+        runner = make_executor(build_tool(tool.name, lambda arguments_: arguments_, tool.parameters))
         for name, wrong in list(iterate_mutations(tool, arguments))[:3]:
             verdict = runner.review(make_call(tool.name, wrong), (tool.name,))
             count += 1
@@ -270,12 +260,8 @@ def test_wrong_calls_of_our_questions_score_as_wrong() -> None:
         for index, call in enumerate(calls):
             arguments: dict[str, Any] = dict(call.arguments or {})
             required = next(t for t in case.tools if t.name == call.name).parameters["required"]
-            variants = [
-                (name, {**arguments, name: replace_value(arguments[name])}) for name in arguments
-            ]
-            variants += [
-                (name, {k: v for k, v in arguments.items() if k != name}) for name in required
-            ]
+            variants = [(name, {**arguments, name: replace_value(arguments[name])}) for name in arguments]
+            variants += [(name, {k: v for k, v in arguments.items() if k != name}) for name in required]
             variants.append(("no_such_parameter", {**arguments, "no_such_parameter": 1}))
             for name, wrong_arguments in variants:
                 wrong_call = ToolCall(name=call.name, arguments=wrong_arguments)

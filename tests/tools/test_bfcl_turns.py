@@ -48,11 +48,7 @@ def load_all_turns(corpus: str) -> list[Case]:
 def list_right_calls(case: Case) -> list[ToolCall]:
     """The accepted calls."""
     return [
-        ToolCall(
-            id=f"c{n}",
-            name=expected.name,
-            arguments=next(iter(iterate_accepted_arguments(expected))),
-        )
+        ToolCall(id=f"c{n}", name=expected.name, arguments=next(iter(iterate_accepted_arguments(expected))))
         for n, expected in enumerate(case.calls)
     ]
 
@@ -93,10 +89,7 @@ def test_every_turn_loads_and_its_accepted_calls_are_right(
         calls = list_right_calls(case)
         for call in calls:
             tool = next(candidate for candidate in case.tools if candidate.name == call.name)
-            if (
-                ArgumentCheck(tool.parameters, tool.name).describe_problem(call.arguments or {})
-                is not None
-            ):
+            if ArgumentCheck(tool.parameters, tool.name).describe_problem(call.arguments or {}) is not None:
                 unfit_calls.add((case.id, call.name))
         assert judge_case(case, [calls]).passed, case.id
         if (corpus == "own" or number % 20 == 0) and len(calls) < MAX_STEPS:
@@ -126,9 +119,7 @@ def test_wrong_turns_fail_with_a_reason(corpus: str) -> None:
 def test_a_turn_includes_the_turns_before_it() -> None:
     """S1.17: the messages include earlier turns, and every call in them has a result."""
     case = next(
-        candidate
-        for candidate in load_all_turns("recorded")
-        if candidate.id == "multi_turn_base_0:2"
+        candidate for candidate in load_all_turns("recorded") if candidate.id == "multi_turn_base_0:2"
     )
     model = ScriptedModel([list_right_calls(case)])
     asyncio.run(run_case(model, "m", case, {}))
@@ -162,10 +153,7 @@ def test_held_out_functions_become_known() -> None:
 @needs_recorded
 def test_the_suite_holds_the_turns_too() -> None:
     """S1.17: the suite `bfcl` has single-turn and multi-turn cases; a single file is a suite too."""
-    assert {case.category for case in load_suite("bfcl", bfcl=BFCL)} >= {
-        "multi_turn_base",
-        "multiple",
-    }
+    assert {case.category for case in load_suite("bfcl", bfcl=BFCL)} >= {"multi_turn_base", "multiple"}
     assert len(load_suite(str(BFCL / "BFCL_v4_multi_turn_miss_param.jsonl"))) == 371
 
 
@@ -225,9 +213,7 @@ def test_our_suite_has_single_and_multi_turn_cases() -> None:
 )
 def test_an_answer_is_never_executed(text: str) -> None:
     """DESIGN 11: only a call of a known tool with literals is accepted; anything else is an error."""
-    tool = ToolDefinition(
-        name="f", description="", parameters={"type": "object", "properties": {"x": {}}}
-    )
+    tool = ToolDefinition(name="f", description="", parameters={"type": "object", "properties": {"x": {}}})
     with pytest.raises((ValueError, KeyError)):
         parse_expected_call(text, [tool])
 

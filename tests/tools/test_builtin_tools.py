@@ -40,24 +40,12 @@ def test_every_builtin_validates_against_its_own_schema() -> None:
 
 def test_text_counts_and_changes() -> None:
     """Issue 6: count, case, replace and slice give the expected results."""
-    assert call_builtin("text", operation="count", text="a b\nc") == {
-        "characters": 5,
-        "words": 3,
-        "lines": 2,
-    }
-    assert call_builtin("text", operation="count", text="Aa a", find="a", ignore_case=True) == {
-        "count": 3
-    }
-    assert (
-        call_builtin("text", operation="case", text="Hello bigWorld-x", to="snake")
-        == "hello_big_world_x"
-    )
+    assert call_builtin("text", operation="count", text="a b\nc") == {"characters": 5, "words": 3, "lines": 2}
+    assert call_builtin("text", operation="count", text="Aa a", find="a", ignore_case=True) == {"count": 3}
+    assert call_builtin("text", operation="case", text="Hello bigWorld-x", to="snake") == "hello_big_world_x"
     assert call_builtin("text", operation="case", text="hello_world", to="camel") == "helloWorld"
     assert call_builtin("text", operation="case", text="straße", to="upper") == "STRASSE"
-    assert (
-        call_builtin("text", operation="replace", text="aaa", find="a", replacement="b")["count"]
-        == 3
-    )
+    assert call_builtin("text", operation="replace", text="aaa", find="a", replacement="b")["count"] == 3
     assert call_builtin("text", operation="slice", text="abcdef", start=-3) == "def"
     assert call_builtin("text", operation="slice", text="abcdef", start=1, end=3) == "bc"
 
@@ -73,9 +61,7 @@ def test_text_regex_finds_and_replaces() -> None:
     matches = call_builtin("text", operation="regex", text="a1 b22", find=r"([a-z])(\d+)")
     assert matches["count"] == 2
     assert matches["matches"][1] == {"text": "b22", "start": 3, "groups": ["b", "22"]}
-    swap = call_builtin(
-        "text", operation="regex", text="a1 b2", find=r"(\w)(\d)", replacement=r"\2\1"
-    )
+    swap = call_builtin("text", operation="regex", text="a1 b2", find=r"(\w)(\d)", replacement=r"\2\1")
     assert swap == {"text": "1a 2b", "count": 2}
     assert "not a regular expression" in call_builtin("text", operation="regex", text="x", find="(")
     error = call_builtin("text", operation="regex", text="x", find="x", replacement=r"\9")
@@ -98,10 +84,7 @@ def test_text_names_what_an_operation_needs() -> None:
         ({"date": "2024-02-29", "amount": -1, "unit": "years"}, "2023-02-28"),
         ({"date": "2026-12-31", "amount": 1, "unit": "days"}, "2027-01-01"),
         ({"date": "2026-03-01", "amount": 36, "unit": "hours"}, "2026-03-02T12:00:00"),
-        (
-            {"date": "2026-03-01T23:30:00+01:00", "amount": 45, "unit": "minutes"},
-            "2026-03-02T00:15:00+01:00",
-        ),
+        ({"date": "2026-03-01T23:30:00+01:00", "amount": 45, "unit": "minutes"}, "2026-03-02T00:15:00+01:00"),
     ],
 )
 def test_dates_add(arguments: dict[str, Any], expected: str) -> None:
@@ -112,9 +95,9 @@ def test_dates_add(arguments: dict[str, Any], expected: str) -> None:
 @given(start=st.dates(date(1000, 1, 1), date(3000, 1, 1)), days=st.integers(-9999, 9999))
 def test_dates_add_and_differ_agree(start: date, days: int) -> None:
     """Issue 6: the difference between a date and the date plus n days is n days."""
-    end = run_date_operation(
-        {"operation": "add", "date": start.isoformat(), "amount": days, "unit": "days"}
-    )["date"]
+    end = run_date_operation({"operation": "add", "date": start.isoformat(), "amount": days, "unit": "days"})[
+        "date"
+    ]
     span = run_date_operation({"operation": "difference", "date": start.isoformat(), "other": end})
     assert end == (start + timedelta(days=days)).isoformat()
     assert span["days"] == days
@@ -129,15 +112,9 @@ def test_dates_differ_weekday_and_convert() -> None:
         other="2026-03-01T12:00+00:00",
     )
     assert difference["seconds"] == 3600
-    assert (
-        call_builtin("date_arithmetic", operation="weekday", date="2026-11-20")["weekday"]
-        == "Friday"
-    )
+    assert call_builtin("date_arithmetic", operation="weekday", date="2026-11-20")["weekday"] == "Friday"
     conversion = call_builtin(
-        "date_arithmetic",
-        operation="convert",
-        date="2026-07-01T12:00+00:00",
-        timezone="Europe/Prague",
+        "date_arithmetic", operation="convert", date="2026-07-01T12:00+00:00", timezone="Europe/Prague"
     )
     assert conversion["date"] == "2026-07-01T14:00:00+02:00"
 
@@ -147,19 +124,11 @@ def test_dates_differ_weekday_and_convert() -> None:
     [
         ({"operation": "weekday", "date": "soon"}, "not an ISO date"),
         ({"operation": "add", "date": "2026-01-01"}, "needs 'amount'"),
-        (
-            {"operation": "add", "date": "9999-12-31", "amount": 1, "unit": "days"},
-            "years 1 to 9999",
-        ),
+        ({"operation": "add", "date": "9999-12-31", "amount": 1, "unit": "days"}, "years 1 to 9999"),
         ({"operation": "add", "date": "2026-01-01", "amount": 10**12, "unit": "months"}, "years 1"),
         ({"operation": "convert", "date": "2026-01-01", "timezone": "UTC"}, "its own zone"),
         (
-            {
-                "operation": "difference",
-                "date": "2026-01-01",
-                "other": "2026-01-02",
-                "timezone": "Mars/Base",
-            },
+            {"operation": "difference", "date": "2026-01-01", "other": "2026-01-02", "timezone": "Mars/Base"},
             "no time zone 'Mars/Base'",
         ),
     ],
@@ -176,9 +145,7 @@ def test_the_clock_notes_an_unknown_zone() -> None:
     assert bad["timezone"] == "UTC"
     assert "Mars/Base" in bad["note"]
     assert call_builtin("get_current_datetime", timezone="prague")["timezone"] == "Europe/Prague"
-    assert datetime.fromisoformat(
-        call_builtin("get_current_datetime")["iso"]
-    ).utcoffset() == timedelta(0)
+    assert datetime.fromisoformat(call_builtin("get_current_datetime")["iso"]).utcoffset() == timedelta(0)
 
 
 # -- planner -------------------------------------------------------------------------------------
@@ -218,15 +185,10 @@ def test_the_plan_lives_in_the_conversation() -> None:
     assert second_plan["steps"][0] == {"text": "a", "done": True, "note": "ok", "step": 1}
     assert second_plan["next"] == 2
     newest_plan = run_planner(
-        {"action": "update_plan", "steps": ["b", "a", "c"]},
-        ("planner", plan),
-        ("planner", second_plan),
+        {"action": "update_plan", "steps": ["b", "a", "c"]}, ("planner", plan), ("planner", second_plan)
     ).result["result"]
     assert [step["done"] for step in newest_plan["steps"]] == [False, True, False]
-    assert (
-        run_planner({"action": "read_plan"}, ("planner", newest_plan)).result["result"]
-        == newest_plan
-    )
+    assert run_planner({"action": "read_plan"}, ("planner", newest_plan)).result["result"] == newest_plan
 
 
 def test_planner_calls_of_one_reply_see_each_other() -> None:
@@ -328,10 +290,7 @@ def test_cut_output_and_fetch_result_fit_together() -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (
-            {"expression": "x**2 = 4", "operation": "solve"},
-            {"variable": "x", "solutions": ["-2", "2"]},
-        ),
+        ({"expression": "x**2 = 4", "operation": "solve"}, {"variable": "x", "solutions": ["-2", "2"]}),
         (
             {"expression": "2*y + 6", "operation": "solve", "variable": "y"},
             {"variable": "y", "solutions": ["-3"]},

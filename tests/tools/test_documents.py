@@ -13,17 +13,8 @@ from hypothesis import strategies as st
 from tool_calls import make_call, make_executor, run_calls
 
 from toolchart.tools.definition import ToolFailure
-from toolchart.tools.sources.document_text import (
-    MAX_PASSAGE_LENGTH,
-    UnreadableDocument,
-    read_passages,
-)
-from toolchart.tools.sources.documents import (
-    DocumentIndex,
-    build_rag_context,
-    make_index,
-    make_search_tool,
-)
+from toolchart.tools.sources.document_text import MAX_PASSAGE_LENGTH, UnreadableDocument, read_passages
+from toolchart.tools.sources.documents import DocumentIndex, build_rag_context, make_index, make_search_tool
 
 
 def write_files(folder: Path, **files: str | bytes) -> Path:
@@ -112,10 +103,7 @@ def test_no_document_crashes_the_reader(data: bytes, suffix: str) -> None:
         found_passages = read_passages(Path(f"x{suffix}"), data)
     except UnreadableDocument:
         return
-    assert all(
-        passage.text and len(passage.text) <= 4 * MAX_PASSAGE_LENGTH + 4
-        for passage in found_passages
-    )
+    assert all(passage.text and len(passage.text) <= 4 * MAX_PASSAGE_LENGTH + 4 for passage in found_passages)
 
 
 @settings(max_examples=100, deadline=None)
@@ -124,9 +112,7 @@ def test_no_line_of_a_text_is_lost(lines: list[str]) -> None:
     """Issue 6: the passages of a text hold every word of it, in order, and name their first line."""
     text = "\n".join(lines)
     found_passages = read_passages(Path("x.md"), text.encode())
-    assert " ".join(" ".join(passage.text for passage in found_passages).split()) == " ".join(
-        text.split()
-    )
+    assert " ".join(" ".join(passage.text for passage in found_passages).split()) == " ".join(text.split())
     source = text.splitlines()
     for passage in found_passages:
         assert passage.text.splitlines()[0].strip() == source[passage.line - 1].strip()
@@ -159,9 +145,7 @@ def test_unreadable_documents_are_named(tmp_path: Path) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(query=st.text(max_size=60))
-def test_questions_are_never_query_syntax(
-    query: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_questions_are_never_query_syntax(query: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Issue 6: quotes, operators and column names in a question are words, never syntax."""
     base = tmp_path_factory.getbasetemp() / "query"
     folder = write_files(base / "docs", a__md='NEAR AND "title:" - * text OR NOT')
@@ -196,10 +180,7 @@ def test_word_and_vector_rankings_are_merged(tmp_path: Path) -> None:
     folder = write_files(tmp_path / "docs", a__md="a feline sleeps", b__md="a car drives")
     index = build_index(folder, embedder=Topics())
     assert index.search("cat")[0].file == "a.md"
-    assert (
-        build_index(write_files(tmp_path / "p" / "docs", a__md="a feline sleeps")).search("cat")
-        == []
-    )
+    assert build_index(write_files(tmp_path / "p" / "docs", a__md="a feline sleeps")).search("cat") == []
 
 
 def test_the_prompt_can_be_filled_from_the_documents(tmp_path: Path) -> None:

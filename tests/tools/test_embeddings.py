@@ -29,9 +29,7 @@ def answer_embedding(request: dict[str, Any]) -> WebAnswer:
     """Answers embedding requests in the wire formats of the three providers."""
     body = json.loads(request["body"])
     if request["path"].endswith("/embeddings"):
-        rows = [
-            {"index": n, "embedding": embed_theme(text)} for n, text in enumerate(body["input"])
-        ]
+        rows = [{"index": n, "embedding": embed_theme(text)} for n, text in enumerate(body["input"])]
         return make_response({"data": rows[::-1]})  # their order is not promised
     if request["path"].endswith("/api/embed"):
         return make_response({"embeddings": [embed_theme(text) for text in body["input"]]})
@@ -54,22 +52,14 @@ def test_every_provider_gives_vectors_in_order(provider: str) -> None:
     """Issue 6: each provider embeds texts in bounded batches and returns vectors in their order."""
     texts = ["a cat", "a car"] * BATCH_SIZE
     with serve_web(answer_embedding) as server:
-        assert build_embedder(provider, server.url).embed(texts) == [
-            embed_theme(text) for text in texts
-        ]
+        assert build_embedder(provider, server.url).embed(texts) == [embed_theme(text) for text in texts]
         assert len(server.requests) == 2
         assert build_embedder(provider, server.url).embed([]) == []
 
 
 @pytest.mark.parametrize(
     "answer",
-    [
-        {},
-        {"data": []},
-        {"data": [{}]},
-        {"data": [{"embedding": ["x"]}]},
-        {"data": [{"embedding": []}]},
-    ],
+    [{}, {"data": []}, {"data": [{}]}, {"data": [{"embedding": ["x"]}]}, {"data": [{"embedding": []}]}],
 )
 def test_responses_without_vectors_are_refused(answer: Any) -> None:
     """Issue 6: a response without one vector per text is an error with a reason."""

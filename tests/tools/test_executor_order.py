@@ -63,9 +63,7 @@ def test_the_allow_list_holds_at_execution() -> None:
 def test_nothing_is_allowed_by_an_empty_list() -> None:
     """S2.9: for the executor an empty list allows nothing; only a handler's empty list means all."""
     (event,) = run_calls(
-        make_executor(build_tool("echo", return_text, TEXT)),
-        make_call("echo", {"text": "x"}),
-        allowed=(),
+        make_executor(build_tool("echo", return_text, TEXT)), make_call("echo", {"text": "x"}), allowed=()
     )
     assert event.outcome == "denied"
 
@@ -134,8 +132,7 @@ def test_unknown_parameters_are_an_error_where_the_schema_forbids_them() -> None
     """Issue 6: `additionalProperties: false` turns an unknown parameter into an error."""
     schema = {**TEXT, "additionalProperties": False}
     (event,) = run_calls(
-        make_executor(build_tool("echo", return_text, schema)),
-        make_call("echo", {"text": "x", "volume": 11}),
+        make_executor(build_tool("echo", return_text, schema)), make_call("echo", {"text": "x", "volume": 11})
     )
     assert event.outcome == "failed"
     assert "unknown parameter 'volume'" in event.result["error"]
@@ -154,9 +151,7 @@ def test_unknown_parameters_stay_where_the_schema_takes_any() -> None:
 def test_an_unapproved_call_does_not_run_in_a_conversation() -> None:
     """Issue 6, DESIGN 11: without a grant for this very call a risky tool does not run."""
     received_arguments: list[Any] = []
-    executor = make_executor(
-        build_tool("pay", lambda arguments: received_arguments.append(1), risk="high")
-    )
+    executor = make_executor(build_tool("pay", lambda arguments: received_arguments.append(1), risk="high"))
     call = make_call("pay")
     approved_snapshot = build_snapshot(call)
     waiting_snapshot = replace(
@@ -252,9 +247,7 @@ def test_the_cut_keeps_the_log_whole_and_gives_a_handle() -> None:
 
 def test_the_output_budget_shrinks_and_is_shared() -> None:
     """S3.6: earlier output of the turn lowers the limit of a call; calls of one reply share the rest."""
-    executor = make_executor(
-        build_tool("read", lambda arguments: "word " * 2000), output=OutputLimits()
-    )
+    executor = make_executor(build_tool("read", lambda arguments: "word " * 2000), output=OutputLimits())
     calls = [make_call("read", id=f"call_{n}") for n in range(4)]
     spent = (
         Message(role="user", content="go"),
@@ -282,9 +275,7 @@ def test_listings_have_a_larger_budget_and_tools_their_own() -> None:
 def test_cached_answers_are_recorded_as_such() -> None:
     """S3.12: a repeated call of a cacheable tool in a turn is answered from the first, with a note."""
     runs: list[int] = []
-    executor = make_executor(
-        build_tool("rate", lambda a: runs.append(1) or len(runs), TEXT, cacheable=True)
-    )
+    executor = make_executor(build_tool("rate", lambda a: runs.append(1) or len(runs), TEXT, cacheable=True))
     call, two = make_call("rate", {"text": "x"}, id="a"), make_call("rate", {"text": "x"}, id="b")
     snapshot = build_snapshot(call, two)
     first, second = run_calls(executor.bind("c", lambda: snapshot), call, two)
@@ -325,9 +316,7 @@ def test_no_argument_text_crashes_or_runs_as_nothing(text: str) -> None:
     """Issue 6: no argument text crashes the executor or runs as `{}`."""
     received_arguments: list[Any] = []
     executor = make_executor(
-        build_tool(
-            "note", lambda arguments: received_arguments.append(arguments), {"type": "object"}
-        )
+        build_tool("note", lambda arguments: received_arguments.append(arguments), {"type": "object"})
     )
     try:
         value = json.loads(text)
@@ -357,9 +346,7 @@ def test_no_argument_text_crashes_or_runs_as_nothing(text: str) -> None:
 def test_no_tool_outside_the_allow_list_runs(name: str, allowed: list[str]) -> None:
     """Issue 6: for any name of a call, a tool runs only when the allow list has it."""
     tools_run: list[str] = []
-    tools = [
-        build_tool(call, lambda arguments, n=call: tools_run.append(n)) for call in ("a", "b", "ab")
-    ]
+    tools = [build_tool(call, lambda arguments, n=call: tools_run.append(n)) for call in ("a", "b", "ab")]
     for tool_name in (name, "a", "b", "ab"):
         run_calls(make_executor(*tools), make_call(tool_name), allowed=tuple(allowed))
     for call in tools_run:
@@ -375,9 +362,7 @@ def test_no_tool_outside_the_allow_list_runs(name: str, allowed: list[str]) -> N
 @given(value=json_values | st.binary() | st.complex_numbers() | st.sets(st.integers()))
 def test_every_result_becomes_json(value: Any) -> None:
     """S1.16: for any value that a tool returns, the event is plain JSON and parses to itself."""
-    (event,) = run_calls(
-        make_executor(build_tool("give", lambda arguments: value)), make_call("give")
-    )
+    (event,) = run_calls(make_executor(build_tool("give", lambda arguments: value)), make_call("give"))
     assert json.loads(json.dumps(event.result, allow_nan=False)) == event.result
 
 
@@ -409,8 +394,7 @@ def test_debug_logging_holds_no_values(caplog: pytest.LogCaptureFixture) -> None
     """S2.12: debug logging has tool, parameter names, outcome and time, and no values."""
     with caplog.at_level("DEBUG", logger="toolchart.tools"):
         run_calls(
-            make_executor(build_tool("echo", return_text, TEXT)),
-            make_call("echo", {"text": "hush-hush"}),
+            make_executor(build_tool("echo", return_text, TEXT)), make_call("echo", {"text": "hush-hush"})
         )
     (line,) = caplog.messages
     assert line.startswith("tool echo(text) succeeded in ")

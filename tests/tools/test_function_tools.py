@@ -50,14 +50,7 @@ def plan(
     Returns:
         Anything.
     """
-    return {
-        "born": who.born.year,
-        "day": day,
-        "colours": colours,
-        "kind": kind,
-        "size": size,
-        "note": note,
-    }
+    return {"born": who.born.year, "day": day, "colours": colours, "kind": kind, "size": size, "note": note}
 
 
 def test_the_schema_comes_from_the_signature() -> None:

@@ -23,15 +23,11 @@ JSON = {"Content-Type": "application/json"}
 def make_fetcher(url: str, **settings: Any) -> Tool:
     """An HTTP tool that may reach loopback."""
     idempotent = settings.pop("idempotent", False)
-    http_settings = parse_http_settings(
-        {"url": url, "allow_hosts": ["127.0.0.1"], **settings}, "fetch"
-    )
+    http_settings = parse_http_settings({"url": url, "allow_hosts": ["127.0.0.1"], **settings}, "fetch")
     definition = ToolDefinition(
         name="fetch", description="", parameters={"type": "object", "additionalProperties": True}
     )
-    return make_http_tool(
-        definition, http_settings, resolve=resolve_environment, idempotent=idempotent
-    )
+    return make_http_tool(definition, http_settings, resolve=resolve_environment, idempotent=idempotent)
 
 
 def run_fetch(tool: Tool, arguments: dict[str, Any] | None = None) -> Any:
@@ -70,9 +66,7 @@ def test_a_body_template_keeps_types_and_leaves_out_what_is_not_given() -> None:
 
 def test_response_path_selects_a_part() -> None:
     """S2.5: a JSONPath selects a part of the response; without a match the error lists the keys."""
-    with serve_web(
-        lambda request: make_json_response({"items": [{"t": 1}, {"t": 2}], "total": 2})
-    ) as server:
+    with serve_web(lambda request: make_json_response({"items": [{"t": 1}, {"t": 2}], "total": 2})) as server:
         single = run_fetch(make_fetcher(server.url, response_path="$.total"))
         several = run_fetch(make_fetcher(server.url, response_path="$.items[*].t"))
         missing = run_fetch(make_fetcher(server.url, response_path="$.nope"))
@@ -90,13 +84,9 @@ def test_only_transient_failures_are_retried() -> None:
         missing = run_fetch(make_fetcher(server.url, **retry_settings))
         assert missing.result["error"].startswith("HTTP 404")
         assert len(server.requests) == 4
-        assert (
-            run_fetch(make_fetcher(server.url, method="POST", **retry_settings)).outcome == "failed"
-        )
+        assert run_fetch(make_fetcher(server.url, method="POST", **retry_settings)).outcome == "failed"
         assert len(server.requests) == 5
-        repeated_post = run_fetch(
-            make_fetcher(server.url, method="POST", idempotent=True, **retry_settings)
-        )
+        repeated_post = run_fetch(make_fetcher(server.url, method="POST", idempotent=True, **retry_settings))
         assert repeated_post.outcome == "succeeded"
         assert len(server.requests) == 7
 
@@ -104,9 +94,7 @@ def test_only_transient_failures_are_retried() -> None:
 def test_secrets_are_filled_in_late_and_never_come_back(monkeypatch: Any) -> None:
     """Issue 6: the header is sent; neither result nor error contains the secret, even if echoed."""
     monkeypatch.setenv("WEATHER_KEY", "hush-hush-123")
-    with serve_web(
-        lambda a: make_json_response({"echo": a["headers"], "path": a["path"]})
-    ) as server:
+    with serve_web(lambda a: make_json_response({"echo": a["headers"], "path": a["path"]})) as server:
         tool = make_fetcher(
             server.url + "/x?key=${WEATHER_KEY}", headers={"Authorization": "Bearer ${WEATHER_KEY}"}
         )
@@ -115,12 +103,8 @@ def test_secrets_are_filled_in_late_and_never_come_back(monkeypatch: Any) -> Non
     assert request["headers"]["Authorization"] == "Bearer hush-hush-123"
     assert "hush" not in json.dumps(event.result)
     assert event.result["result"]["echo"]["Authorization"] == "Bearer (secret)"
-    with serve_web(
-        lambda request: (400, JSON, request["headers"]["Authorization"].encode())
-    ) as server:
-        failure = run_fetch(
-            make_fetcher(server.url, headers={"Authorization": "Bearer ${WEATHER_KEY}"})
-        )
+    with serve_web(lambda request: (400, JSON, request["headers"]["Authorization"].encode())) as server:
+        failure = run_fetch(make_fetcher(server.url, headers={"Authorization": "Bearer ${WEATHER_KEY}"}))
     assert failure.result["error"] == "HTTP 400 Bad Request: Bearer (secret)"
     monkeypatch.delenv("WEATHER_KEY")
     unset_variable = run_fetch(tool)
@@ -132,9 +116,7 @@ def test_a_redirect_to_another_host_loses_the_headers() -> None:
     with serve_web(lambda request: make_json_response(request["headers"])) as second:
         to = f"http://127.0.0.1:{second.port}/there"
         with serve_web(lambda request: (302, {"Location": to}, b"")) as first:
-            event = run_fetch(
-                make_fetcher(first.url, headers={"X-Key": "k", "Authorization": "Bearer k"})
-            )
+            event = run_fetch(make_fetcher(first.url, headers={"X-Key": "k", "Authorization": "Bearer k"}))
     assert event.outcome == "succeeded"
     headers = second.requests[0]["headers"]
     assert "X-Key" not in headers
@@ -151,9 +133,7 @@ def test_redirects_follow_the_method_rules() -> None:
 
     with serve_web(answer) as server:
         results = [
-            run_fetch(make_fetcher(f"{server.url}/{status}", method="POST"), {"a": 1}).result[
-                "result"
-            ]
+            run_fetch(make_fetcher(f"{server.url}/{status}", method="POST"), {"a": 1}).result["result"]
             for status in (303, 302, 307, 308)
         ]
     assert results == [["GET", 0], ["GET", 0], ["POST", 8], ["POST", 8]]

@@ -20,14 +20,10 @@ from toolchart.tools.manager import ToolManager
 from toolchart.tools.sources.documents import Hit
 
 
-def make_manager(
-    *entries: dict[str, Any], beside: Path | None = None, **options: Any
-) -> ToolManager:
+def make_manager(*entries: dict[str, Any], beside: Path | None = None, **options: Any) -> ToolManager:
     """A manager of these entries."""
     section = {"registry": list(entries), **options.pop("section", {})}
-    return ToolManager.from_config(
-        ToolsConfig.model_validate(section), base_folder=beside, **options
-    )
+    return ToolManager.from_config(ToolsConfig.model_validate(section), base_folder=beside, **options)
 
 
 def test_both_spellings_activate_a_builtin() -> None:
@@ -85,20 +81,12 @@ def test_a_mock_may_use_its_arguments() -> None:
         "implementation": {"type": "mock", "mock_response": answer},
     }
     (event,) = run_calls(make_manager(entry), make_call("m", {"city": "{{days}}", "days": 3}))
-    assert event.result["result"] == {
-        "text": "{{days}}: 3 of ",
-        "n": ["{{days}}"],
-        "other": "{{unknown}}",
-    }
+    assert event.result["result"] == {"text": "{{days}}: 3 of ", "n": ["{{days}}"], "other": "{{unknown}}"}
 
 
 def test_a_mock_becomes_http_by_config_alone() -> None:
     """S2.5: the same call, the same definition; only `implementation` changes."""
-    parameters = {
-        "type": "object",
-        "properties": {"city": {"type": "string"}},
-        "required": ["city"],
-    }
+    parameters = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     entry = {"name": "weather", "description": "The weather.", "parameters": parameters}
     mock = {"type": "mock", "mock_response": {"sky": "blue"}}
 
@@ -115,12 +103,9 @@ def test_a_mock_becomes_http_by_config_alone() -> None:
             "allow_hosts": ["127.0.0.1"],
         }
         before, after = (
-            make_manager({**entry, "implementation": implementation})
-            for implementation in (mock, http)
+            make_manager({**entry, "implementation": implementation}) for implementation in (mock, http)
         )
-        results = [
-            run_calls(m, make_call("weather", {"city": "Brno"}))[0].result for m in (before, after)
-        ]
+        results = [run_calls(m, make_call("weather", {"city": "Brno"}))[0].result for m in (before, after)]
     assert before.definitions() == after.definitions()
     assert results[0]["result"] == results[1]["result"] == {"sky": "blue"}
     assert server.requests[0]["path"] == "/w?q=Brno"
@@ -144,12 +129,7 @@ def test_run_settings_reach_the_tool() -> None:
     )
     echo, calculator = manager.registry
     assert (echo.timeout_s, echo.requires_approval, echo.risk) == (1.5, True, "medium")
-    assert (echo.parallel, echo.repeatable, echo.cacheable, echo.cache_ttl_s) == (
-        False,
-        True,
-        True,
-        5,
-    )
+    assert (echo.parallel, echo.repeatable, echo.cacheable, echo.cache_ttl_s) == (False, True, True, 5)
     assert (echo.max_result_size, calculator.timeout_s) == (10, 0.7)
     assert manager.warnings == ()
     assert manager.risky_tools == ("echo",)
@@ -169,9 +149,7 @@ def test_python_functions_by_name_and_in_a_process() -> None:
         "implementation": {"type": "python", "handler": "posixpath:basename"},
     }
     schema = {"type": "object", "properties": {"p": {"type": "string"}}, "required": ["p"]}
-    (event,) = run_calls(
-        make_manager({**entry, "parameters": schema}), make_call("base", {"p": "/a/b.txt"})
-    )
+    (event,) = run_calls(make_manager({**entry, "parameters": schema}), make_call("base", {"p": "/a/b.txt"}))
     assert event.result["result"] == "b.txt"
     for handler in ("posixpath:nothing", "no_such_module:f", "posixpath", None):
         broken = {"name": "x", "implementation": {"type": "python", "handler": handler}}

@@ -85,9 +85,7 @@ def test_calls_work_from_any_loop_and_end_in_time(stdio: ToolManager) -> None:
         assert event.result["result"] == 4
 
     async def run_and_cancel() -> None:
-        task = asyncio.ensure_future(
-            stdio.run(make_call("local__sleep", {"seconds": 60}), ("local__sleep",))
-        )
+        task = asyncio.ensure_future(stdio.run(make_call("local__sleep", {"seconds": 60}), ("local__sleep",)))
         await asyncio.sleep(0.2)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

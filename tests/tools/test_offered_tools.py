@@ -58,9 +58,7 @@ def test_a_host_is_offered_at_most_max_tools() -> None:
 def test_a_tool_beyond_the_cap_does_not_run() -> None:
     """S3.8, DESIGN 11: a call of a tool that the limit left out is denied."""
     llms = build_llms(max_tools=1)
-    with make_engine(
-        [reply_with_calls(("echo", {"text": "x"})), "done"], llms=llms, tools=TOOLS
-    ) as engine:
+    with make_engine([reply_with_calls(("echo", {"text": "x"})), "done"], llms=llms, tools=TOOLS) as engine:
         (call,) = engine.run("go").tool_calls
     assert not call["result"]["success"]
     assert "not allowed here; allowed: calculator" in call["result"]["error"]
@@ -92,9 +90,7 @@ def test_lists_may_use_the_spec_s_own_names() -> None:
         result = engine.run("go")
     assert model.names == ["geo_lookup"]
     assert result.tool_calls[0]["result"]["result"] == "Brno"
-    assert not any(
-        "allowed_tools" in warning or "essential" in warning for warning in result.warnings
-    )
+    assert not any("allowed_tools" in warning or "essential" in warning for warning in result.warnings)
 
 
 @given(
@@ -102,9 +98,7 @@ def test_lists_may_use_the_spec_s_own_names() -> None:
     max_tools=st.integers(1, 9) | st.none(),
     essential=st.lists(st.sampled_from("abcdefgh*"), max_size=4),
 )
-def test_max_tools_splits_the_tools(
-    names: list[str], max_tools: int | None, essential: list[str]
-) -> None:
+def test_max_tools_splits_the_tools(names: list[str], max_tools: int | None, essential: list[str]) -> None:
     """S3.8: offered and omitted are all tools, in order; essential tools are offered first."""
     offered_names, omitted_names = cap_tools({name: name for name in names}, max_tools, essential)
     assert sorted([*offered_names, *omitted_names]) == sorted(names)
@@ -164,15 +158,11 @@ class OwnSearch:
 def test_an_own_search_serves_tool_and_prompt() -> None:
     """Issue 6: `services={"search_documents": ...}` installs a search for the tool and the prompt."""
     model, own_search = RecordingModel(), OwnSearch()
-    tools_section = {
-        "registry": [{"name": "search_documents", "implementation": {"type": "internal"}}]
-    }
+    tools_section = {"registry": [{"name": "search_documents", "implementation": {"type": "internal"}}]}
     replies = [reply_with_calls(("search_documents", {"query": "deep"})), model]
     responses = [{**PROMPT[0], "tools": {}}]
     services = {"search_documents": own_search}
-    with make_engine(
-        replies, tools=tools_section, responses=responses, services=services
-    ) as engine:
+    with make_engine(replies, tools=tools_section, responses=responses, services=services) as engine:
         result = engine.run("abc")
     assert own_search.queries == ["abc", "deep"]
     assert model.system == "Known: <[own:1] cba>"
@@ -188,7 +178,4 @@ def test_a_failed_search_does_not_end_the_turn() -> None:
             result = engine.run("abc")
         assert model.system == "Known: <>"
         assert result.content == "done"
-        assert any(
-            "could not be searched" in warning and "no disk" in warning
-            for warning in result.warnings
-        )
+        assert any("could not be searched" in warning and "no disk" in warning for warning in result.warnings)

@@ -39,18 +39,13 @@ DOCUMENT: dict[str, Any] = {
                 "operationId": "putPet",
                 "requestBody": {
                     "required": True,
-                    "content": {
-                        "application/json": {"schema": {"$ref": "#/components/schemas/Pet"}}
-                    },
+                    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Pet"}}},
                 },
             },
             "delete": {"operationId": "deletePet"},
         },
         "/upload": {
-            "post": {
-                "operationId": "upload",
-                "requestBody": {"required": True, "content": {"image/png": {}}},
-            }
+            "post": {"operationId": "upload", "requestBody": {"required": True, "content": {"image/png": {}}}}
         },
     },
     "components": {
@@ -60,12 +55,7 @@ DOCUMENT: dict[str, Any] = {
                 "required": ["name"],
                 "properties": {
                     "name": {"type": "string", "pattern": "^(a+)+$"},
-                    "age": {
-                        "type": "integer",
-                        "minimum": 0,
-                        "exclusiveMinimum": True,
-                        "nullable": True,
-                    },
+                    "age": {"type": "integer", "minimum": 0, "exclusiveMinimum": True, "nullable": True},
                     "friends": {"type": "array", "items": {"$ref": "#/components/schemas/Pet"}},
                 },
             },
@@ -75,9 +65,7 @@ DOCUMENT: dict[str, Any] = {
 }
 
 
-def make_manager(
-    tmp_path: Path | None = None, document: Any = DOCUMENT, **settings: Any
-) -> ToolManager:
+def make_manager(tmp_path: Path | None = None, document: Any = DOCUMENT, **settings: Any) -> ToolManager:
     """A manager with the document's operations."""
     config = {"openapi": [{"document": document, **settings}]}
     return ToolManager.from_config(ToolsConfig.model_validate(config), base_folder=tmp_path)
@@ -118,9 +106,7 @@ def test_calls_reach_the_service() -> None:
     with serve_web(answer) as server:
         manager = make_manager(base_url=server.url, allow_hosts=["127.0.0.1"])
         show = make_call("pets.show", {"pet-id": 7, "fields[]": ["a", "b"], "X-Trace": "t"})
-        put = make_call(
-            "putPet", {"pet-id": 7, "body": {"name": "Rex", "friends": [{"name": "X"}]}}
-        )
+        put = make_call("putPet", {"pet-id": 7, "body": {"name": "Rex", "friends": [{"name": "X"}]}})
         bad = make_call("putPet", {"pet-id": 7, "body": {"age": 3}})
         events = run_calls(manager, show, put, bad, allowed=("*",))
     assert [event.outcome for event in events] == ["succeeded", "succeeded", "failed"]

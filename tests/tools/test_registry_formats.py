@@ -35,10 +35,7 @@ RICH: dict[str, Any] = {
     "required": ["mode"],
     "additionalProperties": False,
     "$defs": {
-        "node": {
-            "type": "object",
-            "properties": {"next": {"$ref": "#/$defs/node"}, "n": {"type": "number"}},
-        }
+        "node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}, "n": {"type": "number"}}}
     },
 }
 
@@ -88,11 +85,7 @@ def test_the_three_provider_formats() -> None:
     for provider in ("openai", "ollama"):
         entries = convert_tools(tools, provider).tools
         assert [entry["type"] for entry in entries] == ["function"] * 2
-        assert entries[0]["function"] == {
-            "name": "a",
-            "description": "a",
-            "parameters": TEXT,
-        }
+        assert entries[0]["function"] == {"name": "a", "description": "a", "parameters": TEXT}
     (gemini,) = convert_tools(tools, "gemini").tools
     assert [entry["name"] for entry in gemini["function_declarations"]] == ["a", "b"]
     with pytest.raises(SpecError, match="did you mean 'gemini'"):
@@ -139,9 +132,7 @@ def test_a_schema_that_would_explode_is_cut() -> None:
     """Issue 6: a schema whose references double at every step is cut at a size limit."""
     defs: dict[str, Any] = {"d0": {"type": "string"}}
     for n in range(1, 40):
-        pair = {
-            "properties": {"l": {"$ref": f"#/$defs/d{n - 1}"}, "r": {"$ref": f"#/$defs/d{n - 1}"}}
-        }
+        pair = {"properties": {"l": {"$ref": f"#/$defs/d{n - 1}"}, "r": {"$ref": f"#/$defs/d{n - 1}"}}}
         defs[f"d{n}"] = {"type": "object", **pair}
     schema = {"type": "object", "properties": {"x": {"$ref": "#/$defs/d39"}}, "$defs": defs}
     result, rewrites = lower_schema(schema, GEMINI)

@@ -9,11 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tool_calls import build_tool, make_call, make_executor, run_calls
 
-from toolchart.tools.execution.argument_repair import (
-    is_misspelling,
-    repair_arguments,
-    repair_json_text,
-)
+from toolchart.tools.execution.argument_repair import is_misspelling, repair_arguments, repair_json_text
 from toolchart.tools.execution.compiled_schema import compile_schema
 
 SCHEMA: dict[str, Any] = {
@@ -50,11 +46,7 @@ SCHEMA: dict[str, Any] = {
         ({"citty": "B"}, {"city": "B"}, "misspelt name"),
         ({"ctiy": "B"}, {"city": "B"}, "misspelt name"),
         ({"city": "B", "limit": "4"}, {"city": "B", "limit": 4}, "a number written"),
-        (
-            {"city": "B", "where": {"lat": "50.1"}},
-            {"city": "B", "where": {"lat": 50.1}},
-            "a number",
-        ),
+        ({"city": "B", "where": {"lat": "50.1"}}, {"city": "B", "where": {"lat": 50.1}}, "a number"),
     ],
 )
 def test_a_mistake_with_one_reading_is_repaired(
@@ -109,9 +101,7 @@ def test_a_mistake_without_a_single_reading_is_an_error(arguments: dict[str, Any
         ('{"a": "x" "b": "y"}', {"a": "x", "b": "y"}),
     ],
 )
-def test_broken_json_with_a_clear_meaning_is_repaired(
-    raw: str, expected_arguments: dict[str, Any]
-) -> None:
+def test_broken_json_with_a_clear_meaning_is_repaired(raw: str, expected_arguments: dict[str, Any]) -> None:
     """S3.5: a trailing comma, Python literals and a code fence are repaired and recorded."""
     repair_result = repair_json_text(raw)
     assert repair_result is not None
@@ -156,10 +146,7 @@ def test_misspellings_are_not_other_words() -> None:
 
 def test_a_name_near_two_parameters_is_not_renamed() -> None:
     """S3.5: a name that is similar to two parameters is left as it is."""
-    schema = {
-        "type": "object",
-        "properties": {"colour": {"type": "string"}, "colours": {"type": "string"}},
-    }
+    schema = {"type": "object", "properties": {"colour": {"type": "string"}, "colours": {"type": "string"}}}
     value, repairs = repair_arguments({"coloura": "x"}, schema)
     assert value == {"coloura": "x"}
     assert repairs == ()
@@ -173,18 +160,13 @@ def test_recursive_schemas_are_repaired() -> None:
         "$defs": {
             "node": {
                 "type": "object",
-                "properties": {
-                    "size": {"type": "integer"},
-                    "next": {"$ref": "#/$defs/node"},
-                },
+                "properties": {"size": {"type": "integer"}, "next": {"$ref": "#/$defs/node"}},
             }
         },
     }
     received_arguments: list[Any] = []
     arguments = {"tree": {"size": "1", "next": {"size": "2"}}}
-    run_calls(
-        make_executor(build_tool("w", received_arguments.append, schema)), make_call("w", arguments)
-    )
+    run_calls(make_executor(build_tool("w", received_arguments.append, schema)), make_call("w", arguments))
     assert received_arguments == [{"tree": {"size": 1, "next": {"size": 2}}}]
 
 
@@ -208,9 +190,7 @@ def test_repair_is_deterministic_and_leaves_good_arguments_alone(arguments: dict
     repaired_arguments, repairs = repair_arguments(arguments, SCHEMA)
     assert repr(arguments) == before
     assert (repaired_arguments, repairs) == repair_arguments(arguments, SCHEMA)
-    assert bool(repairs) == (repaired_arguments != arguments) or all(
-        r.before == r.after for r in repairs
-    )
+    assert bool(repairs) == (repaired_arguments != arguments) or all(r.before == r.after for r in repairs)
     if check(arguments):
         assert repairs == ()
     if check(repaired_arguments):

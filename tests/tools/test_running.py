@@ -72,9 +72,7 @@ def test_a_sync_function_runs_in_a_thread() -> None:
     def runs_off_main_thread() -> bool:
         return threading.get_ident() != main
 
-    (event,) = run_calls(
-        make_executor(make_tool(runs_off_main_thread)), make_call("runs_off_main_thread")
-    )
+    (event,) = run_calls(make_executor(make_tool(runs_off_main_thread)), make_call("runs_off_main_thread"))
     assert event.result["result"] is True
 
 
@@ -125,9 +123,7 @@ def test_a_tool_that_ignores_its_cancellation_does_not_block() -> None:
 @pytest.mark.parametrize(
     "error", [ValueError("boom"), TimeoutError("own"), SystemExit(3), asyncio.CancelledError()]
 )
-def test_every_exception_of_a_tool_becomes_a_failure(
-    execution_mode: str, error: BaseException
-) -> None:
+def test_every_exception_of_a_tool_becomes_a_failure(execution_mode: str, error: BaseException) -> None:
     """S4.5: every exception of a tool becomes a failure; its own TimeoutError is not our timeout."""
     if execution_mode == "inline" and not isinstance(error, Exception):
         pytest.skip("inline tools are Toolchart's own")
@@ -164,9 +160,7 @@ def test_hanging_threads_are_counted_and_bounded() -> None:
     """S2.8: the number of threads past their timeout is limited."""
     release = threading.Event()
     executor = make_executor(
-        build_tool(
-            "hang", lambda arguments: release.wait(60), execution_mode="thread", timeout_s=0.01
-        ),
+        build_tool("hang", lambda arguments: release.wait(60), execution_mode="thread", timeout_s=0.01),
         parallel=100,
     )
     events = run_calls(executor, *(make_call("hang", id=f"c{n}") for n in range(MAX_LATE_THREADS)))
@@ -232,9 +226,7 @@ def test_a_process_has_its_memory_limited() -> None:
 
 def test_prints_and_early_exits_are_no_answers() -> None:
     """Issue 6: what a tool prints is not its answer, and an early exit is a failure with its exit code."""
-    executor = make_executor(
-        make_isolated_tool(chatter), make_isolated_tool(die), make_isolated_tool(later)
-    )
+    executor = make_executor(make_isolated_tool(chatter), make_isolated_tool(die), make_isolated_tool(later))
     chatter_event, dead_event, async_event = run_calls(
         executor, make_call("chatter"), make_call("die"), make_call("later")
     )
@@ -300,8 +292,7 @@ def test_a_cancelled_wait_releases_its_slot() -> None:
         names = ("work", "alone")
         first = asyncio.ensure_future(executor.run(make_call("work", id="1"), names))
         waiting = [
-            asyncio.ensure_future(executor.run(make_call("alone", id=f"w{n}"), names))
-            for n in range(3)
+            asyncio.ensure_future(executor.run(make_call("alone", id=f"w{n}"), names)) for n in range(3)
         ]
         last = asyncio.ensure_future(executor.run(make_call("work", id="9"), names))
         await asyncio.sleep(0.01)

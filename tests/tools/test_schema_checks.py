@@ -22,9 +22,7 @@ scalars = (
 )
 instances = st.recursive(
     scalars,
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3)
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
     max_leaves=8,
 )
 types = st.sampled_from(["string", "integer", "number", "boolean", "null", "array", "object"])
@@ -64,9 +62,7 @@ schemas = st.recursive(st.booleans() | st.just({}), _nested_schemas, max_leaves=
 
 @settings(max_examples=600, deadline=None)
 @given(schema=schemas, definition=schemas, instance=instances)
-def test_the_compiled_check_agrees_with_the_library(
-    schema: Any, definition: Any, instance: Any
-) -> None:
+def test_the_compiled_check_agrees_with_the_library(schema: Any, definition: Any, instance: Any) -> None:
     """S2.6: for every schema that can be compiled, the compiled check gives jsonschema's answer."""
     if not isinstance(schema, dict):
         schema = {"allOf": [schema]}

@@ -103,9 +103,7 @@ def test_the_lists_match_the_code() -> None:
         assert f"`{key}" in DOC or key == "memory_mb", key
 
 
-OWN_KEYS = sorted(
-    {*HttpSettings.model_fields, *RunSettings.model_fields, *DOCUMENT_SETTINGS, "root"}
-)
+OWN_KEYS = sorted({*HttpSettings.model_fields, *RunSettings.model_fields, *DOCUMENT_SETTINGS, "root"})
 
 
 @pytest.mark.parametrize("key", OWN_KEYS)

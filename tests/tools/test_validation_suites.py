@@ -72,8 +72,7 @@ def make_case(*calls: ExpectedCall, **options: Any) -> Case:
 def test_right_calls_pass(right: dict[str, Any], arguments: dict[str, Any]) -> None:
     """Issue 6: accepted values, optional arguments, and texts without case and punctuation."""
     assert (
-        find_problem(make_case(make_expected_call("one", **right)), [make_call("one", **arguments)])
-        is None
+        find_problem(make_case(make_expected_call("one", **right)), [make_call("one", **arguments)]) is None
     )
 
 
@@ -93,9 +92,7 @@ def test_right_calls_pass(right: dict[str, Any], arguments: dict[str, Any]) -> N
         ({"a": [1], "t": [True]}, {"a": 1, "t": 1}, "'t' is int, not boolean"),
     ],
 )
-def test_wrong_calls_give_the_reason(
-    right: dict[str, Any], arguments: dict[str, Any], words: str
-) -> None:
+def test_wrong_calls_give_the_reason(right: dict[str, Any], arguments: dict[str, Any], words: str) -> None:
     """Issue 6: each rule that is broken is named with its parameter."""
     assert words in str(
         find_problem(make_case(make_expected_call("one", **right)), [make_call("one", **arguments)])
@@ -168,9 +165,7 @@ def answer_perfectly(cases: Sequence[Case]) -> Callable[[Request], Sequence[Tool
     by_words = {one.messages: one for one in cases}
 
     def answer(request: Request) -> Sequence[ToolCall]:
-        messages = tuple(
-            (m.role, m.content) for m in request.messages if m.role in ("user", "system")
-        )
+        messages = tuple((m.role, m.content) for m in request.messages if m.role in ("user", "system"))
         matching_case = by_words[messages]  # type: ignore[index]
         return [
             ToolCall(name=call.name, arguments={k: v[0] for k, v in call.arguments.items() if v[0]})

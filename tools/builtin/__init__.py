@@ -25,9 +25,7 @@ def _return_text(arguments: Mapping[str, Any]) -> Any:
     return arguments["text"]
 
 
-def _define_builtin(
-    name: str, description: str, run: Runner, schema: dict[str, Any], **options: Any
-) -> Tool:
+def _define_builtin(name: str, description: str, run: Runner, schema: dict[str, Any], **options: Any) -> Tool:
     definition = ToolDefinition(name=name, description=description, parameters=schema)
     return Tool(definition=definition, run=run, **{"idempotent": True, **options})
 
@@ -68,17 +66,12 @@ _CLOCK = _make_object_schema(
 BUILTINS: dict[str, Tool] = {
     tool.name: tool
     for tool in (
-        _define_builtin(
-            "calculator", "Evaluate a mathematical expression exactly.", calculate, _CALCULATOR
-        ),
+        _define_builtin("calculator", "Evaluate a mathematical expression exactly.", calculate, _CALCULATOR),
         _define_builtin(
             "get_current_datetime", "Get the current date and time.", get_current_datetime, _CLOCK
         ),
         _define_builtin(
-            "generate_uuid",
-            "Generate a random UUID (version 4).",
-            _generate_uuid,
-            _make_object_schema({}),
+            "generate_uuid", "Generate a random UUID (version 4).", _generate_uuid, _make_object_schema({})
         ),
         _define_builtin(
             "echo",
@@ -133,9 +126,7 @@ def _open_folder(settings: Mapping[str, Any], name: str) -> files.Folder:
 def _make_list_directory(settings: Mapping[str, Any], name: str) -> Tool:
     run = _open_folder(settings, name).list_directory
     description = "List the files of a folder."
-    return _define_builtin(
-        name, description, run, files.LIST_SCHEMA, execution_mode="thread", listing=True
-    )
+    return _define_builtin(name, description, run, files.LIST_SCHEMA, execution_mode="thread", listing=True)
 
 
 def _make_read_file(settings: Mapping[str, Any], name: str) -> Tool:

@@ -75,9 +75,7 @@ async def solve_symbolically(arguments: Mapping[str, Any]) -> Any:
 
 @cache
 def _make_isolated_tool() -> Tool:
-    return make_tool(
-        tool(isolation="process", timeout_s=TIMEOUT_S, memory_mb=1024)(compute_symbolic_result)
-    )
+    return make_tool(tool(isolation="process", timeout_s=TIMEOUT_S, memory_mb=1024)(compute_symbolic_result))
 
 
 def compute_symbolic_result(operation: str, expression: str, variable: str) -> dict[str, Any]:
@@ -170,9 +168,7 @@ def _collect_symbols(node: ast.expr) -> set[str]:
     return {
         part.id
         for part in ast.walk(node)
-        if isinstance(part, ast.Name)
-        and id(part) not in function_nodes
-        and part.id not in _CONSTANTS
+        if isinstance(part, ast.Name) and id(part) not in function_nodes and part.id not in _CONSTANTS
     }
 
 

@@ -45,9 +45,7 @@ def evaluate_node(node: ast.expr, depth: int) -> Any:
         case ast.UnaryOp(op=ast.UAdd(), operand=inner):
             return evaluate_node(inner, depth + 1)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)](
-                evaluate_node(left, depth + 1), evaluate_node(right, depth + 1)
-            )
+            return _OPERATORS[type(op)](evaluate_node(left, depth + 1), evaluate_node(right, depth + 1))
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _get_functions():
             return _call_function(name, [evaluate_node(argument, depth + 1) for argument in args])
     raise make_refusal(node)

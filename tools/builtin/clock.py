@@ -50,7 +50,4 @@ def find_zone(name: str) -> tuple[tzinfo, str, str | None]:
 @cache
 def _map_cities() -> dict[str, str]:
     """IANA zone names by city name in lower case."""
-    return {
-        zone.rsplit("/", 1)[-1].lower(): zone
-        for zone in sorted(available_timezones(), reverse=True)
-    }
+    return {zone.rsplit("/", 1)[-1].lower(): zone for zone in sorted(available_timezones(), reverse=True)}

@@ -59,9 +59,7 @@ def _parse_date(text: str) -> date | datetime:
     try:
         return datetime.fromisoformat(iso_text)
     except ValueError:
-        raise ToolFailure(
-            f"{text!r} is not an ISO date; write 2026-03-01 or 2026-03-01T12:00"
-        ) from None
+        raise ToolFailure(f"{text!r} is not an ISO date; write 2026-03-01 or 2026-03-01T12:00") from None
 
 
 def _require_argument(arguments: Mapping[str, Any], name: str) -> Any:

@@ -40,9 +40,7 @@ def fetch_result(arguments: Mapping[str, Any], context: CallContext) -> dict[str
     text = format_result_text(_find_value(handle, context))
     offset = arguments.get("offset", 0)
     if offset >= len(text) > 0:
-        raise ToolFailure(
-            f"offset {offset} lies behind the end: the result has {len(text)} characters"
-        )
+        raise ToolFailure(f"offset {offset} lies behind the end: the result has {len(text)} characters")
     room = max(FRAME, context.max_characters - FRAME) if context.max_characters else len(text)
     part = _cut_to_fit(text[offset:], min(room, arguments.get("length", room)), room)
     end = offset + len(part)

@@ -65,9 +65,7 @@ class Folder:
             if not stat.S_ISDIR(os.fstat(handle).st_mode):
                 raise ToolFailure(f"{path!r} is not a folder")
             with os.scandir(handle) as scan:
-                entries = [
-                    _describe_entry(item) for item in scan if fnmatchcase(item.name, pattern)
-                ]
+                entries = [_describe_entry(item) for item in scan if fnmatchcase(item.name, pattern)]
         entries.sort(key=lambda entry: (entry["type"] != "folder", entry["name"]))
         listing: dict[str, Any] = {"path": path, "entries": entries[:MAX_ENTRIES]}
         if len(entries) > MAX_ENTRIES:

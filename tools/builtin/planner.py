@@ -65,10 +65,7 @@ class Planner:
         plan = apply_action(self._find_plan(context), arguments)
         if context.conversation:
             recent = list(self._recent_plans.items())[-MAX_RECENT_PLANS:]
-            self._recent_plans = {
-                **dict(recent),
-                context.conversation: (_get_reply_position(context), plan),
-            }
+            self._recent_plans = {**dict(recent), context.conversation: (_get_reply_position(context), plan)}
         return plan
 
     def _find_plan(self, context: CallContext) -> Plan | None:
@@ -141,9 +138,7 @@ def _make_step(text: str) -> dict[str, Any]:
     return {"text": text, "done": False}
 
 
-def _mark_step_done(
-    steps: list[dict[str, Any]], arguments: Mapping[str, Any]
-) -> list[dict[str, Any]]:
+def _mark_step_done(steps: list[dict[str, Any]], arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
     number = arguments.get("step")
     if number is None or not 1 <= number <= len(steps):
         raise ToolFailure(f"mark_done needs 'step', a number from 1 to {len(steps)}")

@@ -27,10 +27,7 @@ SCHEMA: dict[str, Any] = {
             "description": "What to do.",
         },
         "text": {"type": "string", "description": "The text."},
-        "find": {
-            "type": "string",
-            "description": "count, replace: what to look for. regex: the pattern.",
-        },
+        "find": {"type": "string", "description": "count, replace: what to look for. regex: the pattern."},
         "replacement": {
             "type": "string",
             "description": "replace: what to put there. regex: with it matches are replaced.",
@@ -40,10 +37,7 @@ SCHEMA: dict[str, Any] = {
             "enum": ["upper", "lower", "title", "snake", "kebab", "camel"],
             "description": "case: the case.",
         },
-        "start": {
-            "type": "integer",
-            "description": "slice: first character, from 0; may be negative.",
-        },
+        "start": {"type": "integer", "description": "slice: first character, from 0; may be negative."},
         "end": {"type": "integer", "description": "slice: the character after the last one."},
         "other": {"type": "string", "description": "diff: the text to compare with."},
         "ignore_case": {"type": "boolean", "description": "count, replace, regex."},
@@ -103,10 +97,7 @@ def _split_words(text: str) -> list[str]:
 
 
 def _replace_text(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    needle, replacement = (
-        _require_argument(arguments, "find"),
-        _require_argument(arguments, "replacement"),
-    )
+    needle, replacement = (_require_argument(arguments, "find"), _require_argument(arguments, "replacement"))
     if not needle:
         raise ToolFailure("'find' is empty")
     text = arguments["text"]
@@ -160,9 +151,7 @@ async def _run_isolated(name: str, values: dict[str, Any]) -> Any:
 
 @cache
 def _make_isolated_tool(name: str) -> Tool:
-    return make_tool(
-        tool(isolation="process", timeout_s=10.0, memory_mb=256)(getattr(regexes, name))
-    )
+    return make_tool(tool(isolation="process", timeout_s=10.0, memory_mb=256)(getattr(regexes, name)))
 
 
 _OPERATIONS: dict[str, Callable[[Mapping[str, Any]], Any]] = {

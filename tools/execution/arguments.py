@@ -9,11 +9,7 @@ from functools import cache
 from typing import Any
 
 from toolchart.states.errors import SpecError
-from toolchart.tools.execution.compiled_schema import (
-    MAX_PATTERN_TEXT,
-    SchemaCheck,
-    compile_schema,
-)
+from toolchart.tools.execution.compiled_schema import MAX_PATTERN_TEXT, SchemaCheck, compile_schema
 
 MAX_PROBLEMS = 3
 """Problems of one call that its error text lists."""
@@ -56,8 +52,7 @@ class ArgumentCheck:
             if self._compiled_check is not None and self._compiled_check(arguments):
                 return None
             errors = sorted(
-                self._get_validator().iter_errors(arguments),
-                key=lambda error: len(error.absolute_path),
+                self._get_validator().iter_errors(arguments), key=lambda error: len(error.absolute_path)
             )
         except RecursionError:
             return "the arguments are nested too deeply to be checked"
@@ -81,9 +76,7 @@ def _make_validator_class() -> Any:
 
     def check_short_pattern(validator: Any, pattern: Any, value: Any, schema: Any) -> Iterator[Any]:
         if isinstance(value, str) and len(value) > MAX_PATTERN_TEXT:
-            yield ValidationError(
-                f"longer than {MAX_PATTERN_TEXT} characters, too long for a pattern"
-            )
+            yield ValidationError(f"longer than {MAX_PATTERN_TEXT} characters, too long for a pattern")
         else:
             yield from check_pattern(validator, pattern, value, schema) or ()
 
@@ -146,9 +139,7 @@ def _join_argument_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _describe_unknown_parameter(
-    path: str, value: Mapping[str, Any], schema: Mapping[str, Any]
-) -> str:
+def _describe_unknown_parameter(path: str, value: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     parameters = [str(name) for name in schema.get("properties", {})]
     unknown_name = next((str(name) for name in value if name not in parameters), "")
     similar_names = get_close_matches(unknown_name, parameters, n=1)

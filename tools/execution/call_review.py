@@ -40,9 +40,7 @@ class CallReviewer:
         self._registry = registry
         self._policy = policy
         self._argument_checks = {
-            tool.name: ArgumentCheck(
-                tool.definition.parameters, tool.name, is_trusted=tool.kind == "builtin"
-            )
+            tool.name: ArgumentCheck(tool.definition.parameters, tool.name, is_trusted=tool.kind == "builtin")
             for tool in registry
         }
 
@@ -102,9 +100,7 @@ class CallReviewer:
         unknown_names = _find_unknown_parameters(repaired_arguments, check.schema)
         if unknown_names:
             repaired_arguments = {
-                name: value
-                for name, value in repaired_arguments.items()
-                if name not in unknown_names
+                name: value for name, value in repaired_arguments.items() if name not in unknown_names
             }
         if not check.is_valid(repaired_arguments):
             problem = (
@@ -113,9 +109,7 @@ class CallReviewer:
                 or "they do not match the schema"
             )
             return _judge_invalid(tool, call, problem)
-        drop_notes = (
-            f"dropped {name!r}, which is not a parameter of the tool" for name in unknown_names
-        )
+        drop_notes = (f"dropped {name!r}, which is not a parameter of the tool" for name in unknown_names)
         notes = (*notes, *map(str, repairs), *drop_notes)
         return CallJudgement(tool, repaired_arguments, notes, None, "")
 
@@ -149,9 +143,7 @@ _OPEN_SCHEMA_KEYWORDS = (
 """Keywords that may allow parameters beside those listed in `properties`."""
 
 
-def _find_unknown_parameters(
-    arguments: Mapping[str, Any], schema: Mapping[str, Any]
-) -> tuple[str, ...]:
+def _find_unknown_parameters(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> tuple[str, ...]:
     """Parameters that the tool does not have; none where the schema may allow further ones."""
     properties = schema.get("properties")
     if properties is None or arguments.keys() <= properties.keys():

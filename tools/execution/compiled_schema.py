@@ -57,9 +57,7 @@ def is_json_equal(first: Any, second: Any) -> bool:
     if isinstance(first, list) and isinstance(second, list):
         return len(first) == len(second) and all(map(is_json_equal, first, second))
     if isinstance(first, dict) and isinstance(second, dict):
-        return first.keys() == second.keys() and all(
-            is_json_equal(first[key], second[key]) for key in first
-        )
+        return first.keys() == second.keys() and all(is_json_equal(first[key], second[key]) for key in first)
     return bool(first == second)
 
 
@@ -106,9 +104,7 @@ class _SchemaCompiler:
         if not isinstance(schema, dict):
             raise _UnsupportedSchema
         checks = [
-            check
-            for key in schema
-            if (check := self._compile_keyword(key, schema[key], schema)) is not None
+            check for key in schema if (check := self._compile_keyword(key, schema[key], schema)) is not None
         ]
         if not checks:
             return lambda value: True
@@ -119,9 +115,7 @@ class _SchemaCompiler:
             return lambda value: first(value) and second(value)
         return lambda value: all(check(value) for check in checks)
 
-    def _compile_keyword(
-        self, key: str, operand: Any, schema: Mapping[str, Any]
-    ) -> SchemaCheck | None:
+    def _compile_keyword(self, key: str, operand: Any, schema: Mapping[str, Any]) -> SchemaCheck | None:
         if key in _ANNOTATIONS:
             return None
         match key:
@@ -153,9 +147,7 @@ class _SchemaCompiler:
 
     def _compile_object(self, key: str, schema: Mapping[str, Any]) -> SchemaCheck | None:
         """One closure for the three object keywords together, made for the first of them."""
-        if key != next(
-            k for k in schema if k in ("properties", "required", "additionalProperties")
-        ):
+        if key != next(k for k in schema if k in ("properties", "required", "additionalProperties")):
             return None
         if "patternProperties" in schema:
             raise _UnsupportedSchema
@@ -228,9 +220,7 @@ def _compile_enum(choices: Any) -> SchemaCheck:
     if not others:
         return lambda value: isinstance(value, str) and value in texts
     return lambda value: (
-        value in texts
-        if isinstance(value, str)
-        else any(is_json_equal(value, other) for other in others)
+        value in texts if isinstance(value, str) else any(is_json_equal(value, other) for other in others)
     )
 
 
@@ -255,7 +245,6 @@ def _compile_bound(key: str, limit: Any) -> SchemaCheck:
         case "pattern":
             search = re.compile(limit).search
             return lambda value: (
-                not isinstance(value, str)
-                or (len(value) <= MAX_PATTERN_TEXT and search(value) is not None)
+                not isinstance(value, str) or (len(value) <= MAX_PATTERN_TEXT and search(value) is not None)
             )
     raise _UnsupportedSchema

@@ -78,9 +78,7 @@ class ConcurrencyLimiters:
 
     def __init__(self, width: int) -> None:
         self.width = width
-        self._limiters: WeakValueDictionary[tuple[int, str], ConcurrencyLimiter] = (
-            WeakValueDictionary()
-        )
+        self._limiters: WeakValueDictionary[tuple[int, str], ConcurrencyLimiter] = WeakValueDictionary()
 
     def get_limiter(self, conversation: str) -> ConcurrencyLimiter:
         """The limiter of a conversation on the running event loop; made where there is none."""

@@ -21,12 +21,7 @@ from toolchart.tools.approval import Policy
 from toolchart.tools.definition import Tool, ToolFailure, ToolTimeout
 from toolchart.tools.execution.call_review import CallJudgement, CallReviewer, shorten_name
 from toolchart.tools.execution.concurrency import ConcurrencyLimiters
-from toolchart.tools.execution.context import (
-    NO_CONVERSATION,
-    CallContext,
-    CallContextBuilder,
-    FindResult,
-)
+from toolchart.tools.execution.context import NO_CONVERSATION, CallContext, CallContextBuilder, FindResult
 from toolchart.tools.execution.result_cache import ResultCache
 from toolchart.tools.execution.results import (
     OutputLimits,
@@ -71,10 +66,7 @@ class ToolExecutor:
         return self.registry.definitions()
 
     def bind(
-        self,
-        conversation: str,
-        get_snapshot: Callable[[], Snapshot],
-        find_result: FindResult | None = None,
+        self, conversation: str, get_snapshot: Callable[[], Snapshot], find_result: FindResult | None = None
     ) -> ConversationExecutor:
         """The executor of one conversation, which adds each call's context.
 
@@ -82,9 +74,7 @@ class ToolExecutor:
             get_snapshot: returns the newest snapshot of the conversation.
             find_result: the whole result of an earlier call, from the log, by its call id.
         """
-        contexts = CallContextBuilder(
-            self.registry, self.policy, conversation, get_snapshot, find_result
-        )
+        contexts = CallContextBuilder(self.registry, self.policy, conversation, get_snapshot, find_result)
         return ConversationExecutor(self, contexts)
 
     def review(self, call: ToolCall, allowed_tools: Sequence[str]) -> Verdict:
@@ -97,9 +87,7 @@ class ToolExecutor:
 
     def refuse(self, call: ToolCall, outcome: str, reason: str) -> ToolFinished:
         """Build the result of a call that does not run."""
-        return build_tool_finished(
-            call, shorten_name(call.name), cast(Outcome, outcome), reason, 0.0
-        )
+        return build_tool_finished(call, shorten_name(call.name), cast(Outcome, outcome), reason, 0.0)
 
     async def run(
         self, call: ToolCall, allowed_tools: Sequence[str], context: CallContext = NO_CONVERSATION
@@ -118,9 +106,7 @@ class ToolExecutor:
         if tool.execution_mode == "inline" and not tool.cacheable and not tool.needs_context:
             event = await _run_call(tool, call, arguments, context, notes)
         else:
-            context = replace(
-                context, max_characters=max_characters, call_id=call.id, tool=tool.name
-            )
+            context = replace(context, max_characters=max_characters, call_id=call.id, tool=tool.name)
             event = await self._run_limited(tool, call, arguments, context, notes)
         if log.isEnabledFor(logging.DEBUG):
             _log_run(tool, arguments, event)
@@ -197,11 +183,7 @@ class ConversationExecutor:
 
 
 async def _run_call(
-    tool: Tool,
-    call: ToolCall,
-    arguments: dict[str, Any],
-    context: CallContext,
-    notes: tuple[str, ...],
+    tool: Tool, call: ToolCall, arguments: dict[str, Any], context: CallContext, notes: tuple[str, ...]
 ) -> ToolFinished:
     """Run the tool, measure the time, and turn its failure into a result."""
     start = time.perf_counter()

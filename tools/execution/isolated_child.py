@@ -53,9 +53,7 @@ def _watch_parent(requests: BinaryIO) -> None:
 
 def _run_request(header: dict[str, Any], body: bytes) -> bytes:
     """Run the function; the answer is `{"result": ...}` or `{"error": text}` as JSON."""
-    to_json_data = _load_file(
-        "_toolchart_json_data", Path(__file__).with_name("json_data.py")
-    ).to_json_data
+    to_json_data = _load_file("_toolchart_json_data", Path(__file__).with_name("json_data.py")).to_json_data
     try:
         function = _import_function(header)
         value = function(**pickle.loads(body))

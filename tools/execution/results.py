@@ -79,9 +79,7 @@ def convert_result(value: Any) -> tuple[Any, tuple[str, ...]]:
 
 def _check_size(size: int) -> None:
     if size > MAX_RESULT_CHARACTERS:
-        raise ResultTooLarge(
-            f"the result has {size} characters; at most {MAX_RESULT_CHARACTERS} are kept"
-        )
+        raise ResultTooLarge(f"the result has {size} characters; at most {MAX_RESULT_CHARACTERS} are kept")
 
 
 # -- output limits -------------------------------------------------------------------------------
@@ -160,11 +158,7 @@ def limit_model_text(event: ToolFinished, size: int, notices: tuple[str, ...] = 
     if hidden_count:
         notes = (*notes, f"cut: {hidden_count} characters were not shown to the model")
     return ToolFinished(
-        call_id=event.call_id,
-        outcome=event.outcome,
-        result=event.result,
-        shown=model_text,
-        notes=notes,
+        call_id=event.call_id, outcome=event.outcome, result=event.result, shown=model_text, notes=notes
     )
 
 

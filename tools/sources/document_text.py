@@ -62,9 +62,7 @@ def _decode_text(data: bytes) -> str:
 
 
 def _read_plain_text(data: bytes) -> Iterator[Passage]:
-    yield from _split_passages(
-        list(enumerate(_decode_text(data).splitlines(), 1)), lambda line: None
-    )
+    yield from _split_passages(list(enumerate(_decode_text(data).splitlines(), 1)), lambda line: None)
 
 
 def _read_markdown(data: bytes) -> Iterator[Passage]:

@@ -22,12 +22,7 @@ from msgspec.structs import replace
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Tool, ToolFailure
-from toolchart.tools.sources.document_text import (
-    MAX_BYTES,
-    UnreadableDocument,
-    is_document,
-    read_passages,
-)
+from toolchart.tools.sources.document_text import MAX_BYTES, UnreadableDocument, is_document, read_passages
 from toolchart.tools.sources.services import DEFAULT_COLLECTION, Embedder, Hit, Search
 
 MAX_FILES = 20_000
@@ -56,16 +51,12 @@ class DocumentIndex:
         embedder: adds a ranking by vector similarity; without it hits are ranked by words alone.
     """
 
-    def __init__(
-        self, folders: Mapping[str, Path], file: Path, *, embedder: Embedder | None = None
-    ) -> None:
+    def __init__(self, folders: Mapping[str, Path], file: Path, *, embedder: Embedder | None = None) -> None:
         self._folders = dict(folders)
         self._file = file
         self._embedder = embedder
         embedder_name = getattr(embedder, "name", type(embedder).__name__)
-        self._vector_source = (
-            hashlib.sha256(embedder_name.encode()).hexdigest()[:8] if embedder else "words"
-        )
+        self._vector_source = hashlib.sha256(embedder_name.encode()).hexdigest()[:8] if embedder else "words"
 
     # -- updating --------------------------------------------------------------------------------
 
@@ -80,27 +71,19 @@ class DocumentIndex:
             for collection, folder in self._folders.items():
                 indexed_files = dict(
                     db.execute(
-                        "SELECT path, stamp || ' ' || hash FROM files WHERE collection = ?",
-                        (collection,),
+                        "SELECT path, stamp || ' ' || hash FROM files WHERE collection = ?", (collection,)
                     ).fetchall()
                 )
                 for path in _iterate_documents(folder):
                     name = path.relative_to(folder).as_posix()
-                    counts[
-                        self._update_file(db, collection, path, name, indexed_files.pop(name, None))
-                    ] += 1
+                    counts[self._update_file(db, collection, path, name, indexed_files.pop(name, None))] += 1
                 for name in indexed_files:
                     _delete_file_rows(db, collection, name)
                     counts["gone"] += 1
         return counts
 
     def _update_file(
-        self,
-        db: sqlite3.Connection,
-        collection: str,
-        path: Path,
-        name: str,
-        previous_state: str | None,
+        self, db: sqlite3.Connection, collection: str, path: Path, name: str, previous_state: str | None
     ) -> str:
         """Index one file if it has changed, judged by its time and size, then by its hash."""
         status = path.stat()
@@ -112,8 +95,7 @@ class DocumentIndex:
         digest = f"{hashlib.sha256(data).hexdigest()}:{self._vector_source}"
         if previous_state is not None and previous_state.split(" ")[1] == digest:
             db.execute(
-                "UPDATE files SET stamp = ? WHERE collection = ? AND path = ?",
-                (stamp, collection, name),
+                "UPDATE files SET stamp = ? WHERE collection = ? AND path = ?", (stamp, collection, name)
             )
             return "unchanged"
         _delete_file_rows(db, collection, name)
@@ -149,9 +131,7 @@ class DocumentIndex:
     def list_problems(self) -> list[tuple[str, str]]:
         """Path and reason of each file that could not be read."""
         with closing(self._open_database()) as db:
-            rows = db.execute(
-                "SELECT path, problem FROM files WHERE problem IS NOT NULL ORDER BY 1"
-            )
+            rows = db.execute("SELECT path, problem FROM files WHERE problem IS NOT NULL ORDER BY 1")
             return [(str(path), str(problem)) for path, problem in rows]
 
     def _open_database(self) -> sqlite3.Connection:
@@ -183,9 +163,7 @@ class DocumentIndex:
         hits = _fuse_rankings(word_hits, meaning_hits) if meaning_hits else word_hits
         return hits[: max(1, min(limit, MAX_HITS))]
 
-    def _find_by_meaning(
-        self, db: sqlite3.Connection, query: str, collection: str | None
-    ) -> list[Hit]:
+    def _find_by_meaning(self, db: sqlite3.Connection, query: str, collection: str | None) -> list[Hit]:
         if self._embedder is None:
             return []
         query_vector = _normalize_vector(self._embedder.embed([query])[0])
@@ -231,9 +209,7 @@ def _delete_file_rows(db: sqlite3.Connection, collection: str, name: str) -> Non
         db.execute(f"DELETE FROM {table} WHERE collection = ? AND path = ?", (collection, name))
 
 
-def _find_by_words(
-    db: sqlite3.Connection, query: str, collection: str | None, limit: int
-) -> list[Hit]:
+def _find_by_words(db: sqlite3.Connection, query: str, collection: str | None, limit: int) -> list[Hit]:
     # Each word is quoted, so that SQLite does not read a word of the question as query syntax.
     words = re.findall(r"\w+", query)[:40]
     if not words:
@@ -312,9 +288,7 @@ def make_search_tool(name: str, search: Search, *, limit: int = 5) -> Tool:
     def run_search(arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Search with the arguments of one call."""
         hits = search.search(
-            arguments["query"],
-            collection=arguments.get("collection"),
-            limit=arguments.get("limit", limit),
+            arguments["query"], collection=arguments.get("collection"), limit=arguments.get("limit", limit)
         )
         return {"hits": [_encode_hit(hit) for hit in hits]}
 
@@ -356,20 +330,15 @@ def make_index(
     """
     folders = settings.get("folders") or {DEFAULT_COLLECTION: settings.get("folder")}
     if not isinstance(folders, Mapping) or not all(isinstance(f, str) for f in folders.values()):
-        raise SpecError(
-            f"tool {name!r} needs a folder of documents", hint="folder: docs   (beside name)"
-        )
+        raise SpecError(f"tool {name!r} needs a folder of documents", hint="folder: docs   (beside name)")
     resolved_folders = {
-        str(collection): (base_folder / str(folder)).resolve()
-        for collection, folder in folders.items()
+        str(collection): (base_folder / str(folder)).resolve() for collection, folder in folders.items()
     }
     for folder in resolved_folders.values():
         if not folder.is_dir():
             raise SpecError(f"tool {name!r}: there is no folder {str(folder)!r}")
     default = f".toolchart/{name}.db"
-    return DocumentIndex(
-        resolved_folders, base_folder / settings.get("index", default), embedder=embedder
-    )
+    return DocumentIndex(resolved_folders, base_folder / settings.get("index", default), embedder=embedder)
 
 
 def build_rag_context(search: Search, query: str, *, limit: int = 5) -> str:

@@ -42,9 +42,7 @@ def get_type_settings(entry: ToolEntry) -> dict[str, Any]:
     They may stand inside `implementation` or beside `name`; those inside `implementation` win.
     """
     outer_settings = {
-        key: value
-        for key, value in (entry.model_extra or {}).items()
-        if key not in RunSettings.model_fields
+        key: value for key, value in (entry.model_extra or {}).items() if key not in RunSettings.model_fields
     }
     inner_settings = dict(get_implementation(entry).model_extra or {})
     return {**outer_settings, **inner_settings}
@@ -59,9 +57,7 @@ def parse_run_settings(entry: ToolEntry) -> RunSettings:
     inner_settings = get_implementation(entry).model_extra or {}
     common_settings = entry.model_dump(include=set(RunSettings.model_fields), exclude_unset=True)
     try:
-        return RunSettings.model_validate(
-            {**inner_settings, **(entry.model_extra or {}), **common_settings}
-        )
+        return RunSettings.model_validate({**inner_settings, **(entry.model_extra or {}), **common_settings})
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         key_path = ".".join(map(str, first["loc"]))

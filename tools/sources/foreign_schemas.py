@@ -91,9 +91,7 @@ def _sanitize_node(schema: Any, path: str, depth: int, changes: list[str]) -> An
             result[key] = _sanitize_node(result[key], f"{path}[]", depth + 1, changes)
     for key in ("anyOf", "oneOf", "allOf", "prefixItems"):
         if isinstance(result.get(key), list):
-            result[key] = [
-                _sanitize_node(subschema, path, depth + 1, changes) for subschema in result[key]
-            ]
+            result[key] = [_sanitize_node(subschema, path, depth + 1, changes) for subschema in result[key]]
     return result
 
 

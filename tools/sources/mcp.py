@@ -66,10 +66,7 @@ def load_mcp_section(
 
 
 def connect_servers(
-    servers: Mapping[str, Mapping[str, Any]],
-    context: LoadingContext,
-    closing: ExitStack,
-    timeout_s: float,
+    servers: Mapping[str, Mapping[str, Any]], context: LoadingContext, closing: ExitStack, timeout_s: float
 ) -> tuple[list[Tool], list[str]]:
     """Start or reach all servers and return their tools, with a warning for each unreachable server.
 
@@ -103,18 +100,14 @@ def _require_library() -> None:
         import mcp  # noqa: F401
     except ImportError:
         raise SpecError(
-            "MCP servers need the `mcp` library",
-            path="tools.mcp",
-            hint="pip install 'toolchart[mcp]'",
+            "MCP servers need the `mcp` library", path="tools.mcp", hint="pip install 'toolchart[mcp]'"
         ) from None
 
 
 def _parse_settings(data: Mapping[str, Any], name: str) -> McpSettings:
     spec_path = f"tools.mcp.{name}"
     try:
-        settings = McpSettings.model_validate(
-            {key: value for key, value in data.items() if key != "comment"}
-        )
+        settings = McpSettings.model_validate({key: value for key, value in data.items() if key != "comment"})
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         hint = suggest_name(str(first["loc"][-1]), McpSettings.model_fields)
@@ -289,9 +282,7 @@ def _extract_result(result: Any) -> Any:
     """The structured content of a result; without it the texts, with a remark for other content."""
     structured_content = result.structured_content
     if structured_content is not None and not result.is_error:
-        is_wrapped = isinstance(structured_content, dict) and structured_content.keys() == {
-            "result"
-        }
+        is_wrapped = isinstance(structured_content, dict) and structured_content.keys() == {"result"}
         return structured_content["result"] if is_wrapped else structured_content
     return "\n".join(_describe_content(content) for content in result.content)
 
@@ -317,9 +308,7 @@ def _make_tools(server: _Server, server_tools: list[Any], timeout_s: float) -> l
         tool = Tool(
             definition=ToolDefinition(
                 name=name,
-                description=(server_tool.description or server_tool.title or server_tool.name)[
-                    :2000
-                ],
+                description=(server_tool.description or server_tool.title or server_tool.name)[:2000],
                 parameters=schema,
             ),
             run=_make_runner(server, server_tool.name, seconds),

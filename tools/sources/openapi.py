@@ -95,14 +95,10 @@ def load_openapi_tools(
     warnings: list[str] = []
     for operation in _select_operations(document, settings):
         if len(tools) == MAX_OPERATIONS:
-            warnings.append(
-                f"{spec_path}: more than {MAX_OPERATIONS} operations; the others left out"
-            )
+            warnings.append(f"{spec_path}: more than {MAX_OPERATIONS} operations; the others left out")
             break
         try:
-            tools.append(
-                _make_operation_tool(document, settings, operation, base_url, context, tools)
-            )
+            tools.append(_make_operation_tool(document, settings, operation, base_url, context, tools))
         except SpecError as error:
             warnings.append(f"{spec_path}: operation {operation.id!r} left out: {error.message}")
     return tools, warnings
@@ -110,9 +106,7 @@ def load_openapi_tools(
 
 def _parse_settings(data: Mapping[str, Any], spec_path: str) -> OpenApiSettings:
     try:
-        return OpenApiSettings.model_validate(
-            {key: value for key, value in data.items() if key != "comment"}
-        )
+        return OpenApiSettings.model_validate({key: value for key, value in data.items() if key != "comment"})
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         hint = suggest_name(str(first["loc"][-1]), OpenApiSettings.model_fields)
@@ -120,9 +114,7 @@ def _parse_settings(data: Mapping[str, Any], spec_path: str) -> OpenApiSettings:
         raise SpecError(first["msg"], path=f"{spec_path}.{key_path}", hint=hint) from None
 
 
-def _load_document(
-    source: str | dict[str, Any], spec_path: str, context: LoadingContext
-) -> dict[str, Any]:
+def _load_document(source: str | dict[str, Any], spec_path: str, context: LoadingContext) -> dict[str, Any]:
     if isinstance(source, str):
         path = context.base_folder / source
         try:
@@ -132,9 +124,7 @@ def _load_document(
         source = _parse_document(text, path, spec_path)
     if not isinstance(source, dict) or not str(source.get("openapi", "")).startswith("3."):
         raise SpecError(
-            "this is not an OpenAPI 3 document",
-            path=spec_path,
-            hint="it begins with openapi: 3.1.0 or so",
+            "this is not an OpenAPI 3 document", path=spec_path, hint="it begins with openapi: 3.1.0 or so"
         )
     return source
 
@@ -161,9 +151,7 @@ def _get_base_url(document: Mapping[str, Any], settings: OpenApiSettings, spec_p
     return str(url).rstrip("/")
 
 
-def _select_operations(
-    document: Mapping[str, Any], settings: OpenApiSettings
-) -> Iterator[_Operation]:
+def _select_operations(document: Mapping[str, Any], settings: OpenApiSettings) -> Iterator[_Operation]:
     for path, item in (document.get("paths") or {}).items():
         item = _resolve_reference(document, item)
         for method in METHODS:
@@ -202,9 +190,7 @@ def _make_operation_tool(
         },
         name,
     )
-    definition = ToolDefinition(
-        name=name, description=_describe_operation(operation), parameters=schema
-    )
+    definition = ToolDefinition(name=name, description=_describe_operation(operation), parameters=schema)
     operation_tool = make_http_tool(
         definition, http, resolve=context.resolve_secrets, idempotent=method in IDEMPOTENT_METHODS
     )
@@ -267,9 +253,7 @@ def _collect_parameters(
     return _add_definitions(document, schema), mapping, body
 
 
-def _get_parameter_schema(
-    document: Mapping[str, Any], parameter: Mapping[str, Any]
-) -> dict[str, Any]:
+def _get_parameter_schema(document: Mapping[str, Any], parameter: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(parameter.get("schema"), Mapping):
         return dict(parameter["schema"])
     for content in (parameter.get("content") or {}).values():
@@ -278,10 +262,7 @@ def _get_parameter_schema(
 
 
 def _add_body_parameter(
-    document: Mapping[str, Any],
-    operation: _Operation,
-    properties: dict[str, Any],
-    required: list[str],
+    document: Mapping[str, Any], operation: _Operation, properties: dict[str, Any], required: list[str]
 ) -> Any:
     """Add a parameter for the JSON body and return the body template, or None without a body.
 

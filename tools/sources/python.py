@@ -76,9 +76,7 @@ def tool(function: Any = None, **options: Unpack[ToolOptions]) -> Any:
     """
     for option in options:
         if option not in _OPTIONS:
-            raise SpecError(
-                f"unknown option {option!r} of a tool", hint=suggest_name(option, _OPTIONS)
-            )
+            raise SpecError(f"unknown option {option!r} of a tool", hint=suggest_name(option, _OPTIONS))
     if function is None:
         return lambda function: _store_options(function, options)
     return _store_options(function, options)
@@ -110,12 +108,7 @@ def make_tool(function: Callable[..., Any]) -> Tool:
     )
     way = choose_execution_mode(function, definition.name, options.pop("isolation", None))
     return Tool(
-        definition=definition,
-        run=run,
-        execution_mode=way,
-        kind="python",
-        function=function,
-        **options,
+        definition=definition, run=run, execution_mode=way, kind="python", function=function, **options
     )
 
 

@@ -287,9 +287,7 @@ def load_http_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
         parameters=entry.parameters or ANY_ARGUMENTS,
     )
     settings = parse_http_settings(get_type_settings(entry), entry.name)
-    return make_http_tool(
-        definition, settings, resolve=context.resolve_secrets, idempotent=entry.idempotent
-    )
+    return make_http_tool(definition, settings, resolve=context.resolve_secrets, idempotent=entry.idempotent)
 
 
 def load_python_tool(entry: ToolEntry, context: LoadingContext) -> Tool:

@@ -10,12 +10,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from toolchart.states.descriptors import (
-    Descriptor,
-    Registry,
-    find_reference_gaps,
-    find_text_gaps,
-)
+from toolchart.states.descriptors import Descriptor, Registry, find_reference_gaps, find_text_gaps
 
 
 class ToolSourceDescriptor(Descriptor, frozen=True, kw_only=True):
@@ -70,9 +65,7 @@ def _list_entry_sources() -> tuple[ToolSourceDescriptor, ...]:
     """Return the sources of entries of `tools.registry`."""
     entries = "toolchart.tools.sources.registry_entries"
     return (
-        ToolSourceDescriptor(
-            name="mock", summary="a fixed answer", load=f"{entries}:load_mock_tool"
-        ),
+        ToolSourceDescriptor(name="mock", summary="a fixed answer", load=f"{entries}:load_mock_tool"),
         ToolSourceDescriptor(
             name="builtin",
             summary="a tool that comes with Toolchart",
@@ -121,7 +114,5 @@ def _list_section_sources() -> tuple[ToolSourceDescriptor, ...]:
     )
 
 
-TOOL_SOURCES = Registry(
-    "tool source", "toolchart.tool_sources", ToolSourceDescriptor, _list_builtin_sources
-)
+TOOL_SOURCES = Registry("tool source", "toolchart.tool_sources", ToolSourceDescriptor, _list_builtin_sources)
 """Every source of tools."""

@@ -68,8 +68,7 @@ def convert_schema(data: Mapping[str, Any]) -> dict[str, Any]:
         schema["enum"] = [*schema["enum"], None]
     if isinstance(data.get("properties"), Mapping):
         schema["properties"] = {
-            name: convert_schema(property_data)
-            for name, property_data in data["properties"].items()
+            name: convert_schema(property_data) for name, property_data in data["properties"].items()
         }
         required = [name for name in data.get("required", ()) if name in schema["properties"]]
         if required:
@@ -120,18 +119,13 @@ def load_bfcl(questions: Path, answers: Path | None = None) -> list[Case]:
     if answers is None:
         answers = questions.parent / "possible_answer" / questions.name
     accepted_calls = (
-        {row["id"]: row["ground_truth"] for row in read_json_lines(answers)}
-        if answers.exists()
-        else {}
+        {row["id"]: row["ground_truth"] for row in read_json_lines(answers)} if answers.exists() else {}
     )
     try:
-        return [
-            _make_case(row, accepted_calls.get(row["id"])) for row in read_json_lines(questions)
-        ]
+        return [_make_case(row, accepted_calls.get(row["id"])) for row in read_json_lines(questions)]
     except (KeyError, TypeError, IndexError) as error:
         raise SpecError(
-            f"this is not a file of BFCL questions: {type(error).__name__} {error}",
-            file=str(questions),
+            f"this is not a file of BFCL questions: {type(error).__name__} {error}", file=str(questions)
         ) from None
 
 
@@ -181,9 +175,7 @@ def iterate_accepted_arguments(expected: ExpectedCall) -> Iterator[dict[str, Any
     longest = max((len(values) for values in choices), default=1)
     for index in range(max(1, longest)):
         picked_values = {
-            name: values[index % len(values)]
-            for name, values in zip(names, choices, strict=True)
-            if values
+            name: values[index % len(values)] for name, values in zip(names, choices, strict=True) if values
         }
         yield {
             name: pick_plain_value(value)

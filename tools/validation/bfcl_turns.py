@@ -57,9 +57,7 @@ def load_turns(questions: Path, answers: Path | None = None) -> list[Case]:
         SpecError: a file cannot be read, or it is not a file of multi-turn questions.
     """
     answers = answers or questions.parent / "possible_answer" / questions.name
-    accepted_calls = {
-        question["id"]: question["ground_truth"] for question in read_json_lines(answers)
-    }
+    accepted_calls = {question["id"]: question["ground_truth"] for question in read_json_lines(answers)}
     docs = questions.parent / "multi_turn_func_doc"
     try:
         return [
@@ -69,8 +67,7 @@ def load_turns(questions: Path, answers: Path | None = None) -> list[Case]:
         ]
     except (KeyError, TypeError, IndexError, ValueError, SyntaxError) as error:
         raise SpecError(
-            f"this is not a file of multi-turn questions: {type(error).__name__} {error}",
-            file=str(questions),
+            f"this is not a file of multi-turn questions: {type(error).__name__} {error}", file=str(questions)
         ) from None
 
 
@@ -84,16 +81,12 @@ def _make_cases(
         if row["name"] not in question.get("excluded_function", ())
     ]
     later_functions = {
-        name: int(turn)
-        for turn, names in question.get("missed_function", {}).items()
-        for name in names
+        name: int(turn) for turn, names in question.get("missed_function", {}).items() for name in names
     }
     earlier_messages: list[Message] = []
     cases = []
     for turn, user_messages in enumerate(question["question"]):
-        available_functions = [
-            row for row in functions if later_functions.get(row["name"], 0) <= turn
-        ]
+        available_functions = [row for row in functions if later_functions.get(row["name"], 0) <= turn]
         tools, _ = convert_definitions(available_functions)
         calls = tuple(parse_expected_call(text, tools) for text in accepted_calls[turn])
         turn_messages: list[dict[str, Any]] = user_messages or [
@@ -134,9 +127,7 @@ def parse_expected_call(text: str, tools: Sequence[ToolDefinition]) -> ExpectedC
     properties = tool.parameters["properties"]
     if len(tree.args) > len(properties) or any(item.arg is None for item in tree.keywords):
         raise ValueError(f"{text!r} has arguments without a name")
-    values = {
-        name: ast.literal_eval(value) for name, value in zip(properties, tree.args, strict=False)
-    }
+    values = {name: ast.literal_eval(value) for name, value in zip(properties, tree.args, strict=False)}
     values |= {str(item.arg): ast.literal_eval(item.value) for item in tree.keywords}
     arguments = {name: [_wrap_alternatives(value)] for name, value in values.items()}
     for name, schema in properties.items():
@@ -149,9 +140,7 @@ def _wrap_alternatives(value: Any) -> Any:
     """A value in the form of accepted answers: in an object each key has a list of alternatives."""
     if isinstance(value, Mapping):
         return {key: [_wrap_alternatives(item)] for key, item in value.items()}
-    return (
-        [_wrap_alternatives(item) for item in value] if isinstance(value, (list, tuple)) else value
-    )
+    return [_wrap_alternatives(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _make_earlier_messages(calls: Sequence[ExpectedCall], case_id: str) -> list[Message]:
@@ -171,11 +160,7 @@ def _make_earlier_messages(calls: Sequence[ExpectedCall], case_id: str) -> list[
     if not tool_calls:
         return [Message(role="assistant", content="I cannot do that with the tools that I have.")]
     request = Message(role="assistant", tool_calls=tool_calls)
-    return [
-        request,
-        *map(make_done_message, tool_calls),
-        Message(role="assistant", content="Done."),
-    ]
+    return [request, *map(make_done_message, tool_calls), Message(role="assistant", content="Done.")]
 
 
 def _pick_first_alternative(value: Any) -> Any:
@@ -187,6 +172,4 @@ def _pick_first_alternative(value: Any) -> Any:
 def make_done_message(call: ToolCall) -> Message:
     """The tool message "done" that answers a call whose world is not simulated."""
     result = {"success": True, "result": "done", "tool_name": call.name, "execution_time_ms": 1.0}
-    return Message(
-        role="tool", content=encode_canonical_text(result), tool_call_id=call.id, name=call.name
-    )
+    return Message(role="tool", content=encode_canonical_text(result), tool_call_id=call.id, name=call.name)

@@ -79,9 +79,7 @@ async def run_suite(
         yield outcome
 
 
-async def run_case(
-    provider: Provider, model: str, case: Case, options: Mapping[str, Any]
-) -> Outcome:
+async def run_case(provider: Provider, model: str, case: Case, options: Mapping[str, Any]) -> Outcome:
     """Run one case and judge its calls.
 
     A case with `failing` tools gets errors as the results of its first calls, and the calls of the next
@@ -112,9 +110,7 @@ def _answer_calls(reply: Reply, case: Case, step: int) -> list[Message]:
     calls = tuple(
         call
         if call.id
-        else ToolCall(
-            id=f"call_{step}_{position}", name=call.name, arguments=call.arguments, raw=call.raw
-        )
+        else ToolCall(id=f"call_{step}_{position}", name=call.name, arguments=call.arguments, raw=call.raw)
         for position, call in enumerate(reply.tool_calls)
     )
     reply_message = Message(
@@ -122,10 +118,7 @@ def _answer_calls(reply: Reply, case: Case, step: int) -> list[Message]:
     )
     return [
         reply_message,
-        *(
-            make_done_message(call) if case.in_steps else _make_error_message(call, case)
-            for call in calls
-        ),
+        *(make_done_message(call) if case.in_steps else _make_error_message(call, case) for call in calls),
     ]
 
 
@@ -136,9 +129,7 @@ def _make_error_message(call: ToolCall, case: Case) -> Message:
         "tool_name": call.name,
         "execution_time_ms": 1.0,
     }
-    return Message(
-        role="tool", content=encode_canonical_text(result), tool_call_id=call.id, name=call.name
-    )
+    return Message(role="tool", content=encode_canonical_text(result), tool_call_id=call.id, name=call.name)
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):

@@ -52,9 +52,7 @@ def find_problem(case: Case, calls: Sequence[ToolCall]) -> str | None:
         return None
     reason = table[unmatched_row][min(unmatched_row, len(calls) - 1)]
     return (
-        reason
-        if len(calls) == 1
-        else f"no call is the {case.calls[unmatched_row].name} expected: {reason}"
+        reason if len(calls) == 1 else f"no call is the {case.calls[unmatched_row].name} expected: {reason}"
     )
 
 
@@ -63,14 +61,10 @@ def _find_missing_step(case: Case, calls: Sequence[ToolCall]) -> str | None:
     tools = {tool.name: tool for tool in case.tools}
     remaining_calls = list(calls)
     for number, expected in enumerate(case.calls, 1):
-        reasons = [
-            _find_call_problem(expected, call, tools.get(call.name)) for call in remaining_calls
-        ]
+        reasons = [_find_call_problem(expected, call, tools.get(call.name)) for call in remaining_calls]
         if None not in reasons:
             detail = next((text for text in reasons if text and "instead of" not in text), None)
-            problem = (
-                f"call {number} of {len(case.calls)}, {expected.name}, does not come in its place"
-            )
+            problem = f"call {number} of {len(case.calls)}, {expected.name}, does not come in its place"
             return f"{problem}: {detail}" if detail else problem
         remaining_calls = remaining_calls[reasons.index(None) + 1 :]
     return None
@@ -99,9 +93,7 @@ def _find_unmatched_row(fits: list[list[bool]]) -> int | None:
     return next((row for row in range(len(fits)) if not assign_column(row, set())), None)
 
 
-def _find_call_problem(
-    expected: ExpectedCall, call: ToolCall, tool: ToolDefinition | None
-) -> str | None:
+def _find_call_problem(expected: ExpectedCall, call: ToolCall, tool: ToolDefinition | None) -> str | None:
     """The reason why a call is not the expected one, or None if it is."""
     if tool is None or call.name != expected.name:
         return f"{call.name!r} was called instead of {expected.name!r}"
@@ -125,9 +117,7 @@ def _find_call_problem(
     return None
 
 
-def _find_value_problem(
-    name: str, value: Any, schema: Any, accepted_values: list[Any] | None
-) -> str | None:
+def _find_value_problem(name: str, value: Any, schema: Any, accepted_values: list[Any] | None) -> str | None:
     if accepted_values is None:
         return f"the parameter {name!r} was not expected"
     if any(
@@ -177,8 +167,7 @@ def _objects_match(value: Mapping[str, Any], accepted: Mapping[str, Any]) -> boo
             if not _contains_exactly(choices, _OPTIONAL_MARK):
                 return False
         elif not (
-            any(matches_value(value[key], choice) for choice in choices)
-            or matches_value(value[key], options)
+            any(matches_value(value[key], choice) for choice in choices) or matches_value(value[key], options)
         ):
             return False
     return True

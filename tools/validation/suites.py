@@ -37,8 +37,7 @@ def load_suite(name: str, *, bfcl: Path | None = None) -> list[Case]:
     path = Path(name)
     if not path.exists():
         raise SpecError(
-            f"there is no suite {name!r}",
-            hint=f"{suggest_name(name, SUITES)}; or the path of a file",
+            f"there is no suite {name!r}", hint=f"{suggest_name(name, SUITES)}; or the path of a file"
         )
     return _load_bfcl_file(path) if path.suffix == ".jsonl" else _load_suite_file(path)
 
@@ -60,17 +59,7 @@ def _load_bfcl_folder(folder: Path | None) -> list[Case]:
 
 # -- suite files ---------------------------------------------------------------------------------
 
-_CASE_KEYS = (
-    "id",
-    "category",
-    "message",
-    "messages",
-    "tools",
-    "calls",
-    "any_call",
-    "failing",
-    "comment",
-)
+_CASE_KEYS = ("id", "category", "message", "messages", "tools", "calls", "any_call", "failing", "comment")
 
 
 def _load_suite_file(path: Path) -> list[Case]:
@@ -90,8 +79,7 @@ def _load_suite_file(path: Path) -> list[Case]:
         raise SpecError("expected a mapping with `tools` and `cases`", file=str(path))
     shared_tools = tuple(_parse_tool(item, path) for item in data.get("tools") or ())
     return [
-        _parse_case(item, f"cases[{index}]", shared_tools, path)
-        for index, item in enumerate(data["cases"])
+        _parse_case(item, f"cases[{index}]", shared_tools, path) for index, item in enumerate(data["cases"])
     ]
 
 
@@ -105,9 +93,7 @@ def _parse_tool(data: Any, path: Path) -> ToolDefinition:
     )
 
 
-def _parse_case(
-    data: Any, case_path: str, shared_tools: tuple[ToolDefinition, ...], path: Path
-) -> Case:
+def _parse_case(data: Any, case_path: str, shared_tools: tuple[ToolDefinition, ...], path: Path) -> Case:
     if not isinstance(data, Mapping):
         raise SpecError("expected a case", file=str(path), path=case_path)
     for key in data:
@@ -117,8 +103,7 @@ def _parse_case(
     tools = tuple(_parse_tool(item, path) for item in data.get("tools") or ()) or shared_tools
     tool_names = {tool.name for tool in tools}
     calls = tuple(
-        _parse_expected_call(item, tool_names, f"{case_path}.calls", path)
-        for item in data.get("calls") or ()
+        _parse_expected_call(item, tool_names, f"{case_path}.calls", path) for item in data.get("calls") or ()
     )
     messages = data.get("messages") or [{"role": "user", "content": data.get("message", "")}]
     return Case(
@@ -132,17 +117,13 @@ def _parse_case(
     )
 
 
-def _parse_expected_call(
-    data: Any, tool_names: set[str], case_path: str, path: Path
-) -> ExpectedCall:
+def _parse_expected_call(data: Any, tool_names: set[str], case_path: str, path: Path) -> ExpectedCall:
     name = data.get("name") if isinstance(data, Mapping) else None
     if name not in tool_names:
         hint = suggest_name(str(name), tool_names) if tool_names else "name the tools of the case"
         raise SpecError(f"no tool {name!r} is offered", file=str(path), path=case_path, hint=hint)
     arguments = {
-        str(key): value["any_of"]
-        if isinstance(value, Mapping) and value.keys() == {"any_of"}
-        else [value]
+        str(key): value["any_of"] if isinstance(value, Mapping) and value.keys() == {"any_of"} else [value]
         for key, value in (data.get("arguments") or {}).items()
     }
     return ExpectedCall(name=str(name), arguments=arguments)

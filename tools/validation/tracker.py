@@ -215,7 +215,6 @@ def _make_rating(name: str, model: Mapping[str, Any]) -> ModelRating:
         last_tested=model.get("last_tested", ""),
         categories={key: (counts[0], counts[1]) for key, counts in model["categories"].items()},
         history=tuple(
-            Entry(**{key: row.get(key) for key in (*_ENTRY_KEYS, "reason")})
-            for row in model["history"]
+            Entry(**{key: row.get(key) for key in (*_ENTRY_KEYS, "reason")}) for row in model["history"]
         ),
     )

@@ -36,10 +36,7 @@ class ChatCommands:
             "model": ("[NAME]: show the model, or use another one from now on", self._select_model),
             "show": ("show every step of this conversation", self._print_steps),
             "draw": ("draw the path of this conversation through the chart", self._print_diagram),
-            "fork": (
-                "[SEQ]: continue from a record in a new conversation",
-                self._fork_conversation,
-            ),
+            "fork": ("[SEQ]: continue from a record in a new conversation", self._fork_conversation),
             "save": ("FILE: write the messages to a file, as JSON", self._save_messages),
         }
 
@@ -78,9 +75,7 @@ class ChatCommands:
             click.echo(format_record(record))
 
     async def _print_diagram(self, rest: str) -> None:
-        steps = list(
-            replay_conversation(self._engine.store, self._require_turn(), include_shared=True)
-        )
+        steps = list(replay_conversation(self._engine.store, self._require_turn(), include_shared=True))
         click.echo(str(draw(steps[-1].machine.chart, "text", build_overlay(steps))))
 
     async def _fork_conversation(self, rest: str) -> None:
@@ -89,8 +84,7 @@ class ChatCommands:
         fork = await self._engine.afork(self._require_turn(), int(rest) if rest else None)
         self._state.conversation = fork.conversation
         print_notice(
-            f"(forked at record {fork.at} of {fork.parent}; "
-            f"the conversation is now {fork.conversation})"
+            f"(forked at record {fork.at} of {fork.parent}; the conversation is now {fork.conversation})"
         )
         if fork.result is not None and rest:
             click.echo(escape_controls(fork.result.content))

@@ -33,9 +33,7 @@ class ChatSession:
         source: yields the input lines.
     """
 
-    def __init__(
-        self, engine: Engine, state: ChatState, source: LineSource, screen: Screen
-    ) -> None:
+    def __init__(self, engine: Engine, state: ChatState, source: LineSource, screen: Screen) -> None:
         self.engine = engine
         self.state = state
         self._source = source
@@ -126,9 +124,7 @@ class ChatSession:
 
     def _report_turn(self, result: TurnResult) -> None:
         is_success = result.is_over and result.ended_by != "answer_with_error"
-        self.state.code = (
-            LIMIT_REACHED if result.limit_reached else SUCCESS if is_success else NEGATIVE
-        )
+        self.state.code = LIMIT_REACHED if result.limit_reached else SUCCESS if is_success else NEGATIVE
         for warning in result.warnings:
             print_notice(f"warning: {warning}")
         for call in result.undecided:

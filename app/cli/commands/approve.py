@@ -17,9 +17,7 @@ from toolchart.states.events import Decided
 @click.command(short_help="Approve or deny a tool call that waits for a decision.")
 @click.argument("conversation")
 @click.argument("call_id")
-@click.option(
-    "--deny", is_flag=True, help="Deny the call; the model receives an error as its result."
-)
+@click.option("--deny", is_flag=True, help="Deny the call; the model receives an error as its result.")
 @click.option("--reason", metavar="TEXT", help="Reason that the model receives.")
 @click.option(
     "--args",
@@ -27,9 +25,7 @@ from toolchart.states.events import Decided
     metavar="JSON",
     help="Run the call with these arguments instead. They must match the schema of the tool.",
 )
-@click.option(
-    "--spec", metavar="SPEC", help="Agent to use. Default: the agent recorded in the log."
-)
+@click.option("--spec", metavar="SPEC", help="Agent to use. Default: the agent recorded in the log.")
 @json_option
 @log_option
 def command(
@@ -72,7 +68,5 @@ def _parse_arguments(arguments: str | None) -> dict[str, Any] | None:
         return None
     values, problem = parse_arguments(arguments)
     if values is None:
-        raise SpecError(
-            str(problem), path="--args", hint="write a JSON object, quoted for the shell"
-        )
+        raise SpecError(str(problem), path="--args", hint="write a JSON object, quoted for the shell")
     return values

@@ -20,9 +20,7 @@ from toolchart.app.cli.terminal.text import is_terminal, print_notice
 @click.option("--llm", metavar="NAME", help="Use this entry of `llms` instead of the handler's.")
 @click.option("--model", metavar="NAME", help="Use this model instead of the agent's.")
 @log_option
-def command(
-    spec: str, conversation: str | None, llm: str | None, model: str | None, log: str | None
-) -> int:
+def command(spec: str, conversation: str | None, llm: str | None, model: str | None, log: str | None) -> int:
     """Chat with the agent SPEC. Answers, tool calls and states appear as they happen.
 
     Lines typed during a turn are queued. Ctrl-C cancels the turn, not the chat. /help lists the chat's
@@ -58,7 +56,6 @@ def command(
         return asyncio.run(run_chat())
     except KeyboardInterrupt:
         print_notice(
-            f"toolchart: cancelled; the log of conversation {state.conversation} "
-            "has every step until now"
+            f"toolchart: cancelled; the log of conversation {state.conversation} has every step until now"
         )
         return CANCELLED

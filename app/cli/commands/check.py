@@ -47,15 +47,12 @@ def _load_subject(name: str) -> tuple[Any, dict[str, Any]]:
     from toolchart.specs.turn_plan import build_limits
 
     path = Path(name)
-    is_agent = name in list_shipped_agents() or (
-        path.is_file() and "llms" in read_document(path).data
-    )
+    is_agent = name in list_shipped_agents() or (path.is_file() and "llms" in read_document(path).data)
     if name in list_shipped_charts() or not is_agent:
         return load_chart(name), {"risky": True}
     spec = load_spec(name)
     risky = any(
-        tool.requires_approval or tool.risk == "high"
-        for tool in (spec.tools.registry if spec.tools else ())
+        tool.requires_approval or tool.risk == "high" for tool in (spec.tools.registry if spec.tools else ())
     )
     chart = load_chart(spec.chart, base_folder=path.parent if path.is_file() else None)
     limits = max(
@@ -81,17 +78,13 @@ def _encode_report(report: CheckReport) -> dict[str, Any]:
 def _print_report(report: CheckReport, source: str) -> None:
     """Print findings and notes, then one line with the verdict, the size and the bound of a turn."""
     for finding in report.findings:
-        click.echo(
-            escape_controls(f"{_format_location(finding, source)}{finding.kind}: {finding.message}")
-        )
+        click.echo(escape_controls(f"{_format_location(finding, source)}{finding.kind}: {finding.message}"))
     for note in report.notes:
         click.echo(escape_controls(f"{_format_location(note, source)}note: {note.message}"))
     count = len(report.findings)
     verdict = f"{count} finding{'s' if count > 1 else ''}" if count else "clean"
     bound = (
-        _format_bound(report.worst, report.formulas)
-        if report.worst
-        else "the length of a turn has no bound"
+        _format_bound(report.worst, report.formulas) if report.worst else "the length of a turn has no bound"
     )
     size = f"{report.state_count} explored states, {report.table_size} table entries"
     click.echo(escape_controls(f"{report.chart}: {verdict}; {size}; {bound}"))

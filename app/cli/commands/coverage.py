@@ -68,15 +68,12 @@ def _require_chart(name: str) -> Chart:
     chart = resolve_chart(name)
     if chart is None:
         raise SpecError(
-            f"{name!r} is not a chart, an agent or a file",
-            hint=f"charts and agents: {list_chart_names()}",
+            f"{name!r} is not a chart, an agent or a file", hint=f"charts and agents: {list_chart_names()}"
         )
     return chart
 
 
-def _measure_conversations(
-    chart: Chart, conversations: tuple[str, ...], log: str | None
-) -> Coverage:
+def _measure_conversations(chart: Chart, conversations: tuple[str, ...], log: str | None) -> Coverage:
     with open_log(log) as store:
         names = [find_conversation(store, prefix) for prefix in conversations] or list(
             store.list_conversations()

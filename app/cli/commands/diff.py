@@ -77,12 +77,7 @@ def _encode_diff(comparison: ConversationDiff) -> dict[str, Any]:
 
 
 def _encode_record(record: Record) -> dict[str, Any]:
-    return {
-        "seq": record.seq,
-        "event": record.event,
-        "source": record.source,
-        "target": record.target,
-    }
+    return {"seq": record.seq, "event": record.event, "source": record.source, "target": record.target}
 
 
 def _print_diff(comparison: ConversationDiff) -> None:
@@ -100,13 +95,9 @@ def _print_diff(comparison: ConversationDiff) -> None:
     width = max(24, (terminal_width() - 3) // 2)
     click.echo(f"{_pad_cell(comparison.left, width)} │ {escape_controls(comparison.right)}")
     for left, right in zip_longest(comparison.left_rest, comparison.right_rest):
-        for left_line, right_line in zip_longest(
-            _format_step(left), _format_step(right), fillvalue=""
-        ):
+        for left_line, right_line in zip_longest(_format_step(left), _format_step(right), fillvalue=""):
             separator = style_text("│", dim=True)
-            click.echo(
-                f"{_pad_cell(left_line, width)} {separator} {shorten(right_line, width)}".rstrip()
-            )
+            click.echo(f"{_pad_cell(left_line, width)} {separator} {shorten(right_line, width)}".rstrip())
 
 
 def _format_step(record: Record | None) -> list[str]:

@@ -42,8 +42,6 @@ def command(spec: str | None, as_json: bool, log: str | None) -> int:
 
 def _print_check(check: Check) -> None:
     mark, colour = _MARKS[check.ok]
-    click.echo(
-        f"{style_text(f'{mark:<6}', fg=colour)}  {escape_controls(f'{check.about}: {check.said}')}"
-    )
+    click.echo(f"{style_text(f'{mark:<6}', fg=colour)}  {escape_controls(f'{check.about}: {check.said}')}")
     if check.hint:
         click.echo(f"        {escape_controls(check.hint)}")

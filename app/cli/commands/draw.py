@@ -27,11 +27,7 @@ from toolchart.states.errors import SpecError
     help="Output format; svg and png need Graphviz.",
 )
 @click.option(
-    "--output",
-    "-o",
-    type=click.Path(),
-    metavar="FILE",
-    help="Write to this file instead of stdout.",
+    "--output", "-o", type=click.Path(), metavar="FILE", help="Write to this file instead of stdout."
 )
 @log_option
 def command(name: str, form: str, output: str | None, log: str | None) -> int:

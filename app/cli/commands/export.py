@@ -21,9 +21,7 @@ from toolchart.states.descriptors import load_reference
     show_default=True,
     help="; ".join(f"{row.name}: {row.summary}" for row in EXPORT_FORMATS.builtin_rows) + ".",
 )
-@click.option(
-    "--content", is_flag=True, help="With otel: include messages and results in the spans."
-)
+@click.option("--content", is_flag=True, help="With otel: include messages and results in the spans.")
 @log_option
 def command(conversation: str, form: str, content: bool, log: str | None) -> int:
     """Print CONVERSATION in another format.

@@ -44,15 +44,10 @@ if TYPE_CHECKING:
     help="Replace the result of a tool call. Repeatable.",
 )
 @click.option(
-    "--prompt",
-    type=click.Path(),
-    metavar="FILE",
-    help="Use the text of this file as system prompt.",
+    "--prompt", type=click.Path(), metavar="FILE", help="Use the text of this file as system prompt."
 )
 @click.option("--name", metavar="ID", help="Id of the new conversation. Default: a generated id.")
-@click.option(
-    "--spec", metavar="SPEC", help="Agent to use. Default: the agent recorded in the log."
-)
+@click.option("--spec", metavar="SPEC", help="Agent to use. Default: the agent recorded in the log.")
 @click.option(
     "--offline",
     is_flag=True,
@@ -88,8 +83,7 @@ def command(
         settings={key: _parse_setting(value) for key, value in _split_pairs(settings, "--set")},
         system=_read_prompt(prompt),
         results={
-            key: _parse_tool_result(key, value)
-            for key, value in _split_pairs(results, "--tool-result")
+            key: _parse_tool_result(key, value) for key, value in _split_pairs(results, "--tool-result")
         },
     )
     with open_log(log) as store:

@@ -19,9 +19,7 @@ from toolchart.states.errors import SpecError
 @click.command("import", short_help="Import conversations from message lists into a log.")
 @click.argument("file", type=click.Path())
 @click.option(
-    "--conversation",
-    metavar="ID",
-    help="Id of the conversation. Several conversations get ID-0, ID-1, ...",
+    "--conversation", metavar="ID", help="Id of the conversation. Several conversations get ID-0, ID-1, ..."
 )
 @log_option
 def command(file: str, conversation: str | None, log: str | None) -> int:
@@ -44,9 +42,7 @@ def command(file: str, conversation: str | None, log: str | None) -> int:
     }
     records_by_name = {
         name: import_messages(messages, name, at, _format_source(file, message_lists, n))
-        for n, (name, messages) in enumerate(
-            track_progress(by_name.items(), "reading", len(by_name))
-        )
+        for n, (name, messages) in enumerate(track_progress(by_name.items(), "reading", len(by_name)))
     }
     store = open_store(log)
     try:
@@ -77,10 +73,6 @@ def _read_message_lists(path: Path) -> list[Any]:
         raise SpecError(f"cannot be read: {error}", file=str(path)) from None
     except ValueError as error:
         raise SpecError(f"not JSON: {error}", file=str(path)) from None
-    if (
-        isinstance(data, list)
-        and data
-        and all(isinstance(item, dict) and "traj" in item for item in data)
-    ):
+    if isinstance(data, list) and data and all(isinstance(item, dict) and "traj" in item for item in data):
         return [item["traj"] for item in data]
     return [data]

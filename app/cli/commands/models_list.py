@@ -31,9 +31,7 @@ _COLUMNS = ("model", "tools", "vision", "thinking", "context", "tested")
 @click.command("list", short_help="List the models of a host.")
 @click.argument("spec", required=False)
 @click.option(
-    "--provider",
-    metavar="NAME",
-    help="List the models of this provider, as an `llms` entry names it.",
+    "--provider", metavar="NAME", help="List the models of this provider, as an `llms` entry names it."
 )
 @click.option("--base-url", metavar="URL", help="Address of the host; needs --provider.")
 @results_option
@@ -61,8 +59,7 @@ def list_command(
             code = NEGATIVE
             continue
         rows = [
-            _build_model_row(name, model, record.get(f"{config.provider}/{model.name}"))
-            for model in models
+            _build_model_row(name, model, record.get(f"{config.provider}/{model.name}")) for model in models
         ]
         _print_models(name, config.provider, rows, as_json)
     return code
@@ -83,9 +80,7 @@ def _build_model_row(host: str, model: OfferedModel, rating: ModelRating | None)
     return {"host": host, "model": values.pop("name"), **values, "tested": rating}
 
 
-def _list_hosts(
-    spec: str | None, provider: str | None, base_url: str | None
-) -> list[tuple[str, LLMConfig]]:
+def _list_hosts(spec: str | None, provider: str | None, base_url: str | None) -> list[tuple[str, LLMConfig]]:
     """Return the hosts to ask, by name.
 
     Raises:
@@ -97,18 +92,14 @@ def _list_hosts(
             hint="toolchart models list SPEC, or toolchart models list --provider ollama",
         )
     if spec is None:
-        return [
-            (str(provider), LLMConfig.model_validate({"provider": provider, "base_url": base_url}))
-        ]
+        return [(str(provider), LLMConfig.model_validate({"provider": provider, "base_url": base_url}))]
     if base_url is not None:
         raise SpecError(
             "--base-url needs --provider", hint="the entries of an agent have their own addresses"
         )
 
     entries = load_spec(spec).llms.items()
-    hosted_entries = [
-        (name, entry) for name, entry in entries if find_host(entry.provider).list_models
-    ]
+    hosted_entries = [(name, entry) for name, entry in entries if find_host(entry.provider).list_models]
     for name, entry in entries:
         if (name, entry) not in hosted_entries:
             print_notice(f"{name} ({entry.provider}): has no list of models")

@@ -50,14 +50,9 @@ results_option = click.option(
     help="basic, bfcl (needs --questions), or a file with BFCL questions or your own cases.",
 )
 @click.option(
-    "--questions",
-    type=click.Path(),
-    metavar="FOLDER",
-    help="Folder with the question files of BFCL.",
+    "--questions", type=click.Path(), metavar="FOLDER", help="Folder with the question files of BFCL."
 )
-@click.option(
-    "--limit", type=click.IntRange(1), metavar="N", help="Maximum number of cases per category."
-)
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Maximum number of cases per category.")
 @results_option
 @json_option
 def validate_command(
@@ -99,10 +94,7 @@ def validate_command(
 def _find_llm(agent: AgentSpec, llm: str | None) -> LLMConfig:
     if llm is not None and llm not in agent.llms:
         raise SpecError(
-            f"there is no llm {llm!r}",
-            file=agent.source,
-            path="llms",
-            hint=suggest_name(llm, agent.llms),
+            f"there is no llm {llm!r}", file=agent.source, path="llms", hint=suggest_name(llm, agent.llms)
         )
     return agent.llms[llm] if llm is not None else next(iter(agent.llms.values()))
 
@@ -116,9 +108,7 @@ def _find_handler_model(agent: AgentSpec, name: str) -> str:
     for handler in agent.responses:
         if handler.llm == name and handler.model:
             return handler.model
-    raise SpecError(
-        "no model is set", file=agent.source, path=f"llms.{name}.model", hint="use --model NAME"
-    )
+    raise SpecError("no model is set", file=agent.source, path=f"llms.{name}.model", hint="use --model NAME")
 
 
 def _limit_cases(cases: Sequence[Case], limit: int | None) -> list[Case]:

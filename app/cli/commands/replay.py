@@ -14,12 +14,7 @@ from toolchart.app.cli.log_access import find_conversation, open_log, print_json
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import print_notice, shorten
-from toolchart.engine.log.replay import (
-    ReplayedStep,
-    compare_configuration,
-    replay,
-    replay_conversation,
-)
+from toolchart.engine.log.replay import ReplayedStep, compare_configuration, replay, replay_conversation
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import LogDamaged, ReplayMismatch, SpecError
 

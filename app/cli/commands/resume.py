@@ -11,9 +11,7 @@ from toolchart.app.cli.turn_output import continue_turn
 
 @click.command(short_help="Continue an unfinished turn.")
 @click.argument("conversation")
-@click.option(
-    "--spec", metavar="SPEC", help="Agent to use. Default: the agent recorded in the log."
-)
+@click.option("--spec", metavar="SPEC", help="Agent to use. Default: the agent recorded in the log.")
 @json_option
 @log_option
 def command(conversation: str, spec: str | None, as_json: bool, log: str | None) -> int:

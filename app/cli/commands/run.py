@@ -45,9 +45,7 @@ class _RunCommand(click.Command):
     metavar="ID",
     help="Continue this conversation with its history, or start it under this id.",
 )
-@click.option(
-    "--handler", metavar="NAME", help="Handler to use. Default: the first whose `match` fits."
-)
+@click.option("--handler", metavar="NAME", help="Handler to use. Default: the first whose `match` fits.")
 @click.option(
     "--var",
     "variables",
@@ -66,10 +64,7 @@ class _RunCommand(click.Command):
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only the answer.")
 @click.option(
-    "--verbose",
-    "-v",
-    is_flag=True,
-    help="Print every step in full on stderr, even if it is not a terminal.",
+    "--verbose", "-v", is_flag=True, help="Print every step in full on stderr, even if it is not a terminal."
 )
 @log_option
 def command(
@@ -156,8 +151,7 @@ def _require_usable_id(conversation: str) -> str:
     """
     if not conversation.strip() or not conversation.isprintable():
         raise SpecError(
-            f"{conversation!r} cannot be the id of a conversation",
-            hint="use letters, digits, - and _",
+            f"{conversation!r} cannot be the id of a conversation", hint="use letters, digits, - and _"
         )
     return conversation
 

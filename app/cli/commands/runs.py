@@ -26,9 +26,7 @@ _COLUMNS = ("conversation", "started", "turns", "records", "state", "message")
 
 @click.command(short_help="List the conversations of a log.")
 @click.option("--state", metavar="STATE", help="Only conversations whose current state is this.")
-@click.option(
-    "--tool", metavar="NAME", help="Only conversations in which the model called this tool."
-)
+@click.option("--tool", metavar="NAME", help="Only conversations in which the model called this tool.")
 @click.option("--model", metavar="NAME", help="Only conversations that used this model.")
 @click.option(
     "--text", metavar="WORDS", help="Only conversations with this text in a message, ignoring case."
@@ -39,9 +37,7 @@ _COLUMNS = ("conversation", "started", "turns", "records", "state", "message")
     metavar="TIME",
     help="Only conversations written to since then: 2026-11-01, 2h, 30d.",
 )
-@click.option(
-    "--until", type=Moment(), metavar="TIME", help="Only conversations started until then."
-)
+@click.option("--until", type=Moment(), metavar="TIME", help="Only conversations started until then.")
 @json_option
 @log_option
 def command(
@@ -61,9 +57,7 @@ def command(
               toolchart runs --state error --since 2d
               toolchart runs --json | jq -r .conversation
     """
-    selection = ConversationFilter(
-        state=state, since=since, until=until, tool=tool, model=model, text=text
-    )
+    selection = ConversationFilter(state=state, since=since, until=until, tool=tool, model=model, text=text)
     rows, has_damage, total = [], False, 0
     with open_log(log) as store:
         for name in track_progress(store.list_conversations(), "reading"):

@@ -31,11 +31,7 @@ def command(conversation: str | None, key_file: str | None, log: str | None) -> 
     """
     key, now = read_seal_key(key_file), SystemClock().now()
     with open_log(log) as store:
-        names = (
-            [find_conversation(store, conversation)]
-            if conversation
-            else list(store.list_conversations())
-        )
+        names = [find_conversation(store, conversation)] if conversation else list(store.list_conversations())
         for name in track_progress(names, "sealing", len(names)):
             print_json(seal_conversation(store, name, now, key).to_dict(), lines=True)
     return SUCCESS

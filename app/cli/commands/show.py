@@ -20,10 +20,7 @@ _INDENT = " " * 7
 @click.command(short_help="Show a conversation, step by step.")
 @click.argument("conversation")
 @click.option(
-    "--around",
-    type=click.IntRange(min=0),
-    metavar="SEQ",
-    help="Show only this record and its neighbours.",
+    "--around", type=click.IntRange(min=0), metavar="SEQ", help="Show only this record and its neighbours."
 )
 @click.option(
     "--context",
@@ -35,9 +32,7 @@ _INDENT = " " * 7
 )
 @json_option
 @log_option
-def command(
-    conversation: str, around: int | None, context: int, as_json: bool, log: str | None
-) -> int:
+def command(conversation: str, around: int | None, context: int, as_json: bool, log: str | None) -> int:
     """Show every step of CONVERSATION: the event, the transition, its guards and its effects.
 
     A unique beginning of the id is enough. With --json: the records as stored, as JSON Lines.
@@ -51,9 +46,7 @@ def command(
         name = find_conversation(store, conversation)
         newest = store.read_last_line(name)
         if around is not None and newest is not None and around > newest[0]:
-            raise SpecError(
-                f"{name} has no record {around}", hint=f"its records are 0 to {newest[0]}"
-            )
+            raise SpecError(f"{name} has no record {around}", hint=f"its records are 0 to {newest[0]}")
         for record in read_chain(store.read_lines(name), name):
             if around is None or abs(record.seq - around) <= context:
                 click.echo(record.line.decode() if as_json else format_record(record))
@@ -84,9 +77,7 @@ def describe_event(event: dict[str, Any]) -> list[str]:
     """Return the details of an event as lines of any length."""
     match event["type"]:
         case "configured":
-            return [
-                f"conversation {event['conversation']}, chart {_find_chart_name(event['chart'])}"
-            ]
+            return [f"conversation {event['conversation']}, chart {_find_chart_name(event['chart'])}"]
         case "forked":
             changes = [key for key in ("settings", "system") if key in event]
             suffix = f", with other {' and '.join(changes)}" if changes else ""
@@ -105,9 +96,7 @@ def describe_event(event: dict[str, Any]) -> list[str]:
         case "tool_finished":
             result = event["result"]
             value = result.get("result") if result.get("success") else result.get("error")
-            outcome = (
-                f"{result.get('tool_name')} {event['outcome']}: {encode_canonical_text(value)}"
-            )
+            outcome = f"{result.get('tool_name')} {event['outcome']}: {encode_canonical_text(value)}"
             return [outcome, *_format_notes(event)]
         case "failed":
             return [f"{event['kind']}: {event['message']}"]
@@ -132,9 +121,7 @@ def _describe_reply(reply: dict[str, Any]) -> list[str]:
 
 def _describe_verdict(verdict: dict[str, Any]) -> str:
     reason = f": {verdict['reason']}" if verdict.get("reason") else ""
-    return "; ".join(
-        [f"{verdict['call_id']} {verdict['ruling']}{reason}", *verdict.get("notes", ())]
-    )
+    return "; ".join([f"{verdict['call_id']} {verdict['ruling']}{reason}", *verdict.get("notes", ())])
 
 
 def _format_warnings(event: dict[str, Any]) -> list[str]:

@@ -32,19 +32,12 @@ _POLL_INTERVAL_S = 0.2
     metavar="N",
     help="Number of newest records to print first.",
 )
-@click.option(
-    "--follow", "-f", is_flag=True, help="Print new records as they are written, until Ctrl-C."
-)
+@click.option("--follow", "-f", is_flag=True, help="Print new records as they are written, until Ctrl-C.")
 @click.option("--until-over", is_flag=True, help="With -f: stop when the turn is over.")
 @json_option
 @log_option
 def command(
-    conversation: str | None,
-    count: int,
-    follow: bool,
-    until_over: bool,
-    as_json: bool,
-    log: str | None,
+    conversation: str | None, count: int, follow: bool, until_over: bool, as_json: bool, log: str | None
 ) -> int:
     """Print the newest records of CONVERSATION; by default of the conversation with the newest record.
 

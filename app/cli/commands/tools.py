@@ -30,9 +30,7 @@ command.add_command(try_command)
 @command.command("list", short_help="List the tools of an agent.")
 @click.argument("spec", required=False)
 @click.option(
-    "--provider",
-    metavar="NAME",
-    help="Print the JSON sent to this provider, as an `llms` entry names it.",
+    "--provider", metavar="NAME", help="Print the JSON sent to this provider, as an `llms` entry names it."
 )
 @json_option
 def list_tools(spec: str | None, provider: str | None, as_json: bool) -> int:
@@ -113,8 +111,6 @@ def _print_tool_table(tools: list[Tool]) -> None:
     width = max((len(tool.name) for tool in tools), default=0)
     for tool in tools:
         head = f"{shorten(tool.name, width):<{width}}  {tool.kind:<8}  "
-        click.echo(
-            head + shorten(tool.definition.description, max(20, terminal_width() - len(head)))
-        )
+        click.echo(head + shorten(tool.definition.description, max(20, terminal_width() - len(head))))
     for change in _list_rewrites(tools):
         print_notice(f"warning: {change}")

@@ -27,11 +27,7 @@ if TYPE_CHECKING:
 @click.argument("spec")
 @click.argument("tool")
 @click.option(
-    "--args",
-    "arguments",
-    default="{}",
-    metavar="JSON",
-    help="Arguments of the tool; @FILE reads a file.",
+    "--args", "arguments", default="{}", metavar="JSON", help="Arguments of the tool; @FILE reads a file."
 )
 @click.option("--yes", "-y", is_flag=True, help="Approve the call if it needs approval.")
 @json_option
@@ -52,9 +48,7 @@ def try_command(spec: str, tool: str, arguments: str, yes: bool, as_json: bool) 
         for warning in (*engine.spec.warnings, *engine.tools.warnings):
             print_notice(f"warning: {warning}")
         if engine.tools.registry.get(tool) is None:
-            raise SpecError(
-                f"this agent has no tool {tool!r}", hint=engine.tools.registry.suggest_name(tool)
-            )
+            raise SpecError(f"this agent has no tool {tool!r}", hint=engine.tools.registry.suggest_name(tool))
         event = _run_call(engine.tools, _build_call(tool, arguments), is_approved=yes)
     for note in event.notes:
         print_notice(f"note: {note}")
@@ -84,9 +78,7 @@ def _run_call(tools: ToolExecutor, call: ToolCall, *, is_approved: bool) -> Tool
             return tools.refuse(call, "denied", "not executed: it needs approval (use --yes)")
         approver = TerminalApprover()
         approver.tools = tools
-        candidate = (
-            call if verdict.arguments is None else _replace_arguments(call, verdict.arguments)
-        )
+        candidate = call if verdict.arguments is None else _replace_arguments(call, verdict.arguments)
         decision = approver.ask(candidate)
         if decision is None or not decision.approved:
             reason = decision.reason if decision else None

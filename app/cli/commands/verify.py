@@ -48,9 +48,7 @@ def command(
         try:
             name = find_conversation(store, conversation) if conversation is not None else None
             log_code = _verify_conversations(store, name, as_json)
-            selection = [
-                seal_entry for seal_entry in seals if name in (None, seal_entry.conversation)
-            ]
+            selection = [seal_entry for seal_entry in seals if name in (None, seal_entry.conversation)]
             return max(log_code, _check_seals(store, selection, key, as_json))
         except LogUnavailable as error:
             raise LogDamaged(f"it can be opened, but not read: {error}") from None

@@ -42,10 +42,6 @@ class Moment(click.ParamType[datetime]):
             moment = datetime.fromisoformat(str(value))
         except ValueError:
             if not re.fullmatch(r"[\d.]+[smhdw]", str(value)):
-                self.fail(
-                    f"{value!r} is not a time; examples: 2026-11-01, 2026-11-01T12:30, 2h",
-                    param,
-                    ctx,
-                )
+                self.fail(f"{value!r} is not a time; examples: 2026-11-01, 2026-11-01T12:30, 2h", param, ctx)
             return datetime.now(UTC) - Age().convert(value, param, ctx)
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

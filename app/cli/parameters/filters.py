@@ -48,9 +48,7 @@ class ConversationFilter(msgspec.Struct, frozen=True, kw_only=True):
         for seq, line in enumerate(store.read_lines(conversation)):
             event = records.parse_record(line, seq, conversation).event
             for name in list(unmet):
-                if any(
-                    _matches_value(name, unmet[name], value) for value in _EXTRACTORS[name](event)
-                ):
+                if any(_matches_value(name, unmet[name], value) for value in _EXTRACTORS[name](event)):
                     del unmet[name]
             if not unmet:
                 return True
@@ -80,9 +78,7 @@ def _find_model_names(event: dict[str, Any]) -> Iterator[str]:
 def _find_message_texts(event: dict[str, Any]) -> Iterator[str]:
     if event["type"] == "turn_started":
         yield event["message"]
-        yield from (
-            message["content"] for message in event.get("history", ()) if message.get("content")
-        )
+        yield from (message["content"] for message in event.get("history", ()) if message.get("content"))
     elif event["type"] == "replied":
         yield event["reply"].get("content") or ""
 

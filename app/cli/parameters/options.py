@@ -14,9 +14,7 @@ from toolchart.engine.log.stores import DEFAULT_LOG, STORES, StoreDescriptor
 _LOG_KEY = "toolchart.log"
 
 
-def _resolve_log(
-    context: click.Context, parameter: click.Parameter, value: str | None
-) -> str | None:
+def _resolve_log(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     """Return the log named after the command, else the one named before it, else the environment's."""
     if context.get_parameter_source("log") is ParameterSource.COMMANDLINE:
         context.meta[_LOG_KEY] = value

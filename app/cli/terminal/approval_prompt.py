@@ -83,9 +83,7 @@ class TerminalApprover:
         while text := _prompt_line("  new arguments as JSON (empty: keep them): "):
             arguments, problem = parse_arguments(text)
             if arguments is not None:
-                validation = self.tools.judge_call(
-                    replace(call, arguments=arguments, raw=None), (call.name,)
-                )
+                validation = self.tools.judge_call(replace(call, arguments=arguments, raw=None), (call.name,))
                 if validation.outcome is None:
                     for note in validation.notes:
                         print_notice(f"  {note}")
@@ -114,9 +112,7 @@ def parse_decision(call: ToolCall, line: str, tools: ToolExecutor) -> Decided | 
             arguments, problem = parse_arguments(rest)
             if arguments is None:
                 raise ValueError(problem)
-            validation = tools.judge_call(
-                replace(call, arguments=arguments, raw=None), (call.name,)
-            )
+            validation = tools.judge_call(replace(call, arguments=arguments, raw=None), (call.name,))
             if validation.outcome is not None:
                 raise ValueError(validation.reason)
             return replace(decision, arguments=validation.arguments)

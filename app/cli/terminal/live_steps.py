@@ -59,23 +59,14 @@ class StepDisplay:
     def _show_review(self, event: Reviewed) -> None:
         for verdict in event.verdicts:
             if verdict.ruling == "needs_approval":
-                self._print_detail(
-                    f"[yellow]needs approval[/yellow] {_escape_text(verdict.call_id)}"
-                )
+                self._print_detail(f"[yellow]needs approval[/yellow] {_escape_text(verdict.call_id)}")
 
     def _show_tool_result(self, event: ToolFinished) -> None:
         result = event.result
-        name, duration = (
-            str(result.get("tool_name", "")),
-            f"{result.get('execution_time_ms', 0):g} ms",
-        )
+        name, duration = (str(result.get("tool_name", "")), f"{result.get('execution_time_ms', 0):g} ms")
         if result.get("success"):
-            value = self._fit_line(
-                encode_canonical_text(result.get("result")), len(name) + len(duration) + 4
-            )
-            self._print_detail(
-                f"[green]{_escape_text(name)}[/green] = {value} [dim]{duration}[/dim]"
-            )
+            value = self._fit_line(encode_canonical_text(result.get("result")), len(name) + len(duration) + 4)
+            self._print_detail(f"[green]{_escape_text(name)}[/green] = {value} [dim]{duration}[/dim]")
         else:
             run_to_exit_code = f"{name} {event.outcome}"
             value = self._fit_line(str(result.get("error")), len(run_to_exit_code) + 2)
@@ -100,11 +91,7 @@ class StepDisplay:
 
     def _fit_line(self, text: str, used_columns: int) -> str:
         """Return the text as one line that fits beside `used_columns`; the whole text if verbose."""
-        limit = (
-            sys.maxsize
-            if self._is_verbose
-            else max(20, self._console.width - used_columns - _MARGIN)
-        )
+        limit = sys.maxsize if self._is_verbose else max(20, self._console.width - used_columns - _MARGIN)
         return escape(shorten(text, limit))
 
     def _print_detail(self, text: str) -> None:

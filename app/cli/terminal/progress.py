@@ -31,18 +31,11 @@ def track_progress(items: Iterable[Item], label: str, total: int | None = None) 
             yield from _iterate_with_bar(iterator, label, count, total)
 
 
-def _iterate_with_bar(
-    items: Iterator[Item], label: str, count: int, total: int | None
-) -> Iterator[Item]:
+def _iterate_with_bar(items: Iterator[Item], label: str, count: int, total: int | None) -> Iterator[Item]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=total, completed=count)
         for item in items:

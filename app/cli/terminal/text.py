@@ -13,9 +13,7 @@ from typing import Any, TextIO
 
 import click
 
-_CONTROL = {
-    number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160)) if number not in (9, 10)
-}
+_CONTROL = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160)) if number not in (9, 10)}
 """Every control character but tab and line end. Source: Unicode category Cc."""
 
 _WIDTH = 120

@@ -67,48 +67,47 @@ class StoreDescriptor(Descriptor, frozen=True, kw_only=True):
         return {"open": self.open}
 
 
-def _list_builtin_stores() -> tuple[StoreDescriptor, ...]:
-    folder = "toolchart.engine.log.stores"
-    return (
-        StoreDescriptor(
-            name="memory",
-            address="memory",
-            summary="in memory, until the process ends",
-            open=f"{folder}.memory:open_memory_store",
-            accepts=lambda address: address == "memory",
-            is_durable=False,
-        ),
-        StoreDescriptor(
-            name="postgresql",
-            address="postgresql://...",
-            summary="a PostgreSQL database",
-            open=f"{folder}.postgres:open_postgres_store",
-            schemes=("postgres",),
-            install="toolchart[postgres]",
-            is_durable=True,
-        ),
-        StoreDescriptor(
-            name="jsonl",
-            address="FOLDER/",
-            summary="a folder of JSON Lines files",
-            open=f"{folder}.jsonl:JsonlStore",
-            accepts=lambda address: address.endswith(("/", ".jsonl")) or Path(address).is_dir(),
-            is_durable=True,
-            is_path=True,
-        ),
-        StoreDescriptor(
-            name="sqlite",
-            address="FILE",
-            summary="a SQLite file",
-            open=f"{folder}.sqlite:SqliteStore",
-            accepts=lambda address: True,
-            is_durable=True,
-            is_path=True,
-        ),
-    )
+_FOLDER = "toolchart.engine.log.stores"
 
+_BUILTIN_STORES = (
+    StoreDescriptor(
+        name="memory",
+        address="memory",
+        summary="in memory, until the process ends",
+        open=f"{_FOLDER}.memory:open_memory_store",
+        accepts=lambda address: address == "memory",
+        is_durable=False,
+    ),
+    StoreDescriptor(
+        name="postgresql",
+        address="postgresql://...",
+        summary="a PostgreSQL database",
+        open=f"{_FOLDER}.postgres:open_postgres_store",
+        schemes=("postgres",),
+        install="toolchart[postgres]",
+        is_durable=True,
+    ),
+    StoreDescriptor(
+        name="jsonl",
+        address="FOLDER/",
+        summary="a folder of JSON Lines files",
+        open=f"{_FOLDER}.jsonl:JsonlStore",
+        accepts=lambda address: address.endswith(("/", ".jsonl")) or Path(address).is_dir(),
+        is_durable=True,
+        is_path=True,
+    ),
+    StoreDescriptor(
+        name="sqlite",
+        address="FILE",
+        summary="a SQLite file",
+        open=f"{_FOLDER}.sqlite:SqliteStore",
+        accepts=lambda address: True,
+        is_durable=True,
+        is_path=True,
+    ),
+)
 
-STORES = Registry("store", "toolchart.stores", StoreDescriptor, _list_builtin_stores)
+STORES = Registry("store", "toolchart.stores", StoreDescriptor, lambda: _BUILTIN_STORES)
 """Every kind of store. The first row that accepts an address opens it."""
 
 
@@ -124,9 +123,7 @@ def find_store(address: str) -> StoreDescriptor:
     aliases = {alias: row.name for row in STORES.builtin_rows for alias in row.schemes}
     row = STORES.find(aliases.get(scheme, scheme), "log")
     if row.is_path:
-        raise SpecError(
-            f"{address!r} is no address of the store {row.name!r}", hint=f"write {row.address}"
-        )
+        raise SpecError(f"{address!r} is no address of the store {row.name!r}", hint=f"write {row.address}")
     return row
 
 
@@ -154,8 +151,6 @@ def open_store(address: str | Path | None, *, create: bool = True, durable: bool
         opener = load_reference(row.open)
     except (ImportError, AttributeError) as error:
         install = f"\n  pip install '{row.install}'" if row.install else ""
-        raise LogUnavailable(
-            f"the store {row.name!r} cannot be loaded: {error}{install}"
-        ) from error
+        raise LogUnavailable(f"the store {row.name!r} cannot be loaded: {error}{install}") from error
     store: Store = opener(text, create=create, durable=durable)
     return store

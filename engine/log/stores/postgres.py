@@ -7,11 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from toolchart.engine.log.stores.large_parts import (
-    join_large_parts,
-    list_part_digests,
-    split_large_parts,
-)
+from toolchart.engine.log.stores.large_parts import join_large_parts, list_part_digests, split_large_parts
 from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable, ToolchartError
 from toolchart.states.ports import RecordBatch
 
@@ -98,13 +94,9 @@ class PostgresStore:
                 except Exception as error:
                     names = {kind.__name__ for kind in type(error).__mro__}
                     if "UniqueViolation" in names:
-                        raise LogConflict(
-                            "another writer appended to this conversation first"
-                        ) from None
+                        raise LogConflict("another writer appended to this conversation first") from None
                     if is_last_try or "OperationalError" not in names:
-                        raise LogUnavailable(
-                            f"the PostgreSQL log cannot be used: {error}"
-                        ) from None
+                        raise LogUnavailable(f"the PostgreSQL log cannot be used: {error}") from None
                     self._drop_connection()
         raise AssertionError("two tries end in a value or an error")
 
@@ -186,10 +178,7 @@ class PostgresStore:
                     )
                 cursor.executemany(
                     "INSERT INTO toolchart_records VALUES (%s, %s, %s)",
-                    [
-                        (row[0], first_seq + offset, line)
-                        for offset, (line, _) in enumerate(split_lines)
-                    ],
+                    [(row[0], first_seq + offset, line) for offset, (line, _) in enumerate(split_lines)],
                 )
 
     def _has_lines(
@@ -251,9 +240,7 @@ class PostgresStore:
     def list_conversations(self) -> Iterable[str]:
         """The ids of all conversations, the oldest first."""
         rows = self._run_with_connection(
-            lambda db: db.execute(
-                "SELECT id FROM toolchart_conversations ORDER BY number"
-            ).fetchall()
+            lambda db: db.execute("SELECT id FROM toolchart_conversations ORDER BY number").fetchall()
         )
         return [str(row[0]) for row in rows]
 
@@ -268,9 +255,7 @@ class PostgresStore:
                     "ON conversation = number WHERE id = %s AND position('\\x00'::bytea in line) > 0",
                     (conversation,),
                 ).fetchall()
-                digests = sorted(
-                    (digest,) for (line,) in rows for digest in list_part_digests(bytes(line))
-                )
+                digests = sorted((digest,) for (line,) in rows for digest in list_part_digests(bytes(line)))
                 with db.cursor() as cursor:
                     cursor.executemany(
                         "UPDATE toolchart_parts SET uses = uses - 1 WHERE digest = %s", digests
@@ -291,9 +276,7 @@ class PostgresStore:
             self._drop_connection()
 
 
-def open_postgres_store(
-    address: str, *, create: bool = True, durable: bool = True
-) -> PostgresStore:
+def open_postgres_store(address: str, *, create: bool = True, durable: bool = True) -> PostgresStore:
     """The store of a database; its tables are created where they are missing.
 
     Raises:

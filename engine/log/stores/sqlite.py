@@ -10,11 +10,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from toolchart.engine.log.stores.large_parts import (
-    join_large_parts,
-    list_part_digests,
-    split_large_parts,
-)
+from toolchart.engine.log.stores.large_parts import join_large_parts, list_part_digests, split_large_parts
 from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable
 from toolchart.states.ports import RecordBatch
 
@@ -137,8 +133,7 @@ class SqliteStore:
         next_seq = 0 if newest is None else newest + 1
         if next_seq != first_seq:
             raise LogConflict(
-                f"conversation {conversation}: record {first_seq} cannot be appended, "
-                f"the log has {next_seq}"
+                f"conversation {conversation}: record {first_seq} cannot be appended, the log has {next_seq}"
             )
         rows = []
         for offset, line in enumerate(lines):
@@ -156,9 +151,7 @@ class SqliteStore:
         cached_number = self._numbers.get(conversation)
         if cached_number is not None:
             return cached_number
-        row = self._db.execute(
-            "SELECT number FROM conversations WHERE id = ?", (conversation,)
-        ).fetchone()
+        row = self._db.execute("SELECT number FROM conversations WHERE id = ?", (conversation,)).fetchone()
         if row is None and create:
             cursor = self._db.execute("INSERT INTO conversations (id) VALUES (?)", (conversation,))
             return cursor.lastrowid
@@ -172,8 +165,7 @@ class SqliteStore:
         while True:
             with self._lock, self._errors:
                 rows = self._db.execute(
-                    "SELECT seq, line FROM records WHERE conversation = ? AND seq >= ? "
-                    "ORDER BY seq LIMIT ?",
+                    "SELECT seq, line FROM records WHERE conversation = ? AND seq >= ? ORDER BY seq LIMIT ?",
                     (self._find_conversation_number(conversation), start, _PAGE_SIZE),
                 ).fetchall()
             for seq, line in rows:
@@ -223,9 +215,7 @@ class SqliteStore:
             rows = self._db.execute(
                 "SELECT line FROM records WHERE conversation = ? AND instr(line, x'00')", (number,)
             )
-            digests = [
-                (digest,) for (line,) in rows.fetchall() for digest in list_part_digests(line)
-            ]
+            digests = [(digest,) for (line,) in rows.fetchall() for digest in list_part_digests(line)]
             self._db.executemany("UPDATE parts SET uses = uses - 1 WHERE digest = ?", digests)
             self._db.execute("DELETE FROM parts WHERE uses < 1")
             self._db.execute("DELETE FROM records WHERE conversation = ?", (number,))
@@ -240,14 +230,10 @@ class SqliteStore:
         number, newest = 0, -1
         with self._errors:
             names = dict(self._db.execute("SELECT number, id FROM conversations"))
-            for conversation_number, seq in self._db.execute(
-                "SELECT conversation, seq FROM records"
-            ):
+            for conversation_number, seq in self._db.execute("SELECT conversation, seq FROM records"):
                 if not _is_next_row(conversation_number, seq, number, newest):
                     raise LogDamaged(
-                        "another record stands in its place",
-                        conversation=names.get(number),
-                        seq=newest + 1,
+                        "another record stands in its place", conversation=names.get(number), seq=newest + 1
                     )
                 number, newest = conversation_number, seq
 
@@ -276,9 +262,7 @@ class _ErrorTranslation:
             case None:
                 return
             case sqlite3.IntegrityError():
-                raise LogConflict(
-                    f"another writer appended to this conversation first ({error})"
-                ) from None
+                raise LogConflict(f"another writer appended to this conversation first ({error})") from None
             case sqlite3.DatabaseError() if any(sign in str(error) for sign in _DAMAGE_MESSAGES):
                 raise LogDamaged(f"{self._path} cannot be read as a SQLite file: {error}") from None
             case UnicodeDecodeError():

@@ -20,7 +20,5 @@ OUTLINE = RendererDescriptor(
 )
 
 CHAT = ExportFormat(
-    name="chat",
-    summary="what was said, as plain text",
-    export="toolchart_shop.export:export_chat",
+    name="chat", summary="what was said, as plain text", export="toolchart_shop.export:export_chat"
 )

@@ -9,9 +9,7 @@ from typing import Any
 from toolchart.providers.text_calls.formats import TextFormat
 
 
-def read_body(
-    body: str, schemas: Mapping[str, Mapping[str, Any]]
-) -> list[tuple[str, dict[str, Any]]] | None:
+def read_body(body: str, schemas: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, dict[str, Any]]] | None:
     """Name and arguments between the markers; None if it is no call."""
     name, _, text = body.strip().partition(" ")
     try:
@@ -26,10 +24,4 @@ def write_call(name: str, arguments: str) -> str:
     return f"=> {name} {arguments} <="
 
 
-DESCRIPTOR = TextFormat(
-    name="arrow",
-    opener="=>",
-    closer="<=",
-    read_body=read_body,
-    write_call=write_call,
-)
+DESCRIPTOR = TextFormat(name="arrow", opener="=>", closer="<=", read_body=read_body, write_call=write_call)

@@ -67,11 +67,7 @@ class AddressGuard(msgspec.Struct, frozen=True, kw_only=True):
 
     def _is_allowed(self, name: str, port: int) -> bool:
         spellings = (name, f"{name}:{port}")
-        return any(
-            fnmatchcase(spelling, glob.lower())
-            for spelling in spellings
-            for glob in self.allow_hosts
-        )
+        return any(fnmatchcase(spelling, glob.lower()) for spelling in spellings for glob in self.allow_hosts)
 
 
 def is_public_address(address: str) -> bool:
@@ -94,14 +90,7 @@ def is_public_address(address: str) -> bool:
 
 _EXTRA_PRIVATE_BLOCKS = tuple(
     ipaddress.ip_network(block)
-    for block in (
-        "192.0.0.0/24",
-        "64:ff9b:1::/48",
-        "2001::/23",
-        "3fff::/20",
-        "5f00::/16",
-        "fec0::/10",
-    )
+    for block in ("192.0.0.0/24", "64:ff9b:1::/48", "2001::/23", "3fff::/20", "5f00::/16", "fec0::/10")
 )
 """Special-purpose blocks that older versions of `ipaddress` report as global. Source: the IANA
 special-purpose address registries."""
@@ -110,9 +99,7 @@ _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _IPV4_COMPATIBLE = ipaddress.ip_network("::/96")
 
 
-def _extract_ipv4(
-    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
-) -> ipaddress.IPv4Address | None:
+def _extract_ipv4(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
     """The IPv4 address that is embedded in an IPv6 address, or None."""
     if isinstance(address, ipaddress.IPv4Address):
         return None

@@ -114,9 +114,7 @@ def _check_url(url: str, path: str) -> None:
     parts = urlsplit(_SLOT.sub("x", plain_url))
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise SpecError(
-            f"{url!r} is not an http address",
-            path=path,
-            hint="for instance https://api.example.com/v1",
+            f"{url!r} is not an http address", path=path, hint="for instance https://api.example.com/v1"
         )
     if _SLOT.search(re.split(r"[/?#]", plain_url.split("://", 1)[1])[0]):
         raise SpecError(
@@ -169,9 +167,7 @@ def build_request(settings: HttpSettings, arguments: Mapping[str, Any]) -> Outgo
     )
 
 
-def _locate_argument(
-    settings: HttpSettings, argument: str, slots: set[str]
-) -> tuple[ArgumentLocation, str]:
+def _locate_argument(settings: HttpSettings, argument: str, slots: set[str]) -> tuple[ArgumentLocation, str]:
     if argument in settings.params_mapping:
         return _parse_target(argument, settings.params_mapping[argument], "")
     if argument in slots:
@@ -208,11 +204,7 @@ def _format_value(value: Any) -> str:
 def _format_values(value: Any) -> list[str]:
     if value is None:
         return []
-    return (
-        [_format_value(item) for item in value]
-        if isinstance(value, list)
-        else [_format_value(value)]
-    )
+    return [_format_value(item) for item in value] if isinstance(value, list) else [_format_value(value)]
 
 
 def _set_body_field(body: dict[str, Any], path: str, value: Any) -> None:
@@ -236,11 +228,7 @@ def _encode_body(
     if settings.body_type == "form":
         if not isinstance(value, Mapping):
             raise ToolFailure("a form body must be an object")
-        pairs = [
-            (name, item)
-            for name, field_value in value.items()
-            for item in _format_values(field_value)
-        ]
+        pairs = [(name, item) for name, field_value in value.items() for item in _format_values(field_value)]
         text = "&".join(f"{quote(name, safe='')}={quote(item, safe='')}" for name, item in pairs)
         return text.encode(), "application/x-www-form-urlencoded"
     return _format_value(value).encode(), "text/plain; charset=utf-8"
@@ -253,16 +241,10 @@ def fill_template(template: Any, arguments: Mapping[str, Any]) -> Any:
     value is such a slot are left out if the call has no such argument.
     """
     if isinstance(template, Mapping):
-        filled_fields = {
-            key: item for key, item in template.items() if not _is_missing_slot(item, arguments)
-        }
+        filled_fields = {key: item for key, item in template.items() if not _is_missing_slot(item, arguments)}
         return {key: fill_template(item, arguments) for key, item in filled_fields.items()}
     if isinstance(template, list):
-        return [
-            fill_template(item, arguments)
-            for item in template
-            if not _is_missing_slot(item, arguments)
-        ]
+        return [fill_template(item, arguments) for item in template if not _is_missing_slot(item, arguments)]
     if not isinstance(template, str):
         return template
     slot = _BODY_SLOT.fullmatch(template)

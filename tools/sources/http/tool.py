@@ -166,16 +166,12 @@ class HttpRunner:
                 finally:
                     await raw_response.aclose()
         except httpx.HTTPError as error:
-            raise TransientFailure(
-                f"{url.host} could not be reached ({type(error).__name__})"
-            ) from None
+            raise TransientFailure(f"{url.host} could not be reached ({type(error).__name__})") from None
 
     async def _read_response(self, raw_response: Any) -> HttpResponse:
         status, location = raw_response.status_code, raw_response.headers.get("location")
         redirect = status in (301, 302, 303, 307, 308) and location is not None
-        content_type, _, content_parameters = raw_response.headers.get(
-            "content-type", ""
-        ).partition(";")
+        content_type, _, content_parameters = raw_response.headers.get("content-type", "").partition(";")
         response = HttpResponse(
             status=status,
             reason=raw_response.reason_phrase,
@@ -183,14 +179,10 @@ class HttpRunner:
             charset=_parse_charset(content_parameters),
             location=location if redirect else None,
             retry_after=raw_response.headers.get("retry-after"),
-            body=b""
-            if redirect
-            else await self._read_body(raw_response, cut_at_limit=status >= 400),
+            body=b"" if redirect else await self._read_body(raw_response, cut_at_limit=status >= 400),
         )
         if status in RETRYABLE_STATUSES:
-            raise TransientFailure(
-                _describe_status(response), _parse_retry_after(response.retry_after)
-            )
+            raise TransientFailure(_describe_status(response), _parse_retry_after(response.retry_after))
         return response
 
     async def _read_body(self, raw_response: Any, *, cut_at_limit: bool) -> bytes:
@@ -200,9 +192,7 @@ class HttpRunner:
             cut_at_limit: whether a longer body is cut (for error responses) instead of refused.
         """
         max_bytes = self._settings.max_bytes
-        decompress = _make_decompressor(
-            raw_response.headers.get("content-encoding", "identity"), max_bytes
-        )
+        decompress = _make_decompressor(raw_response.headers.get("content-encoding", "identity"), max_bytes)
         body = bytearray()
         async for chunk in raw_response.aiter_raw():
             body += decompress(chunk, max_bytes + 1 - len(body))
@@ -228,10 +218,7 @@ class HttpRunner:
         return _REFERENCE.sub(resolve_reference, text)
 
     def _build_headers(self, secrets: set[str]) -> dict[str, str]:
-        return {
-            name: self._fill_secrets(value, secrets)
-            for name, value in self._settings.headers.items()
-        }
+        return {name: self._fill_secrets(value, secrets) for name, value in self._settings.headers.items()}
 
     def _extract_value(self, response: HttpResponse) -> Any:
         if response.status >= 400:
@@ -239,9 +226,7 @@ class HttpRunner:
         if not response.body:
             return None
         if response.content_type and not self._accepts_content_type(response.content_type):
-            raise ToolFailure(
-                f"the answer is {response.content_type}, which this tool does not read"
-            )
+            raise ToolFailure(f"the answer is {response.content_type}, which this tool does not read")
         text = response.body.decode(response.charset, "replace")
         if "json" not in response.content_type and self._response_path is None:
             return text
@@ -250,9 +235,7 @@ class HttpRunner:
         except (ValueError, RecursionError):
             if self._response_path is None:
                 return text
-            raise ToolFailure(
-                "the answer is not JSON, so response_path cannot be applied"
-            ) from None
+            raise ToolFailure("the answer is not JSON, so response_path cannot be applied") from None
         return value if self._response_path is None else self._apply_response_path(value)
 
     def _apply_response_path(self, value: Any) -> Any:
@@ -281,16 +264,8 @@ def make_http_tool(
     Raises:
         SpecError: `response_path` is not a JSONPath, or the library for it is missing.
     """
-    runner = HttpRunner(
-        settings, tool=definition.name, resolve=resolve, guard=guard, idempotent=idempotent
-    )
-    return Tool(
-        definition=definition,
-        run=runner,
-        execution_mode="async",
-        kind="http",
-        idempotent=idempotent,
-    )
+    runner = HttpRunner(settings, tool=definition.name, resolve=resolve, guard=guard, idempotent=idempotent)
+    return Tool(definition=definition, run=runner, execution_mode="async", kind="http", idempotent=idempotent)
 
 
 def _compile_response_path(path: str | None, spec_path: str) -> Any:
@@ -300,16 +275,12 @@ def _compile_response_path(path: str | None, spec_path: str) -> Any:
         from jsonpath_ng.ext.parser import parse
     except ImportError:
         raise SpecError(
-            "response_path needs the JSONPath library",
-            path=spec_path,
-            hint="pip install 'toolchart[http]'",
+            "response_path needs the JSONPath library", path=spec_path, hint="pip install 'toolchart[http]'"
         ) from None
     try:
         return parse(path)
     except Exception as error:  # the library raises its own errors and those of its parser
-        raise SpecError(
-            f"response_path {path!r} is not a JSONPath: {error}", path=spec_path
-        ) from None
+        raise SpecError(f"response_path {path!r} is not a JSONPath: {error}", path=spec_path) from None
 
 
 def _describe_status(response: HttpResponse) -> str:
@@ -372,8 +343,5 @@ def _redact_secrets(value: Any, secrets: set[str]) -> Any:
     if isinstance(value, list):
         return [_redact_secrets(item, secrets) for item in value]
     if isinstance(value, dict):
-        return {
-            _redact_secrets(key, secrets): _redact_secrets(item, secrets)
-            for key, item in value.items()
-        }
+        return {_redact_secrets(key, secrets): _redact_secrets(item, secrets) for key, item in value.items()}
     return value
