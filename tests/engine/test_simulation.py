@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from effort import choose_count
 from postgres_database import create_database
 from simulation import BrokenInvariant, Crash, VirtualLoop, run_simulation
 
@@ -18,7 +19,7 @@ from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.engine import Engine
 
-BATCHES, SEEDS = 12, 250
+BATCHES, SEEDS = 12, choose_count(short=125, long=250)
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from effort import choose_count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from web import WebAnswer, WebServer, serve_web
@@ -47,6 +48,9 @@ BODY = {
     "stop_sequence": None,
     "usage": {"input_tokens": 20, "cache_read_input_tokens": 5, "output_tokens": 9},
 }
+
+SEQUENCES = choose_count(short=500, long=2_000)
+"""Drawn sequences; each is rotated five times."""
 
 
 def build_events(body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -396,7 +400,7 @@ EVENTS = st.fixed_dictionaries(
 
 
 def test_no_sequence_of_events_is_a_crash() -> None:
-    """S3.4: 10,000 sequences of arbitrary JSON each end in a reply or in a ProviderError."""
+    """S3.4: each sequence of arbitrary JSON values ends in a reply or in a ProviderError."""
     outcome_counts = Counter[str]()
 
     def find_outcome(events: list[object]) -> str:
@@ -409,7 +413,7 @@ def test_no_sequence_of_events_is_a_crash() -> None:
             return error.kind
         return "reply"
 
-    @settings(max_examples=2_000, deadline=None, database=None)
+    @settings(max_examples=SEQUENCES, deadline=None, database=None)
     @given(st.lists(EVENTS | ANYTHING, max_size=6))
     def run(events: list[object]) -> None:
         # Drawing takes most of the time, so each drawn sequence is rotated five times.
@@ -417,5 +421,5 @@ def test_no_sequence_of_events_is_a_crash() -> None:
             outcome_counts[find_outcome([*events[first:], *events[:first], {"type": "message_stop"}])] += 1
 
     run()
-    assert outcome_counts.total() >= 10_000
-    assert min(outcome_counts["reply"], outcome_counts["bad_response"]) > 20
+    assert outcome_counts.total() >= 5 * SEQUENCES
+    assert min(outcome_counts["reply"], outcome_counts["bad_response"]) > SEQUENCES // 100

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from effort import choose_count
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -220,7 +221,11 @@ _event = _some(
 )
 _last_event = st.builds(lambda response: {"type": "response.completed", "response": response}, _response)
 
-_SHAPES = settings(max_examples=10_000, deadline=None, suppress_health_check=list(HealthCheck))
+_SHAPES = settings(
+    max_examples=choose_count(short=2_500, long=10_000),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 
 
 def _check_types(reply: Reply) -> None:
@@ -247,7 +252,7 @@ def test_no_chat_stream_breaks_accumulator_or_map(chunks: list[Any], is_done: bo
     _check_types(reply)
 
 
-@settings(_SHAPES, max_examples=1000)
+@settings(_SHAPES, max_examples=choose_count(short=500, long=1_000))
 @given(_choices, _usage)
 def test_no_whole_completion_breaks_the_map(choices: list[Any], usage: Any) -> None:
     """S3.4: whatever stands in an unstreamed completion, it is a reply or a `ProviderError`."""
@@ -258,7 +263,7 @@ def test_no_whole_completion_breaks_the_map(choices: list[Any], usage: Any) -> N
     _check_types(reply)
 
 
-@settings(_SHAPES, max_examples=2000)
+@settings(_SHAPES, max_examples=choose_count(short=700, long=2_000))
 @given(st.lists(_event, max_size=3), _last_event)
 def test_no_response_stream_breaks_accumulator_or_map(events: list[Any], last: Any) -> None:
     """S3.4: thousands of streams of Responses are each a reply or a `ProviderError`."""

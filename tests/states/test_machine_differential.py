@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import yaml
+from effort import choose_count
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_charts import EFFECT_NAMES, EVENTS, charts, worlds
@@ -81,7 +82,9 @@ class LibraryMachine:
 
 
 @settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=choose_count(short=200, long=400),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(
     document=charts(),
