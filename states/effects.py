@@ -55,14 +55,14 @@ EFFECTS: dict[str, EffectKind] = {
 }
 
 
-class CallModel(msgspec.Struct, frozen=True, kw_only=True):
+class CallModel(msgspec.Struct, frozen=True, kw_only=True, tag="call_model"):
     """Call the model; answer with `Replied` or `Failed`."""
 
     name: str
     request: Request
 
 
-class ReviewCalls(msgspec.Struct, frozen=True, kw_only=True):
+class ReviewCalls(msgspec.Struct, frozen=True, kw_only=True, tag="review_calls"):
     """Review the calls; answer with `Reviewed`."""
 
     name: str
@@ -71,7 +71,7 @@ class ReviewCalls(msgspec.Struct, frozen=True, kw_only=True):
     """Names of the tools that this turn may run."""
 
 
-class RunTools(msgspec.Struct, frozen=True, kw_only=True):
+class RunTools(msgspec.Struct, frozen=True, kw_only=True, tag="run_tools"):
     """Run the calls; answer with one `ToolFinished` each, in any order."""
 
     name: str
@@ -82,14 +82,14 @@ class RunTools(msgspec.Struct, frozen=True, kw_only=True):
     allowed: tuple[str, ...] = ()
 
 
-class Wait(msgspec.Struct, frozen=True, kw_only=True):
+class Wait(msgspec.Struct, frozen=True, kw_only=True, tag="wait"):
     """Wait; answer with `Waited`."""
 
     name: str
     seconds: float
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
     """End the turn; no event answers."""
 
     name: str

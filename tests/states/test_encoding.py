@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from toolchart.states.core.encoding import decode, decode_event, encode, encode_event
+from toolchart.states.effects import Answer, CallModel, Effect, ReviewCalls, RunTools, Wait
 from toolchart.states.events import EVENTS, Limits, Replied, Settings, ToolFinished, Waited
-from toolchart.states.messages import Message, Reply, ToolCall, Usage
+from toolchart.states.messages import Message, Reply, Request, ToolCall, Usage
 from toolchart.states.snapshot import Snapshot, SnapshotBuilder
 
 REPLY = Reply(
@@ -70,6 +72,26 @@ def test_every_event_is_tagged_by_its_type() -> None:
     assert {name: kind.__struct_config__.tag for name, kind in EVENTS.items()} == {
         name: name for name in EVENTS
     }
+
+
+@pytest.mark.parametrize(
+    "effect",
+    [
+        CallModel(
+            name="call_model", request=Request(model="m", messages=(Message(role="user", content="x"),))
+        ),
+        ReviewCalls(name="review_calls", calls=REPLY.tool_calls, allowed=("add",)),
+        RunTools(name="run_tools", calls=REPLY.tool_calls, refused=((REPLY.tool_calls[0], "denied", "no"),)),
+        Wait(name="wait", seconds=1.5),
+        Answer(name="answer_at_limit", content="x"),
+    ],
+)
+def test_an_effect_is_read_as_it_was_written(effect: Effect) -> None:
+    """Effects are a tagged union: JSON data of any of them gives the same kind with the same fields again."""
+    data = msgspec.to_builtins(effect)
+    again = msgspec.convert(data, Effect)  # type: ignore[call-overload]
+    assert type(again) is type(effect)
+    assert msgspec.json.encode(again) == msgspec.json.encode(effect)
 
 
 def test_a_builder_changes_alone() -> None:
