@@ -1,6 +1,6 @@
 """Running one tool within its timeout, in its execution mode.
 
-Inline on the event loop, as an asyncio task that can be cancelled, in a thread whose late result is
+Inline on the event loop, as an asyncio task that can be cancelled, in a reused thread whose late result is
 dropped, or in a child process that can be killed. Every fault of the tool is raised as `ToolFailure` or
 `ToolTimeout`; the only other exception is a cancellation from outside.
 """
@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import os
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 from toolchart.tools.definition import Tool, ToolFailure, ToolTimeout
 from toolchart.tools.execution.context import CallContext
 from toolchart.tools.execution.isolation import run_in_process
+from toolchart.tools.execution.worker_threads import start_job
 
 CLEANUP_S = 1.0
 """Seconds that a cancelled async tool may take to clean up before the executor stops waiting."""
@@ -43,9 +46,9 @@ async def run_tool(tool: Tool, arguments: Mapping[str, Any], context: CallContex
             # A builtin may return an awaitable for the rare input that takes long.
             if type(value) in _PLAIN_TYPES or not inspect.isawaitable(value):
                 return value
-            return await _run_as_task(value, tool.timeout_s)
+            return await _run_as_task(lambda: value, tool.timeout_s)
         case "async":
-            return await _run_as_task(tool.run(*parameters), tool.timeout_s)
+            return await _run_as_task(partial(tool.run, *parameters), tool.timeout_s)
         case "thread":
             return await _run_in_thread(tool, parameters)
         case "process":
@@ -53,11 +56,15 @@ async def run_tool(tool: Tool, arguments: Mapping[str, Any], context: CallContex
 
 
 def _run_inline(tool: Tool, parameters: tuple[Any, ...]) -> Any:
+    """Run on the event loop: nothing else runs until it returns, and no timeout can end it.
+
+    Only a KeyboardInterrupt passes: here it comes from a person who wants to stop the program.
+    """
     try:
-        return tool.run(*parameters)
-    except ToolFailure:
+        return contextvars.copy_context().run(tool.run, *parameters)
+    except (ToolFailure, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:
         raise ToolFailure(describe_error(error)) from error
 
 
@@ -70,43 +77,81 @@ def describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+# -- the end of a run in a task or thread --------------------------------------------------------
+
+_End: TypeAlias = asyncio.Future[tuple[Any, BaseException | None]]
+"""The value of a run and its failure. The failure is a part of the result, since asyncio would log an
+exception that nobody fetched, as after a cancellation."""
+
+
+def _set_end(end: _End, value: Any, failure: BaseException | None) -> None:
+    """Set how a run ended, unless nobody waits for it any more."""
+    if not end.done():
+        end.set_result((value, failure))
+
+
+def _make_failure(error: BaseException) -> ToolFailure:
+    """The failure that an exception of a tool means."""
+    return error if isinstance(error, ToolFailure) else ToolFailure(describe_error(error))
+
+
 # -- as a task -----------------------------------------------------------------------------------
 
 
-async def _run_as_task(work: Any, timeout_s: float) -> Any:
-    task = asyncio.ensure_future(_await_work(work))
+async def _run_as_task(start_work: Callable[[], Any], timeout_s: float) -> Any:
+    """Await in a task of its own, since a tool may ignore its cancellation and then run on.
+
+    The task itself sets the future that is awaited here: `asyncio.wait` needs a further future and a
+    further round of the event loop.
+    """
+    loop = asyncio.get_running_loop()
+    end: _End = loop.create_future()
+    task = loop.create_task(_await_work(start_work, end))
+    task.add_done_callback(partial(_pass_on_end, end))
+    timer = loop.call_later(timeout_s, _set_end, end, None, ToolTimeout())
     try:
-        done, _ = await asyncio.wait({task}, timeout=timeout_s)
+        value, failure = await end
     except asyncio.CancelledError:
         await _cancel_task(task)
         raise
-    if done:
-        return task.result()
-    await _cancel_task(task)
-    raise ToolTimeout
+    finally:
+        timer.cancel()
+    if failure is None:
+        return value
+    if isinstance(failure, ToolTimeout):
+        await _cancel_task(task)
+    raise failure
 
 
-async def _await_work(work: Any) -> Any:
-    """Await the tool's coroutine; each of its own exceptions becomes a `ToolFailure`."""
+async def _await_work(start_work: Callable[[], Any], end: _End) -> None:
+    """Start and await the work and set its end; each of its own exceptions becomes a `ToolFailure`."""
     try:
-        return await work if inspect.isawaitable(work) else work
-    except ToolFailure:
-        raise
+        value = start_work()
+        if inspect.isawaitable(value):
+            value = await value
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        raise ToolFailure("the tool cancelled itself") from None
+        _set_end(end, None, ToolFailure("the tool cancelled itself"))
     except (Exception, SystemExit) as error:
-        raise ToolFailure(describe_error(error)) from error
+        _set_end(end, None, _make_failure(error))
+    else:
+        _set_end(end, value, None)
+
+
+def _pass_on_end(end: _End, task: asyncio.Future[None]) -> None:
+    """End as the task did, where it could not set the end itself: cancelled, or a KeyboardInterrupt."""
+    if task.cancelled():
+        end.cancel()
+    elif (error := task.exception()) is not None:
+        _set_end(end, None, error)
 
 
 async def _cancel_task(task: asyncio.Future[Any]) -> None:
     """Cancel a task and wait `CLEANUP_S` for it to end."""
     task.cancel()
     await asyncio.wait({task}, timeout=CLEANUP_S)
-    if task.done() and not task.cancelled():
-        task.exception()  # marks the exception as retrieved, so that asyncio does not log it
 
 
 # -- in a thread ---------------------------------------------------------------------------------
@@ -115,73 +160,89 @@ _late_thread_count = 0
 _late_thread_lock = threading.Lock()
 
 
+def _forget_late_threads() -> None:
+    """Start without late threads in a forked child, and with a lock that no lost thread holds."""
+    global _late_thread_count, _late_thread_lock
+    _late_thread_count = 0
+    _late_thread_lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_late_threads)
+
+
 async def _run_in_thread(tool: Tool, parameters: tuple[Any, ...]) -> Any:
-    """Run in a new daemon thread. The event loop's thread pool is not used: a tool that hangs would
-    occupy a place in it and keep the interpreter from exiting."""
+    """Run in a worker thread, which a tool that hangs keeps for itself."""
     if _late_thread_count >= MAX_LATE_THREADS:
         raise ToolFailure(
             f"not started: {_late_thread_count} earlier tool runs are still running after their timeout; "
             "give such tools `isolation: process`"
         )
-    run = _ThreadRun(tool.run, parameters)
-    threading.Thread(target=run.run_function, name=f"tool {tool.name}", daemon=True).start()
+    run = _ThreadRun(tool, parameters)
     try:
-        done, _ = await asyncio.wait({run.future}, timeout=tool.timeout_s)
+        start_job(run)
+    except RuntimeError as error:
+        raise ToolFailure(f"not started: {error}") from None
+    timer = run.loop.call_later(tool.timeout_s, run.end_as_timed_out)
+    try:
+        value, failure = await run.end
     except asyncio.CancelledError:
-        run.stop_waiting()
+        run.mark_late()
         raise
-    if done:
-        return run.future.result()
-    run.stop_waiting()
-    raise ToolTimeout
+    finally:
+        timer.cancel()
+    if failure is not None:
+        raise failure
+    return value
 
 
 class _ThreadRun:
-    """One function in one thread, and an asyncio future for its result."""
+    """One run of a tool as the job of a worker thread, and a future of the event loop for its end."""
 
-    def __init__(self, function: Callable[..., Any], parameters: tuple[Any, ...]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Any] = self._loop.create_future()
-        self._function = function
+    def __init__(self, tool: Tool, parameters: tuple[Any, ...]) -> None:
+        self.name = f"tool {tool.name}"
+        self.loop = asyncio.get_running_loop()
+        self.end: _End = self.loop.create_future()
+        self._function = tool.run
         self._parameters = parameters
         self._context = contextvars.copy_context()
+        self._value: Any = None
+        self._failure: ToolFailure | None = None
         self._is_late = False
         self._is_finished = False
 
-    def run_function(self) -> None:
-        """The thread's target: run the function and pass its result to the event loop."""
+    def run(self) -> None:
+        """Run the function and keep its result; called in the worker thread."""
         global _late_thread_count
-        value: Any = None
-        failure: ToolFailure | None = None
         try:
-            value = self._context.run(self._function, *self._parameters)
-        except ToolFailure as tool_failure:
-            failure = tool_failure
+            self._value = self._context.run(self._function, *self._parameters)
         except BaseException as error:
-            failure = ToolFailure(describe_error(error))
+            self._failure = _make_failure(error)
         with _late_thread_lock:
             self._is_finished = True
             if self._is_late:
                 _late_thread_count -= 1
-                return
+
+    def report_end(self) -> None:
+        """Pass the result to the event loop; called in the worker thread."""
+        if self._is_late:
+            return
         try:
-            self._loop.call_soon_threadsafe(self._set_result, value, failure)
+            self.loop.call_soon_threadsafe(_set_end, self.end, self._value, self._failure)
         except RuntimeError:
             return  # the loop has been closed; nobody waits for the result
 
-    def _set_result(self, value: Any, failure: ToolFailure | None) -> None:
-        if self.future.done():
-            return
-        if failure is not None:
-            self.future.set_exception(failure)
-        else:
-            self.future.set_result(value)
+    def end_as_timed_out(self) -> None:
+        """Stop waiting, unless the result is already on its way."""
+        if self.mark_late():
+            _set_end(self.end, None, ToolTimeout())
 
-    def stop_waiting(self) -> None:
-        """Drop the result; the thread counts as late until it ends."""
+    def mark_late(self) -> bool:
+        """Count the thread as late until it ends; returns false where it has ended."""
         global _late_thread_count
         with _late_thread_lock:
-            if not self._is_finished:
-                self._is_late = True
-                _late_thread_count += 1
-        self.future.cancel()
+            if self._is_finished:
+                return False
+            self._is_late = True
+            _late_thread_count += 1
+            return True
