@@ -124,8 +124,8 @@ class ToolEntry(Section):
     """Whether a person must approve every call."""
     risk: Literal["low", "medium", "high"] = "low"
     """How much harm a wrong call can do."""
-    isolation: Literal["none", "thread", "process"] | None = None
-    """Where it runs; default: that of the tool."""
+    isolation: Literal["none", "inline", "thread", "process"] | None = None
+    """Where it runs; default: that of the tool. `inline`: on the event loop, without a timeout."""
     max_result_size: int | None = Field(default=None, gt=0)
     """Most characters of its result that the model gets."""
 

@@ -15,8 +15,8 @@ Runner = Callable[..., Any]
 `needs_context`. Returns any value that can become JSON. May be sync or async."""
 
 ExecutionMode = Literal["inline", "async", "thread", "process"]
-"""Where the executor runs a tool: on the event loop (only for fast, bounded work), as an asyncio task,
-in a thread, or in a child process that can be killed."""
+"""Where the executor runs a tool: on the event loop (only for fast, bounded work: nothing else runs until it
+returns), as an asyncio task, in a thread, or in a child process that can be killed."""
 
 Risk = Literal["low", "medium", "high"]
 
@@ -38,7 +38,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = "builtin"
     """`mock`, `builtin`, `internal`, `python`, `http` or `mcp`."""
     timeout_s: float = 30.0
-    """Seconds for one run. An inline tool cannot be interrupted, so it must bound its own input."""
+    """Seconds for one run. They do not hold for an inline tool, which cannot be interrupted and so must be
+    quick for every input."""
     idempotent: bool = False
     """Whether a second run does no harm. Only such a tool runs again when a turn is resumed."""
     requires_approval: bool = False

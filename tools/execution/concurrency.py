@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
 
@@ -22,18 +20,8 @@ class ConcurrencyLimiter:
         self._runs_alone = False
         self._waiting_calls: deque[tuple[asyncio.Future[None], bool]] = deque()
 
-    @asynccontextmanager
-    async def hold_slot(self, *, alone: bool = False) -> AsyncIterator[None]:
-        """Wait for a slot and release it at the end, also when the wait is cancelled."""
-        await self._acquire_slot(alone)
-        try:
-            yield
-        finally:
-            self._running_calls -= 1
-            self._runs_alone = False
-            self._admit_waiting_calls()
-
-    async def _acquire_slot(self, alone: bool) -> None:
+    async def acquire_slot(self, *, alone: bool = False) -> None:
+        """Wait for a slot, which the caller must release; a cancelled wait leaves nothing to release."""
         if not self._waiting_calls and self._has_slot(alone):
             self._occupy_slot(alone)
             return
@@ -43,15 +31,19 @@ class ConcurrencyLimiter:
             await admission
         except asyncio.CancelledError:
             if admission.done() and not admission.cancelled():
-                # Admitted at the moment of the cancellation: the slot is free again.
-                self._running_calls -= 1
-                self._runs_alone = False
+                self.release_slot()  # admitted at the moment of the cancellation
             else:
                 self._waiting_calls = deque(
                     entry for entry in self._waiting_calls if entry[0] is not admission
                 )
-            self._admit_waiting_calls()
+                self._admit_waiting_calls()
             raise
+
+    def release_slot(self) -> None:
+        """Release a slot and admit the calls that may run now."""
+        self._running_calls -= 1
+        self._runs_alone = False
+        self._admit_waiting_calls()
 
     def _has_slot(self, alone: bool) -> bool:
         if self._runs_alone:
@@ -79,6 +71,10 @@ class ConcurrencyLimiters:
     def __init__(self, width: int) -> None:
         self.width = width
         self._limiters: WeakValueDictionary[tuple[int, str], ConcurrencyLimiter] = WeakValueDictionary()
+
+    def has_limiter(self, conversation: str) -> bool:
+        """Whether a call of the conversation runs or waits on the running event loop."""
+        return (id(asyncio.get_running_loop()), conversation) in self._limiters
 
     def get_limiter(self, conversation: str) -> ConcurrencyLimiter:
         """The limiter of a conversation on the running event loop; made where there is none."""

@@ -103,10 +103,11 @@ class ToolExecutor:
         max_characters = compute_max_characters(
             self.output, tool, context.characters_shown, context.calls_in_reply
         )
-        if tool.execution_mode == "inline" and not tool.cacheable and not tool.needs_context:
-            event = await _run_call(tool, call, arguments, context, notes)
-        else:
+        if tool.needs_context:
             context = replace(context, max_characters=max_characters, call_id=call.id, tool=tool.name)
+        if tool.cacheable:
+            event = await self._answer_from_cache(tool, call, arguments, context, notes)
+        else:
             event = await self._run_limited(tool, call, arguments, context, notes)
         if log.isEnabledFor(logging.DEBUG):
             _log_run(tool, arguments, event)
@@ -132,6 +133,25 @@ class ToolExecutor:
             )
         return None
 
+    async def _answer_from_cache(
+        self,
+        tool: Tool,
+        call: ToolCall,
+        arguments: dict[str, Any],
+        context: CallContext,
+        notes: tuple[str, ...],
+    ) -> ToolFinished:
+        """Answer from the cache, else run and store a result that succeeded."""
+        key = self._cache.make_key(tool, arguments, context)
+        entry = self._cache.find_result(key, tool)
+        if entry is not None:
+            notes = (*notes, f"cached: the answer of call {entry.call_id}")
+            return build_tool_finished(call, tool.name, "succeeded", entry.value, 0.0, notes)
+        event = await self._run_limited(tool, call, arguments, context, notes)
+        if event.outcome == "succeeded":
+            self._cache.store_result(key, event.result["result"], call.id)
+        return event
+
     async def _run_limited(
         self,
         tool: Tool,
@@ -140,22 +160,16 @@ class ToolExecutor:
         context: CallContext,
         notes: tuple[str, ...],
     ) -> ToolFinished:
-        """Answer from the cache, else run: at once where the tool is inline, else with a slot."""
-        key = self._cache.make_key(tool, arguments, context) if tool.cacheable else None
-        if key is not None:
-            entry = self._cache.find_result(key, tool)
-            if entry is not None:
-                notes = (*notes, f"cached: the answer of call {entry.call_id}")
-                return build_tool_finished(call, tool.name, "succeeded", entry.value, 0.0, notes)
-        if tool.execution_mode == "inline":
-            event = await _run_call(tool, call, arguments, context, notes)
-        else:
-            limiter = self._limiters.get_limiter(context.conversation)
-            async with limiter.hold_slot(alone=not tool.parallel):
-                event = await _run_call(tool, call, arguments, context, notes)
-        if key is not None and event.outcome == "succeeded":
-            self._cache.store_result(key, event.result["result"], call.id)
-        return event
+        """Run with a slot, or without one where no other call of the conversation runs or waits and the
+        tool is inline, so that none can begin before it has ended."""
+        if tool.execution_mode == "inline" and not self._limiters.has_limiter(context.conversation):
+            return await _run_call(tool, call, arguments, context, notes)
+        limiter = self._limiters.get_limiter(context.conversation)
+        await limiter.acquire_slot(alone=not tool.parallel)
+        try:
+            return await _run_call(tool, call, arguments, context, notes)
+        finally:
+            limiter.release_slot()
 
 
 class ConversationExecutor:

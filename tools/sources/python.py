@@ -29,8 +29,9 @@ class ToolOptions(TypedDict, total=False):
     idempotent: bool
     requires_approval: bool
     risk: Risk
-    isolation: Literal["none", "thread", "process"]
-    """Where the function runs; `process` can be killed at the time-out."""
+    isolation: Literal["none", "inline", "thread", "process"]
+    """Where the function runs; `process` can be killed at the timeout. `inline` is for quick sync functions
+    that never block: it runs on the event loop, which stands still meanwhile, and has no timeout."""
     parallel: bool
     repeatable: bool
     cacheable: bool
@@ -67,9 +68,9 @@ def tool(function: Any = None, **options: Unpack[ToolOptions]) -> Any:
 
     Args:
         options: `name`, `description`, `timeout_s`, `idempotent`, `requires_approval`, `risk`
-            (`low`, `medium`, `high`), `isolation` (`thread`, `process`), `parallel`, `repeatable`,
-            `cacheable`, `cache_ttl_s`, `max_result_size`, `listing`, `memory_mb`. `Tool` describes
-            them.
+            (`low`, `medium`, `high`), `isolation` (`inline`, `thread`, `process`), `parallel`,
+            `repeatable`, `cacheable`, `cache_ttl_s`, `max_result_size`, `listing`, `memory_mb`.
+            `Tool` and `ToolOptions` describe them.
 
     Raises:
         SpecError: an option is unknown.
@@ -90,14 +91,16 @@ def _store_options(function: Any, options: Mapping[str, Any]) -> Any:
 def make_tool(function: Callable[..., Any]) -> Tool:
     """Make the tool of a function, whether or not `@tool` marks it.
 
-    Sync functions run in a thread. Async functions are awaited, and cancelled at the time-out. With
-    `isolation="process"` both run in a process that is killed at the time-out.
+    Sync functions run in a thread. Async functions are awaited, and cancelled at the timeout. With
+    `isolation="process"` both run in a process that is killed at the timeout. With `isolation="inline"` a
+    sync function runs on the event loop: no thread, no timeout, and nothing else runs until it returns.
 
     Raises:
-        SpecError: a parameter cannot be passed by name, a type has no JSON Schema, or the function
-            cannot be imported by another process.
+        SpecError: a parameter cannot be passed by name, a type has no JSON Schema, the function cannot
+            be imported by another process, or it is to run inline and is async or has a timeout.
     """
     options = dict(getattr(function, _OPTIONS_ATTRIBUTE, {}))
+    has_timeout = "timeout_s" in options
     docstring = inspect.getdoc(function) or ""
     name = str(getattr(function, "__name__", type(function).__name__))
     run = PythonRunner(function, name)
@@ -106,9 +109,11 @@ def make_tool(function: Callable[..., Any]) -> Tool:
         description=options.pop("description", None) or _extract_summary(docstring) or name,
         parameters=run.build_schema(_extract_argument_docs(docstring)),
     )
-    way = choose_execution_mode(function, definition.name, options.pop("isolation", None))
+    mode = choose_execution_mode(function, definition.name, options.pop("isolation", None))
+    if mode == "inline" and has_timeout:
+        raise make_inline_timeout_error(definition.name, "timeout_s")
     return Tool(
-        definition=definition, run=run, execution_mode=way, kind="python", function=function, **options
+        definition=definition, run=run, execution_mode=mode, kind="python", function=function, **options
     )
 
 
@@ -118,18 +123,44 @@ def choose_execution_mode(
     """Choose how a Python function runs, from the isolation that its author or the spec demands.
 
     Raises:
-        SpecError: the isolation is unknown, or the function cannot be imported by another process.
+        SpecError: the isolation is unknown, the function cannot be imported by another process, or it is
+            async and is to run inline.
     """
+    is_async = _is_async(function)
     if isolation == "process":
         from toolchart.tools.execution.isolation import check_isolable
 
         check_isolable(function, name)
         return "process"
+    if isolation == "inline":
+        if is_async:
+            raise SpecError(
+                f"tool {name!r} is async and cannot run inline: only a sync function can",
+                hint="leave isolation out: an async function is awaited on the event loop anyway",
+            )
+        return "inline"
     if isolation not in (None, "none", "thread"):
         raise SpecError(
-            f"tool {name!r}: {isolation!r} is not an isolation", hint="known: none, thread, process"
+            f"tool {name!r}: {isolation!r} is not an isolation", hint="known: none, inline, thread, process"
         )
-    return "async" if inspect.iscoroutinefunction(function) else "thread"
+    return "async" if is_async else "thread"
+
+
+def _is_async(function: Callable[..., Any] | None) -> bool:
+    """Whether a call of the function, or of the object with a `__call__` method, gives a coroutine."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def make_inline_timeout_error(name: str, key: str) -> SpecError:
+    """The error for a timeout that could not be kept.
+
+    Args:
+        key: the setting that gives the timeout.
+    """
+    return SpecError(
+        f"tool {name!r}: {key} cannot hold with isolation: inline, which nothing can interrupt",
+        hint=f"leave {key} out, or use isolation: thread",
+    )
 
 
 class PythonRunner:

@@ -22,7 +22,7 @@ from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.builtin import BUILTIN_FACTORIES, BUILTIN_SETTINGS, BUILTINS, make_builtin
-from toolchart.tools.definition import Tool
+from toolchart.tools.definition import ExecutionMode, Tool
 from toolchart.tools.sources.entry_settings import (
     describe_unknown_settings,
     get_implementation,
@@ -31,7 +31,7 @@ from toolchart.tools.sources.entry_settings import (
 )
 from toolchart.tools.sources.http.settings import parse_http_settings
 from toolchart.tools.sources.http.tool import SecretResolver, make_http_tool
-from toolchart.tools.sources.python import choose_execution_mode, make_tool
+from toolchart.tools.sources.python import choose_execution_mode, make_inline_timeout_error, make_tool
 from toolchart.tools.sources.services import Embedder, EmbedderFactory, Search
 from toolchart.tools.sources.table import TOOL_SOURCES, ToolSourceDescriptor
 
@@ -163,14 +163,9 @@ def _apply_entry_settings(tool: Tool, entry: ToolEntry, config: ToolsConfig) -> 
         "memory_mb": settings.memory_mb,
         "listing": tool.listing if settings.listing is None else settings.listing,
     }
-    execution_mode = (
-        choose_execution_mode(tool.function, tool.name, entry.isolation)
-        if _changes_isolation(tool, entry)
-        else tool.execution_mode
-    )
     return replace(
         tool,
-        execution_mode=execution_mode,
+        execution_mode=_choose_entry_mode(tool, entry),
         timeout_s=(entry.timeout_ms or config.default_timeout_ms) / 1000,
         idempotent=entry.idempotent or tool.idempotent,
         requires_approval=entry.requires_approval or tool.requires_approval,
@@ -180,22 +175,39 @@ def _apply_entry_settings(tool: Tool, entry: ToolEntry, config: ToolsConfig) -> 
     )
 
 
-def _changes_isolation(tool: Tool, entry: ToolEntry) -> bool:
-    """Whether the entry changes where the tool runs (thread or process).
+def _choose_entry_mode(tool: Tool, entry: ToolEntry) -> ExecutionMode:
+    """Where the tool runs: as the entry demands, else as the tool itself.
 
     Raises:
-        SpecError: the entry demands a process, and the tool is not a Python function.
+        SpecError: the tool cannot run there, or it runs inline and the entry gives it a timeout.
     """
-    if entry.isolation is None:
-        return False
-    if tool.kind != "python":
-        if entry.isolation == "process":
-            raise SpecError(
-                f"tool {entry.name!r}: only Python tools run in a process of their own",
-                hint="leave isolation out: this tool bounds its own input",
-            )
-        return False
-    return True
+    if tool.function is None:
+        _check_foreign_isolation(tool, entry)
+        return tool.execution_mode
+    mode = tool.execution_mode
+    if entry.isolation is not None:
+        mode = choose_execution_mode(tool.function, tool.name, entry.isolation)
+    if mode == "inline" and entry.timeout_ms is not None:
+        raise make_inline_timeout_error(entry.name, "timeout_ms")
+    return mode
+
+
+def _check_foreign_isolation(tool: Tool, entry: ToolEntry) -> None:
+    """Check the isolation of a tool that is not a Python function; such a tool runs where it can.
+
+    Raises:
+        SpecError: the entry demands a process, or the event loop for a tool that waits.
+    """
+    if entry.isolation == "process":
+        raise SpecError(
+            f"tool {entry.name!r}: only Python tools run in a process of their own",
+            hint="leave isolation out: this tool bounds its own input",
+        )
+    if entry.isolation == "inline" and tool.execution_mode != "inline":
+        raise SpecError(
+            f"tool {entry.name!r}: only a Python function can be made to run inline",
+            hint="leave isolation out",
+        )
 
 
 def _merge_definition(entry: ToolEntry, default: ToolDefinition) -> ToolDefinition:
