@@ -74,6 +74,8 @@ class ConcurrencyLimiters:
 
     def has_limiter(self, conversation: str) -> bool:
         """Whether a call of the conversation runs or waits on the running event loop."""
+        if not self._limiters:  # the common case, and a cheap test
+            return False
         return (id(asyncio.get_running_loop()), conversation) in self._limiters
 
     def get_limiter(self, conversation: str) -> ConcurrencyLimiter:

@@ -179,12 +179,9 @@ async def _run_in_thread(tool: Tool, parameters: tuple[Any, ...]) -> Any:
             "give such tools `isolation: process`"
         )
     run = _ThreadRun(tool, parameters)
-    try:
-        start_job(run)
-    except RuntimeError as error:
-        raise ToolFailure(f"not started: {error}") from None
     timer = run.loop.call_later(tool.timeout_s, run.end_as_timed_out)
     try:
+        run.start()  # as late as possible: the worker needs the interpreter's lock, which is held here
         value, failure = await run.end
     except asyncio.CancelledError:
         run.mark_late()
@@ -210,6 +207,17 @@ class _ThreadRun:
         self._failure: ToolFailure | None = None
         self._is_late = False
         self._is_finished = False
+
+    def start(self) -> None:
+        """Start in a worker thread.
+
+        Raises:
+            ToolFailure: the system cannot start another thread.
+        """
+        try:
+            start_job(self)
+        except RuntimeError as error:
+            raise ToolFailure(f"not started: {error}") from None
 
     def run(self) -> None:
         """Run the function and keep its result; called in the worker thread."""

@@ -7,8 +7,10 @@ pool is not used.
 
 Measured on two shared cores with Python 3.11, one call after the other: a new thread per call 140 to
 190 us, `asyncio.to_thread` 85 to 105 us, a reused worker 26 to 75 us, depending on the core on which the
-system wakes the worker. A bare lock in place of the queue, or a loop that blocks for 0.1 ms before it goes
-on, makes no difference beyond the noise.
+system wakes the worker. A bare lock in place of the queue makes no difference beyond the noise. Two things
+that help a little were left out. An event loop that blocks for up to 0.1 ms, in the hope of a quick end,
+saves a tenth of an iteration and costs every slow call that time. One wake-up of the loop for all jobs that
+end together saves a fifth of the processor time with 64 calls at once, a tenth with 16, nothing with 4.
 """
 
 from __future__ import annotations
