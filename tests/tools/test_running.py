@@ -159,18 +159,19 @@ def test_hanging_threads_are_counted_and_bounded() -> None:
     release = threading.Event()
     executor = make_executor(
         build_tool("hang", lambda arguments: release.wait(60), execution_mode="thread", timeout_s=0.01),
+        build_tool("quick", lambda arguments: True, execution_mode="thread"),
         parallel=100,
     )
     events = run_calls(executor, *(make_call("hang", id=f"c{n}") for n in range(MAX_LATE_THREADS)))
     assert {event.outcome for event in events} == {"timed_out"}
-    (refused_event,) = run_calls(executor, make_call("hang"))
+    (refused_event,) = run_calls(executor, make_call("quick"))
     release.set()
     assert "isolation: process" in refused_event.result["error"]
     for _ in range(200):
         if not any(thread.name == "tool hang" for thread in threading.enumerate()):
             break
         time.sleep(0.01)
-    (later_event,) = run_calls(executor, make_call("hang"))
+    (later_event,) = run_calls(executor, make_call("quick"))
     assert later_event.result["result"] is True
 
 

@@ -17,10 +17,9 @@ from typing import Any
 import pytest
 from tool_calls import TEXT, build_tool, make_call, make_executor, run_calls
 
-from toolchart.tools import tool
-from toolchart.tools.execution import worker_threads
-from toolchart.tools.execution.worker_threads import start_job
+from toolchart.tools import tool, worker_threads
 from toolchart.tools.sources.python import make_tool
+from toolchart.tools.worker_threads import start_job
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -28,7 +27,7 @@ SCRIPT_START = """
 import asyncio, os, sys, threading, time
 import conftest
 from tool_calls import build_tool, make_call, make_executor, run_calls
-from toolchart.tools.execution import worker_threads
+from toolchart.tools import worker_threads
 
 release = threading.Event()
 ident = build_tool("ident", lambda arguments: threading.get_ident(), execution_mode="thread")
@@ -134,9 +133,10 @@ def test_idle_workers_end() -> None:
     (most_workers, last_workers) = run_script(
         """
 worker_threads.IDLE_S = 0.1
-nap = build_tool("nap", lambda arguments: time.sleep(0.05), execution_mode="thread")
-run_calls(make_executor(nap, parallel=20), *(make_call("nap", id=f"c{n}") for n in range(20)))
-print(threading.active_count() - 1)
+barrier = threading.Barrier(20)
+meet = build_tool("meet", lambda arguments: barrier.wait(30) and None, execution_mode="thread")
+events = run_calls(make_executor(meet, parallel=20), *(make_call("meet", id=f"c{n}") for n in range(20)))
+print([event.outcome for event in events].count("succeeded"))
 end_s = time.monotonic() + 20
 while threading.active_count() > 1 and time.monotonic() < end_s:
     time.sleep(0.02)

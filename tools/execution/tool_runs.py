@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from toolchart.tools.definition import Tool, ToolFailure, ToolTimeout
 from toolchart.tools.execution.context import CallContext
 from toolchart.tools.execution.isolation import run_in_process
-from toolchart.tools.execution.worker_threads import start_job
+from toolchart.tools.worker_threads import start_job
 
 CLEANUP_S = 1.0
 """Seconds that a cancelled async tool may take to clean up before the executor stops waiting."""
