@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, cast
 
 from msgspec.structs import replace
@@ -108,7 +108,7 @@ class ToolExecutor:
         if tool.cacheable:
             event = await self._answer_from_cache(tool, call, arguments, context, notes)
         else:
-            event = await self._run_limited(tool, call, arguments, context, notes)
+            event = await self._start_run(tool, call, arguments, context, notes)
         if log.isEnabledFor(logging.DEBUG):
             _log_run(tool, arguments, event)
         notice = _find_repetition_notice(tool, context) if context.repeat_count > 1 else None
@@ -147,12 +147,26 @@ class ToolExecutor:
         if entry is not None:
             notes = (*notes, f"cached: the answer of call {entry.call_id}")
             return build_tool_finished(call, tool.name, "succeeded", entry.value, 0.0, notes)
-        event = await self._run_limited(tool, call, arguments, context, notes)
+        event = await self._start_run(tool, call, arguments, context, notes)
         if event.outcome == "succeeded":
             self._cache.store_result(key, event.result["result"], call.id)
         return event
 
-    async def _run_limited(
+    def _start_run(
+        self,
+        tool: Tool,
+        call: ToolCall,
+        arguments: dict[str, Any],
+        context: CallContext,
+        notes: tuple[str, ...],
+    ) -> Coroutine[Any, Any, ToolFinished]:
+        """Run with a slot, or without one where no other call of the conversation runs or waits and the
+        tool is inline, so that none can begin before it has ended."""
+        if tool.execution_mode == "inline" and not self._limiters.has_limiter(context.conversation):
+            return _run_call(tool, call, arguments, context, notes)
+        return self._run_in_slot(tool, call, arguments, context, notes)
+
+    async def _run_in_slot(
         self,
         tool: Tool,
         call: ToolCall,
@@ -160,10 +174,6 @@ class ToolExecutor:
         context: CallContext,
         notes: tuple[str, ...],
     ) -> ToolFinished:
-        """Run with a slot, or without one where no other call of the conversation runs or waits and the
-        tool is inline, so that none can begin before it has ended."""
-        if tool.execution_mode == "inline" and not self._limiters.has_limiter(context.conversation):
-            return await _run_call(tool, call, arguments, context, notes)
         limiter = self._limiters.get_limiter(context.conversation)
         await limiter.acquire_slot(alone=not tool.parallel)
         try:
