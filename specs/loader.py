@@ -73,6 +73,7 @@ def parse_spec(document: Document, source: str | None = None) -> AgentSpec:
     if problems:
         raise _merge_problems(problems)
     spec._source = source
+    spec._chart_lines = {p[1:]: line for p, line in document.lines.items() if p[:1] == ("chart",)}
     spec._warnings = _build_foreign_warning(foreign)
     spec._public_document = hide_secrets(document.data)
     return spec

@@ -6,11 +6,13 @@ loads unchanged. Unknown keys are kept, with a warning (see `loader.py`). A `com
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr
 from pydantic_core import PydanticCustomError
 
+from toolchart.states.chart.source_positions import SourcePosition
 from toolchart.states.descriptors import find_registry
 from toolchart.states.errors import SpecError, suggest_name
 
@@ -275,12 +277,18 @@ class AgentSpec(Section):
 
     _source: str | None = PrivateAttr(default=None)
     _warnings: tuple[str, ...] = PrivateAttr(default=())
+    _chart_lines: Mapping[SourcePosition, int] = PrivateAttr(default_factory=dict)
     _public_document: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @property
     def source(self) -> str | None:
         """The file that the spec was loaded from, if any."""
         return self._source
+
+    @property
+    def chart_lines(self) -> Mapping[SourcePosition, int]:
+        """The lines of an inline chart in the spec's file, by their positions in the chart."""
+        return self._chart_lines
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -8,14 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from toolchart.states.chart.source_positions import (
-    SourcePosition,
-    convert_yaml_error,
-    find_nearest_line,
-    map_source_lines,
-)
+from toolchart.states.chart.source_positions import SourcePosition, find_nearest_line
+from toolchart.states.chart.yaml_reading import SPEC_LIMITS, read_yaml
 from toolchart.states.errors import SpecError
 
 
@@ -38,18 +32,32 @@ def read_document(path: Path, *, expected_keys: str = "`llms` and `responses`") 
     Raises:
         SpecError: no such file, not readable, not UTF-8, or not a YAML or JSON mapping.
     """
+    return parse_document(
+        read_text(path), str(path), json_only=path.suffix == ".json", expected_keys=expected_keys
+    )
+
+
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file.
+
+    Raises:
+        SpecError: no such file, not readable, or not UTF-8, with the line.
+    """
     source = str(path)
     if path.is_dir():
         raise SpecError("this is a folder, not a file", file=source)
     try:
-        text = path.read_text("utf-8-sig")
+        return path.read_text("utf-8-sig")
     except FileNotFoundError:
         raise SpecError("there is no such file", file=source) from None
     except UnicodeDecodeError as error:
-        raise SpecError(f"not UTF-8 text ({error.reason} at byte {error.start})", file=source) from None
+        raise SpecError(
+            f"not UTF-8 text ({error.reason} at byte {error.start})",
+            file=source,
+            line=error.object.count(b"\n", 0, error.start) + 1,
+        ) from None
     except OSError as error:
         raise SpecError(f"cannot be read: {error.strerror}", file=source) from None
-    return parse_document(text, source, json_only=path.suffix == ".json", expected_keys=expected_keys)
 
 
 def parse_document(
@@ -65,13 +73,11 @@ def parse_document(
         # YAML allows no tabs between JSON's tokens; JSON allows no raw tab inside a string.
         text = text.replace("\t", " ")
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        lines = map_source_lines(node, source)
-        data = json.loads(text) if json_only else yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise convert_yaml_error(error, source) from None
+        data, lines = read_yaml(text, source, limits=SPEC_LIMITS)
+        if json_only:
+            data = json.loads(text)
     except RecursionError:
-        raise SpecError("nested too deeply", file=source) from None
+        raise SpecError("nested too deeply", file=source, line=1) from None
     if data is None:
         raise SpecError(
             "the file is empty", file=source, line=1, hint="start from an example: toolchart init"
@@ -90,5 +96,7 @@ def _check_json(text: str, source: str | None) -> None:
         raise SpecError(
             f"not valid JSON: {error.msg} (column {error.colno})", file=source, line=error.lineno
         ) from None
+    except ValueError as error:
+        raise SpecError(f"not valid JSON: {error}", file=source, line=1) from None
     except RecursionError:
-        raise SpecError("nested too deeply", file=source) from None
+        raise SpecError("nested too deeply", file=source, line=1) from None

@@ -28,7 +28,7 @@ from toolchart.engine.runtime.recorded_answers import collect_recorded_answers, 
 from toolchart.engine.runtime.result import ForkResult, TurnResult, build_turn_result
 from toolchart.engine.runtime.streaming import StepTaken, stream_turn
 from toolchart.providers.prices import build_pricer
-from toolchart.specs.charts import load_chart
+from toolchart.specs.charts import load_spec_chart
 from toolchart.specs.error_positions import locate_errors
 from toolchart.specs.handler_selection import select_handler
 from toolchart.specs.loader import load_spec
@@ -77,7 +77,7 @@ class Engine:
     ) -> None:
         self.spec: AgentSpec = spec if isinstance(spec, AgentSpec) else load_spec(spec)
         spec_folder = Path(self.spec.source).parent if self.spec.source else None
-        self.chart = load_chart(self.spec.chart, base_folder=spec_folder)
+        self.chart = load_spec_chart(self.spec)
         self.tools = _build_tools(self.spec, functions, services, spec_folder)
         self._runner: asyncio.Runner | None = None
         self._owns_store = log is None or isinstance(log, (str, Path))

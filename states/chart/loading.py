@@ -12,16 +12,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
-import yaml
 
 from toolchart.states.chart.document import Chart, walk_states
+from toolchart.states.chart.plain_data import copy_plain_data
 from toolchart.states.chart.rules import check_rules
-from toolchart.states.chart.source_positions import (
-    SourcePosition,
-    convert_yaml_error,
-    format_key_path,
-    map_source_lines,
-)
+from toolchart.states.chart.shape import check_shape, normalise_flags
+from toolchart.states.chart.source_positions import SourceLines, SourcePosition, format_key_path, raise_error
+from toolchart.states.chart.yaml_reading import CHART_LIMITS, read_yaml
 from toolchart.states.errors import SpecError
 
 __all__ = ["Chart", "SourcePosition", "format_key_path", "make_chart", "parse_chart", "walk_states"]
@@ -38,8 +35,8 @@ def parse_chart(text: str, *, source: str | None = None, resolve: ChartResolver 
     Raises:
         SpecError: the text is not YAML, not a chart, or breaks a rule; with file and line.
     """
-    document, lines = _read_document(text, source)
-    return make_chart(document, source=source, lines=lines, resolve=resolve)
+    document, located = _read_document(text, source)
+    return _build_chart(document, located, resolve)
 
 
 def make_chart(
@@ -52,14 +49,22 @@ def make_chart(
     """The chart of a parsed document, for instance one that stands inline in a spec.
 
     Raises:
-        SpecError: the document breaks a rule.
+        SpecError: the document is not a chart or breaks a rule.
     """
-    resolved_document = _resolve_extends(dict(document), source, dict(lines or {}), resolve, 0)
-    lines = _map_resolved_lines(document, resolved_document, lines or {})
+    located = SourceLines(source=source, lines=lines or {})
+    return _build_chart(copy_plain_data(document, located), located, resolve)
+
+
+def _build_chart(document: dict[str, Any], located: SourceLines, resolve: ChartResolver | None) -> Chart:
+    resolved_document = _resolve_extends(document, located, resolve, 0)
+    lines = _map_resolved_lines(document, resolved_document, located.lines)
+    resolved_lines = SourceLines(source=located.source, lines=lines)
+    check_shape(resolved_document, resolved_lines)
+    normalise_flags(resolved_document)
     chart = Chart(
-        name=str(resolved_document.get("name") or source or "chart"),
+        name=resolved_document.get("name") or located.source or "chart",
         document=resolved_document,
-        source=source,
+        source=located.source,
         lines=lines,
         # Not canonical JSON, because the order of states has a meaning.
         digest=hashlib.sha256(orjson.dumps(resolved_document)).hexdigest(),
@@ -71,53 +76,44 @@ def make_chart(
 # -- reading -------------------------------------------------------------------------------------
 
 
-def _read_document(text: str, source: str | None) -> tuple[dict[str, Any], dict[SourcePosition, int]]:
-    # The library's own loader keeps `on`, `off`, `yes` and `no` as text. Plain safe_load would turn the
-    # key `on:` into True.
-    from statemachine.io.yaml.reader import _make_loader
-
-    try:
-        loader = _make_loader(yaml)(text)  # a SafeLoader
-        node = loader.get_single_node()
-        document = None if node is None else loader.construct_document(node)
-    except yaml.YAMLError as error:
-        raise convert_yaml_error(error, source) from None
-    if node is None or not isinstance(document, dict):
+def _read_document(text: str, source: str | None) -> tuple[dict[str, Any], SourceLines]:
+    data, lines = read_yaml(text, source, limits=CHART_LIMITS, is_chart=True)
+    if not isinstance(data, dict):
         raise SpecError(
             "a chart is a mapping with the key `states`",
             file=source,
             line=1,
             hint="start from a shipped chart: toolchart draw tool_loop --format yaml",
         )
-    return document, map_source_lines(node, source)
+    located = SourceLines(source=source, lines=lines)
+    return copy_plain_data(data, located), located
 
 
 # -- extending -----------------------------------------------------------------------------------
 
 
 def _resolve_extends(
-    document: dict[str, Any],
-    source: str | None,
-    lines: dict[SourcePosition, int],
-    resolve: ChartResolver | None,
-    depth: int,
+    document: dict[str, Any], located: SourceLines, resolve: ChartResolver | None, depth: int
 ) -> dict[str, Any]:
     """The document merged into the chart that it extends, recursively."""
     if "extends" not in document:
         return document
     base_name = document["extends"]
-    line = lines.get(("extends",))
     if not isinstance(base_name, str) or resolve is None:
-        raise SpecError(
-            "`extends` takes the name or path of one chart", file=source, line=line, path="extends"
-        )
+        raise_error(located, ("extends",), "`extends` takes the name or path of one chart")
     if depth >= _MAX_EXTENSION_DEPTH:
-        raise SpecError(
-            "charts extend each other in a circle or too deeply", file=source, line=line, path="extends"
-        )
-    base, base_lines = _read_document(resolve(base_name), base_name)
-    base = _resolve_extends(base, base_name, base_lines, resolve, depth + 1)
+        raise_error(located, ("extends",), "charts extend each other in a circle or too deeply")
+    base = _resolve_extends(*_read_base(base_name, located, resolve), resolve, depth + 1)
     return _merge_mappings(base, {key: item for key, item in document.items() if key != "extends"})
+
+
+def _read_base(name: str, located: SourceLines, resolve: ChartResolver) -> tuple[dict[str, Any], SourceLines]:
+    """The chart that `extends` names; if there is none, the error names the line of `extends`."""
+    try:
+        text = resolve(name)
+    except SpecError as error:
+        raise_error(located, ("extends",), error.message, error.hint)
+    return _read_document(text, name)
 
 
 def _merge_mappings(base: Mapping[str, Any], extension: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,16 +142,19 @@ def _merge_rows(base: list[Any], extension: list[Any]) -> list[Any]:
     the base rows of its event, so that its guard is evaluated first.
     """
     result = list(base)
+    triggers = [_get_trigger(row) for row in base]
+    is_base_row = [True] * len(base)
     for row in extension:
-        replaced_index = next(
-            (i for i, old in enumerate(result) if _get_trigger(old) == _get_trigger(row)), None
-        )
-        if replaced_index is not None:
-            result[replaced_index] = row
+        trigger, event = _get_trigger(row), _get_event(row)
+        if trigger in triggers:
+            index = triggers.index(trigger)
+            result[index], is_base_row[index] = row, False
             continue
-        event = row.get("event") if isinstance(row, Mapping) else None
-        same_event_indexes = [i for i, old in enumerate(result) if _get_event(old) == event and old in base]
-        result.insert(same_event_indexes[0] if same_event_indexes else len(result), row)
+        same_event = (i for i, old in enumerate(result) if is_base_row[i] and _get_event(old) == event)
+        index = next(same_event, len(result))
+        result.insert(index, row)
+        triggers.insert(index, trigger)
+        is_base_row.insert(index, False)
     return result
 
 
@@ -173,22 +172,31 @@ def _map_resolved_lines(
     document: Mapping[str, Any], resolved_document: Mapping[str, Any], lines: Mapping[SourcePosition, int]
 ) -> dict[SourcePosition, int]:
     """The lines of a chart's own entries, by their positions in the resolved chart."""
+    if resolved_document is document:
+        return dict(lines)
+    indexes: dict[int, dict[int, int]] = {}
     resolved_lines = (
-        (_find_resolved_position(position, document, resolved_document), line)
+        (_find_resolved_position(position, document, resolved_document, indexes), line)
         for position, line in lines.items()
     )
     return {position: line for position, line in resolved_lines if position is not None}
 
 
 def _find_resolved_position(
-    position: SourcePosition, base_item: Any, resolved_node: Any
+    position: SourcePosition, base_item: Any, resolved_node: Any, indexes: dict[int, dict[int, int]]
 ) -> SourcePosition | None:
-    """Where an entry of the document stands in the resolved chart: merging moves rows and nothing else."""
+    """Where an entry of the document stands in the resolved chart: merging moves rows and nothing else.
+
+    Args:
+        indexes: for each list of the resolved chart the index of each of its rows, by identity; filled here.
+    """
     resolved_position: list[str | int] = []
     for part in position:
         if isinstance(part, int) and isinstance(base_item, list) and isinstance(resolved_node, list):
             row = base_item[part]
-            number = next((i for i, other in enumerate(resolved_node) if other is row), None)
+            if id(resolved_node) not in indexes:
+                indexes[id(resolved_node)] = {id(other): i for i, other in enumerate(resolved_node)}
+            number = indexes[id(resolved_node)].get(id(row))
             if number is None:
                 return None
             resolved_position.append(number)

@@ -14,19 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any, NoReturn
+from typing import Any
 
 from toolchart.states.chart.document import Chart, walk_states
-from toolchart.states.chart.guards import find_guard_problem
-from toolchart.states.chart.source_positions import SourcePosition, format_key_path
-from toolchart.states.effects import EFFECTS
-from toolchart.states.errors import SpecError, suggest_name
-from toolchart.states.events import CHART_EVENTS
-
-_IMPURE_ACTIONS = ("assign", "log", "foreach", "send", "cancel", "script")
-"""Actions that compute, print, sleep or run code inside the machine."""
-
-_IMPURE_KEYS = ("datamodel", "invoke", "donedata")
+from toolchart.states.chart.guard_types import GuardProblem
+from toolchart.states.chart.guards import check_guard
+from toolchart.states.chart.regions import check_regions
+from toolchart.states.chart.source_positions import SourcePosition, raise_error, shorten
+from toolchart.states.chart.vocabulary import is_effect, is_event, list_effect_names, list_event_names
+from toolchart.states.errors import suggest_name
 
 _RESERVED_NAMES = frozenset(
     [
@@ -53,7 +49,6 @@ def check_rules(chart: Chart) -> None:
     Raises:
         SpecError: the first rule that is broken, with file, line and key path.
     """
-    _check_schema(chart)
     _check_initial_state(chart)
     state_names = _check_state_names(chart)
     raised_events = frozenset(_find_raised_events(chart))
@@ -61,94 +56,17 @@ def check_rules(chart: Chart) -> None:
         _check_state(chart, definition, position)
         for row, row_position in _iterate_rows(definition, position):
             _check_row(chart, row, row_position, state_names, raised_events, state)
-
-
-def _raise_error(chart: Chart, position: SourcePosition, message: str, hint: str | None = None) -> NoReturn:
-    raise SpecError(
-        message, file=chart.source, line=chart.find_line(position), path=format_key_path(position), hint=hint
-    )
+    check_regions(chart)
 
 
 # -- the document --------------------------------------------------------------------------------
-
-
-@cache
-def _build_schema_validator() -> Any:
-    from jsonschema import Draft202012Validator
-    from statemachine.io.validation import load_schema
-
-    return Draft202012Validator(load_schema())
-
-
-def _check_schema(chart: Chart) -> None:
-    for key in _IMPURE_KEYS:
-        for position in _find_key_positions(chart.document, key):
-            _raise_error(
-                chart,
-                position,
-                f"`{key}` keeps state inside the machine; a chart is pure",
-                "facts come in with events; a chart only decides",
-            )
-    for key in _IMPURE_ACTIONS:
-        for position in _find_action_positions(chart, key):
-            _raise_error(
-                chart,
-                position,
-                f"the action `{key}` is not pure",
-                "name an effect instead: " + ", ".join(EFFECTS),
-            )
-    error = next(
-        iter(sorted(_build_schema_validator().iter_errors(chart.document), key=_sort_deepest_first)), None
-    )
-    if error is not None:
-        _raise_error(chart, tuple(error.absolute_path), _shorten_message(error.message))
-
-
-def _sort_deepest_first(error: Any) -> int:
-    return -len(error.absolute_path)
-
-
-def _shorten_message(text: str) -> str:
-    line = text.splitlines()[0]
-    return line if len(line) < 200 else line[:197] + "..."
-
-
-def _find_key_positions(document: Any, key: str, position: SourcePosition = ()) -> Iterator[SourcePosition]:
-    """Where a structural key stands. A state with the name of the key does not count."""
-    if not isinstance(document, Mapping):
-        return
-    if key in document:
-        yield (*position, key)
-    for name, state in (document.get("states") or {}).items():
-        yield from _find_key_positions(state, key, (*position, "states", name))
-
-
-def _find_action_positions(chart: Chart, key: str) -> Iterator[SourcePosition]:
-    for _, definition, position in walk_states(chart):
-        if isinstance(definition, Mapping):
-            for holder, holder_position in [(definition, position), *_iterate_rows(definition, position)]:
-                for actions, actions_position in _iterate_action_lists(holder, holder_position):
-                    yield from _find_nested_actions(actions, actions_position, key)
-
-
-def _find_nested_actions(actions: Any, position: SourcePosition, key: str) -> Iterator[SourcePosition]:
-    """Positions of an action key anywhere below an action list, inside `if` too."""
-    if isinstance(actions, list):
-        for index, action in enumerate(actions):
-            yield from _find_nested_actions(action, (*position, index), key)
-    elif isinstance(actions, Mapping):
-        for name, body in actions.items():
-            if name == key:
-                yield (*position, name)
-            elif name in ("if", "then", "elif", "else"):
-                yield from _find_nested_actions(body, (*position, name), key)
 
 
 def _check_initial_state(chart: Chart) -> None:
     states = chart.document.get("states")
     initial = [n for n, s in (states or {}).items() if isinstance(s, Mapping) and s.get("initial")]
     if len(initial) > 1:
-        _raise_error(
+        raise_error(
             chart,
             ("states", initial[1], "initial"),
             f"two initial states, {initial[0]!r} and {initial[1]!r}",
@@ -181,28 +99,26 @@ def _check_name(
 ) -> None:
     if name in first_positions:
         first_line = chart.find_line(first_positions[name])
-        _raise_error(
+        raise_error(
             chart,
             position,
             f"the state {name!r} occurs twice, first in line {first_line}",
             "a state's name is unique in the whole chart, at every level",
         )
     if not name.isidentifier() or name.startswith("_"):
-        _raise_error(
+        raise_error(
             chart,
             position,
             f"{name!r} is not a name for a state",
             "use letters, digits and underscores, and begin with a letter",
         )
-    if name in _list_library_names() or name in CHART_EVENTS or name in EFFECTS:
-        meaning = "an event" if name in CHART_EVENTS else "an effect" if name in EFFECTS else "in use"
-        _raise_error(
+    if name in _list_library_names() or is_event(name) or is_effect(name):
+        meaning = "an event" if is_event(name) else "an effect" if is_effect(name) else "in use"
+        raise_error(
             chart, position, f"{name!r} cannot name a state: the name is {meaning}", "choose another name"
         )
     if name.startswith(("on_", "before_", "after_", "prepare_")):
-        _raise_error(
-            chart, position, f"{name!r} begins like a callback of the library", "choose another name"
-        )
+        raise_error(chart, position, f"{name!r} begins like a callback of the library", "choose another name")
     first_positions[name] = position
 
 
@@ -237,10 +153,12 @@ def _check_state(chart: Chart, definition: Mapping[str, Any], position: SourcePo
 def _check_actions(chart: Chart, actions: list[Any], position: SourcePosition) -> None:
     effect_names = [action for action in actions if isinstance(action, str)]
     for name in effect_names:
-        if name not in EFFECTS:
-            _raise_error(chart, position, f"{name!r} is not an effect", suggest_name(name, EFFECTS))
+        if not is_effect(name):
+            raise_error(
+                chart, position, f"{name!r} is not an effect", suggest_name(name, list_effect_names())
+            )
         if effect_names.count(name) > 1:
-            _raise_error(
+            raise_error(
                 chart,
                 position,
                 f"the effect {name!r} occurs twice in one list",
@@ -276,7 +194,7 @@ def _check_row(
         _check_event(chart, event, (*position, "event"), state_names, raised_events)
     for target in str(row.get("target") or "").split():
         if target not in state_names:
-            _raise_error(
+            raise_error(
                 chart,
                 (*position, "target"),
                 f"the state {target!r} does not exist",
@@ -289,14 +207,14 @@ def _check_row(
     for actions, actions_position in _iterate_action_lists(row, position):
         _check_actions(chart, actions, actions_position)
     if row.get("internal") and not _is_inside_state(chart, state, str(row.get("target") or "")):
-        _raise_error(
+        raise_error(
             chart,
             (*position, "internal"),
             "an internal transition stays in its own state",
             "target the state itself or one inside it, or leave `internal` out",
         )
     if not row.get("event") and row.get("target") == state and not row.get("cond"):
-        _raise_error(
+        raise_error(
             chart,
             position,
             "a transition without event and guard into its own state never rests",
@@ -338,20 +256,20 @@ def _check_event(
     state_names: frozenset[str],
     raised_events: frozenset[str],
 ) -> None:
-    if event == "*" or event in CHART_EVENTS or event in raised_events:
+    if event == "*" or is_event(event) or event in raised_events:
         return
     if event.startswith("done.state."):
         finished_state = event.removeprefix("done.state.")
         if finished_state not in state_names:
-            _raise_error(
+            raise_error(
                 chart,
                 position,
                 f"the state {finished_state!r} does not exist",
                 suggest_name(finished_state, state_names),
             )
         return
-    known_events = (*CHART_EVENTS, *raised_events)
-    _raise_error(chart, position, f"nothing sends the event {event!r}", suggest_name(event, known_events))
+    known_events = (*list_event_names(), *raised_events)
+    raise_error(chart, position, f"nothing sends the event {event!r}", suggest_name(event, known_events))
 
 
 # -- guards --------------------------------------------------------------------------------------
@@ -360,9 +278,10 @@ def _check_event(
 def _check_guard(
     chart: Chart, expression: str, position: SourcePosition, states: frozenset[str] | None = None
 ) -> None:
-    problem, hint = find_guard_problem(expression, states or _collect_state_names(chart))
-    if problem:
-        _raise_error(chart, position, problem, hint)
+    try:
+        check_guard(expression, states or _collect_state_names(chart))
+    except GuardProblem as problem:
+        raise_error(chart, position, problem.message, problem.hint)
 
 
 def _collect_state_names(chart: Chart) -> frozenset[str]:

@@ -6,6 +6,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from toolchart.specs.error_positions import parse_key_path
+from toolchart.states.chart.loading import make_chart
+from toolchart.states.errors import SpecError
+
 EVENTS = ("replied", "failed", "waited", "cancelled")
 RAISED = "decided"
 FACT_NAMES = ("iteration", "attempt", "retryable", "pending_calls")
@@ -47,7 +51,26 @@ def charts(draw: st.DrawFn) -> dict[str, Any]:
     for body in (b for _, b in _list_states(states)):
         for history in (body.get("history") or {}).values():
             history["transitions"] = [{"target": next(iter(body["states"]))}]
-    return {"name": "random", "states": states}
+    document = {"name": "random", "states": states}
+    _remove_conflicts(document)
+    return document
+
+
+def _remove_conflicts(document: dict[str, Any]) -> None:
+    """Remove rows until no two regions conflict; a chart with a conflict is refused."""
+    while True:
+        try:
+            make_chart(document)
+        except SpecError as error:
+            if "only one can fire" not in error.message:
+                return
+            *keys, index = parse_key_path(error.path or "")
+            holder: Any = document
+            for key in keys:
+                holder = holder[key]
+            del holder[index]
+        else:
+            return
 
 
 def _draw_level(

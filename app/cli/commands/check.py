@@ -11,7 +11,7 @@ import click
 from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import json_option
 from toolchart.app.cli.terminal.text import escape_controls
-from toolchart.specs.charts import list_shipped_charts, load_chart
+from toolchart.specs.charts import list_shipped_charts, load_chart, load_spec_chart
 from toolchart.specs.yaml_document import read_document
 from toolchart.states.core.encoding import encode
 from toolchart.states.proofs.bounds import WorstCase
@@ -54,7 +54,7 @@ def _load_subject(name: str) -> tuple[Any, dict[str, Any]]:
     risky = any(
         tool.requires_approval or tool.risk == "high" for tool in (spec.tools.registry if spec.tools else ())
     )
-    chart = load_chart(spec.chart, base_folder=path.parent if path.is_file() else None)
+    chart = load_spec_chart(spec)
     limits = max(
         (build_limits(spec, handler) for handler in spec.responses),
         key=lambda handler: handler.max_iterations,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from toolchart.specs.charts import list_shipped_charts, load_chart
+from toolchart.specs.charts import list_shipped_charts, load_chart, load_spec_chart
 from toolchart.specs.yaml_document import read_document
 from toolchart.states.chart.loading import Chart
 
@@ -20,7 +20,7 @@ def resolve_chart(name: str) -> Chart | None:
     if name in list_shipped_charts():
         return load_chart(name)
     if name in list_shipped_agents():
-        return load_chart(load_spec(name).chart)
+        return load_spec_chart(load_spec(name))
     return _load_chart_file(Path(name)) if Path(name).is_file() else None
 
 
@@ -35,5 +35,5 @@ def _load_chart_file(path: Path) -> Chart:
     from toolchart.specs.loader import load_spec
 
     if "llms" in read_document(path).data:
-        return load_chart(load_spec(path).chart, base_folder=path.parent)
+        return load_spec_chart(load_spec(path))
     return load_chart(str(path))
