@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from toolchart.specs.handler_selection import compile_pattern
 from toolchart.specs.models import AgentSpec, Implementation, LLMConfig, Section, ToolEntry, ToolsConfig
 from toolchart.specs.secrets import hide_secrets
-from toolchart.specs.yaml_document import Document, parse_document, read_document
+from toolchart.specs.yaml_document import Document, check_nesting, parse_document, read_document
 from toolchart.states.chart.source_positions import SourcePosition, format_key_path
 from toolchart.states.descriptors import find_registry
 from toolchart.states.errors import SpecError, suggest_name
@@ -43,6 +43,7 @@ def load_spec(source: str | Path | Mapping[str, Any]) -> AgentSpec:
             known key. One error lists several problems of a document.
     """
     if isinstance(source, Mapping):
+        check_nesting(source)
         return parse_spec(Document(data=dict(source)))
     if str(source) in list_shipped_agents():
         text = files(_AGENTS).joinpath(f"{source}.yaml").read_text("utf-8")

@@ -100,3 +100,27 @@ def _check_json(text: str, source: str | None) -> None:
         raise SpecError(f"not valid JSON: {error}", file=source, line=1) from None
     except RecursionError:
         raise SpecError("nested too deeply", file=source, line=1) from None
+
+
+def check_nesting(data: Any) -> None:
+    """Refuse a value that nests too deeply or contains itself, so that later code may walk it.
+
+    Raises:
+        SpecError: it has too many entries or levels.
+    """
+    open_values = [(data, 0, "")]
+    entries = 0
+    while open_values:
+        value, depth, key = open_values.pop()
+        entries += 1
+        if depth > SPEC_LIMITS.depth or entries > SPEC_LIMITS.entries:
+            raise SpecError(
+                "nested too deeply, or contains itself",
+                file="(mapping)",
+                path=key,
+                hint=f"a spec has at most {SPEC_LIMITS.depth} levels and {SPEC_LIMITS.entries:,} entries",
+            )
+        if isinstance(value, Mapping):
+            open_values.extend((item, depth + 1, key or str(name)) for name, item in value.items())
+        elif isinstance(value, list | tuple):
+            open_values.extend((item, depth + 1, key) for item in value)

@@ -15,6 +15,7 @@ import msgspec
 
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.chart.source_positions import SourcePosition, raise_error
+from toolchart.states.chart.structure import list_targets, map_state_positions
 
 _EVENTLESS = ""
 """Stands for the first word of a row without an event."""
@@ -36,7 +37,7 @@ def check_regions(chart: Chart) -> None:
     Raises:
         SpecError: the first such pair, with the lines of both rows.
     """
-    positions = _map_target_positions(chart)
+    positions = map_state_positions(chart)
     for name, definition, position in walk_states(chart):
         if definition.get("parallel"):
             regions = [
@@ -46,16 +47,6 @@ def check_regions(chart: Chart) -> None:
             _check_parallel_state(chart, name, regions)
 
 
-def _map_target_positions(chart: Chart) -> dict[str, SourcePosition]:
-    """Where each state and each history state stands; a history stands for states beside it."""
-    positions: dict[str, SourcePosition] = {}
-    for name, definition, position in walk_states(chart):
-        positions[name] = position
-        for history in definition.get("history") or {}:
-            positions[history] = (*position, "history", history)
-    return positions
-
-
 def _iterate_rows(
     states: Mapping[str, Any], name: str, parallel: SourcePosition, positions: Mapping[str, SourcePosition]
 ) -> Iterator[_Row]:
@@ -63,7 +54,7 @@ def _iterate_rows(
     state = states[name]
     position = positions[name]
     for index, row in enumerate(state.get("transitions") or ()):
-        targets = [positions[target] for target in (row.get("target") or "").split()]
+        targets = [positions[target] for target in list_targets(row)]
         stays = row.get("internal") and targets == [position] and not state.get("states")
         if targets and not stays and not row.get("initial"):
             yield _Row(

@@ -21,6 +21,7 @@ from toolchart.states.chart.guard_types import GuardProblem
 from toolchart.states.chart.guards import check_guard
 from toolchart.states.chart.regions import check_regions
 from toolchart.states.chart.source_positions import SourcePosition, raise_error, shorten
+from toolchart.states.chart.structure import check_structure, iterate_rows, list_targets
 from toolchart.states.chart.vocabulary import is_effect, is_event, list_effect_names, list_event_names
 from toolchart.states.errors import suggest_name
 
@@ -43,35 +44,28 @@ _RESERVED_NAMES = frozenset(
 """Names that the library uses itself. It drops a state with such a name without an error."""
 
 
+_CALLBACK_PREFIXES = ("on_", "before_", "after_", "prepare_")
+
+_MAX_NAME_CHARACTERS = 100
+
+
 def check_rules(chart: Chart) -> None:
     """Refuse a chart that is impure, names unknown things, or would be read differently than written.
 
     Raises:
         SpecError: the first rule that is broken, with file, line and key path.
     """
-    _check_initial_state(chart)
     state_names = _check_state_names(chart)
-    raised_events = frozenset(_find_raised_events(chart))
-    for state, definition, position in walk_states(chart):
+    raised_events = _check_raised_events(chart, state_names)
+    for _, definition, position in walk_states(chart):
         _check_state(chart, definition, position)
-        for row, row_position in _iterate_rows(definition, position):
-            _check_row(chart, row, row_position, state_names, raised_events, state)
+        for row, row_position in iterate_rows(definition, position):
+            _check_row(chart, row, row_position, state_names, raised_events)
+    check_structure(chart)
     check_regions(chart)
 
 
 # -- the document --------------------------------------------------------------------------------
-
-
-def _check_initial_state(chart: Chart) -> None:
-    states = chart.document.get("states")
-    initial = [n for n, s in (states or {}).items() if isinstance(s, Mapping) and s.get("initial")]
-    if len(initial) > 1:
-        raise_error(
-            chart,
-            ("states", initial[1], "initial"),
-            f"two initial states, {initial[0]!r} and {initial[1]!r}",
-            "keep one",
-        )
 
 
 # -- names ---------------------------------------------------------------------------------------
@@ -90,7 +84,7 @@ def _check_state_names(chart: Chart) -> frozenset[str]:
     for name, definition, position in walk_states(chart):
         _check_name(chart, name, position, first_positions)
         for history in definition.get("history") or {}:
-            _check_name(chart, str(history), (*position, "history", history), first_positions)
+            _check_name(chart, history, (*position, "history", history), first_positions)
     return frozenset(first_positions)
 
 
@@ -105,35 +99,24 @@ def _check_name(
             f"the state {name!r} occurs twice, first in line {first_line}",
             "a state's name is unique in the whole chart, at every level",
         )
-    if not name.isidentifier() or name.startswith("_"):
+    if not name.isidentifier() or name.startswith("_") or len(name) > _MAX_NAME_CHARACTERS:
         raise_error(
             chart,
             position,
-            f"{name!r} is not a name for a state",
-            "use letters, digits and underscores, and begin with a letter",
+            f"{shorten(name)!r} is not a name for a state",
+            f"use up to {_MAX_NAME_CHARACTERS} letters, digits and underscores, and begin with a letter",
         )
     if name in _list_library_names() or is_event(name) or is_effect(name):
         meaning = "an event" if is_event(name) else "an effect" if is_effect(name) else "in use"
         raise_error(
             chart, position, f"{name!r} cannot name a state: the name is {meaning}", "choose another name"
         )
-    if name.startswith(("on_", "before_", "after_", "prepare_")):
+    if name.startswith(_CALLBACK_PREFIXES):
         raise_error(chart, position, f"{name!r} begins like a callback of the library", "choose another name")
     first_positions[name] = position
 
 
 # -- states and rows -----------------------------------------------------------------------------
-
-
-def _iterate_rows(
-    definition: Mapping[str, Any], position: SourcePosition
-) -> Iterator[tuple[dict[str, Any], SourcePosition]]:
-    """Transitions of a state and of its history states."""
-    for index, row in enumerate(definition.get("transitions") or []):
-        yield row, (*position, "transitions", index)
-    for name, history in (definition.get("history") or {}).items():
-        for index, row in enumerate((history or {}).get("transitions") or []):
-            yield row, (*position, "history", name, "transitions", index)
 
 
 def _iterate_action_lists(
@@ -188,11 +171,10 @@ def _check_row(
     position: SourcePosition,
     state_names: frozenset[str],
     raised_events: frozenset[str],
-    state: str,
 ) -> None:
-    for event in str(row.get("event") or "").split():
+    for event in (row.get("event") or "").split():
         _check_event(chart, event, (*position, "event"), state_names, raised_events)
-    for target in str(row.get("target") or "").split():
+    for target in list_targets(row):
         if target not in state_names:
             raise_error(
                 chart,
@@ -206,31 +188,36 @@ def _check_row(
             _check_guard(chart, expression, (*position, key), state_names)
     for actions, actions_position in _iterate_action_lists(row, position):
         _check_actions(chart, actions, actions_position)
-    if row.get("internal") and not _is_inside_state(chart, state, str(row.get("target") or "")):
-        raise_error(
-            chart,
-            (*position, "internal"),
-            "an internal transition stays in its own state",
-            "target the state itself or one inside it, or leave `internal` out",
-        )
-    if not row.get("event") and row.get("target") == state and not row.get("cond"):
-        raise_error(
-            chart,
-            position,
-            "a transition without event and guard into its own state never rests",
-            "give it an event or a guard",
-        )
 
 
-def _is_inside_state(chart: Chart, state: str, target: str) -> bool:
-    """Whether the target is the state itself or a state inside it."""
-    positions = {name: position for name, _, position in walk_states(chart)}
-    outer, inner = positions[state], positions.get(target)
-    return inner is not None and inner[: len(outer)] == outer
+def _check_raised_events(chart: Chart, state_names: frozenset[str]) -> frozenset[str]:
+    """The events that `raise` actions send to the chart itself, each with a name that means only that."""
+    events: set[str] = set()
+    for event, position in _find_raised_events(chart):
+        problem = _find_raise_problem(event, state_names)
+        if problem:
+            raise_error(
+                chart, position, f"{shorten(event)!r} cannot be raised: {problem}", "choose another name"
+            )
+        events.add(event)
+    return frozenset(events)
 
 
-def _find_raised_events(chart: Chart) -> Iterator[str]:
-    """Events that `raise` actions send to the chart itself."""
+def _find_raise_problem(event: str, state_names: frozenset[str]) -> str | None:
+    if not all(part.isidentifier() for part in event.split(".")) or len(event) > _MAX_NAME_CHARACTERS:
+        return "an event is one word of letters, digits and underscores, or several with dots"
+    if event in state_names:
+        return "the name is a state"
+    if is_effect(event):
+        return "the name is an effect"
+    reserved = (*_CALLBACK_PREFIXES, "_", "done.", "error.")
+    if event in _list_library_names() or event.startswith(reserved):
+        return "the name is in use"
+    return None
+
+
+def _find_raised_events(chart: Chart) -> Iterator[tuple[str, SourcePosition]]:
+    """Events that `raise` actions name, with the position of the action list."""
 
     def find_raises(action: Any) -> Iterator[str]:
         if isinstance(action, list):
@@ -239,14 +226,15 @@ def _find_raised_events(chart: Chart) -> Iterator[str]:
         elif isinstance(action, Mapping):
             for key, body in action.items():
                 if key == "raise":
-                    yield body if isinstance(body, str) else str(body.get("event"))
+                    yield body if isinstance(body, str) else body["event"]
                 else:
                     yield from find_raises(body)
 
     for _, definition, position in walk_states(chart):
-        for holder in (definition, *(row for row, _ in _iterate_rows(definition, position))):
-            for actions, _ in _iterate_action_lists(holder, ()):
-                yield from find_raises(actions)
+        for holder, holder_position in ((definition, position), *iterate_rows(definition, position)):
+            for actions, actions_position in _iterate_action_lists(holder, holder_position):
+                for event in find_raises(actions):
+                    yield event, actions_position
 
 
 def _check_event(

@@ -128,8 +128,9 @@ def convert_yaml_error(error: yaml.YAMLError, source: str | None, text: str = ""
     """A YAML parser's error as a `SpecError` with its line; `text` is what was parsed."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     if isinstance(error, yaml.reader.ReaderError):
+        character = error.character if isinstance(error.character, int) else ord(error.character)
         return SpecError(
-            f"not valid YAML: the character U+{ord(str(error.character)):04X} is not allowed",
+            f"not valid YAML: the character U+{character:04X} is not allowed",
             file=source,
             line=text.count("\n", 0, error.position) + 1,
         )

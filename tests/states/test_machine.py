@@ -157,7 +157,7 @@ def test_history_and_parallel_regions_survive_a_restart() -> None:
             states:
               first: {initial: true, transitions: [{event: replied, target: second}]}
               second: {}
-            history: {memory: {type: deep}}
+            history: {memory: {type: deep, transitions: [{target: first}]}}
             transitions: [{event: failed, target: aside}]
           aside:
             transitions:
