@@ -113,7 +113,7 @@ def _find_constant_type(node: ast.Constant) -> GuardType:
     if isinstance(value, str):
         return GuardType(kind="text", words=(value,))
     if isinstance(value, int | float):
-        if not math.isfinite(value) or abs(value) > _MAX_CONSTANT:
+        if not abs(value) <= _MAX_CONSTANT:  # true for NaN too
             raise GuardProblem("has a number beyond 64 bits", "facts are small numbers")
         return GuardType(kind="number", bits=int(abs(value)).bit_length())
     raise GuardProblem(f"holds {ast.unparse(node)}, which is no constant of a guard", _ALLOWED)

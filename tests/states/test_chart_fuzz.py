@@ -95,7 +95,7 @@ def load_chart_value(document: Any) -> Chart:
     try:
         return load_spec_chart(load_spec({**SPEC, "chart": document}))
     except SpecError as error:
-        if error.path == "chart":
+        if error.file is None and (error.path or "").startswith("chart"):
             # A spec that is a mapping has no file; the key path says where.
             raise SpecError(error.message, file="(mapping)", path=error.path) from None
         raise
