@@ -59,7 +59,14 @@ class _PlainCopy:
 
     def _check_key(self, key: Any, position: SourcePosition) -> str:
         if not isinstance(key, str):
-            raise_error(self._document, position, f"the key {shorten(repr(key))} is not a text", WORDS_HINT)
+            # As it stands in YAML, so that its line is found.
+            written = "null" if key is None else str(key).lower() if isinstance(key, bool) else str(key)
+            raise_error(
+                self._document,
+                (*position, written),
+                f"the key {shorten(repr(key))} is not a text",
+                WORDS_HINT,
+            )
         if _find_scalar_problem(key):
             raise_error(self._document, position, f"a key is not Unicode text: {shorten(ascii(key))}")
         return key

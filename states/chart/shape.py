@@ -37,7 +37,7 @@ def check_shape(document: Mapping[str, Any], located: LocatedDocument) -> None:
     Raises:
         SpecError: the first such key, with file, line and key path.
     """
-    _ShapeCheck(located).check_keys(document, (), "chart", _CHART_KEYS)
+    _ShapeCheck(located).check_keys(document, (), "a chart", _CHART_KEYS)
 
 
 def normalise_flags(document: Mapping[str, Any]) -> None:
@@ -80,7 +80,7 @@ class _ShapeCheck:
         self, value: Any, position: SourcePosition, kind: str, table: Mapping[str, _Check]
     ) -> None:
         """Check a mapping whose keys are in a table, and each of its values."""
-        self.expect(value, Mapping, position, f"a mapping with keys of a {kind}")
+        self.expect(value, Mapping, position, f"a mapping with the keys of {kind}")
         for key, item in value.items():
             if key in _IMPURE_KEYS:
                 self.refuse(
@@ -90,12 +90,10 @@ class _ShapeCheck:
                 )
             if key not in table:
                 self.refuse(
-                    (*position, key),
-                    f"unknown key {shorten(key, 60)!r} in a {kind}",
-                    suggest_name(key, table),
+                    (*position, key), f"unknown key {shorten(key, 60)!r} in {kind}", suggest_name(key, table)
                 )
             table[key](self, item, (*position, key))
-        if kind == "chart" and "states" not in value:
+        if kind == "a chart" and "states" not in value:
             self.refuse(position, "a chart is a mapping with the key `states`")
 
     # -- values ----------------------------------------------------------------------------------
@@ -128,19 +126,19 @@ class _ShapeCheck:
         if not value and len(position) == 1:
             self.refuse(position, "a chart has at least one state")
         for name, state in value.items():
-            self.check_keys(state, (*position, name), "state", _STATE_KEYS)
+            self.check_keys(state, (*position, name), "a state", _STATE_KEYS)
 
     def check_histories(self, value: Any, position: SourcePosition) -> None:
         """A mapping of names to history states."""
         self.expect(value, Mapping, position, "a mapping of names to history states")
         for name, history in value.items():
-            self.check_keys(history, (*position, name), "history state", _HISTORY_KEYS)
+            self.check_keys(history, (*position, name), "a history state", _HISTORY_KEYS)
 
     def check_rows(self, value: Any, position: SourcePosition) -> None:
         """A list of transitions."""
         self.expect(value, list, position, "a list of transitions such as {event: replied, target: finished}")
         for index, row in enumerate(value):
-            self.check_keys(row, (*position, index), "transition", _ROW_KEYS)
+            self.check_keys(row, (*position, index), "a transition", _ROW_KEYS)
 
     # -- actions ---------------------------------------------------------------------------------
 
@@ -178,25 +176,25 @@ class _ShapeCheck:
                 )
         if len(value) != 1:
             self.refuse(position, "an action has exactly one key, `raise` or `if`")
-        self.check_keys(value, position, "action", _ACTION_KEYS)
+        self.check_keys(value, position, "an action", _ACTION_KEYS)
 
     def check_raise(self, value: Any, position: SourcePosition) -> None:
         """The name of an event, or a mapping with it."""
         self.expect(value, str | Mapping, position, "the name of an event")
         if isinstance(value, Mapping):
-            self.check_keys(value, position, "raise", _RAISE_KEYS)
+            self.check_keys(value, position, "a raise", _RAISE_KEYS)
             self.require_key("event", value, position)
 
     def check_if(self, value: Any, position: SourcePosition) -> None:
         """A condition with actions."""
-        self.check_keys(value, position, "condition", _IF_KEYS)
+        self.check_keys(value, position, "a condition", _IF_KEYS)
         self.require_key("cond", value, position)
 
     def check_elif(self, value: Any, position: SourcePosition) -> None:
         """A list of further conditions."""
         self.expect(value, list, position, "a list of conditions")
         for index, branch in enumerate(value):
-            self.check_keys(branch, (*position, index), "condition", _ELIF_KEYS)
+            self.check_keys(branch, (*position, index), "a condition", _ELIF_KEYS)
             self.require_key("cond", branch, (*position, index))
 
     def require_key(self, key: str, value: Mapping[str, Any], position: SourcePosition) -> None:

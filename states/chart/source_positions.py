@@ -134,7 +134,10 @@ def convert_yaml_error(error: yaml.YAMLError, source: str | None, text: str = ""
             file=source,
             line=text.count("\n", 0, error.position) + 1,
         )
-    problem = shorten(str(getattr(error, "problem", None) or error).split("\n")[0])
+    problem = str(getattr(error, "problem", None) or error).split("\n")[0]
+    if problem.startswith("but "):
+        problem = f"{getattr(error, 'context', '')}, {problem}"
+    problem = shorten(problem)
     hint = "indent with spaces, never with tabs" if "\\t" in problem else None
     column = f" (column {mark.column + 1})" if mark else ""
     line = mark.line + 1 if mark else None
