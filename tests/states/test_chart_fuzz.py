@@ -101,21 +101,21 @@ def load_chart_value(document: Any) -> Chart:
         raise
 
 
-def test_malformed_charts_end_in_located_errors(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", range(4), ids=["chart file", "spec file", "inline", "odd meaning"])
+def test_malformed_charts_end_in_located_errors(way: int, tmp_path: Path) -> None:
     """Thousands of mutants of correct charts load, or name file and place; each quickly.
 
-    What loads also compiles or is refused by a `SpecError`.
+    What loads also compiles, unless it never rests from its start.
     """
-    loaders = build_loaders(tmp_path)
+    make_loader = build_loaders(tmp_path)[way]
     counts: Counter[str] = Counter()
-    for seed in range(CHARTS):
-        load = loaders[seed % len(loaders)](Random(seed))
-        chart = load_located(load, seed)
+    for seed in range(way, CHARTS, 4):
+        chart = load_located(make_loader(Random(seed)), seed)
         counts["refused" if chart is None else "loaded"] += 1
         if chart is not None:
             _compile(chart, seed)
-    assert counts["loaded"] > CHARTS / 20
-    assert counts["refused"] > CHARTS / 2
+    assert counts["loaded"] > CHARTS / 100
+    assert counts["refused"] > CHARTS / 10
 
 
 def _compile(chart: Chart, seed: int) -> Machine | None:
