@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from toolchart.providers.hosts import find_host
+from toolchart.providers.recording.player import RecordedProvider
 from toolchart.providers.recording.recorder import Recorder
-from toolchart.providers.shared.addresses import check_offline_mode
+from toolchart.providers.shared.addresses import check_offline_mode, resolve_address
 from toolchart.providers.text_calls.provider import TextCallProvider
 from toolchart.specs.models import LLMConfig
 from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import SpecError
-from toolchart.states.ports import Provider
+from toolchart.states.ports import BodyBuilder, Provider
 
 _FILE_KEYS = ("record", "cassette", "log")
 """Keys of an entry that name files."""
@@ -44,9 +45,46 @@ def create_provider(
         provider = cast(Provider, adapter.from_config(config, resolve))
     else:
         provider = _create_recording_provider(adapter, config, resolve)
+    return _wrap_text_calls(provider, config)
+
+
+def create_body_builder(config: LLMConfig, *, resolve: Callable[[str], str]) -> BodyBuilder:
+    """Builds the bodies that the provider of an entry sends, without its key, its files and a network.
+
+    The address is resolved, because it decides how some hosts spell an option. Other variables stay as they
+    are written: they lead to keys and headers, which are no part of a body.
+
+    With `tool_format: auto` these are the bodies with native tools. After its host has refused tools, a
+    provider sends the bodies of the same entry with `bracket`.
+
+    Args:
+        resolve: replaces `${VARIABLE}` references in the address.
+
+    Raises:
+        SpecError: an unknown provider, an unset variable in the address, or a setting that the adapter
+            refuses.
+    """
+    host = find_host(config.provider)
+    if config.provider == RecordedProvider.name:
+        return _wrap_text_calls(RecordedProvider(()), config)
+    placeholders = {"api_key": "none", "record": None}
+    if host.needs_network and resolve_address(config, resolve) is None:
+        placeholders["base_url"] = "http://none.invalid"
+
+    def resolve_address_only(text: str) -> str:
+        return resolve(text) if text == config.base_url else text
+
+    adapter = load_reference(host.adapter)
+    provider = cast(
+        Provider, adapter.from_config(config.model_copy(update=placeholders), resolve_address_only)
+    )
+    return _wrap_text_calls(provider, config)
+
+
+def _wrap_text_calls(provider: Provider, config: LLMConfig) -> Provider:
+    """The provider, wrapped if the entry wants calls as text."""
     if config.tool_format == "native":
         return provider
-
     return TextCallProvider(provider, config.tool_format)
 
 

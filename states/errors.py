@@ -90,6 +90,8 @@ class ProviderError(ToolchartError):
     """Whether the same request may succeed later."""
     retry_after_s: float | None = None
     """Seconds that the provider asked to wait."""
+    wire_digest: str | None = None
+    """Digest of the body that the adapter handed over; None if the call failed before there was one."""
 
     def __str__(self) -> str:
         status = f" (HTTP {self.status})" if self.status is not None else ""

@@ -168,6 +168,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     provider_data: dict[str, Any] | None = None
     """Data that must be sent back unchanged with this message (`{"provider": name, ...}`)."""
     warnings: tuple[str, ...] = ()
+    wire_digest: str | None = None
+    """Digest of the body that the adapter handed to its SDK or HTTP client for this reply."""
 
 
 # -- deltas of a streamed reply ------------------------------------------------------------------

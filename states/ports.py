@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from toolchart.states.errors import LogConflict
 from toolchart.states.events import ToolFinished, Verdict
 from toolchart.states.messages import Delta, Reply, Request, ToolCall, ToolDefinition
 
 
-class Provider(Protocol):
-    """Calls the models of one host."""
+class BodyBuilder(Protocol):
+    """Builds the bodies of model calls. Without its key and without a network it still can."""
+
+    def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        """The complete body that this request sends to the host, as JSON data; headers are no part of it.
+
+        Pure: the request and the settings of the host decide alone, so that a later process builds the
+        same body from the recorded request.
+
+        Args:
+            stream: whether the reply is to be streamed.
+
+        Raises:
+            ProviderError: the host has no form for the request (`bad_request`).
+        """
+        ...
+
+
+class Provider(BodyBuilder, Protocol):
+    """Calls the models of one host.
+
+    A reply, and an error after the body was built, carry the digest of the body (`wire_digest`).
+    """
 
     name: str
     """Adapter name, as in the spec's `provider`."""

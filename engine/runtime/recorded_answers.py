@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from msgspec.structs import replace
 
 from toolchart.engine.log.replay import ReplayedStep, update_open_effects
 from toolchart.engine.runtime.clock import SystemClock
 from toolchart.engine.runtime.dependencies import Dependencies
+from toolchart.providers.shared.plain_requests import encode_plain_request
 from toolchart.states.effects import CallModel, Effect
 from toolchart.states.errors import NoRecordedAnswer, ProviderError
 from toolchart.states.events import Decided, Failed, Replied, Reviewed, ToolFinished, Verdict
@@ -65,6 +67,10 @@ class RecordedModel:
 
     def __init__(self, answers: RecordedAnswers) -> None:
         self._answers = answers
+
+    def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        """The request itself: nothing is sent, and a reply keeps the digest that was recorded."""
+        return encode_plain_request(request)
 
     async def complete(self, request: Request) -> Reply:
         """The next recorded reply to the same request.

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
+from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.anthropic.stream import AnthropicAccumulator
 from toolchart.providers.anthropic.wire import NAME, decode_reply, encode_request
 from toolchart.providers.hosts import find_host
@@ -15,7 +16,7 @@ from toolchart.providers.shared.host_client import find_api_key
 from toolchart.providers.shared.settings import AdapterSettings, HttpHooks, read_adapter_settings
 from toolchart.providers.shared.stream_frames import iterate_event_data
 from toolchart.providers.shared.tool_choice import parse_tool_choice
-from toolchart.providers.shared.warnings import add_warnings, find_foreign_data, find_unmet_tool_choice
+from toolchart.providers.shared.warnings import find_foreign_data, find_unmet_tool_choice
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Delta, Reply, Request
@@ -35,7 +36,7 @@ class AnthropicSettings(AdapterSettings):
     """More keys of the request body, as the API names them."""
 
 
-class AnthropicProvider:
+class AnthropicProvider(HostAdapter):
     """Calls `/v1/messages` of one host. It never retries: the chart decides about retries."""
 
     name = NAME
@@ -74,26 +75,30 @@ class AnthropicProvider:
         )
         return cls(client, settings)
 
-    async def complete(self, request: Request) -> Reply:
-        """The whole reply to a request.
+    def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        """The body of `POST /v1/messages`."""
+        thinking = {"thinking": self._settings.thinking} if self._settings.thinking else {}
+        return {**encode_request(request, stream=stream), **thinking, **(self._settings.extra_body or {})}
+
+    async def send_body(self, body: dict[str, Any]) -> Reply:
+        """The whole reply to a body.
 
         Raises:
             ProviderError: the call failed.
         """
         with convert_exceptions(ValueError):
-            response = await self._client.post("/v1/messages", json=self._build_body(request))
+            response = await self._client.post("/v1/messages", json=body)
             raise_for_status(response)
             data = response.json()
-        return _add_request_warnings(request, decode_reply(data))
+        return decode_reply(data)
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+    async def stream_body(self, body: dict[str, Any]) -> AsyncGenerator[Delta | Reply, None]:
         """The deltas of the reply as they arrive, and last the whole reply.
 
         Raises:
             ProviderError: the call failed, or the stream was cut.
         """
         accumulator = AnthropicAccumulator()
-        body = self._build_body(request, stream=True)
         with convert_exceptions():
             async with self._client.stream("POST", "/v1/messages", json=body) as response:
                 if response.is_error:
@@ -103,25 +108,20 @@ class AnthropicProvider:
                     async for frame in frames:
                         for delta in accumulator.add_frame(frame):
                             yield delta
-        yield _add_request_warnings(request, accumulator.build_reply())
+        yield accumulator.build_reply()
 
-    def _build_body(self, request: Request, *, stream: bool = False) -> dict[str, Any]:
-        thinking = {"thinking": self._settings.thinking} if self._settings.thinking else {}
-        return {**encode_request(request, stream=stream), **thinking, **(self._settings.extra_body or {})}
+    def list_warnings(self, request: Request, reply: Reply) -> list[str]:
+        """A warning for each part of the request that Anthropic's API cannot express."""
+        choice = parse_tool_choice(request.options.get("tool_choice"))
+        warnings = find_foreign_data(request.messages, NAME)
+        warnings += find_unmet_tool_choice(choice, reply, "Anthropic")
+        if request.options.get("seed") is not None:
+            warnings.append("seed: Anthropic has no such option")
+        response_format = request.options.get("response_format")
+        if isinstance(response_format, Mapping) and response_format.get("type") == "json_object":
+            warnings.append("response_format: Anthropic cannot be asked for JSON without a schema")
+        return warnings
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client.aclose()
-
-
-def _add_request_warnings(request: Request, reply: Reply) -> Reply:
-    """The reply with a warning for each part of the request that Anthropic's API cannot express."""
-    choice = parse_tool_choice(request.options.get("tool_choice"))
-    warnings = find_foreign_data(request.messages, NAME)
-    warnings += find_unmet_tool_choice(choice, reply, "Anthropic")
-    if request.options.get("seed") is not None:
-        warnings.append("seed: Anthropic has no such option")
-    response_format = request.options.get("response_format")
-    if isinstance(response_format, Mapping) and response_format.get("type") == "json_object":
-        warnings.append("response_format: Anthropic cannot be asked for JSON without a schema")
-    return add_warnings(reply, warnings)

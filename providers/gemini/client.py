@@ -7,13 +7,14 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
 
+from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.gemini.host import API_VERSION
 from toolchart.providers.gemini.stream import GeminiAccumulator
 from toolchart.providers.gemini.wire import NAME, decode_reply, encode_request
 from toolchart.providers.shared.failures import convert_exceptions
 from toolchart.providers.shared.settings import AdapterSettings, HttpHooks, read_adapter_settings
 from toolchart.providers.shared.stream_frames import iterate_event_data
-from toolchart.providers.shared.warnings import add_warnings, find_foreign_data, find_parallel_calls
+from toolchart.providers.shared.warnings import find_foreign_data, find_parallel_calls
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Delta, Reply, Request
@@ -35,6 +36,16 @@ class ThinkingSettings(AdapterSettings):
     thinking_level: ThinkingLevel | None = None
     """How much the model thinks, as a word."""
 
+    def encode(self) -> dict[str, Any]:
+        """These keys in the spelling of the REST interface."""
+        level = self.thinking_level.upper() if self.thinking_level else None
+        keys = {
+            "includeThoughts": self.include_thoughts,
+            "thinkingBudget": self.thinking_budget,
+            "thinkingLevel": level,
+        }
+        return {key: value for key, value in keys.items() if value is not None}
+
 
 class GeminiSettings(AdapterSettings):
     """Keys that only a `gemini` entry has."""
@@ -46,26 +57,27 @@ class GeminiSettings(AdapterSettings):
     number is the budget in tokens (-1: the model decides), a word is the level; or a mapping of all three."""
 
     def build_thinking_config(self) -> dict[str, Any] | None:
-        """The SDK's `thinking_config`; `thinking_budget` is for Gemini 2.5, the levels are for 3."""
+        """The body's `thinkingConfig`; `thinkingBudget` is for Gemini 2.5, the levels are for 3."""
         match self.thinking:
             case None:
                 return None
             case ThinkingSettings() as settings:
-                return settings.model_dump(exclude_none=True)
+                return settings.encode()
             case True:
-                return {"include_thoughts": True}
+                return {"includeThoughts": True}
             case False | 0:
-                return {"thinking_budget": 0}
+                return {"thinkingBudget": 0}
             case int(budget):
-                return {"include_thoughts": True, "thinking_budget": budget}
+                return {"includeThoughts": True, "thinkingBudget": budget}
             case level:
-                return {"include_thoughts": True, "thinking_level": level}
+                return {"includeThoughts": True, "thinkingLevel": level.upper()}
 
 
-class GeminiProvider:
+class GeminiProvider(HostAdapter):
     """Calls `generateContent` of one host.
 
-    The SDK's own tool loop, continuation and retries are all switched off.
+    The SDK signs and sends the request. Its `generate_content` is not used: it makes the body anew from its
+    own types, which lose what they do not know, and it has a tool loop, continuation and retries.
     """
 
     name = "gemini"
@@ -108,26 +120,32 @@ class GeminiProvider:
             ) from None
         return cls(client, settings)
 
-    async def complete(self, request: Request) -> Reply:
-        """The whole reply to a request.
+    def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        """The body of `generateContent`, and beside it the `model`, which is sent in the path.
+
+        A streamed call has the same body and another path.
+        """
+        body = encode_request(request)
+        thinking = self._settings.build_thinking_config()
+        if thinking is not None:
+            body["generationConfig"] = {**body.get("generationConfig", {}), "thinkingConfig": thinking}
+        return body
+
+    async def send_body(self, body: dict[str, Any]) -> Reply:
+        """The whole reply to a body.
 
         Raises:
             ProviderError: the call failed.
         """
-        body = self._build_body(request)
+        api = self._client._api_client
         # Other ValueErrors are the SDK's and not about the answer's JSON.
         with convert_exceptions(json.JSONDecodeError, TypeError):
-            answer = await self._client.aio.models.generate_content(
-                model=body["model"],
-                contents=body["contents"],
-                config=body["config"].model_copy(update={"should_return_http_response": True}),
-            )
-            # The raw body: the SDK's own objects drop fields that they do not know.
-            response = answer.sdk_http_response
-            data = json.loads((response.body if response else None) or "")
-        return _add_request_warnings(request, decode_reply(data))
+            path, data = _split_body(api, body, "generateContent")
+            response = await api.async_request("post", path, data)
+            answer = json.loads(response.body or "")
+        return decode_reply(answer)
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+    async def stream_body(self, body: dict[str, Any]) -> AsyncGenerator[Delta | Reply, None]:
         """The deltas of the reply as they arrive, and last the whole reply.
 
         Raises:
@@ -135,19 +153,16 @@ class GeminiProvider:
         """
         accumulator = GeminiAccumulator()
         with convert_exceptions():
-            async with aclosing(self._iterate_chunks(request)) as chunks:
+            async with aclosing(self._iterate_chunks(body)) as chunks:
                 async for chunk in chunks:
                     for delta in accumulator.add_frame(chunk):
                         yield delta
-        yield _add_request_warnings(request, accumulator.build_reply())
+        yield accumulator.build_reply()
 
-    async def _iterate_chunks(self, request: Request) -> AsyncGenerator[Any, None]:
-        """The raw chunks of a stream.
-
-        The SDK sends the request. Its response objects are bypassed, because they drop unknown fields.
-        """
+    async def _iterate_chunks(self, body: dict[str, Any]) -> AsyncGenerator[Any, None]:
+        """The raw chunks of a stream."""
         api = self._client._api_client
-        path, data = _build_stream_request(api, self._build_body(request))
+        path, data = _split_body(api, body, "streamGenerateContent?alt=sse")
         http_request = api._build_request("post", path, data)
         answer: Any = (await api._async_request(http_request=http_request, stream=True)).response_stream
         try:
@@ -163,17 +178,9 @@ class GeminiProvider:
             else:
                 answer.close()
 
-    def _build_body(self, request: Request) -> dict[str, Any]:
-        """The arguments of the SDK's `generate_content`."""
-        from google.genai import types
-
-        body = encode_request(request)
-        thinking = self._settings.build_thinking_config()
-        if thinking is not None:
-            body["config"]["thinking_config"] = thinking
-        config = types.GenerateContentConfig(**body["config"], automatic_continuation=False)
-        contents = [types.Content.model_validate(content) for content in body["contents"]]
-        return {"model": body["model"], "contents": contents, "config": config}
+    def list_warnings(self, request: Request, reply: Reply) -> list[str]:
+        """A warning for each part of the request that Gemini could not follow."""
+        return [*find_foreign_data(request.messages, NAME), *find_parallel_calls(request, reply, "Gemini")]
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -190,21 +197,12 @@ def _build_client_args(hooks: HttpHooks) -> dict[str, Any]:
     return {"event_hooks": hooks, "transport": httpx2.AsyncHTTPTransport()}
 
 
-def _add_request_warnings(request: Request, reply: Reply) -> Reply:
-    """The reply with a warning for each part of the request that Gemini could not follow."""
-    warnings = [*find_foreign_data(request.messages, NAME), *find_parallel_calls(request, reply, "Gemini")]
-    return add_warnings(reply, warnings)
+def _split_body(api: Any, body: dict[str, Any], method: str) -> tuple[str, dict[str, Any]]:
+    """The path of a method with the model in it, and the JSON that is sent to it: the rest of the body.
 
-
-def _build_stream_request(api: Any, body: dict[str, Any]) -> tuple[str, Any]:
-    """Path and body of a streaming request, as the SDK's own method builds them.
-
-    Source: google-genai 3.4.0, `models.py`, `_generate_content_stream`.
+    Source: google-genai 3.4.0, `models.py`, `_generate_content`.
     """
-    from google.genai import _common, models, types
+    from google.genai import _transformers
 
-    parameters = types._GenerateContentParameters(**body)
-    wire = models._GenerateContentParameters_to_mldev(api, parameters, None, parameters)
-    path = "{model}:streamGenerateContent?alt=sse".format_map(wire["_url"])
-    wire.pop("config", None)
-    return path, _common.encode_unserializable_types(_common.convert_to_dict(wire))
+    path = f"{_transformers.t_model(api, body['model'])}:{method}"
+    return path, {key: value for key, value in body.items() if key != "model"}

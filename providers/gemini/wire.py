@@ -1,6 +1,6 @@
 """Encode Gemini requests and decode its replies (parts, finish words, usage), by pure functions.
 
-Requests are encoded as arguments of the SDK; replies are decoded from the JSON of the REST interface.
+Both are the JSON of the REST interface. The SDK's typed layer is not used.
 """
 
 from __future__ import annotations
@@ -57,47 +57,49 @@ FINISH_WORDS: FinishWords = MappingProxyType(
 )
 """Finish words and their meaning. Source: google-genai 3.4.0, `types.FinishReason`."""
 
-_OPTIONS = {"max_tokens": "max_output_tokens", "temperature": "temperature", "top_p": "top_p", "seed": "seed"}
-"""Our option names and the SDK's."""
+_OPTIONS = {"max_tokens": "maxOutputTokens", "temperature": "temperature", "top_p": "topP", "seed": "seed"}
+"""Our option names and those of `generationConfig`."""
 
 
 # -- encoding ------------------------------------------------------------------------------------
 
 
 def encode_request(request: Request) -> dict[str, Any]:
-    """`{model, contents, config}` for the SDK's `generate_content`.
+    """The body of `generateContent`; the `model` in it belongs to the path.
 
-    Automatic function calling is switched off, else the SDK would run callables by itself.
-    Source: google-genai 3.4.0, `models.py` (the switch was tried).
+    Source: google-genai 3.4.0, `models.py`, `_GenerateContentParameters_to_mldev`.
     """
     options = request.options
+    # The API refuses empty contents; it accepts an empty text if there are only system messages.
+    contents = encode_messages(request.messages) or [{"role": "user", "parts": [{"text": ""}]}]
+    body: dict[str, Any] = {"model": request.model, "contents": contents}
     system = [m.content for m in request.messages if m.role == "system" and m.content]
-    config: dict[str, Any] = {
-        "automatic_function_calling": {"disable": True},
-        **{wire: options[name] for name, wire in _OPTIONS.items() if name in options},
-    }
     if system:
-        config["system_instruction"] = "\n\n".join(system)
-    stop = options.get("stop")
-    if stop:
-        config["stop_sequences"] = [stop] if isinstance(stop, str) else list(stop)
+        body["systemInstruction"] = {"role": "user", "parts": [{"text": "\n\n".join(system)}]}
     if request.tools:
         # One Tool with all declarations: the REST interface reads only the first Tool.
-        config["tools"] = [{"function_declarations": list(map(_encode_tool, request.tools))}]
+        body["tools"] = [{"functionDeclarations": list(map(_encode_tool, request.tools))}]
         if options.get("tool_choice") is not None:
             choice = parse_tool_choice(options["tool_choice"])
-            config["tool_config"] = {"function_calling_config": _encode_tool_choice(choice)}
-    config.update(_encode_response_format(options.get("response_format")))
-    # The SDK refuses empty contents; it accepts an empty text if there are only system messages.
-    contents = encode_messages(request.messages) or [{"role": "user", "parts": [{"text": ""}]}]
-    return {"model": request.model, "contents": contents, "config": config}
+            body["toolConfig"] = {"functionCallingConfig": _encode_tool_choice(choice)}
+    config = _encode_options(options)
+    return {**body, "generationConfig": config} if config else body
+
+
+def _encode_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The request's part of `generationConfig`."""
+    config = {wire: options[name] for name, wire in _OPTIONS.items() if options.get(name) is not None}
+    stop = options.get("stop")
+    if stop:
+        config["stopSequences"] = [stop] if isinstance(stop, str) else list(stop)
+    return {**config, **_encode_response_format(options.get("response_format"))}
 
 
 def _encode_tool(tool: ToolDefinition) -> dict[str, Any]:
     return {
         "name": tool.name,
         "description": tool.description,
-        "parameters_json_schema": lower_parameters(tool, GEMINI),
+        "parametersJsonSchema": lower_parameters(tool, GEMINI),
     }
 
 
@@ -109,17 +111,17 @@ def _encode_tool_choice(choice: ToolChoice) -> dict[str, Any]:
     modes = {"auto": "VALIDATED" if choice.names else "AUTO", "none": "NONE", "required": "ANY"}
     wire: dict[str, Any] = {"mode": modes[choice.mode]}
     if choice.names:
-        wire["allowed_function_names"] = list(choice.names)
+        wire["allowedFunctionNames"] = list(choice.names)
     return wire
 
 
 def _encode_response_format(response_format: Any) -> dict[str, Any]:
     if not isinstance(response_format, Mapping) or response_format.get("type") == "text":
         return {}
-    wire: dict[str, Any] = {"response_mime_type": "application/json"}
+    wire: dict[str, Any] = {"responseMimeType": "application/json"}
     schema = response_format.get("json_schema")
     if isinstance(schema, Mapping) and "schema" in schema:
-        wire["response_json_schema"] = schema["schema"]
+        wire["responseJsonSchema"] = schema["schema"]
     return wire
 
 
@@ -162,14 +164,14 @@ def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
     wire: dict[str, Any] = {"name": call.name, "args": arguments}
     if call.native_id:
         wire["id"] = call.native_id
-    return {"function_call": wire}
+    return {"functionCall": wire}
 
 
 def _encode_tool_result(message: Message, native_id: str | None) -> dict[str, Any]:
     wire: dict[str, Any] = {"name": message.name, "response": _encode_outcome(message.content)}
     if native_id:
         wire["id"] = native_id
-    return {"function_response": wire}
+    return {"functionResponse": wire}
 
 
 def _encode_outcome(content: str | None) -> dict[str, Any]:

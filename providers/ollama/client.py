@@ -6,12 +6,12 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
 
+from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.ollama.stream import OllamaAccumulator
 from toolchart.providers.ollama.wire import collect_warnings, decode_reply, encode_request
 from toolchart.providers.shared.failures import convert_exceptions, raise_for_status
 from toolchart.providers.shared.settings import AdapterSettings, HttpHooks, read_adapter_settings
 from toolchart.providers.shared.stream_frames import iterate_json_lines
-from toolchart.providers.shared.warnings import add_warnings
 from toolchart.specs.models import LLMConfig
 from toolchart.states.messages import Delta, Reply, Request
 
@@ -30,7 +30,7 @@ class OllamaSettings(AdapterSettings):
     """How long the model stays loaded: seconds, or a text such as `5m`."""
 
 
-class OllamaProvider:
+class OllamaProvider(HostAdapter):
     """Calls `/api/chat` of one server.
 
     The SDK finds the server, authenticates and keeps the connections. Its typed `chat()` is not used, since
@@ -64,27 +64,34 @@ class OllamaProvider:
         client = AsyncClient(host, headers=headers, timeout=config.timeout_s, **client_options)
         return cls(client, settings)
 
-    async def complete(self, request: Request) -> Reply:
-        """The whole reply to a request.
+    def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        """The body of `POST /api/chat`."""
+        body = encode_request(request, self._settings.options, stream=stream)
+        for name in ("think", "keep_alive"):
+            value = getattr(self._settings, name)
+            if value is not None:
+                body[name] = value
+        return body
+
+    async def send_body(self, body: dict[str, Any]) -> Reply:
+        """The whole reply to a body.
 
         Raises:
             ProviderError: the call failed.
         """
         with convert_exceptions(ValueError):
-            http = self._client._client
-            response = await http.post("/api/chat", json=self._build_body(request, stream=False))
+            response = await self._client._client.post("/api/chat", json=body)
             raise_for_status(response)
             data = response.json()
-        return self._add_request_warnings(request, decode_reply(data))
+        return decode_reply(data)
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+    async def stream_body(self, body: dict[str, Any]) -> AsyncGenerator[Delta | Reply, None]:
         """The deltas of the reply as they arrive, and last the whole reply.
 
         Raises:
             ProviderError: the call failed, or the stream was cut.
         """
         accumulator, http = OllamaAccumulator(), self._client._client
-        body = self._build_body(request, stream=True)
         with convert_exceptions():
             async with http.stream("POST", "/api/chat", json=body) as response:
                 if response.is_error:
@@ -94,18 +101,11 @@ class OllamaProvider:
                     async for frame in frames:
                         for delta in accumulator.add_frame(frame):
                             yield delta
-        yield self._add_request_warnings(request, accumulator.build_reply())
+        yield accumulator.build_reply()
 
-    def _add_request_warnings(self, request: Request, reply: Reply) -> Reply:
-        return add_warnings(reply, collect_warnings(request, reply, self._settings.options))
-
-    def _build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
-        body = encode_request(request, self._settings.options, stream=stream)
-        for name in ("think", "keep_alive"):
-            value = getattr(self._settings, name)
-            if value is not None:
-                body[name] = value
-        return body
+    def list_warnings(self, request: Request, reply: Reply) -> list[str]:
+        """A warning for each part of the request that the server could not follow."""
+        return collect_warnings(request, reply, self._settings.options)
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
+from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.openai.compatible_hosts import find_profile
 from toolchart.providers.openai.responses_client import ResponsesProvider
 from toolchart.providers.openai.stream import ChatAccumulator
@@ -17,7 +18,7 @@ from toolchart.providers.shared.failures import convert_exceptions
 from toolchart.providers.shared.host_client import find_api_key
 from toolchart.providers.shared.settings import AdapterSettings, HttpHooks, read_adapter_settings
 from toolchart.providers.shared.stream_frames import EventFrameReader, iterate_frames
-from toolchart.providers.shared.warnings import add_warnings, find_foreign_data
+from toolchart.providers.shared.warnings import find_foreign_data
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Delta, FinishReason, Reply, Request
@@ -52,7 +53,7 @@ class OpenAISettings(AdapterSettings):
     """More HTTP headers; `${VARIABLE}` is replaced."""
 
 
-class OpenAIProvider:
+class OpenAIProvider(HostAdapter):
     """Calls chat completions of one host. The SDK's retries are off: the chart decides about retries."""
 
     name = "openai"
@@ -98,21 +99,34 @@ class OpenAIProvider:
             return ResponsesProvider(client, store=settings.store, extra_body=settings.extra_body)
         return cls(client, settings)
 
-    async def complete(self, request: Request) -> Reply:
-        """The whole reply to a request.
+    def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        """The body of `POST /chat/completions`."""
+        wire = encode_request(
+            request,
+            max_tokens_name=self._choose_max_tokens_name(),
+            echo_reasoning=self._settings.echo_reasoning,
+        )
+        body = {key: value for key, value in wire.items() if key not in self._settings.refuses}
+        if stream:
+            body["stream"] = True
+            if self._settings.stream_usage:
+                body["stream_options"] = {"include_usage": True}
+        return body | (self._settings.extra_body or {})
+
+    async def send_body(self, body: dict[str, Any]) -> Reply:
+        """The whole reply to a body.
 
         Raises:
             ProviderError: the call failed.
         """
+        create = self._client.chat.completions.with_raw_response.create
         with convert_exceptions(ValueError):
-            response = await self._client.chat.completions.with_raw_response.create(
-                **self._build_body(request), extra_body=self._settings.extra_body
-            )
+            # The SDK merges `extra_body` over its arguments last, so the body is sent as it is.
+            response = await create(model=body["model"], messages=(), extra_body=body)
             data = json.loads(response.content)
-        reply = decode_reply(data, self._settings.finish_words)
-        return self._add_request_warnings(request, reply)
+        return decode_reply(data, self._settings.finish_words)
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+    async def stream_body(self, body: dict[str, Any]) -> AsyncGenerator[Delta | Reply, None]:
         """The deltas of the reply as they arrive, and last the whole reply.
 
         The raw bytes are read instead of the SDK's stream, which ends silently if the connection is cut and
@@ -122,36 +136,25 @@ class OpenAIProvider:
             ProviderError: the call failed, or the stream was cut.
         """
         reader, accumulator = EventFrameReader(), ChatAccumulator()
-        body = self._build_body(request)
-        if self._settings.stream_usage:
-            body["stream_options"] = {"include_usage": True}
         create = self._client.chat.completions.with_streaming_response.create
         with convert_exceptions():
             async with (
-                create(**body, stream=True, extra_body=self._settings.extra_body) as response,
+                create(model=body["model"], messages=(), extra_body=body) as response,
                 aclosing(iterate_frames(response.iter_bytes(), reader)) as frames,
             ):
                 async for frame in frames:
                     for delta in accumulator.add_frame(frame):
                         yield delta
-        reply = decode_reply(accumulator.build_body(reader.is_done), self._settings.finish_words)
-        yield self._add_request_warnings(request, reply)
+        yield decode_reply(accumulator.build_body(reader.is_done), self._settings.finish_words)
 
-    def _add_request_warnings(self, request: Request, reply: Reply) -> Reply:
+    def list_warnings(self, request: Request, reply: Reply) -> list[str]:
+        """A warning for each option that this host refuses, and for data of another host."""
         refused_options = [
             f"{name}: this host refuses it, so it was left out"
             for name in self._settings.refuses
             if name in request.options
         ]
-        return add_warnings(reply, [*refused_options, *find_foreign_data(request.messages, NAME)])
-
-    def _build_body(self, request: Request) -> dict[str, Any]:
-        body = encode_request(
-            request,
-            max_tokens_name=self._choose_max_tokens_name(),
-            echo_reasoning=self._settings.echo_reasoning,
-        )
-        return {key: value for key, value in body.items() if key not in self._settings.refuses}
+        return [*refused_options, *find_foreign_data(request.messages, NAME)]
 
     def _choose_max_tokens_name(self) -> str:
         if self._settings.max_tokens_name:

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
+from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.openai.responses_stream import ResponsesAccumulator
 from toolchart.providers.openai.responses_wire import (
     NAME,
@@ -16,14 +17,14 @@ from toolchart.providers.openai.responses_wire import (
 )
 from toolchart.providers.shared.failures import convert_exceptions
 from toolchart.providers.shared.stream_frames import EventFrameReader, iterate_frames
-from toolchart.providers.shared.warnings import add_warnings, find_foreign_data
+from toolchart.providers.shared.warnings import find_foreign_data
 from toolchart.states.messages import Delta, Reply, Request
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 
-class ResponsesProvider:
+class ResponsesProvider(HostAdapter):
     """Calls `/responses` of one host (`api: responses` of an `openai` entry).
 
     Args:
@@ -41,18 +42,28 @@ class ResponsesProvider:
         self._store = store
         self._extra_body = extra_body
 
-    async def complete(self, request: Request) -> Reply:
-        """The whole reply to a request.
+    def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        """The body of `POST /responses`."""
+        body = encode_request(request)
+        if not self._store:
+            body |= {"store": False, "include": ["reasoning.encrypted_content"]}
+        if stream:
+            body["stream"] = True
+        return body | (self._extra_body or {})
+
+    async def send_body(self, body: dict[str, Any]) -> Reply:
+        """The whole reply to a body.
 
         Raises:
             ProviderError: the call failed.
         """
         with convert_exceptions(ValueError):
-            response = await self._client.responses.with_raw_response.create(**self._build_body(request))
+            # The SDK merges `extra_body` over its arguments last, so the body is sent as it is.
+            response = await self._client.responses.with_raw_response.create(extra_body=body)
             data = json.loads(response.content)
-        return _add_request_warnings(request, decode_reply(data))
+        return decode_reply(data)
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+    async def stream_body(self, body: dict[str, Any]) -> AsyncGenerator[Delta | Reply, None]:
         """The deltas of the reply as they arrive, and last the whole reply.
 
         Raises:
@@ -62,26 +73,18 @@ class ResponsesProvider:
         create = self._client.responses.with_streaming_response.create
         with convert_exceptions():
             async with (
-                create(**self._build_body(request), stream=True) as response,
+                create(extra_body=body) as response,
                 aclosing(iterate_frames(response.iter_bytes(), reader)) as frames,
             ):
                 async for frame in frames:
                     for delta in accumulator.add_frame(frame):
                         yield delta
-        yield _add_request_warnings(request, decode_reply(accumulator.build_body()))
+        yield decode_reply(accumulator.build_body())
 
-    def _build_body(self, request: Request) -> dict[str, Any]:
-        body = encode_request(request)
-        if not self._store:
-            body |= {"store": False, "include": ["reasoning.encrypted_content"]}
-        return {**body, "extra_body": self._extra_body}
+    def list_warnings(self, request: Request, reply: Reply) -> list[str]:
+        """A warning for each part of the request that the Responses API cannot express."""
+        return [*find_unsupported_options(request), *find_foreign_data(request.messages, NAME)]
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client.close()
-
-
-def _add_request_warnings(request: Request, reply: Reply) -> Reply:
-    """The reply with a warning for each part of the request that the Responses API cannot express."""
-    warnings = [*find_unsupported_options(request), *find_foreign_data(request.messages, NAME)]
-    return add_warnings(reply, warnings)

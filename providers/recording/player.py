@@ -17,6 +17,9 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec.structs import replace
+
+from toolchart.providers.adapter import report_digest
 from toolchart.providers.recording.canonical_requests import CanonicalRequest
 from toolchart.providers.recording.own_requests import canonicalize_request
 from toolchart.providers.recording.recorded_calls import RecordedCall, read_cassette_calls
@@ -25,6 +28,7 @@ from toolchart.providers.recording.request_differences import (
     find_differences,
     measure_distance,
 )
+from toolchart.providers.shared.plain_requests import encode_plain_request
 from toolchart.providers.shared.reply_deltas import stream_reply
 from toolchart.providers.shared.settings import AdapterSettings, read_adapter_settings
 from toolchart.specs.models import LLMConfig
@@ -101,6 +105,10 @@ class RecordedProvider:
         calls = read_cassette_calls(Path(settings.cassette), settings.finish_words)
         return cls(calls, match=settings.match)
 
+    def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        """The request itself: a recording has no wire format of its own, and no stream."""
+        return encode_plain_request(request)
+
     async def complete(self, request: Request) -> Reply:
         """The recorded reply, or the recorded failure.
 
@@ -108,7 +116,9 @@ class RecordedProvider:
             ProviderError: the recorded failure; or `bad_request` where no recorded request matches, with
                 the differences to the nearest one as JSON pointers.
         """
-        return self._take_call(request).get_reply()
+        with report_digest(self.build_body(request, stream=False)) as digest:
+            reply = self._take_call(request).get_reply()
+        return replace(reply, wire_digest=digest)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
         """The same reply, word by word."""

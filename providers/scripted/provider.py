@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
+from msgspec.structs import replace
+
+from toolchart.providers.adapter import report_digest
 from toolchart.providers.scripted.rules import RuleBook
 from toolchart.providers.scripted.script import (
     ReplyFunction,
@@ -19,6 +23,7 @@ from toolchart.providers.scripted.script import (
     read_reply_item,
     read_script,
 )
+from toolchart.providers.shared.plain_requests import encode_plain_request
 from toolchart.providers.shared.reply_deltas import stream_reply
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError
@@ -67,36 +72,30 @@ class ScriptedProvider:
         script = read_script(config.extra_options())
         return cls(script.replies, rules=script.rules, latency_s=script.latency_s)
 
+    def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        """The request itself: a script has no wire format, and streams without being asked."""
+        return encode_plain_request(request)
+
     async def complete(self, request: Request) -> Reply:
         """The next reply of the script.
 
         Raises:
             ProviderError: the scripted failure; or `bad_request` when the list has no more replies.
         """
-        answer = await self._wait_for_answer(request)
-        if isinstance(answer, Reply):
-            return answer
-        reply = answer.build_reply()
-        if answer.cut:
-            raise _make_cut_error()
-        return reply
+        with report_digest(self.build_body(request, stream=False)) as digest:
+            answer = await self._wait_for_answer(request)
+            reply = answer if isinstance(answer, Reply) else answer.build_reply()
+            if isinstance(answer, ScriptedReply) and answer.cut:
+                raise _make_cut_error()
+        return replace(reply, wire_digest=digest)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
         """The same reply in the script's pieces, or word by word."""
-        answer = await self._wait_for_answer(request)
-        if isinstance(answer, Reply):
-            async for item in stream_reply(answer):
-                yield item
-            return
-        reply = answer.build_reply()
-        pause_s = answer.stream.pause_s if answer.stream else 0.0
-        for delta in answer.split_into_deltas(reply):
-            yield delta
-            if pause_s:
-                await asyncio.sleep(pause_s)
-        if answer.cut:
-            raise _make_cut_error()
-        yield reply
+        with report_digest(self.build_body(request, stream=True)) as digest:
+            answer = await self._wait_for_answer(request)
+            async with aclosing(_stream_answer(answer)) as items:
+                async for item in items:
+                    yield replace(item, wire_digest=digest) if isinstance(item, Reply) else item
 
     async def aclose(self) -> None:
         """Do nothing: there is no connection to close."""
@@ -120,6 +119,23 @@ class ScriptedProvider:
         reply = self._replies[self._next_index]
         self._next_index += 1
         return reply if isinstance(reply, (Reply, ScriptedReply)) else reply(request)
+
+
+async def _stream_answer(answer: Reply | ScriptedReply) -> AsyncGenerator[Delta | Reply, None]:
+    """The deltas of an answer at its own pace, then the reply."""
+    if isinstance(answer, Reply):
+        async for item in stream_reply(answer):
+            yield item
+        return
+    reply = answer.build_reply()
+    pause_s = answer.stream.pause_s if answer.stream else 0.0
+    for delta in answer.split_into_deltas(reply):
+        yield delta
+        if pause_s:
+            await asyncio.sleep(pause_s)
+    if answer.cut:
+        raise _make_cut_error()
+    yield reply
 
 
 def _make_cut_error() -> ProviderError:

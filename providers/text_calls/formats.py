@@ -277,14 +277,14 @@ _BUILTIN_FORMATS = (
 )
 
 TEXT_FORMATS = Registry("text format", "toolchart.text_formats", TextFormat, lambda: _BUILTIN_FORMATS)
-"""Every format but `bracket`, which has a marker of its own in each process."""
+"""Every format but `bracket`, whose marker has a boundary of its own in each request."""
 
 
 def make_bracket_format(boundary: str) -> TextFormat:
     """`[TOOL_CALL:boundary]{...}[/TOOL_CALL:boundary]`.
 
-    A marker with another boundary is plain text. A tool or a user cannot write a call, since only the model
-    knows the boundary.
+    A marker with another boundary is plain text. A text that a tool or a user wrote cannot become a call,
+    since the boundary stands in none of them (`boundaries.py`).
     """
     opener, closer = f"[TOOL_CALL:{boundary}]", f"[/TOOL_CALL:{boundary}]"
     return TextFormat(

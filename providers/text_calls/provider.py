@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from typing import Any
 
 from msgspec.structs import replace
 
 from toolchart.providers.shared.reply_deltas import stream_reply
+from toolchart.providers.text_calls.boundaries import choose_boundary
 from toolchart.providers.text_calls.formats import TEXT_FORMATS, Schemas, TextFormat, make_bracket_format
 from toolchart.providers.text_calls.scanner import (
     CallsPiece,
@@ -64,14 +65,15 @@ class TextCallProvider:
     def __init__(self, inner: Provider, tool_format: str) -> None:
         self.name = inner.name
         self._inner = inner
-        # The boundary is random for this process: each request names it, so only the model knows it.
-        bracket_format = make_bracket_format(secrets.token_hex(4))
-        self._text_format = (
-            bracket_format
-            if tool_format in TOOL_FORMAT_WORDS
-            else TEXT_FORMATS.find(tool_format, "llms.*.tool_format")
-        )
+        is_bracket = tool_format in TOOL_FORMAT_WORDS
+        self._row = None if is_bracket else TEXT_FORMATS.find(tool_format, "llms.*.tool_format")
+        """The format of all requests; None for `bracket`, which has a boundary for each request."""
         self._uses_native_calls = tool_format == "auto"
+
+    def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        """The body that the wrapped provider sends for the rewritten request."""
+        is_streamed = stream and isinstance(self._inner, StreamingProvider)
+        return self._inner.build_body(self._rewrite_request(request), stream=is_streamed)
 
     async def complete(self, request: Request) -> Reply:
         """One whole reply."""
@@ -115,51 +117,31 @@ class TextCallProvider:
         """The request for a model without native calls: tools, calls and results as text."""
         if self._uses_native_calls:
             return request
-        messages = [self._rewrite_message(message) for message in request.messages]
+        text_format = self._choose_format(request)
+        messages = [_rewrite_message(message, text_format) for message in request.messages]
         if request.tools:
-            messages = _extend_system_prompt(messages, self._write_instructions(request))
+            messages = _extend_system_prompt(messages, _write_instructions(request, text_format))
         options = {
             key: value
             for key, value in request.options.items()
             if key not in ("tool_choice", "parallel_tool_calls")
         }
-        return replace(request, messages=messages, tools=(), options=options)
+        # The fingerprint is that of the request before.
+        return replace(request, messages=messages, tools=(), options=options, fingerprint="")
 
-    def _write_instructions(self, request: Request) -> str:
-        """The text that describes the tools and the format of a call to the model."""
-        definitions = [
-            {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-            for tool in request.tools
-        ]
-        first_tool = request.tools[0]
-        names = list(first_tool.parameters.get("properties") or {})[:1]
-        arguments = json.dumps(dict.fromkeys(names, "..."))
-        example = self._text_format.format_call(first_tool.name, arguments)
-        tools = "\n".join(encode_canonical_text(definition) for definition in definitions)
-        return _INSTRUCTIONS.format(example=example, tools=tools)
-
-    def _rewrite_message(self, message: Message) -> Message:
-        """The message with its calls, or its result, as text with the current markers."""
-        if message.role == "tool":
-            content = f"The result of {message.name}:\n{message.content or ''}"
-            return Message(role="user", content=content)
-        if message.role == "assistant" and message.tool_calls:
-            calls = [
-                self._text_format.format_call(call.name, encode_arguments(call))
-                for call in message.tool_calls
-            ]
-            content = "\n".join([*([message.content] if message.content else []), *calls])
-            return Message(role="assistant", content=content)
-        return message
+    def _choose_format(self, request: Request) -> TextFormat:
+        """The format in which the calls of this request and of its reply are written."""
+        return self._row or make_bracket_format(choose_boundary(request))
 
     # -- replies -----------------------------------------------------------------------------------
 
     def _make_scanner(self, request: Request) -> TextCallScanner:
         schemas: Schemas = {tool.name: tool.parameters for tool in request.tools}
-        formats: Sequence[TextFormat] = (self._text_format,)
+        if not request.tools:
+            return TextCallScanner((), schemas)
         if self._uses_native_calls:
-            formats = [row for row in TEXT_FORMATS if row.is_detected]
-        return TextCallScanner(formats if request.tools else (), schemas)
+            return TextCallScanner([row for row in TEXT_FORMATS if row.is_detected], schemas)
+        return TextCallScanner((self._choose_format(request),), schemas)
 
     def _read_reply(self, reply: Reply, request: Request) -> Reply:
         """The reply with the calls in its text. If it has native calls, its text is not searched."""
@@ -206,6 +188,32 @@ def _make_deltas(piece: Piece, call_count: int) -> list[Delta]:
                     CallArguments(index=index, text=encode_canonical_text(arguments)),
                 ]
             return deltas
+
+
+def _write_instructions(request: Request, text_format: TextFormat) -> str:
+    """The text that describes the tools and the format of a call to the model."""
+    definitions = [
+        {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+        for tool in request.tools
+    ]
+    first_tool = request.tools[0]
+    names = list(first_tool.parameters.get("properties") or {})[:1]
+    arguments = json.dumps(dict.fromkeys(names, "..."))
+    example = text_format.format_call(first_tool.name, arguments)
+    tools = "\n".join(encode_canonical_text(definition) for definition in definitions)
+    return _INSTRUCTIONS.format(example=example, tools=tools)
+
+
+def _rewrite_message(message: Message, text_format: TextFormat) -> Message:
+    """The message with its calls, or its result, as text with the markers of this request."""
+    if message.role == "tool":
+        content = f"The result of {message.name}:\n{message.content or ''}"
+        return Message(role="user", content=content)
+    if message.role == "assistant" and message.tool_calls:
+        calls = [text_format.format_call(call.name, encode_arguments(call)) for call in message.tool_calls]
+        content = "\n".join([*([message.content] if message.content else []), *calls])
+        return Message(role="assistant", content=content)
+    return message
 
 
 def _extend_system_prompt(messages: Sequence[Message], instructions: str) -> list[Message]:

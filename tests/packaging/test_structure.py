@@ -35,8 +35,6 @@ IRREGULAR_PARTICIPLES = {
 NOT_PARTICIPLES = {"feed", "need", "seed", "speed", "embed", "shed", "exceed", "proceed", "succeed"}
 
 SAME_TASK_IN_EACH_ADAPTER = {
-    "_add_request_warnings": "warns about options that the host cannot express",
-    "_build_body": "builds the body of a request in the host's wire format",
     "_encode_tool": "encodes a tool definition",
     "_encode_tool_call": "encodes an earlier tool call",
     "_encode_tool_choice": "encodes the tool choice",

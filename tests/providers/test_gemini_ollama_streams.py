@@ -25,6 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded_chains import make_chain_tools, read_chain
 from recorded_traffic import CORPORA, RECORDED, find_recording, needs_recorded
+from reply_comparison import drop_digest
 from request_rebuilding import NotExpressible, rebuild_request
 
 from toolchart.engine import Engine
@@ -270,7 +271,7 @@ def test_a_stream_is_the_same_however_it_is_split(path: str) -> None:
         for result in results:
             check_result(result, path)
             if result.reply is not None:
-                assert result.reply == read_recorded_reply(result.exchange)
+                assert drop_digest(result.reply) == read_recorded_reply(result.exchange)
 
 
 # -- bad streams ---------------------------------------------------------------------------------

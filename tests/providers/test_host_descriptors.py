@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 import pytest
+from host_answers import ARGUMENTS, STREAMED_BODIES, WHOLE_BODIES
 from msgspec.structs import replace
 from web import WebAnswer, serve_web
 
@@ -34,120 +35,6 @@ FORMATS = list(iterate_wire_formats())
 for_rows = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 for_network_rows = pytest.mark.parametrize("row", NETWORK_ROWS, ids=lambda row: row.name)
 for_formats = pytest.mark.parametrize("wire_format", FORMATS, ids=lambda row: row.name)
-
-ARGUMENTS = {"city": "Oslo"}
-CALL = {"name": "look_up", "arguments": json.dumps(ARGUMENTS)}
-CHAT_CALL = {"id": "c1", "type": "function", "function": CALL}
-CHAT_USAGE = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
-RESPONSE = {
-    "id": "r1",
-    "model": "m",
-    "status": "completed",
-    "output": [
-        {"type": "message", "content": [{"type": "output_text", "text": "Hello there"}]},
-        {"type": "function_call", "call_id": "c1", **CALL},
-    ],
-    "usage": {"input_tokens": 5, "output_tokens": 7, "total_tokens": 12},
-}
-GEMINI_USAGE = {"promptTokenCount": 5, "candidatesTokenCount": 7, "totalTokenCount": 12}
-OLLAMA_CALL = {"id": "c1", "function": {"name": "look_up", "arguments": ARGUMENTS}}
-TOOL_USE = {"type": "tool_use", "id": "c1", "name": "look_up", "input": ARGUMENTS}
-
-
-def chat_choice(**keys: Any) -> dict[str, Any]:
-    """A chunk of chat completions."""
-    return {"id": "r1", "model": "m", "choices": [keys]}
-
-
-def gemini_parts(*parts: Any, **keys: Any) -> dict[str, Any]:
-    """A chunk of Gemini's."""
-    candidates = [{"content": {"role": "model", "parts": list(parts)}, **keys}]
-    return {"responseId": "r1", "modelVersion": "m", "candidates": candidates}
-
-
-WHOLE_BODIES: dict[str, Any] = {
-    "chat": {
-        **chat_choice(
-            message={"content": "Hello there", "tool_calls": [CHAT_CALL]}, finish_reason="tool_calls"
-        ),
-        "usage": CHAT_USAGE,
-    },
-    "responses": RESPONSE,
-    "gemini": {
-        **gemini_parts(
-            {"text": "Hello there"},
-            {"functionCall": {"id": "c1", "name": "look_up", "args": ARGUMENTS}},
-            finishReason="STOP",
-        ),
-        "usageMetadata": GEMINI_USAGE,
-    },
-    "ollama": {
-        "model": "m",
-        "message": {"role": "assistant", "content": "Hello there", "tool_calls": [OLLAMA_CALL]},
-        "done": True,
-        "done_reason": "stop",
-        "prompt_eval_count": 5,
-        "eval_count": 7,
-    },
-    "messages": {
-        "id": "r1",
-        "model": "m",
-        "content": [{"type": "text", "text": "Hello there"}, TOOL_USE],
-        "stop_reason": "tool_use",
-        "usage": {"input_tokens": 5, "output_tokens": 7},
-    },
-}
-"""One reply, a text and a call, in each wire format."""
-
-STREAMED_BODIES: dict[str, list[Any]] = {
-    "chat": [
-        chat_choice(delta={"content": "Hello "}),
-        chat_choice(delta={"content": "there"}),
-        chat_choice(delta={"tool_calls": [{"index": 0, **CHAT_CALL}]}),
-        {**chat_choice(delta={}, finish_reason="tool_calls"), "usage": CHAT_USAGE},
-    ],
-    "responses": [
-        {"type": "response.created", "response": {"id": "r1", "output": []}},
-        {"type": "response.output_text.delta", "output_index": 0, "delta": "Hello there"},
-        {"type": "response.completed", "response": RESPONSE},
-    ],
-    "gemini": [
-        gemini_parts({"text": "Hello "}),
-        gemini_parts({"text": "there"}),
-        {
-            **gemini_parts(
-                {"functionCall": {"id": "c1", "name": "look_up", "args": ARGUMENTS}}, finishReason="STOP"
-            ),
-            "usageMetadata": GEMINI_USAGE,
-        },
-    ],
-    "ollama": [
-        {"model": "m", "message": {"role": "assistant", "content": "Hello "}, "done": False},
-        {"model": "m", "message": {"content": "there", "tool_calls": [OLLAMA_CALL]}},
-        {
-            "model": "m",
-            "message": {"content": ""},
-            "done": True,
-            "done_reason": "stop",
-            "prompt_eval_count": 5,
-            "eval_count": 7,
-        },
-    ],
-    "messages": [
-        {"type": "message_start", "message": {"id": "r1", "model": "m", "usage": {"input_tokens": 5}}},
-        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
-        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hello there"}},
-        {"type": "content_block_start", "index": 1, "content_block": {**TOOL_USE, "input": {}}},
-        {
-            "type": "content_block_delta",
-            "index": 1,
-            "delta": {"type": "input_json_delta", "partial_json": json.dumps(ARGUMENTS)},
-        },
-        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 7}},
-        {"type": "message_stop"},
-    ],
-}
-"""The same reply as a stream, by wire format."""
 
 URIS = {
     "chat": "https://host.test/openai/deployments/m/chat/completions?api-version=1",

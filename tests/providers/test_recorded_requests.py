@@ -49,17 +49,7 @@ def encode_for_endpoint(endpoint: str, request: Request) -> dict[str, Any]:
         return wire_anthropic.encode_request(request)
     if endpoint == "ollama":
         return wire_ollama.encode_request(request)
-    wire = wire_gemini.encode_request(request)
-    config = wire["config"]
-    system = [{"text": config["system_instruction"]}] if "system_instruction" in config else []
-    return {
-        "model": wire["model"],
-        "contents": wire["contents"],
-        "systemInstruction": {"parts": system},
-        "tools": config.get("tools"),
-        "toolConfig": config.get("tool_config") or {},
-        "generationConfig": config,
-    }
+    return wire_gemini.encode_request(request)
 
 
 @pytest.mark.parametrize("corpus", CORPORA)

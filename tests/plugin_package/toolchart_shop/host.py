@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from toolchart import Reply, Request, ToolCall
+from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.descriptor import HostDescriptor
 from toolchart.specs.models import LLMConfig
 
@@ -18,7 +19,7 @@ HOST = HostDescriptor(
 )
 
 
-class ClerkProvider:
+class ClerkProvider(HostAdapter):
     """Calls the first tool with the last word of the question, then answers with the result."""
 
     name = "clerk"
@@ -28,19 +29,23 @@ class ClerkProvider:
         """The provider of an `llms` entry; `resolve` replaces `${VARIABLE}` in its settings."""
         return cls()
 
-    async def complete(self, request: Request) -> Reply:
-        """One reply: a tool call, or a text."""
+    def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        """What the clerk gets to read: the last message, and the first tool with its parameter."""
         last = request.messages[-1]
-        text = last.content or ""
-        if last.role == "tool":
-            result = json.dumps(json.loads(text).get("result"))
+        body: dict[str, Any] = {"role": last.role, "text": last.content or ""}
+        for tool in request.tools[:1]:
+            body |= {"tool": tool.name, "parameter": tool.parameters["required"][0]}
+        return body
+
+    async def send_body(self, body: dict[str, Any]) -> Reply:
+        """One reply: a tool call, or a text."""
+        if body["role"] == "tool":
+            result = json.dumps(json.loads(body["text"]).get("result"))
             return Reply(content=f"I found {result}", finish_reason="stop")
-        if not request.tools:
+        if "tool" not in body:
             return Reply(content="I have no tools.", finish_reason="stop")
-        tool = request.tools[0]
-        (parameter,) = tool.parameters["required"]
-        arguments: dict[str, Any] = {parameter: text.split()[-1].strip("?")}
-        call = ToolCall(name=tool.name, arguments=arguments)
+        arguments = {body["parameter"]: body["text"].split()[-1].strip("?")}
+        call = ToolCall(name=body["tool"], arguments=arguments)
         return Reply(tool_calls=(call,), finish_reason="tool_calls")
 
     async def aclose(self) -> None:

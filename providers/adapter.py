@@ -1,0 +1,151 @@
+"""`HostAdapter`, the base class of all adapters: what is sent is exactly what was digested.
+
+An adapter has two halves. `build_body` is pure: from a request it makes the body, which is everything that
+the host gets apart from headers and address. `send_body` and `stream_body` talk to the host: they get the
+body and never see the request, so whatever depends on the request is in the body.
+
+Between the two stands the code below. It takes the digest of the body at the moment at which the body is
+handed over, and puts it into the reply or the error. The digest is recorded, and `replay --wire` builds the
+body again from the recorded request and compares: a change of the code between request and host shows.
+
+The digest is over canonical JSON, with sorted keys, and the host gets the keys in the order of the body: the
+order in a schema is a hint to some models, but requests that were read from a log must give the same digest.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from hashlib import sha256
+from typing import Any, final
+
+from msgspec.structs import replace
+
+from toolchart.providers.shared.failures import convert_exceptions
+from toolchart.providers.shared.reply_deltas import stream_reply
+from toolchart.states.canonical_json import encode_canonical
+from toolchart.states.errors import ProviderError
+from toolchart.states.messages import Delta, Reply, Request
+from toolchart.states.ports import BodyBuilder
+
+_DIGEST_LENGTH = 32
+"""Hexadecimal digits, as in the other digests of a log."""
+
+
+def compute_body_digest(body: Mapping[str, Any]) -> str:
+    """The digest of a body: the first 32 digits of the SHA-256 of its canonical JSON."""
+    return sha256(encode_canonical(body)).hexdigest()[:_DIGEST_LENGTH]
+
+
+def compute_wire_digest(builder: BodyBuilder, request: Request, *, stream: bool) -> str:
+    """The digest that a reply to this request carries. Nothing is sent.
+
+    Args:
+        builder: a provider, or the result of `toolchart.providers.registry.create_body_builder`, which needs
+            no key.
+        stream: whether the reply was requested as a stream.
+
+    Raises:
+        ProviderError: the host has no form for the request.
+    """
+    return compute_body_digest(builder.build_body(request, stream=stream))
+
+
+class DigestReport:
+    """A block that hands a body over: it gives the digest, and puts it into the errors that leave it."""
+
+    __slots__ = ("digest",)
+
+    def __init__(self, digest: str) -> None:
+        self.digest = digest
+
+    def __enter__(self) -> str:
+        return self.digest
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ProviderError) and error.wire_digest is None:
+            error.wire_digest = self.digest
+
+
+def report_digest(body: Mapping[str, Any]) -> DigestReport:
+    """A block that gives the digest of a body, which every `ProviderError` of the block carries too.
+
+    For adapters that are no `HostAdapter`: the block hands the body over and reads the answer.
+    """
+    return DigestReport(compute_body_digest(body))
+
+
+class HostAdapter(ABC):
+    """Calls the models of one host: a `StreamingProvider` whose replies and errors carry the digest.
+
+    A subclass builds bodies, sends them, and says what of a request the host could not follow.
+    """
+
+    name: str
+    """Adapter name, as in the spec's `provider`."""
+
+    @abstractmethod
+    def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        """The complete body, as JSON data; pure."""
+
+    @abstractmethod
+    async def send_body(self, body: dict[str, Any]) -> Reply:
+        """Send this body and nothing else; the whole reply.
+
+        Raises:
+            ProviderError: the call failed.
+        """
+
+    async def stream_body(self, body: dict[str, Any]) -> AsyncGenerator[Delta | Reply, None]:
+        """Send this body and nothing else; the deltas as they arrive, and last the whole reply.
+
+        This one is for hosts without a stream: it splits the whole reply into words.
+
+        Raises:
+            ProviderError: the call failed, or the stream was cut.
+        """
+        async for item in stream_reply(await self.send_body(body)):
+            yield item
+
+    def list_warnings(self, request: Request, reply: Reply) -> Sequence[str]:
+        """A warning for each part of the request that the host could not follow."""
+        return ()
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Close the connections."""
+
+    @final
+    async def complete(self, request: Request) -> Reply:
+        """The whole reply to a request.
+
+        Raises:
+            ProviderError: the call failed.
+        """
+        body = self._prepare_body(request, stream=False)
+        with report_digest(body) as digest:
+            reply = await self.send_body(body)
+        return self._finish_reply(request, reply, digest)
+
+    @final
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+        """The deltas of the reply as they arrive, and last the whole reply.
+
+        Raises:
+            ProviderError: the call failed, or the stream was cut.
+        """
+        body = self._prepare_body(request, stream=True)
+        with report_digest(body) as digest:
+            async with aclosing(self.stream_body(body)) as items:
+                async for item in items:
+                    yield self._finish_reply(request, item, digest) if isinstance(item, Reply) else item
+
+    def _prepare_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        """The body; a request that breaks the wire format is a failed call, and no fault of the driver."""
+        with convert_exceptions():
+            return self.build_body(request, stream=stream)
+
+    def _finish_reply(self, request: Request, reply: Reply, digest: str) -> Reply:
+        warnings = (*reply.warnings, *self.list_warnings(request, reply))
+        return replace(reply, warnings=warnings, wire_digest=digest)
