@@ -24,6 +24,7 @@ from toolchart.providers.shared.addresses import is_local_address, resolve_addre
 from toolchart.providers.shared.host_client import find_api_key
 from toolchart.specs.models import AgentSpec, Handler, LLMConfig
 from toolchart.specs.secrets import find_references, resolve_environment
+from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.errors import (
     LogDamaged,
     LogUnavailable,
@@ -58,9 +59,19 @@ def check_environment(spec: AgentSpec | None, log: str | None) -> Iterator[Check
     yield _check_log(log)
     if spec is None:
         return
+    yield _check_chart(spec)
     yield from _check_prices(spec)
     for name, config in spec.llms.items():
         yield from _check_llm(name, config, spec)
+
+
+def _check_chart(spec: AgentSpec) -> Check:
+    """Check whether the chart can be used, and reads every limit of the agent."""
+    try:
+        chart = load_agent_chart(spec)
+    except SpecError as error:
+        return Check(about="chart", ok=False, said=str(error).partition("\n")[0], hint=error.hint)
+    return Check(about="chart", ok=True, said=f"{chart.name}, which reads every limit of the agent")
 
 
 # -- this machine --------------------------------------------------------------------------------

@@ -123,6 +123,10 @@ class YieldingModel:
     name = "model"
     _reply = staticmethod(loop.make_scripted_model(ITERATIONS))
 
+    def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        """Nothing is sent."""
+        return {}
+
     async def complete(self, request: Request) -> Reply:
         """Return the next reply."""
         await asyncio.sleep(0)

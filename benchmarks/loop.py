@@ -165,6 +165,7 @@ def make_scripted_model(iterations: int) -> Callable[[Request], Reply]:
 def make_engine(iterations: int, log: Any, function: Callable[..., Any] = add_inline) -> Engine:
     """Make an engine with the tool and a scripted model."""
     spec = {
+        "chart": "tool_loop",
         "llms": {"model": {"provider": "scripted", "model": "m"}},
         "limits": {"max_iterations": iterations + 1},
         "responses": [{"llm": "model", "tools": {"enabled": True}}],

@@ -14,7 +14,7 @@ from toolchart.providers.hosts import find_host
 from toolchart.providers.recording.player import RecordedProvider
 from toolchart.providers.recording.recorder import Recorder
 from toolchart.providers.shared.addresses import check_offline_mode, resolve_address
-from toolchart.providers.text_calls.provider import TextCallProvider
+from toolchart.providers.text_calls.provider import TextCallProvider, accept_text_calls
 from toolchart.specs.models import LLMConfig
 from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import SpecError
@@ -54,9 +54,6 @@ def create_body_builder(config: LLMConfig, *, resolve: Callable[[str], str]) -> 
     The address is resolved, because it decides how some hosts spell an option. Other variables stay as they
     are written: they lead to keys and headers, which are no part of a body.
 
-    With `tool_format: auto` these are the bodies with native tools. After its host has refused tools, a
-    provider sends the bodies of the same entry with `bracket`.
-
     Args:
         resolve: replaces `${VARIABLE}` references in the address.
 
@@ -66,7 +63,7 @@ def create_body_builder(config: LLMConfig, *, resolve: Callable[[str], str]) -> 
     """
     host = find_host(config.provider)
     if config.provider == RecordedProvider.name:
-        return _wrap_text_calls(RecordedProvider(()), config)
+        return accept_text_calls(_wrap_text_calls(RecordedProvider(()), config))
     placeholders = {"api_key": "none", "record": None}
     if host.needs_network and resolve_address(config, resolve) is None:
         placeholders["base_url"] = "http://none.invalid"
@@ -78,7 +75,7 @@ def create_body_builder(config: LLMConfig, *, resolve: Callable[[str], str]) -> 
     provider = cast(
         Provider, adapter.from_config(config.model_copy(update=placeholders), resolve_address_only)
     )
-    return _wrap_text_calls(provider, config)
+    return accept_text_calls(_wrap_text_calls(provider, config))
 
 
 def _wrap_text_calls(provider: Provider, config: LLMConfig) -> Provider:

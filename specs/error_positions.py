@@ -31,15 +31,15 @@ def locate_errors(spec: AgentSpec) -> Iterator[None]:
         raise SpecError(
             error.message,
             file=spec.source,
-            line=_find_line(spec.source, error.path),
+            line=find_spec_line(spec.source, error.path),
             path=error.path,
             hint=error.hint,
         ) from None
 
 
-def _find_line(source: str, path: str | None) -> int | None:
-    """Return the line of a key path such as `approval[1].tools`; None if the file no longer has it."""
-    if path is None or not _KEY_PATH.fullmatch(path):
+def find_spec_line(source: str | None, path: str | None) -> int | None:
+    """Return the line of a key path such as `approval[1].tools`; None if there is no file that has it."""
+    if source is None or path is None or not _KEY_PATH.fullmatch(path):
         return None
     try:
         return read_document(Path(source)).find_line(parse_key_path(path))

@@ -69,10 +69,10 @@ def parse_spec(document: Document, source: str | None = None) -> AgentSpec:
         spec = AgentSpec.model_validate(document.data)
     except ValidationError as error:
         problems = [*misspelt, *_list_validation_problems(error, document)]
-        raise _merge_problems(problems) from None
+        raise merge_problems(problems) from None
     problems = [*misspelt, *_find_inconsistencies(spec, document)]
     if problems:
-        raise _merge_problems(problems)
+        raise merge_problems(problems)
     spec._source = source
     spec._chart_lines = {p[1:]: line for p, line in document.lines.items() if p[:1] == ("chart",)}
     spec._warnings = _build_foreign_warning(foreign)
@@ -80,7 +80,7 @@ def parse_spec(document: Document, source: str | None = None) -> AgentSpec:
     return spec
 
 
-def _merge_problems(problems: list[SpecError]) -> SpecError:
+def merge_problems(problems: list[SpecError]) -> SpecError:
     """Merge problems into one error, which has the position of the first."""
     first, rest = problems[0], problems[1:_MAX_PROBLEMS]
     if not rest:

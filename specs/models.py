@@ -209,7 +209,7 @@ class LimitsConfig(Section):
     max_tool_only_streak: int = Field(default=3, ge=1)
     """Most replies in a row that call tools and have no text."""
     max_repeats: int = Field(default=2, ge=1)
-    """Most runs of the same tool with the same arguments."""
+    """Most replies of a turn that ask for the same tool with the same arguments."""
     max_attempts: int = Field(default=3, ge=1)
     """Most attempts of one model call."""
     max_tokens: int | None = Field(default=None, gt=0)
@@ -220,6 +220,8 @@ class LimitsConfig(Section):
     """Most seconds of wall clock time."""
     max_tool_calls: int | None = Field(default=None, gt=0)
     """Most tool calls."""
+    max_steps: int = Field(default=10_000, ge=10)
+    """Most events of a turn. A backstop that no chart has to read: a turn that reaches it ends in error."""
     unbounded: bool = False
     """States explicitly that the chart may run without a bound."""
 
@@ -250,7 +252,7 @@ class AgentSpec(Section):
     name: str | None = None
     """Name of the agent."""
     chart: str | dict[str, Any] | None = None
-    """Chart: a shipped name, a path, or inline; default: `tool_loop`."""
+    """Chart: a shipped name, a path, or inline; default: `full`."""
     llms: dict[str, LLMConfig] = Field(min_length=1)
     """Model hosts by name."""
     tools: ToolsConfig | None = None

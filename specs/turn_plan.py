@@ -80,6 +80,7 @@ def plan_turn(
         options=_collect_options(handler),
         tools=tools,
         limits=build_limits(spec, handler),
+        strict=spec.policy == "strict",
     )
     return TurnPlan(settings=settings, system=system, warnings=(*spec.warnings, *warnings))
 
@@ -211,6 +212,7 @@ def build_limits(spec: AgentSpec, handler: Handler) -> Limits:
         max_cost=limits.max_cost,
         max_seconds=limits.max_seconds,
         max_tool_calls=limits.max_tool_calls,
+        max_steps=limits.max_steps,
     )
 
 

@@ -80,7 +80,7 @@ def parse_document(
         raise SpecError("nested too deeply", file=source, line=1) from None
     if data is None:
         raise SpecError(
-            "the file is empty", file=source, line=1, hint="start from an example: toolchart init"
+            "the file is empty", file=source, line=1, hint=f"write a mapping with {expected_keys}"
         )
     if not isinstance(data, dict):
         raise SpecError(

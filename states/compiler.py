@@ -5,16 +5,20 @@ The machine asks the library three kinds of questions. Three small classes here 
 - `GuardTable` holds every guard of the chart as a function of facts. A guard can read nothing else.
 - `GuardProbe` takes the place of the library's model object. The library asks it for the truth of
   guards and calls it for effects; it records both and performs nothing.
-- `TransitionTrace` is a listener. It records which transitions fire, and stops a chart that never rests.
+- `TransitionTrace` is a listener. It records which transitions fire and which states are left and entered,
+  and stops a chart that never rests.
+
+Leaving a state is observed and not computed: a comparison of the configurations before and after a step
+misses a state that was left and entered again.
 """
 
 from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from statemachine.exceptions import InvalidDefinition
@@ -23,10 +27,11 @@ from statemachine.io.interpreter import Interpreter
 from statemachine.io.native import native_dict_to_definition
 from statemachine.spec_parser import parse_expr
 
-from toolchart.states.chart.document import Chart
+from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.chart.guards import reads_configuration
-from toolchart.states.effects import EFFECTS
+from toolchart.states.core.vocabulary import EFFECTS
 from toolchart.states.errors import SpecError
+from toolchart.states.snapshot import Configuration
 
 Facts = Mapping[str, Any]
 
@@ -124,56 +129,80 @@ def _build_fact_reader(name: str) -> Callable[..., Any]:
 # -- observing one step --------------------------------------------------------------------------
 
 
+class Operation(msgspec.Struct, frozen=True):
+    """One thing that happened inside a step: a state was left or entered, or it asked for an effect."""
+
+    kind: Literal["exit", "enter", "ask"]
+    state: str
+    effect: str = ""
+    """Name of the effect, for `ask`."""
+
+
 class GuardProbe:
     """Takes the place of the library's model object during one step.
 
+    The library looks for guards and callbacks among the attributes of its model, so all but `state`, which it
+    reads and writes itself, begin with an underscore: no name in a chart can.
+
     Args:
         evaluate: the truth of a guard, by its index in the `GuardTable`.
+        operations: receives the effects that states ask for, in order.
     """
 
-    def __init__(self, evaluate: Callable[[int], bool]) -> None:
+    def __init__(self, evaluate: Callable[[int], bool], operations: list[Operation]) -> None:
         self.state: Any = None
         """The library reads the active states from here and writes the new ones."""
         self._evaluate = evaluate
-        self.guard_truths: dict[int, bool] = {}
-        """Truth of every guard that the library evaluated, in the order in which it asked."""
-        self.effects: list[str] = []
-        """Names of the effects that the library called, in order."""
+        self._guard_truths: dict[int, bool] = {}
+        self._operations = operations
 
-    def evaluate_guard(self, guard: int) -> bool:
+    def _evaluate_guard(self, guard: int) -> bool:
         """The truth of a guard; evaluated and recorded the first time, then repeated."""
-        if guard not in self.guard_truths:
-            self.guard_truths[guard] = self._evaluate(guard)
-        return self.guard_truths[guard]
+        if guard not in self._guard_truths:
+            self._guard_truths[guard] = self._evaluate(guard)
+        return self._guard_truths[guard]
+
+
+def get_guard_truths(probe: GuardProbe) -> dict[int, bool]:
+    """Truth of every guard that the library evaluated, in the order in which it asked."""
+    return probe._guard_truths
 
 
 @cache
-def build_probe_class() -> type[GuardProbe]:
-    """A `GuardProbe` with one method per effect, because the library calls effects by method name."""
+def build_probe_class(effects: tuple[str, ...]) -> type[GuardProbe]:
+    """A `GuardProbe` with one method per effect of a chart, because the library calls them by method name."""
 
-    def build_method(name: str) -> Callable[[GuardProbe], None]:
-        def record_effect(self: GuardProbe) -> None:
-            self.effects.append(name)
+    def build_method(name: str) -> Callable[[GuardProbe, Any], None]:
+        def record_effect(self: GuardProbe, state: Any) -> None:
+            self._operations.append(Operation("ask", state.id, name))
 
         return record_effect
 
-    return type("EffectProbe", (GuardProbe,), {name: build_method(name) for name in EFFECTS})
+    return type("EffectProbe", (GuardProbe,), {name: build_method(name) for name in effects})
 
 
 class TransitionTrace:
-    """A listener that records the transitions of one step and stops a chart that never rests."""
+    """A listener that records the transitions of one step and stops a chart that never rests.
 
-    def __init__(self) -> None:
+    Args:
+        operations: receives the states that are left and entered, in order.
+    """
+
+    def __init__(self, operations: list[Operation]) -> None:
         self.fired: list[FiredTransition] = []
         self.has_fired_on_event = False
         """Whether a transition fired on the event that was sent, not on one that the chart raised."""
+        self._operations = operations
 
     def before_transition(self, event: Any, source: Any, transition: Any) -> None:
         """Called by the library before every transition."""
         if len(self.fired) >= MAX_MICROSTEPS:
             raise EndlessTransitions
         name = None if event is None else str(event)
-        self.has_fired_on_event |= name is not None and not getattr(event, "internal", False)
+        is_sent_event = name is not None and not getattr(event, "internal", False)
+        self.has_fired_on_event |= is_sent_event
+        if is_sent_event and name is not None:
+            name = name.partition(".")[0]  # without the effect that the event answers
         rows = list(source.transitions)
         self.fired.append(
             FiredTransition(
@@ -183,6 +212,80 @@ class TransitionTrace:
                 row=rows.index(transition) if transition in rows else -1,
             )
         )
+
+    def on_exit_state(self, state: Any) -> None:
+        """Called by the library when a state is left."""
+        self._operations.append(Operation("exit", state.id))
+
+    def on_enter_state(self, state: Any) -> None:
+        """Called by the library when a state is entered, before the callbacks of that state."""
+        self._operations.append(Operation("enter", state.id))
+
+
+# -- what a step did -----------------------------------------------------------------------------
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """A state asks for an effect."""
+
+    state: str
+    effect: str
+    """Name of the effect."""
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """The machine's answer: what one event does to a chart."""
+
+    configuration: Configuration
+    """Where the chart comes to rest."""
+    asks: tuple[Ask, ...]
+    """The effects that outlive the step, in the order in which the chart asks for them. One that was asked
+    for and left within the step is not among them."""
+    left: frozenset[str]
+    """States that were left or entered: what they had open before is cancelled."""
+    guards: dict[str, bool]
+    """Every guard that was evaluated, in order, with its truth: the reason for the move."""
+    fired: tuple[FiredTransition, ...]
+    is_taken: bool = True
+    """Whether a transition fired on the event itself, not only transitions without an event."""
+
+    @property
+    def effects(self) -> tuple[str, ...]:
+        """Names of the effects that are asked for."""
+        return tuple(ask.effect for ask in self.asks)
+
+
+def summarise_operations(operations: Iterable[Operation]) -> tuple[tuple[Ask, ...], frozenset[str]]:
+    """The effects that outlive a step, and the states whose earlier effects it cancels."""
+    asks: list[Ask] = []
+    left: set[str] = set()
+    for operation in operations:
+        if operation.kind == "ask":
+            asks.append(Ask(operation.state, operation.effect))
+            continue
+        left.add(operation.state)
+        # An effect that nothing answers is done when it is asked for; any other ends with its state.
+        asks = [ask for ask in asks if ask.state != operation.state or not EFFECTS.find(ask.effect).closing]
+    return tuple(asks), frozenset(left)
+
+
+def list_effect_names(chart: Chart) -> tuple[str, ...]:
+    """The effects of the vocabulary that a chart names somewhere."""
+    names: dict[str, None] = {}
+
+    def collect_names(node: Any) -> None:
+        if isinstance(node, str) and node in EFFECTS:
+            names[node] = None
+        elif isinstance(node, Mapping):
+            for item in node.values():
+                collect_names(item)
+        elif isinstance(node, list):
+            for item in node:
+                collect_names(item)
+
+    for _, definition, _ in walk_states(chart):
+        collect_names(definition)
+    return tuple(names)
 
 
 # -- the library's hooks -------------------------------------------------------------------------
@@ -204,7 +307,7 @@ class _PureEvaluator(RestrictedEvaluator):  # type: ignore[misc]  # the library 
 
         def evaluate_guard(*args: Any, **kwargs: Any) -> bool:
             probe: GuardProbe = kwargs["machine"].model
-            return probe.evaluate_guard(index)
+            return probe._evaluate_guard(index)
 
         return evaluate_guard
 

@@ -39,6 +39,9 @@ REGISTRIES: dict[str, str] = {
     "toolchart.commands": "toolchart.app.cli.command_table:COMMANDS",
     "toolchart.renderers": "toolchart.states.diagram:RENDERERS",
     "toolchart.text_formats": "toolchart.providers.text_calls.formats:TEXT_FORMATS",
+    "toolchart.effects": "toolchart.states.core.vocabulary:EFFECTS",
+    "toolchart.events": "toolchart.states.core.vocabulary:EVENTS",
+    "toolchart.facts": "toolchart.states.facts:FACTS",
     "toolchart.export_formats": "toolchart.engine.exchange:EXPORT_FORMATS",
 }
 """Every registry by its entry point group. These are references, so that no room imports a higher one: a

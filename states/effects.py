@@ -1,100 +1,162 @@
 """Effects: everything that the core can ask the driver to do, as frozen values with imperative names.
 
-A chart names effects (`enter: call_model`). The core turns each name into a value with all that is needed
-to perform it. The driver performs it and answers with an event. `EFFECTS` describes each effect and the
-events that answer it, so that `check` can find events that a chart does not handle.
+A chart names effects (`enter: call_model`). The core turns each name into a value with all that is needed to
+perform it, and gives it an id. The driver performs it and answers with events that name this id. An effect
+belongs to the state that asked for it and ends with that state: leaving the state cancels it.
+
+Every effect has a row in the registry `EFFECTS` (`states/core/vocabulary.py`). The row says which events
+answer the effect, how its value is built and what kind of work it is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import msgspec
 
+from toolchart.states.descriptors import Descriptor, find_reference_gaps, find_text_gaps
 from toolchart.states.messages import Request, ToolCall
 
 
-class EffectKind(msgspec.Struct, frozen=True, kw_only=True):
-    """Describes one effect: its name, its meaning, and the events that answer it."""
+class Effect(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """The base of all effects. Subclasses add what performing the effect needs."""
 
+    id: int
+    """Number of the effect in its conversation, from 1; the event that answers it names this number."""
     name: str
-    meaning: str
-    produces: tuple[str, ...] = ()
-    """Events with which the driver may answer."""
-    external: tuple[str, ...] = ()
-    """Events that may come from outside while the effect is open."""
+    """The name in the chart."""
+    state: str
+    """The state that asked for it and that it belongs to."""
 
 
-EFFECTS: dict[str, EffectKind] = {
-    kind.name: kind
-    for kind in (
-        EffectKind(
-            name="call_model",
-            meaning="call the model with the conversation and the offered tools",
-            produces=("replied", "failed"),
-        ),
-        EffectKind(
-            name="call_model_without_tools",
-            meaning="call the model with the conversation and no tools, so that it must answer",
-            produces=("replied", "failed"),
-        ),
-        EffectKind(
-            name="review_calls",
-            meaning="look at every call of the reply: known, allowed, valid, approved?",
-            produces=("reviewed",),
-            external=("decided",),
-        ),
-        EffectKind(
-            name="run_tools",
-            meaning="run the calls that may run and answer for those that may not",
-            produces=("tool_finished",),
-        ),
-        EffectKind(name="wait", meaning="let time pass before the next attempt", produces=("waited",)),
-        EffectKind(name="answer", meaning="end the turn with the model's answer"),
-        EffectKind(name="answer_at_limit", meaning="end the turn at a limit, keeping what was found"),
-        EffectKind(name="answer_with_error", meaning="end the turn with what could be said"),
-    )
-}
+class CallModel(Effect, frozen=True, kw_only=True, tag="call_model"):
+    """Call the model; `replied` or `failed` answers."""
 
-
-class CallModel(msgspec.Struct, frozen=True, kw_only=True, tag="call_model"):
-    """Call the model; answer with `Replied` or `Failed`."""
-
-    name: str
     request: Request
 
 
-class ReviewCalls(msgspec.Struct, frozen=True, kw_only=True, tag="review_calls"):
-    """Review the calls; answer with `Reviewed`."""
+class ReviewCalls(Effect, frozen=True, kw_only=True, tag="review_calls"):
+    """Review the calls; `reviewed` answers, and then one `decided` for each call that needs approval."""
 
-    name: str
     calls: tuple[ToolCall, ...]
     allowed: tuple[str, ...]
     """Names of the tools that this turn may run."""
 
 
-class RunTools(msgspec.Struct, frozen=True, kw_only=True, tag="run_tools"):
-    """Run the calls; answer with one `ToolFinished` each, in any order."""
+class AskApproval(Effect, frozen=True, kw_only=True, tag="ask_approval"):
+    """Let a person decide each of these calls; one `decided` for each answers."""
 
-    name: str
+    calls: tuple[ToolCall, ...]
+
+
+class RefusedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that is answered without running."""
+
+    call: ToolCall
+    outcome: str
+    reason: str
+    """Text for the model."""
+
+
+class RunTools(Effect, frozen=True, kw_only=True, tag="run_tools"):
+    """Run the calls; one `tool_finished` for each answers, in any order."""
+
     calls: tuple[ToolCall, ...]
     """Calls that may run."""
-    refused: tuple[tuple[ToolCall, str, str], ...] = ()
-    """Calls that may not, each with outcome and reason."""
+    refused: tuple[RefusedCall, ...] = ()
+    """Calls that may not run."""
     allowed: tuple[str, ...] = ()
 
 
-class Wait(msgspec.Struct, frozen=True, kw_only=True, tag="wait"):
-    """Wait; answer with `Waited`."""
+class Wait(Effect, frozen=True, kw_only=True, tag="wait"):
+    """Wait; `elapsed` answers."""
 
-    name: str
     seconds: float
+    due: str = ""
+    """When it runs out: RFC 3339, UTC; empty where the core was not told the time."""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
-    """End the turn; no event answers."""
+class Answer(Effect, frozen=True, kw_only=True, tag="answer"):
+    """Give the user this text as the result of the turn; no event answers."""
 
-    name: str
     content: str
     """The text for the user."""
 
 
-Effect = CallModel | ReviewCalls | RunTools | Wait | Answer
+class Perform(Effect, frozen=True, kw_only=True, tag="perform"):
+    """Do the work of an effect that another package added; an event of its row answers."""
+
+    arguments: dict[str, Any] = {}
+    """What the work needs, as JSON data."""
+
+
+BuildEffect = Callable[[Any, str, int, str], Effect]
+"""Builds the value of an effect from the context (a `SnapshotBuilder`), its name, its id and its state. It
+may change the context."""
+
+
+class EffectDescriptor(Descriptor, frozen=True, kw_only=True):
+    """Describes one effect that a chart may name.
+
+    An effect without closing events is done when it is asked for: nothing answers it. Any other effect is
+    open from the step that asks for it until one of its closing events arrives or its state is left.
+    """
+
+    meaning: str = ""
+    """What it asks for, as one imperative sentence without a full stop."""
+    build: BuildEffect | None = None
+    """Builds its value. It is called only where the effect outlives the step that asks for it."""
+    closing: tuple[str, ...] = ()
+    """Events that answer it and close it."""
+    progress: tuple[str, ...] = ()
+    """Events that answer a part of it and leave it open. An event that is in both groups closes it where it
+    answers the last item."""
+    has_open_items: Callable[[Any, Effect], bool] | None = None
+    """For an effect with items (calls, for instance): whether one of them is still unanswered in a snapshot.
+    The effect closes when none is."""
+    calls_model: bool = False
+    """Whether it asks for one model call."""
+    uses_messages: bool = False
+    """Whether it works on the conversation's messages and calls. A conversation has one thread of messages,
+    so only one of several parallel regions may ask for such effects."""
+    is_timer: bool = False
+    """Whether it only waits. Timers stand beside the effect that a state waits for, and are allowed on
+    compound states."""
+    is_pure: bool = False
+    """Whether performing it calls nothing outside the process, so that its record needs no commit first."""
+    ends_turn: bool = False
+    """Whether it gives the turn its answer."""
+    reads_limits: tuple[str, ...] = ()
+    """The `limits` of a turn that its value depends on."""
+    perform: str = ""
+    """For an effect of another package: `module:function`, an async function that takes the effect and
+    returns the event that answers it. It is called again when a worker resumes the turn. Where it raises,
+    `failed` answers, with the kind `effect`. Toolchart's own effects are performed by the driver."""
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the chart waits for an answer: it has closing events and is not a timer."""
+        return bool(self.closing) and not self.is_timer
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """Every event that may answer it."""
+        return tuple(dict.fromkeys((*self.closing, *self.progress)))
+
+    def find_gaps(self) -> list[str]:
+        """What this row lacks, one sentence each; empty if it is complete."""
+        gaps = [*super().find_gaps(), *find_text_gaps(meaning=self.meaning)]
+        if self.build is None:
+            gaps.append("`build` is missing: the function that builds the effect's value")
+        if self.progress and self.has_open_items is None:
+            gaps.append("`has_open_items` is missing: `progress` events answer items")
+        if self.perform:
+            gaps += find_reference_gaps("perform", self.perform, "the async function that does the work")
+            if "failed" not in self.closing or len(self.closing) == 1:
+                gaps.append("`closing` must name the event that `perform` returns, and `failed`")
+        return gaps
+
+    def list_references(self) -> dict[str, str]:
+        """The lazy references in this row, by field; `load_reference` loads one."""
+        return {"perform": self.perform} if self.perform else {}

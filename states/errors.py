@@ -4,9 +4,9 @@
     |-- SpecError              a chart, an agent spec or a history file that cannot be used
     |-- IllegalEvent           an event for which the current state has no enabled transition
     |-- ProviderError          a model call that failed
-    |-- StrictPolicyViolation  a warning, where the agent's policy is strict
     |-- NoRecordedAnswer       an offline run that needs an answer which was never recorded
     |-- ReplayMismatch         a log that replay does not derive again
+    |   `-- UnknownSemantics   records that only another release can derive
     |-- LogConflict            another writer appended first
     |-- LogDamaged             a log that fails verification
     `-- LogUnavailable         a store that cannot be opened, read or written
@@ -98,10 +98,6 @@ class ProviderError(ToolchartError):
         return f"{self.kind}{status}: {self.message}"
 
 
-class StrictPolicyViolation(ToolchartError):
-    """A warning under a strict policy. The warning is in the log, and the turn did not continue."""
-
-
 class NoRecordedAnswer(ToolchartError):
     """An offline run needs an answer that the recorded conversation does not contain."""
 
@@ -119,10 +115,30 @@ class ReplayMismatch(ToolchartError):
         self.actual = actual
         """The value that replay derived."""
         self.blame = blame
-        """Kind of cause: `chart`, `spec`, `tool schema`, `adapter` or `engine`."""
+        """Kind of cause: `chart`, `spec`, `tool schema`, `tool source`, `texts`, `release`, `adapter` or
+        `engine`."""
         super().__init__(
             f"record {seq} differs at {pointer}: the log has {expected!r}, replay gives {actual!r} "
             f"(cause: {blame})"
+        )
+
+
+class UnknownSemantics(ReplayMismatch):
+    """Records that another release derived, with semantics of the core that this release does not have."""
+
+    def __init__(self, *, seq: int, recorded: int, known: int, release: str, hint: str = "") -> None:
+        super().__init__(
+            seq=seq, pointer="/event/versions/semantics", expected=recorded, actual=known, blame="release"
+        )
+        self.release = release
+        """The release that derives them."""
+        self.hint = hint
+        """What to do next."""
+        self.args = (
+            f"record {seq} and those after it were derived by semantics {recorded} of the core, and this "
+            f"release has semantics {known}\n"
+            f"  release {release} of Toolchart replays them and ends the open turn; reading, drawing, "
+            f"exporting and verifying need no other release{hint and f'; {hint}'}",
         )
 
 

@@ -1,15 +1,19 @@
 """Events: everything that can happen to a conversation, as frozen values with names in the past tense.
 
-The union is closed. Each event has a `TYPE` tag. The driver creates it, the log stores it, and the core
-reduces it. Times come in with events (`at`), because the core never reads a clock.
+Each event has a `TYPE` tag. The driver creates it, the log stores it, and the core reduces it. Times come in
+with events (`at`), because the core never reads a clock. An event that answers an effect names its id.
+
+Every event has a row in the registry `EVENTS` (`states/core/vocabulary.py`).
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, get_args
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from toolchart.states.descriptors import Descriptor, find_text_gaps
 from toolchart.states.messages import Message, Reply, ToolDefinition
 
 FAILURE_KINDS = (
@@ -27,11 +31,15 @@ FAILURE_KINDS = (
     "content_filter",
     "bad_response",
     "cancelled",
+    "effect",
 )
-"""Classes of a failed model call."""
+"""Classes of a failed model call. `effect` is for the effects of other packages."""
 
-Outcome = Literal["succeeded", "failed", "denied", "timed_out", "cancelled", "skipped", "interrupted"]
-"""How one tool call ended."""
+Outcome = Literal[
+    "succeeded", "failed", "denied", "timed_out", "cancelled", "skipped", "interrupted", "expired"
+]
+"""How one tool call ended. `skipped` was never started, `interrupted` was started and has no known result,
+`expired` waited for a decision that did not come."""
 
 Ruling = Literal["run", "denied", "invalid", "needs_approval"]
 """The result of the review of one call."""
@@ -45,7 +53,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_tool_only_streak: int = 3
     """Replies in a row that call tools and have no text."""
     max_repeats: int = 2
-    """Runs of the same tool with the same arguments."""
+    """Replies that may request the same tool with the same arguments."""
     max_attempts: int = 3
     """Tries of one model call."""
     first_wait_s: float = 0.5
@@ -60,9 +68,28 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Wall clock of the turn."""
     max_tool_calls: int | None = None
     """Tool calls of the turn."""
+    max_steps: int = 10_000
+    """Events of the turn. A backstop: a turn that reaches it ends in error, whatever its chart says."""
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Texts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The texts that the core writes. They are recorded with the conversation, so a release may change them.
+
+    Words in braces are filled in: `limit`, `budget`, `reason`, `kind`.
+    """
+
+    at_limit: str = "I reached the maximum number of tool calls ({limit}) before I had a final answer."
+    at_budget: str = "I reached the limit of this turn ({budget}) before I had a final answer."
+    failed: str = "I encountered an issue while answering: {reason}."
+    skipped: str = "This call was not executed: {reason}"
+    interrupted: str = (
+        "This call was interrupted: {reason}. Its outcome is unknown: it may or may not have taken effect. "
+        "Check before doing it again."
+    )
+    expired: str = "This call was not executed: nobody decided about it in time."
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Model, options, tools and limits of a turn, resolved from the agent spec."""
 
     service: str
@@ -75,14 +102,47 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     tools: tuple[str, ...] = ()
     """Names of the tools that the turn offers; empty means a flow without tools."""
     limits: Limits = msgspec.field(default_factory=Limits)
+    strict: bool = False
+    """Whether a warning counts as an error (`policy: strict`); the chart reads it as a fact."""
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"):
-    """The base of all events."""
+class Event(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    tag_field="type",
+):
+    """The base of all events.
+
+    The log leaves out a field that holds its default. So a default is always empty (None, an empty text or
+    container, 0 or False): a later release can then not change what an old record says.
+    """
 
     TYPE: ClassVar[str]
     at: str = ""
     """When it happened: RFC 3339, UTC, milliseconds. The record's `at`."""
+
+
+class Answering(Event, frozen=True, kw_only=True):
+    """The base of events that answer an effect."""
+
+    effect: int = 0
+    """Id of the effect that it answers."""
+
+
+class Versions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What derived the records that follow: a later release compares it to name the cause of a difference."""
+
+    toolchart: str = ""
+    """Version of the release."""
+    semantics: int = 0
+    """Number of the core's semantics: it changes when equal events could give other steps."""
+    tools: dict[str, str] = msgspec.field(default_factory=dict)
+    """By tool: digest of its definition as the model sees it."""
+    sources: dict[str, str] = msgspec.field(default_factory=dict)
+    """By tool that is a Python function: digest of its source."""
 
 
 class Configured(Event, frozen=True, kw_only=True, tag="configured"):
@@ -99,6 +159,18 @@ class Configured(Event, frozen=True, kw_only=True, tag="configured"):
     """The agent spec, secrets as references."""
     tools: tuple[ToolDefinition, ...] = ()
     """Every tool that the spec defines, as it is described to a model."""
+    texts: dict[str, str] = msgspec.field(default_factory=dict)
+    """The texts that the core writes, by the fields of `Texts`; a missing one is this release's."""
+    versions: Versions = msgspec.field(default_factory=Versions)
+    converted_from: str | None = None
+    """Hash of the newest record of the conversation of an older format that this one was converted from."""
+
+
+class Continued(Event, frozen=True, kw_only=True, tag="continued"):
+    """The conversation goes on under another release, other tools or other semantics of the core."""
+
+    TYPE: ClassVar[str] = "continued"
+    versions: Versions
 
 
 class Forked(Event, frozen=True, kw_only=True, tag="forked"):
@@ -117,12 +189,12 @@ class Forked(Event, frozen=True, kw_only=True, tag="forked"):
     """The newest record that both share."""
     head: str
     """Hash of that record, so that a change of the shared part is detected."""
-    asks: tuple[str, ...] = ()
-    """Names of the effects that were open there; they are requested again."""
     settings: Settings | None = None
     """Settings of the open turn, if they were changed."""
     system: str | None = None
     """System prompt, if it was changed."""
+    converted_from: str | None = None
+    """Hash of the newest record of the conversation of an older format that this one was converted from."""
 
 
 class TurnStarted(Event, frozen=True, kw_only=True, tag="turn_started"):
@@ -139,7 +211,15 @@ class TurnStarted(Event, frozen=True, kw_only=True, tag="turn_started"):
     warnings: tuple[str, ...] = ()
 
 
-class Replied(Event, frozen=True, kw_only=True, tag="replied"):
+class Resumed(Event, frozen=True, kw_only=True, tag="resumed"):
+    """A worker goes on with an open turn after the one before it stopped."""
+
+    TYPE: ClassVar[str] = "resumed"
+    repeatable: tuple[str, ...] = ()
+    """Ids of the open calls that may be run a second time, because their tools are idempotent."""
+
+
+class Replied(Answering, frozen=True, kw_only=True, tag="replied"):
     """The model answered, and its reply is complete."""
 
     TYPE: ClassVar[str] = "replied"
@@ -148,8 +228,8 @@ class Replied(Event, frozen=True, kw_only=True, tag="replied"):
     """The stream deltas, each with its kind, if the agent spec asks to record them."""
 
 
-class Failed(Event, frozen=True, kw_only=True, tag="failed"):
-    """The model call failed."""
+class Failed(Answering, frozen=True, kw_only=True, tag="failed"):
+    """The model call failed, or the work of an effect of another package."""
 
     TYPE: ClassVar[str] = "failed"
     kind: str
@@ -160,9 +240,15 @@ class Failed(Event, frozen=True, kw_only=True, tag="failed"):
     retry_after_s: float | None = None
     jitter: float = 0.0
     """A random number in [0, 1) for the back-off. It comes with the event, because the core draws none."""
+    host: str | None = None
+    """Name of the `llms` entry that was asked."""
+    content: str | None = None
+    """Text that was streamed before the failure."""
+    wire_digest: str | None = None
+    """Digest of the body that was sent, where one was."""
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What the review says about one call."""
 
     call_id: str
@@ -173,20 +259,23 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The arguments to run with, if the review repaired them."""
     notes: tuple[str, ...] = ()
     """The repairs, one by one."""
+    may_repeat: bool = False
+    """Whether its tool is made for identical calls, as in polling: then they are no repetition."""
 
 
-class Reviewed(Event, frozen=True, kw_only=True, tag="reviewed"):
+class Reviewed(Answering, frozen=True, kw_only=True, tag="reviewed"):
     """Every call of the reply was reviewed: one verdict each, in the order of the reply."""
 
     TYPE: ClassVar[str] = "reviewed"
     verdicts: tuple[Verdict, ...]
 
 
-class Decided(Event, frozen=True, kw_only=True, tag="decided"):
+class Decided(Answering, frozen=True, kw_only=True, tag="decided"):
     """A person or a policy approved or rejected one call."""
 
     TYPE: ClassVar[str] = "decided"
     call_id: str
+    """The call; empty where no call was left to decide."""
     approved: bool
     reason: str | None = None
     """Text for the model when the call is rejected."""
@@ -196,11 +285,12 @@ class Decided(Event, frozen=True, kw_only=True, tag="decided"):
     """Who decided."""
 
 
-class ToolFinished(Event, frozen=True, kw_only=True, tag="tool_finished"):
+class ToolFinished(Answering, frozen=True, kw_only=True, tag="tool_finished"):
     """One call ended; exactly one such event per requested call."""
 
     TYPE: ClassVar[str] = "tool_finished"
     call_id: str
+    """The call; empty where `run_tools` had no call to answer."""
     outcome: Outcome
     result: dict[str, Any]
     """The complete result: `{success, result | error, tool_name, execution_time_ms}`."""
@@ -210,11 +300,10 @@ class ToolFinished(Event, frozen=True, kw_only=True, tag="tool_finished"):
     """Changes to the call or its output, for instance a repair, a cached result or a cut."""
 
 
-class Waited(Event, frozen=True, kw_only=True, tag="waited"):
-    """A wait is over."""
+class Elapsed(Answering, frozen=True, kw_only=True, tag="elapsed"):
+    """A timer ran out."""
 
-    TYPE: ClassVar[str] = "waited"
-    seconds: float = 0.0
+    TYPE: ClassVar[str] = "elapsed"
 
 
 class Cancelled(Event, frozen=True, kw_only=True, tag="cancelled"):
@@ -222,29 +311,49 @@ class Cancelled(Event, frozen=True, kw_only=True, tag="cancelled"):
 
     TYPE: ClassVar[str] = "cancelled"
     reason: str | None = None
+    content: str | None = None
+    """Text of the model call that was stopped, as far as it had been streamed."""
 
 
-MachineEvent = Replied | Failed | Reviewed | Decided | ToolFinished | Waited | Cancelled
-"""Events that the machine receives: the ones that a chart has transitions for."""
+class UserSaid(Event, frozen=True, kw_only=True, tag="user_said"):
+    """The user sent a message while a turn was open."""
 
-AnyEvent = Configured | Forked | TurnStarted | MachineEvent
+    TYPE: ClassVar[str] = "user_said"
+    message: str
 
-EVENTS: dict[str, type[AnyEvent]] = {
-    kind.TYPE: kind
-    for kind in (
-        Configured,
-        Forked,
-        TurnStarted,
-        Replied,
-        Failed,
-        Reviewed,
-        Decided,
-        ToolFinished,
-        Waited,
-        Cancelled,
-    )
-}
-"""Every event by its tag."""
 
-CHART_EVENTS: tuple[str, ...] = tuple(kind.TYPE for kind in get_args(MachineEvent))
-"""The events that a chart may name: those that the core sends to the machine."""
+Reduce = Callable[[Any, Any], None]
+"""Changes the context of a `SnapshotBuilder` by an event.
+
+Raises:
+    IllegalEvent: the event does not fit the context.
+"""
+
+
+class EventDescriptor(Descriptor, frozen=True, kw_only=True):
+    """Describes one event."""
+
+    meaning: str = ""
+    """What happened, as one sentence without a full stop."""
+    type: type[Event] = Event
+    """Class of its values."""
+    reduce: Reduce | None = None
+    """Adds it to the context; None for events that act on the whole conversation, which no chart names."""
+    is_external: bool = False
+    """Whether it may arrive at any time during a turn, without an effect that asks for it."""
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether it answers an effect."""
+        return issubclass(self.type, Answering)
+
+    def find_gaps(self) -> list[str]:
+        """What this row lacks, one sentence each; empty if it is complete."""
+        gaps = [*super().find_gaps(), *find_text_gaps(meaning=self.meaning)]
+        if getattr(self.type, "TYPE", None) != self.name:
+            gaps.append(f"`type` is a class whose `TYPE` is not {self.name!r}")
+        elif self.type.__struct_config__.tag != self.name:
+            gaps.append(f"`type` is a class whose tag is not {self.name!r}")
+        if self.reduce is not None and self.is_answer == self.is_external:
+            gaps.append("it must either answer an effect (derive it from `Answering`) or be external")
+        return gaps

@@ -3,16 +3,18 @@
 A guard such as `iteration >= max_iterations` can name facts and nothing else. An unknown name is an error
 when the chart is loaded. Every fact is a number, a boolean or one word of a finite list, and never None,
 so no comparison can fail in the middle of a conversation.
+
+`FACTS` is the registry of facts. Another package adds one by an entry point in the group `toolchart.facts`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import cache
 from typing import Any, Literal
 
-import msgspec
-
+from toolchart.states.descriptors import Descriptor, Registry, find_text_gaps
 from toolchart.states.events import FAILURE_KINDS, Limits
 from toolchart.states.messages import FINISH_REASONS
 from toolchart.states.snapshot import SnapshotFields
@@ -20,23 +22,45 @@ from toolchart.states.snapshot import SnapshotFields
 FactType = Literal["integer", "boolean", "text"]
 
 
-class Fact(msgspec.Struct, frozen=True, kw_only=True):
+class Fact(Descriptor, frozen=True, kw_only=True):
     """Describes one fact: its name, type and meaning, and what changes it."""
 
-    name: str
-    type: FactType
-    meaning: str
-    changes: str
+    type: FactType = "boolean"
+    """What a guard may do with it."""
+    meaning: str = ""
+    """What it says, without a full stop."""
+    changes: str = ""
     """When its value changes."""
-    read: Callable[[SnapshotFields], Any]
+    read: Callable[[SnapshotFields], Any] | None = None
+    """Returns its value."""
     words: tuple[str, ...] = ()
     """The possible values of a text fact."""
     moved_by: tuple[str, ...] = ()
-    """Events that move a counter by one: up to its limit, or down to zero if it has none."""
+    """Events that move a counter by one: up to its limit, or down to zero if it has none. A counter begins
+    each turn at zero, and `check` bounds cycles by it."""
     reset_by: tuple[str, ...] = ()
     """Events that set a counter back."""
     limit: str | None = None
-    """The fact that limits a growing counter."""
+    """The fact of Toolchart that limits a growing counter."""
+    reads_limits: tuple[str, ...] = ()
+    """The `limits` of a turn that its value depends on."""
+
+    def find_gaps(self) -> list[str]:
+        """What this row lacks, one sentence each; empty if it is complete."""
+        gaps = [*super().find_gaps(), *find_text_gaps(meaning=self.meaning, changes=self.changes)]
+        if self.read is None:
+            gaps.append("`read` is missing: the function that returns its value")
+        if self.type == "text" and not self.words:
+            gaps.append("`words` is missing: every value that a text fact can have")
+        if self.type != "text" and self.words:
+            gaps.append("`words` are for text facts")
+        if self.type != "integer" and (self.moved_by or self.reset_by or self.limit):
+            gaps.append("`moved_by`, `reset_by` and `limit` are for integer facts")
+        if self.moved_by and self.limit is None and self not in FACT_ROWS:
+            gaps.append("`limit` is missing: the fact of Toolchart that limits this counter")
+        if self.limit is not None and self.limit not in [row.name for row in FACT_ROWS]:
+            gaps.append(f"`limit` is {self.limit!r}, which is no fact of Toolchart")
+        return gaps
 
 
 def get_turn_limits(snapshot: SnapshotFields) -> Limits:
@@ -73,6 +97,14 @@ def find_spent_budget(snapshot: SnapshotFields) -> str | None:
     return None
 
 
+def exceeds_call_budget(snapshot: SnapshotFields) -> bool:
+    """Whether the open calls would be more than the turn's budget of tool calls allows."""
+    max_calls = get_turn_limits(snapshot).max_tool_calls
+    if max_calls is None or all(call.outcome is not None for call in snapshot.calls):
+        return False  # calls that all have their outcome are among `tracked_calls` already
+    return len(snapshot.tracked_calls) + len(snapshot.calls) > max_calls
+
+
 def _count_tokens(snapshot: SnapshotFields) -> int:
     usage = snapshot.usage
     if usage.total is not None:
@@ -80,174 +112,213 @@ def _count_tokens(snapshot: SnapshotFields) -> int:
     return (usage.input or 0) + (usage.output or 0)
 
 
-FACTS: dict[str, Fact] = {
-    fact.name: fact
-    for fact in (
-        Fact(
-            name="finish_reason",
-            type="text",
-            meaning="why the latest reply ended, normalised",
-            changes="with every reply",
-            read=lambda s: s.reply.finish_reason if s.reply else "unknown",
-            words=FINISH_REASONS,
-        ),
-        Fact(
-            name="has_content",
-            type="boolean",
-            meaning="whether the latest reply contains text",
-            changes="with every reply",
-            read=lambda s: bool(s.reply and s.reply.content and s.reply.content.strip()),
-        ),
-        Fact(
-            name="tool_calls",
-            type="integer",
-            meaning="calls that the latest reply requests",
-            changes="with every reply",
-            read=lambda s: len(s.calls),
-        ),
-        Fact(
-            name="pending_calls",
-            type="integer",
-            meaning="calls of the latest reply that have no outcome yet",
-            changes="with every reply and every finished call",
-            read=lambda s: sum(call.outcome is None for call in s.calls),
-            moved_by=("tool_finished",),
-            reset_by=("replied",),
-        ),
-        Fact(
-            name="undecided_calls",
-            type="integer",
-            meaning="calls that need approval and have no decision yet",
-            changes="with the review and every decision",
-            read=lambda s: sum(call.ruling == "needs_approval" for call in s.calls),
-            moved_by=("decided",),
-            reset_by=("replied", "reviewed"),
-        ),
-        Fact(
-            name="approved_calls",
-            type="integer",
-            meaning="calls that a person approved in this turn",
-            changes="with every decision",
-            read=lambda s: s.approved,
-        ),
-        Fact(
-            name="denied_calls",
-            type="integer",
-            meaning="calls that were denied in this turn, by a rule or by a person",
-            changes="with the review and every decision",
-            read=lambda s: s.denied,
-        ),
-        Fact(
-            name="iteration",
-            type="integer",
-            meaning="replies of this turn whose calls have all been answered",
-            changes="grows by one when the last call of a reply has its outcome",
-            read=lambda s: s.iteration,
-            moved_by=("tool_finished",),
-            limit="max_iterations",
-        ),
-        Fact(
-            name="max_iterations",
-            type="integer",
-            meaning="the limit of iterations in this turn",
-            changes="never within a turn",
-            read=lambda s: get_turn_limits(s).max_iterations,
-        ),
-        Fact(
-            name="tool_only_streak",
-            type="integer",
-            meaning="consecutive replies that call tools and contain no text",
-            changes="with every reply",
-            read=lambda s: s.tool_only_streak,
-        ),
-        Fact(
-            name="max_tool_only_streak",
-            type="integer",
-            meaning="the limit of consecutive replies without text in this turn",
-            changes="never within a turn",
-            read=lambda s: get_turn_limits(s).max_tool_only_streak,
-        ),
-        Fact(
-            name="repeated_calls",
-            type="integer",
-            meaning="how many times this turn has requested the most repeated call of the latest reply",
-            changes="with every reply",
-            read=lambda s: max((call.repeat for call in s.calls), default=0),
-        ),
-        Fact(
-            name="max_repeats",
-            type="integer",
-            meaning="the limit of identical calls in this turn",
-            changes="never within a turn",
-            read=lambda s: get_turn_limits(s).max_repeats,
-        ),
-        Fact(
-            name="replies",
-            type="integer",
-            meaning="replies of this turn",
-            changes="grows with every reply",
-            read=lambda s: s.replies,
-            moved_by=("replied",),
-            limit="max_iterations",
-        ),
-        Fact(
-            name="attempt",
-            type="integer",
-            meaning="failed model calls since the latest reply",
-            changes="grows with every failure, back to 0 with a reply",
-            read=lambda s: s.attempt,
-            moved_by=("failed",),
-            reset_by=("replied",),
-            limit="max_attempts",
-        ),
-        Fact(
-            name="max_attempts",
-            type="integer",
-            meaning="the limit of attempts for one model call in this turn",
-            changes="never within a turn",
-            read=lambda s: get_turn_limits(s).max_attempts,
-        ),
-        Fact(
-            name="error_kind",
-            type="text",
-            meaning="class of the latest failure, `none` when there is none",
-            changes="with every failure, back to `none` with a reply",
-            read=lambda s: s.failure.kind if s.failure else "none",
-            words=("none", *FAILURE_KINDS),
-        ),
-        Fact(
-            name="retryable",
-            type="boolean",
-            meaning="whether the same request may succeed later, after a wait that the limits allow",
-            changes="with every failure, back to false with a reply",
-            read=_is_retryable,
-        ),
-        Fact(
-            name="tools_offered",
-            type="integer",
-            meaning="tools that this turn offers to the model",
-            changes="never within a turn",
-            read=lambda s: len(s.offered_tools),
-        ),
-        Fact(
-            name="tools_sent",
-            type="boolean",
-            meaning="whether the latest model call offered tools",
-            changes="with every model call",
-            read=lambda s: s.tools_sent,
-        ),
-        Fact(
-            name="budget_spent",
-            type="boolean",
-            meaning="whether a budget of the turn (tokens, money, seconds, tool calls) is used up",
-            changes="with every event",
-            read=lambda s: find_spent_budget(s) is not None,
-        ),
-    )
-}
+FACT_ROWS = (
+    Fact(
+        name="finish_reason",
+        type="text",
+        meaning="why the latest reply ended, normalised",
+        changes="with every reply",
+        read=lambda s: s.reply.finish_reason if s.reply else "unknown",
+        words=FINISH_REASONS,
+    ),
+    Fact(
+        name="has_content",
+        type="boolean",
+        meaning="whether the latest reply contains text",
+        changes="with every reply",
+        read=lambda s: bool(s.reply and s.reply.content and s.reply.content.strip()),
+    ),
+    Fact(
+        name="tool_calls",
+        type="integer",
+        meaning="calls that the latest reply requests",
+        changes="with every reply",
+        read=lambda s: len(s.calls),
+    ),
+    Fact(
+        name="pending_calls",
+        type="integer",
+        meaning="calls of the latest reply that have no outcome yet",
+        changes="with every reply and every finished call",
+        read=lambda s: sum(call.outcome is None for call in s.calls),
+        moved_by=("tool_finished",),
+        reset_by=("replied",),
+    ),
+    Fact(
+        name="undecided_calls",
+        type="integer",
+        meaning="calls that need approval and have no decision yet",
+        changes="with the review and every decision",
+        read=lambda s: sum(call.ruling == "needs_approval" and call.outcome is None for call in s.calls),
+        moved_by=("decided",),
+        reset_by=("replied", "reviewed"),
+    ),
+    Fact(
+        name="approved_calls",
+        type="integer",
+        meaning="calls that a person approved in this turn",
+        changes="with every decision",
+        read=lambda s: s.approved,
+    ),
+    Fact(
+        name="denied_calls",
+        type="integer",
+        meaning="calls that were denied in this turn, by a rule or by a person",
+        changes="with the review and every decision",
+        read=lambda s: s.denied,
+    ),
+    Fact(
+        name="iteration",
+        type="integer",
+        meaning="replies of this turn whose calls have all been answered",
+        changes="grows by one when the last call of a reply has its outcome",
+        read=lambda s: s.iteration,
+        moved_by=("tool_finished",),
+        limit="max_iterations",
+    ),
+    Fact(
+        name="max_iterations",
+        reads_limits=("max_iterations",),
+        type="integer",
+        meaning="the limit of iterations in this turn",
+        changes="never within a turn",
+        read=lambda s: get_turn_limits(s).max_iterations,
+    ),
+    Fact(
+        name="tool_only_streak",
+        type="integer",
+        meaning="consecutive replies that call tools and contain no text",
+        changes="with every reply",
+        read=lambda s: s.tool_only_streak,
+    ),
+    Fact(
+        name="max_tool_only_streak",
+        reads_limits=("max_tool_only_streak",),
+        type="integer",
+        meaning="the limit of consecutive replies without text in this turn",
+        changes="never within a turn",
+        read=lambda s: get_turn_limits(s).max_tool_only_streak,
+    ),
+    Fact(
+        name="repeated_calls",
+        type="integer",
+        meaning="how many replies of this turn have requested the most repeated call of the latest reply",
+        changes="with every reply, and with the review, which leaves out tools that may repeat",
+        read=lambda s: max((call.repeat for call in s.calls if not call.may_repeat), default=0),
+    ),
+    Fact(
+        name="max_repeats",
+        reads_limits=("max_repeats",),
+        type="integer",
+        meaning="the limit of replies in this turn that request the same call",
+        changes="never within a turn",
+        read=lambda s: get_turn_limits(s).max_repeats,
+    ),
+    Fact(
+        name="replies",
+        type="integer",
+        meaning="replies of this turn",
+        changes="grows with every reply",
+        read=lambda s: s.replies,
+        moved_by=("replied",),
+        limit="max_iterations",
+    ),
+    Fact(
+        name="attempt",
+        type="integer",
+        meaning="failed model calls since the latest reply",
+        changes="grows with every failure, back to 0 with a reply",
+        read=lambda s: s.attempt,
+        moved_by=("failed",),
+        reset_by=("replied",),
+        limit="max_attempts",
+    ),
+    Fact(
+        name="max_attempts",
+        reads_limits=("max_attempts",),
+        type="integer",
+        meaning="the limit of attempts for one model call in this turn",
+        changes="never within a turn",
+        read=lambda s: get_turn_limits(s).max_attempts,
+    ),
+    Fact(
+        name="error_kind",
+        type="text",
+        meaning="class of the latest failure, `none` when there is none",
+        changes="with every failure, back to `none` with a reply",
+        read=lambda s: s.failure.kind if s.failure else "none",
+        words=("none", *FAILURE_KINDS),
+    ),
+    Fact(
+        name="retryable",
+        reads_limits=("max_wait_s",),
+        type="boolean",
+        meaning="whether the same request may succeed later, after a wait that the limits allow",
+        changes="with every failure, back to false with a reply",
+        read=_is_retryable,
+    ),
+    Fact(
+        name="tools_offered",
+        type="integer",
+        meaning="tools that this turn offers to the model",
+        changes="never within a turn",
+        read=lambda s: len(s.offered_tools),
+    ),
+    Fact(
+        name="tools_sent",
+        type="boolean",
+        meaning="whether the latest model call offered tools",
+        changes="with every model call",
+        read=lambda s: s.tools_sent,
+    ),
+    Fact(
+        name="budget_spent",
+        reads_limits=("max_tokens", "max_cost", "max_seconds", "max_tool_calls"),
+        type="boolean",
+        meaning="whether a budget of the turn (tokens, money, seconds, tool calls) is used up",
+        changes="with every event",
+        read=lambda s: find_spent_budget(s) is not None,
+    ),
+    Fact(
+        name="calls_over_budget",
+        reads_limits=("max_tool_calls",),
+        type="boolean",
+        meaning="whether running the calls of the latest reply would exceed the budget of tool calls",
+        changes="with every reply, back to false once every call has its outcome",
+        read=exceeds_call_budget,
+    ),
+    Fact(
+        name="strict_warnings",
+        type="boolean",
+        meaning="whether the policy is strict and the turn has a warning",
+        changes="with the start of the turn and every reply",
+        read=lambda s: bool(s.warnings) and s.settings is not None and s.settings.strict,
+    ),
+    Fact(
+        name="writes_tools_as_text",
+        type="boolean",
+        meaning="whether model calls describe the tools in the prompt",
+        changes="with the effect `describe_tools_in_text`",
+        read=lambda s: s.writes_tools_as_text,
+    ),
+    Fact(
+        name="unread_messages",
+        type="integer",
+        meaning="messages that the user sent during the turn and that no request contains yet",
+        changes="with every message of the user, back to 0 with a model call",
+        read=lambda s: len(s.inbox),
+    ),
+)
 
 
-_READERS = {name: fact.read for name, fact in FACTS.items()}
+FACTS: Registry[Fact] = Registry("fact", "toolchart.facts", Fact, lambda: FACT_ROWS)
+
+
+@cache
+def _find_reader(name: str) -> Callable[[SnapshotFields], Any]:
+    read = FACTS.find(name).read
+    assert read is not None, "a row without it is refused"
+    return read
 
 
 class FactView(Mapping[str, Any]):
@@ -259,10 +330,10 @@ class FactView(Mapping[str, Any]):
         self._snapshot = snapshot
 
     def __getitem__(self, name: str) -> Any:
-        return _READERS[name](self._snapshot)
+        return _find_reader(name)(self._snapshot)
 
     def __iter__(self) -> Any:
-        return iter(FACTS)
+        return iter(FACTS.names())
 
     def __len__(self) -> int:
-        return len(FACTS)
+        return len(FACTS.names())

@@ -26,20 +26,24 @@ Why a tree over the guards that were evaluated, and not over the guards of the m
 can cause several microsteps (eventless transitions, `done.state` events, raised events), and each may
 evaluate more guards. Only the library knows which.
 
-Five properties of the library are easy to get wrong. Each has a regression test:
+Six properties of the library are easy to get wrong. Each has a regression test:
 
-- The order of a configuration matters. Two orders of the same states can exit differently.
+- The order of a configuration matters, and the library's own order has ties that depend on the way there. So
+  a configuration is sorted by its states' positions in the chart before it is restored and after it rests.
+  (Two orders of the same states differ only where transitions of parallel regions conflict. Such charts are
+  refused when they are loaded.)
 - A restored instance does not know that it had terminated, so `terminated` is part of the configuration.
 - History lives beside the configuration and must be restored before the event is sent.
 - By default, a guard that raises counts as false and the next row is tried.
 - A chart that never rests loops inside `send`. Only a `BaseException` from a listener gets out.
+- Transitions without an event fire before the event that was sent is looked at, also where nothing takes it.
 
 A conversation never owns an instance. It holds a `Configuration`, which is a few strings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -53,12 +57,16 @@ from toolchart.states.compiler import (
     MAX_MICROSTEPS,
     EndlessTransitions,
     Facts,
-    FiredTransition,
     GuardProbe,
     GuardTable,
+    Move,
+    Operation,
     TransitionTrace,
     build_probe_class,
     compile_chart,
+    get_guard_truths,
+    list_effect_names,
+    summarise_operations,
 )
 from toolchart.states.errors import IllegalEvent, SpecError
 from toolchart.states.facts import FactView
@@ -68,19 +76,7 @@ START = "(start)"
 """The pseudo-event that enters the initial state."""
 
 
-class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """The machine's answer: what one event does to a chart."""
-
-    configuration: Configuration
-    """Where the chart comes to rest."""
-    effects: tuple[str, ...]
-    """Names of the effects, in the order in which the chart calls them."""
-    guards: dict[str, bool]
-    """Every guard that was evaluated, in order, with its truth: the reason for the move."""
-    fired: tuple[FiredTransition, ...]
-
-
-class _NoTransition(msgspec.Struct, frozen=True):
+class NoTransition(msgspec.Struct, frozen=True):
     """The stored answer for an event that fires no transition."""
 
     guards: dict[str, bool]
@@ -91,10 +87,10 @@ class _GuardNode:
     """An inner node of a decision tree: evaluate this guard, then follow the branch of its truth."""
 
     guard: int
-    branches: dict[bool, _GuardNode | Move | _NoTransition]
+    branches: dict[bool, _GuardNode | Move | NoTransition]
 
 
-_Answer = Move | _NoTransition
+_Answer = Move | NoTransition
 _TableKey = tuple[Configuration | None, str]
 """Configuration (None: not started yet) and event."""
 
@@ -108,6 +104,8 @@ class Machine:
         self._class = compile_chart(chart, self._guards)
         self._states_by_id = {state.id: state for state in self._class.states_map.values()}
         self._document_order = {name: index for index, name in enumerate(self._states_by_id)}
+        # One probe class per chart: a name that one chart uses must not shadow anything in another.
+        self._probe_class = build_probe_class(list_effect_names(chart))
         self._table: dict[_TableKey, _GuardNode | _Answer] = {}
         self._check_instance()
 
@@ -123,9 +121,9 @@ class Machine:
         """What `event` does in this configuration under these facts.
 
         Raises:
-            IllegalEvent: no transition handles it.
+            IllegalEvent: no transition handles it, and none without an event fires.
         """
-        answer = self._find_answer(configuration, event, facts)
+        answer = self.try_event(configuration, event, facts)
         if type(answer) is Move:
             return answer
         raise IllegalEvent(
@@ -134,6 +132,10 @@ class Machine:
             false_conditions=tuple(text for text, truth in answer.guards.items() if not truth),
             legal=self.legal_events(configuration),
         )
+
+    def try_event(self, configuration: Configuration, event: str, facts: Facts) -> Move | NoTransition:
+        """What `event` does in this configuration under these facts, if it does anything."""
+        return self._find_answer(configuration, event, facts)
 
     def legal_events(self, configuration: Configuration) -> tuple[str, ...]:
         """Events for which an active state has a transition, whatever its guard says."""
@@ -167,9 +169,10 @@ class Machine:
         prefixes: list[list[tuple[int, bool]]] = [[]]
         while prefixes:
             prefix = prefixes.pop()
-            probe = build_probe_class()(dict(prefix).get)  # type: ignore[arg-type]
-            outcome = self._try_step(configuration, event, probe)
-            path = [(guard, bool(truth)) for guard, truth in probe.guard_truths.items()]
+            operations: list[Operation] = []
+            probe = self._probe_class(dict(prefix).get, operations)  # type: ignore[arg-type]
+            outcome = self._try_step(configuration, event, probe, operations)
+            path = [(guard, bool(truth)) for guard, truth in get_guard_truths(probe).items()]
             for index in range(len(prefix), len(path)):
                 guard, truth = path[index]
                 flipped_path = [*path[:index], (guard, not truth)]
@@ -179,10 +182,10 @@ class Machine:
                 yield self._name_guards(path), outcome
 
     def _try_step(
-        self, configuration: Configuration | None, event: str, probe: GuardProbe
+        self, configuration: Configuration | None, event: str, probe: GuardProbe, operations: list[Operation]
     ) -> Move | SpecError | None:
         try:
-            answer = self._run_library(configuration, event, probe)
+            answer = self._run_library(configuration, event, probe, operations)
         except SpecError as error:
             return error
         return answer if isinstance(answer, Move) else None
@@ -209,7 +212,7 @@ class Machine:
         unknown_states = [name for name in data["states"] if name not in self._states_by_id]
         if unknown_states:
             raise SpecError(f"the chart {self.chart.name!r} has no state {unknown_states[0]!r}")
-        states = tuple(data["states"])
+        states = self._sort_states(data["states"])
         history = tuple((name, tuple(ids)) for name, ids in data.get("history", ()))
         return Configuration(
             states=states,
@@ -233,11 +236,13 @@ class Machine:
         """Ask the library once, and store the answer under the guards that it evaluated."""
         if configuration is not None and configuration.terminated:
             # A restored instance would not know that it had terminated, so the library is not asked.
-            answer: _Answer = _NoTransition({})
+            answer: _Answer = NoTransition({})
             guard_truths: dict[int, bool] = {}
         else:
-            probe = build_probe_class()(self._guards.bind_facts(facts))
-            answer, guard_truths = (self._run_library(configuration, event, probe), probe.guard_truths)
+            operations: list[Operation] = []
+            probe = self._probe_class(self._guards.bind_facts(facts), operations)
+            answer = self._run_library(configuration, event, probe, operations)
+            guard_truths = get_guard_truths(probe)
         self._store_answer((configuration, event), answer, list(guard_truths.items()))
         return answer
 
@@ -257,9 +262,11 @@ class Machine:
 
     # -- the library -----------------------------------------------------------------------------
 
-    def _run_library(self, configuration: Configuration | None, event: str, probe: GuardProbe) -> _Answer:
+    def _run_library(
+        self, configuration: Configuration | None, event: str, probe: GuardProbe, operations: list[Operation]
+    ) -> _Answer:
         """One step of a fresh instance; the probe and a trace record what happens."""
-        trace = TransitionTrace()
+        trace = TransitionTrace(operations)
         if configuration is not None:
             probe.state = self._convert_states(configuration)
         try:
@@ -276,14 +283,17 @@ class Machine:
                 file=self.chart.source,
                 hint="an eventless or raised transition needs a guard that ends it",
             ) from None
-        guards = self._name_guards(list(probe.guard_truths.items()))
-        if configuration is not None and not trace.has_fired_on_event:
-            return _NoTransition(guards)
+        guards = self._name_guards(list(get_guard_truths(probe).items()))
+        if configuration is not None and not trace.fired:
+            return NoTransition(guards)
+        asks, left = summarise_operations(operations)
         return Move(
             configuration=self._read_configuration(instance),
-            effects=tuple(probe.effects),
+            asks=asks,
+            left=left,
             guards=guards,
             fired=tuple(trace.fired),
+            is_taken=configuration is None or trace.has_fired_on_event,
         )
 
     @staticmethod
@@ -295,6 +305,9 @@ class Machine:
         except TransitionNotAllowed:
             return
 
+    def _sort_states(self, states: Iterable[str]) -> tuple[str, ...]:
+        return tuple(sorted(states, key=self._document_order.__getitem__))
+
     def _convert_states(self, configuration: Configuration) -> Any:
         """The active states in the form that the library keeps in its model."""
         if len(configuration.states) == 1:
@@ -302,7 +315,7 @@ class Machine:
         return OrderedSet(configuration.states)
 
     def _read_configuration(self, instance: Any) -> Configuration:
-        states = tuple(instance.configuration_values)
+        states = self._sort_states(instance.configuration_values)
         return Configuration(
             states=states,
             history=tuple(

@@ -35,7 +35,7 @@ FINISH_REASONS: tuple[FinishReason, ...] = (
 """The normalised finish reasons; each adapter maps its provider's words to them."""
 
 
-class ToolCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One tool call that the model requests."""
 
     id: str = ""
@@ -51,7 +51,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The provider's own id where it differs from `id`."""
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One message of a conversation."""
 
     role: Role
@@ -109,13 +109,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     options: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Sampling options in neutral spelling: `max_tokens`, `temperature`, `top_p`, `seed`, `stop`,
     `tool_choice`, `parallel_tool_calls`, `response_format`."""
+    writes_tools_as_text: bool = False
+    """Whether tools are described in the prompt and calls are read from text, for a host that refuses native
+    calls."""
     turn: int = 0
     iteration: int = 0
-    fingerprint: str = ""
-    """Hash of model, options, offered tools and every message; the log stores it for each request."""
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Usage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Token counts and cost of one reply or of a turn; None where the provider does not report them."""
 
     input: int | None = None
@@ -149,7 +150,7 @@ def _add_optional(left: Number | None, right: Number | None) -> Number | None:
     return right if left is None else left if right is None else left + right
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One complete reply of a model, normalised without loss."""
 
     content: str | None = None

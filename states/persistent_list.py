@@ -22,10 +22,12 @@ _append_lock = threading.Lock()
 class PersistentList(Sequence[Item], Generic[Item]):
     """A persistent list with O(1) append and O(1) lookup of the newest item of a key."""
 
-    __slots__ = ("_earlier_index", "_items", "_keys", "_length")
+    __slots__ = ("_earlier_index", "_item_keys", "_items", "_keys", "_length")
 
     def __init__(self, items: Iterable[Item] = ()) -> None:
         self._items: list[Item] = list(items)
+        self._item_keys: list[str | None] = [None] * len(self._items)
+        """The key of each item."""
         self._keys: dict[str, int] = {}
         """Index of the newest item of each key."""
         self._earlier_index: dict[int, int] = {}
@@ -37,6 +39,7 @@ class PersistentList(Sequence[Item], Generic[Item]):
         with _append_lock:
             source_list = self if len(self._items) == self._length else self._copy()
             source_list._items.append(item)
+            source_list._item_keys.append(key)
             if key is not None:
                 earlier_index = source_list._keys.get(key)
                 if earlier_index is not None:
@@ -48,6 +51,7 @@ class PersistentList(Sequence[Item], Generic[Item]):
             source_list._keys,
             source_list._earlier_index,
         )
+        extended_list._item_keys = source_list._item_keys
         extended_list._length = self._length + 1
         return extended_list
 
@@ -55,6 +59,11 @@ class PersistentList(Sequence[Item], Generic[Item]):
         """The last item of this list that was appended with `key`, or None."""
         index = self._find_newest_index(key)
         return None if index is None else self._items[index]
+
+    def list_keyed_items(self, start: int = 0) -> list[tuple[str | None, Item]]:
+        """The items from an index on, each with its key."""
+        indexes = range(start, self._length)
+        return [(self._item_keys[index], self._items[index]) for index in indexes]
 
     def _find_newest_index(self, key: str) -> int | None:
         index = self._keys.get(key)
@@ -64,6 +73,7 @@ class PersistentList(Sequence[Item], Generic[Item]):
 
     def _copy(self) -> PersistentList[Item]:
         new_list: PersistentList[Item] = PersistentList(self._items[: self._length])
+        new_list._item_keys = self._item_keys[: self._length]
         for key in self._keys:
             index = self._find_newest_index(key)
             if index is not None:

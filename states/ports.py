@@ -105,6 +105,29 @@ class GroupCommitStore(Protocol):
         ...
 
 
+@runtime_checkable
+class CheckpointStore(Protocol):
+    """A store that keeps checkpoints beside the records. A store without them works; going on costs more."""
+
+    def write_checkpoint(self, conversation: str, seq: int, data: bytes) -> None:
+        """Keep the checkpoint of a record.
+
+        It need not be durable on return, but it is before any record that is appended later.
+
+        Raises:
+            LogUnavailable: the store cannot be written; the checkpoint was not kept.
+        """
+        ...
+
+    def read_checkpoints(self, conversation: str, newest: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """Record number and data of each checkpoint, the newest first.
+
+        Args:
+            newest: leave out those of later records.
+        """
+        ...
+
+
 class Store(Protocol):
     """Stores log records; the only part of the engine that writes to a disk."""
 
@@ -130,7 +153,7 @@ class Store(Protocol):
         ...
 
     def delete(self, conversation: str) -> None:
-        """Delete a whole conversation; a part of one cannot be deleted.
+        """Delete a whole conversation with its checkpoints; a part of one cannot be deleted.
 
         Raises:
             LogUnavailable: the store cannot be written; nothing was deleted.

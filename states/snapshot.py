@@ -11,7 +11,9 @@ from typing import Any
 
 import msgspec
 
-from toolchart.states.events import Failed, Outcome, Ruling, Settings
+from toolchart.states.core.message_list import MessageList, OfferedTools
+from toolchart.states.effects import Effect
+from toolchart.states.events import Failed, Outcome, Ruling, Settings, Texts
 from toolchart.states.messages import Message, Reply, ToolCall, ToolDefinition, Usage
 from toolchart.states.persistent_list import PersistentList
 
@@ -40,14 +42,32 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     key: str = ""
     """Tool and arguments as the model sent them; equal keys are the same call."""
     repeat: int = 1
-    """How often this tool was requested with these arguments in this turn, including this time."""
+    """Replies of this turn that requested this tool with these arguments, the latest one included."""
+    may_repeat: bool = False
+    """Whether its tool is made for identical calls; known from the review on."""
     ruling: Ruling | None = None
     reason: str | None = None
     decided_at: str = ""
     """Time of the decision of a person or a policy; empty if none was needed."""
+    is_requested: bool = False
+    """Whether `run_tools` asked for it, so that it may have begun."""
     outcome: Outcome | None = None
     result: dict[str, Any] | None = None
     shown: str | None = None
+
+
+class TurnError(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a turn ended in error."""
+
+    kind: str
+    """One of `FAILURE_KINDS`, the name of a budget, or one of `stuck` (no event could arrive any more),
+    `endless` (transitions without an event follow each other), `too_many_steps`, `strict_policy`,
+    `cancelled` and `finish_reason`."""
+    message: str
+    status: int | None = None
+    """HTTP status, if there was one."""
+    host: str | None = None
+    """Name of the `llms` entry that was asked."""
 
 
 class TrackedCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +83,10 @@ class TrackedCall(msgspec.Struct, frozen=True, kw_only=True):
     repeat: int
 
 
+ENDED_BY_CORE = ("stuck", "too_many_steps", "endless")
+"""Ends that no state of the chart asked for."""
+
+
 class SnapshotFields(msgspec.Struct):
     """The fields that a snapshot and its builder share.
 
@@ -74,21 +98,29 @@ class SnapshotFields(msgspec.Struct):
     """None before the first turn."""
     tools: tuple[ToolDefinition, ...] = ()
     """Every tool that the agent spec defines."""
-    messages: PersistentList[Message] = msgspec.field(default_factory=PersistentList[Message])
+    texts: Texts = msgspec.field(default_factory=Texts)
+    """The texts that the core writes."""
+    messages: MessageList = msgspec.field(default_factory=MessageList)
     """The conversation without its system prompt. Tool messages can be found by call id."""
-    digest: str = ""
-    """Hash chain over `messages`."""
+    next_effect: int = 1
+    """Id of the next effect."""
+    open_effects: tuple[Effect, ...] = ()
+    """Effects that were asked for, not answered and not cancelled; the oldest first."""
+    inbox: tuple[str, ...] = ()
+    """Messages of the user that no request contains yet."""
+    writes_tools_as_text: bool = False
+    """Whether model calls describe tools in the prompt; set by the effect `describe_tools_in_text`."""
 
     system: str | None = None
     turn: int = 0
     settings: Settings | None = None
-    offered_tools: tuple[ToolDefinition, ...] = ()
+    offered_tools: OfferedTools = msgspec.field(default_factory=OfferedTools)
     """The tools that this turn offers."""
-    setup_digest: str = ""
-    """Hash of system prompt, model, options and offered tools."""
     started_at: str = ""
     now: str = ""
     """`at` of the newest event."""
+    steps: int = 0
+    """Events of the turn."""
 
     iteration: int = 0
     reply: Reply | None = None
@@ -101,6 +133,8 @@ class SnapshotFields(msgspec.Struct):
     """The calls of the turn that have their outcome, in order."""
     failure: Failed | None = None
     """The latest failure, until a reply arrives."""
+    streamed_text: str | None = None
+    """What the latest failed or cancelled model call had streamed, until a reply arrives."""
     attempt: int = 0
     """Model calls that failed since the latest reply."""
     tools_sent: bool = False
@@ -110,13 +144,18 @@ class SnapshotFields(msgspec.Struct):
     denied: int = 0
     usage: Usage = msgspec.field(default_factory=Usage)
     cancelled: bool = False
+    error: TurnError | None = None
+    """Why the turn ended in error."""
     limit_reached: str | None = None
     """The limit at which the turn ended: `max_iterations` or the name of a budget."""
     ended_by: str | None = None
-    """The effect that ended the turn: `answer`, `answer_at_limit` or `answer_with_error`."""
+    """The effect that ended the turn, `answer` for instance, or one of `ENDED_BY_CORE`."""
     warnings: tuple[str, ...] = ()
     answer: str | None = None
     """The text that ended the turn."""
+    added_data: dict[str, Any] = msgspec.field(default_factory=dict)
+    """What the events of other packages keep until the turn ends: JSON data by the name of the package.
+    `SnapshotBuilder.keep_data` writes it; the facts of the package read it."""
 
     @property
     def state(self) -> str:
@@ -125,8 +164,9 @@ class SnapshotFields(msgspec.Struct):
 
     @property
     def is_over(self) -> bool:
-        """Whether a new turn may start: none did yet, or the last one reached a final state."""
-        return self.configuration is None or self.configuration.terminated
+        """Whether a new turn may start: none did yet, or the last one reached a final state or was ended."""
+        configuration = self.configuration
+        return configuration is None or configuration.terminated or self.ended_by in ENDED_BY_CORE
 
 
 class Snapshot(SnapshotFields, frozen=True):  # type: ignore[misc]  # msgspec allows it; the builder is not frozen
@@ -144,6 +184,22 @@ class SnapshotBuilder(SnapshotFields):
     def from_snapshot(cls, snapshot: Snapshot) -> SnapshotBuilder:
         """A working copy; the snapshot does not change."""
         return cls(*msgspec.structs.astuple(snapshot))
+
+    def append_message(self, message: Message) -> None:
+        """Append a message to the conversation; the cost does not depend on its length."""
+        self.messages = self.messages.append(message)
+
+    def keep_data(self, name: str, data: Any) -> None:
+        """Keep data of another package until the turn ends, in place of what was kept under this name.
+
+        Args:
+            name: name of the package, or another name that no other package uses.
+            data: JSON data. A copy is kept, in the form in which a checkpoint gives it back.
+
+        Raises:
+            TypeError: it is not JSON data.
+        """
+        self.added_data = {**self.added_data, name: msgspec.json.decode(msgspec.json.encode(data))}
 
     def build(self) -> Snapshot:
         """The finished snapshot. Later changes of the builder do not reach it."""

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from toolchart.states.chart.loading import Chart
-from toolchart.states.core.step import step
+from toolchart.states.core.step import Step, step
 from toolchart.states.effects import Effect
 from toolchart.states.errors import IllegalEvent
-from toolchart.states.events import AnyEvent, MachineEvent, ToolFinished
+from toolchart.states.events import Answering, Event, ToolFinished
 from toolchart.states.machine import Machine
 from toolchart.states.snapshot import Snapshot
 from toolchart.testing.invariants import InvariantMonitor
@@ -24,6 +24,7 @@ class Conversation:
         self._turn = ManualTurn.start(machine, chart)
         self._note = note
         self._event_count = 0
+        self._closed_effects: dict[int, Effect] = {}
         self.monitor = InvariantMonitor()
         first = make_configured_event(chart)
         self.monitor.log.write_record(first, step(machine, Snapshot(), first))
@@ -44,49 +45,65 @@ class Conversation:
         return [] if self.is_over else list(self._turn.open_effects)
 
     @property
-    def undecided_call_ids(self) -> list[str]:
-        """Ids of the calls that wait for a person to decide."""
-        return [
-            open_call.call.id
-            for open_call in self.snapshot.calls
-            if open_call.ruling == "needs_approval" and not self.is_over
-        ]
+    def closed_effects(self) -> list[Effect]:
+        """The effects that were answered or cancelled, of all turns."""
+        open_ids = {effect.id for effect in self.snapshot.open_effects}
+        return [effect for effect in self._closed_effects.values() if effect.id not in open_ids]
 
-    def apply_event(self, event: AnyEvent) -> None:
-        """Feed an event that the chart must accept, and check the step."""
+    def apply_event(self, event: Event) -> Step:
+        """Feed an event, and check the step."""
         self._event_count += 1
         event = replace(event, at=make_timestamp(self._event_count))
         before = self._turn
         self._turn, result = before.apply_event(event)
+        self._closed_effects |= {effect.id: effect for effect in self.snapshot.open_effects}
         self._note(f"{result.source or '(start)'} --{event.TYPE}--> {result.target}")
         self.monitor.check_step(before, event, self._turn, result)
-        assert self.is_over or self.open_effects or self.undecided_call_ids, (
-            f"the turn can never leave {result.target!r}: no effect is open, no call waits for a "
-            "decision, and the state is not final"
+        return result
+
+    def answer_effect(self, effect: Effect, event: Answering) -> None:
+        """Feed the answer to an open effect. The core survives any chart; a sound one takes it and goes on.
+
+        Raises:
+            AssertionError: the chart has no row for it, or can never continue after it.
+        """
+        result = self.apply_event(replace(event, effect=effect.id))
+        is_taken = result.fired or not result.is_untaken
+        assert is_taken, (
+            f"the chart asks for {effect.name!r} and has no row for its answer: no transition takes "
+            f"{event.TYPE!r} in state {result.source!r}"
         )
+        self._check_that_turn_goes_on(result)
 
-    def answer_effect(self, effect: Effect, event: MachineEvent) -> None:
-        """Feed the answer to an effect; a chart without a row for it can never continue."""
-        try:
-            self.apply_event(event)
-        except IllegalEvent as refusal:
-            raise AssertionError(
-                f"the chart asks for {effect.name!r} and has no row for its answer: {refusal}"
-            ) from None
+    def _check_that_turn_goes_on(self, result: Step) -> None:
+        assert self.snapshot.ended_by != "stuck", (
+            f"the turn can never leave {result.target!r}: no effect is open, and the state is not final"
+        )
+        assert self.snapshot.ended_by != "endless", f"the turn never rests after {result.source!r}"
 
-    def offer_event(self, event: MachineEvent) -> None:
-        """Feed an event that the chart may refuse; check that a refusal changes nothing."""
-        messages = list(self.snapshot.messages)
-        try:
-            self.apply_event(event)
-        except IllegalEvent:
-            assert list(self.snapshot.messages) == messages, "a refused event changed the messages"
-            self._note(f"{self.snapshot.state} refuses {event.TYPE}")
+    def offer_event(self, event: Event) -> None:
+        """Feed an event from outside, which the chart may leave untaken."""
+        result = self.apply_event(event)
+        if result.is_untaken and not result.fired:
+            self._note(f"{result.source} has no row for {event.TYPE}")
+        self._check_that_turn_goes_on(result)
+
+    def offer_late_answer(self, effect: Effect, event: Answering) -> None:
+        """Feed the answer to an effect that is not open any more, and check that it moves nothing."""
+        before = self.snapshot
+        result = self.apply_event(replace(event, effect=effect.id))
+        assert result.is_late, f"an answer to {effect.name!r}, which is not open, was not late"
+        assert list(self.snapshot.messages) == list(before.messages), "a late answer changed the messages"
+        assert self.snapshot.open_effects == before.open_effects, "a late answer changed the open effects"
 
     def offer_stray_outcome(self) -> None:
         """Feed the outcome of a call that does not exist, and check that it is refused."""
         stray = ToolFinished(call_id="(no such call)", outcome="succeeded", result={"success": True})
-        number = self._event_count + 1
-        self.offer_event(stray)
-        is_refused = self._turn.snapshot.messages.find_newest("(no such call)") is None
-        assert is_refused, f"event {number}: the outcome of an unknown call was accepted"
+        before = self.snapshot
+        try:
+            self.apply_event(stray)
+        except IllegalEvent:
+            self._event_count -= 1
+            assert self.snapshot is before, "a refused event changed the conversation"
+            return
+        raise AssertionError(f"event {self._event_count}: the outcome of an unknown call was accepted")

@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from toolchart.engine.log.replay import LineReader, ReplayedStep, replay
-from toolchart.engine.log.visited_path import build_overlay
+from toolchart.engine.log.reading.records import LineReader, ReadRecord, read_records
+from toolchart.engine.log.reading.visited_path import build_overlay, load_recorded_chart
 from toolchart.states.chart.loading import Chart, walk_states
 from toolchart.states.diagram.model import Overlay
+from toolchart.states.events import Configured
 from toolchart.testing.transitions import ChartLike, Transition, list_transitions, resolve_chart
 
 
@@ -90,7 +91,7 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
 def measure_coverage(
     chart: ChartLike, conversations: Iterable[Iterable[bytes]], *, parents: LineReader | None = None
 ) -> Coverage:
-    """Count what conversations have visited of a chart, by replaying each from its log.
+    """Count what conversations have visited of a chart, from what their logs recorded.
 
     Args:
         chart: a chart, the name of a shipped one, a path, or an inline mapping.
@@ -100,11 +101,11 @@ def measure_coverage(
 
     Raises:
         SpecError: no such chart.
-        LogDamaged, ReplayMismatch: a log that cannot be trusted.
+        LogDamaged: a log that is not the one that was written.
     """
     loaded_chart = resolve_chart(chart)
     counter = _ConversationCounter(loaded_chart, parents)
-    overlay = build_overlay(counter.iterate_steps(conversations))
+    overlay = build_overlay(loaded_chart, counter.iterate_records(conversations))
     return Coverage(
         chart=loaded_chart,
         conversations=counter.matching,
@@ -119,7 +120,7 @@ def measure_coverage(
 
 
 class _ConversationCounter:
-    """Yields the steps that ran one chart, and counts the conversations with and without such steps."""
+    """Yields the records that ran one chart, and counts the conversations with and without such records."""
 
     def __init__(self, chart: Chart, parents: LineReader | None) -> None:
         self._chart = chart
@@ -127,13 +128,23 @@ class _ConversationCounter:
         self.matching = 0
         self.other_conversations = 0
 
-    def iterate_steps(self, conversations: Iterable[Iterable[bytes]]) -> Iterator[ReplayedStep]:
-        """Yield the steps of this chart; a conversation may have changed its chart between turns."""
+    def iterate_records(self, conversations: Iterable[Iterable[bytes]]) -> Iterator[ReadRecord]:
+        """Yield the records of this chart; a conversation may have changed its chart between turns.
+
+        The records that a fork shares with its parent only say which chart it began with.
+        """
         for lines in conversations:
-            ran_chart = False
-            for step in replay(lines, parents=self._parents):
-                if step.machine.chart.digest == self._chart.digest:
+            own_lines = list(lines)
+            ran_chart = is_same_chart = False
+            records = list(
+                read_records(own_lines, parents=self._parents, include_shared=self._parents is not None)
+            )
+            first_own = len(records) - len(own_lines)
+            for index, record in enumerate(records):
+                if record.event_type == Configured.TYPE:
+                    is_same_chart = load_recorded_chart(record.event["chart"]).digest == self._chart.digest
+                if is_same_chart and index >= first_own:
                     ran_chart = True
-                    yield step
+                    yield record
             self.matching += ran_chart
             self.other_conversations += not ran_chart

@@ -3,12 +3,16 @@
 An `InvariantMonitor` checks every step of a conversation and raises an `AssertionError` that names the
 invariant, the state and the call that broke it. The invariants and their numbers:
 
-1. every call that a model asks for is answered exactly once before the model is asked again;
+1. every call that a model asks for is answered exactly once before the model is asked again, and truthfully:
+   `skipped` only if `run_tools` never asked for it, `interrupted` only if it did;
 2. the record of a step names every effect that the step asks for, and a step is deterministic: the
    same machine, snapshot and event give the same result;
 3. the whole log replays;
 4. a turn that ends has tracked every call and has an answer;
 6. the size of an effect in a record does not grow with the conversation.
+
+Besides, the ids of effects grow, every open effect belongs to an active state, and none is open when a turn
+is over.
 """
 
 from __future__ import annotations
@@ -16,13 +20,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import msgspec
 import orjson
 
-from toolchart.engine.log.record import encode_effect
+from toolchart.engine.log.continuation.recorded_asks import describe_ask
 from toolchart.engine.log.replay import replay
 from toolchart.states.core.step import Step, step
 from toolchart.states.effects import Answer, CallModel, Effect, RunTools
-from toolchart.states.events import AnyEvent, Replied, TurnStarted
+from toolchart.states.events import Event, Replied, TurnStarted
 from toolchart.states.messages import Message
 from toolchart.testing.manual_turn import LogWriter, ManualTurn
 
@@ -38,21 +43,26 @@ class InvariantMonitor:
         """The log that the checked steps have written."""
         self._run_counts: Counter[str] = Counter()
         """How often each call of this turn was requested from `run_tools`, by call id."""
+        self._newest_effect = 0
+        """Id of the newest effect."""
         self._requested_calls = 0
         """How many calls the model made in this turn."""
         self._contents: list[str] = []
         """The texts of the model's replies in this turn."""
 
-    def check_step(self, before: ManualTurn, event: AnyEvent, after: ManualTurn, result: Step) -> None:
+    def check_step(self, before: ManualTurn, event: Event, after: ManualTurn, result: Step) -> None:
         """Check one step: the turn before and after it, its event and its result."""
         if isinstance(event, TurnStarted):
             self._run_counts.clear()
             self._requested_calls, self._contents = 0, []
-        if isinstance(event, Replied):
+        if isinstance(event, Replied) and not result.is_late:
             self._requested_calls += len(event.reply.tool_calls)
             self._contents.append(event.reply.content or "")
         self._check_determinism(before, event, result)
         self._check_record(event, result)
+        self._check_effects(after, result)
+        if not isinstance(event, TurnStarted):
+            self._check_outcomes(before, after, result)
         for effect in result.effects:
             if isinstance(effect, CallModel):
                 check_calls_answered_once(effect.request.messages)
@@ -69,23 +79,54 @@ class InvariantMonitor:
     # -- one method for each invariant -----------------------------------------------------------
 
     @staticmethod
-    def _check_determinism(before: ManualTurn, event: AnyEvent, result: Step) -> None:
+    def _check_determinism(before: ManualTurn, event: Event, result: Step) -> None:
         repetition = step(before.machine, before.snapshot, event)
         is_same = repetition.effects == result.effects and repetition.snapshot == result.snapshot
         assert is_same, f"invariant 2: {event.TYPE!r} in {result.source!r} gave two different results"
 
-    def _check_record(self, event: AnyEvent, result: Step) -> None:
+    def _check_record(self, event: Event, result: Step) -> None:
         record = orjson.loads(self.log.write_record(event, result))
-        recorded_names = [effect["type"] for effect in record["effects"]]
+        recorded_names = [ask["effect"] for ask in record.get("asks", [])]
         effect_names = [effect.name for effect in result.effects]
         assert recorded_names == effect_names, (
             f"invariant 2: the record names {recorded_names}, the step asks for {effect_names}"
         )
         for effect in result.effects:
-            size = len(orjson.dumps(encode_effect(effect, result.snapshot)))
+            size = len(msgspec.json.encode(describe_ask(effect, result.snapshot)))
             variable = _count_variable_bytes(effect)
             assert size <= MAX_EFFECT_BYTES + variable, (
                 f"invariant 6: {effect.name!r} takes {size} bytes of the record in {result.target!r}"
+            )
+
+    def _check_effects(self, after: ManualTurn, result: Step) -> None:
+        for effect in result.effects:
+            assert effect.id > self._newest_effect, (
+                f"the effect {effect.name!r} of {result.target!r} has the id {effect.id} after "
+                f"{self._newest_effect}: ids must grow"
+            )
+            self._newest_effect = effect.id
+        snapshot = after.snapshot
+        active_states = snapshot.configuration.states if snapshot.configuration is not None else ()
+        for effect in snapshot.open_effects:
+            assert not snapshot.is_over, f"the turn is over in {result.target!r}, and {effect.name!r} is open"
+            assert effect.state in active_states, (
+                f"the effect {effect.name!r} of {effect.state!r} is open in {result.target!r}"
+            )
+            assert effect.id not in result.cancels, f"the effect {effect.name!r} is cancelled and open"
+
+    def _check_outcomes(self, before: ManualTurn, after: ManualTurn, result: Step) -> None:
+        """Check invariant 1 for the outcomes that this step has told the model."""
+        new_messages = after.snapshot.messages[len(before.snapshot.messages) :]
+        call_ids = [message.tool_call_id or "" for message in new_messages if message.role == "tool"]
+        new_calls = after.snapshot.tracked_calls[len(before.snapshot.tracked_calls) :]
+        for call_id, call in zip(call_ids, new_calls, strict=True):
+            is_requested = self._run_counts[call_id] > 0
+            assert not (is_requested and call.outcome == "skipped"), (
+                f"invariant 1: the call {call_id!r} ends as skipped in {result.target!r}, and may have run"
+            )
+            assert is_requested or call.outcome not in ("succeeded", "interrupted"), (
+                f"invariant 1: the call {call_id!r} ends as {call.outcome} in {result.target!r}, and was "
+                "never asked for"
             )
 
     def _check_calls_run_once(self, effect: RunTools, result: Step) -> None:

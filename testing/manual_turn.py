@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from toolchart.engine.log.record import FORMAT, GENESIS, encode_plain_event, encode_record
 from toolchart.states.chart.loading import Chart
 from toolchart.states.core.step import Step, begin, step
-from toolchart.states.effects import Answer, CallModel, Effect, ReviewCalls, RunTools, Wait
-from toolchart.states.events import AnyEvent, Configured, Failed, Replied, Reviewed, Waited
+from toolchart.states.effects import Effect
+from toolchart.states.events import Configured, Event
 from toolchart.states.machine import Machine
 from toolchart.states.messages import ToolDefinition
 from toolchart.states.snapshot import Snapshot
@@ -24,38 +24,33 @@ TOOLS = (
 )
 """The tools that scripted turns offer."""
 
-_ANSWERED_EFFECT: dict[type[AnyEvent], type[Effect]] = {
-    Replied: CallModel,
-    Failed: CallModel,
-    Reviewed: ReviewCalls,
-    Waited: Wait,
-}
-"""Which effect an event answers; `run_tools` is answered when no call is open any more."""
-
 _FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class ManualTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation at one moment: its snapshot and its open effects. Immutable."""
+    """A conversation at one moment. Immutable."""
 
     machine: Machine
     snapshot: Snapshot
-    open_effects: tuple[Effect, ...] = ()
+
+    @property
+    def open_effects(self) -> tuple[Effect, ...]:
+        """The effects that wait for an answer; none when the turn is over."""
+        return () if self.snapshot.is_over else self.snapshot.open_effects
 
     @classmethod
     def start(cls, machine: Machine, chart: Chart) -> ManualTurn:
         """A conversation that was configured with `TOOLS` and has no turn yet."""
         return cls(machine=machine, snapshot=begin(make_configured_event(chart)))
 
-    def apply_event(self, event: AnyEvent) -> tuple[ManualTurn, Step]:
+    def apply_event(self, event: Event) -> tuple[ManualTurn, Step]:
         """Return the turn after one more event, and the step that the event made.
 
         Raises:
-            IllegalEvent: no transition takes the event here; this turn is unchanged.
+            IllegalEvent: the event does not fit the conversation; this turn is unchanged.
         """
         result = step(self.machine, self.snapshot, event)
-        open_effects = _update_open_effects(self.open_effects, event, result)
-        return replace(self, snapshot=result.snapshot, open_effects=open_effects), result
+        return replace(self, snapshot=result.snapshot), result
 
 
 def make_configured_event(chart: Chart) -> Configured:
@@ -76,16 +71,6 @@ def make_timestamp(number: int) -> str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _update_open_effects(open_before: Sequence[Effect], event: AnyEvent, result: Step) -> tuple[Effect, ...]:
-    if result.snapshot.is_over:
-        return ()
-    closes = _ANSWERED_EFFECT.get(type(event))
-    still_open = [effect for effect in open_before if closes is None or not isinstance(effect, closes)]
-    if not any(call.outcome is None for call in result.snapshot.calls):
-        still_open = [effect for effect in still_open if not isinstance(effect, RunTools)]
-    return (*still_open, *(effect for effect in result.effects if not isinstance(effect, Answer)))
-
-
 @dataclass(slots=True, kw_only=True)
 class LogWriter:
     """Writes the record lines that the driver would have written for the same steps."""
@@ -93,7 +78,7 @@ class LogWriter:
     lines: list[bytes] = field(default_factory=list)
     _prev: str = GENESIS
 
-    def write_record(self, event: AnyEvent, result: Step) -> bytes:
+    def write_record(self, event: Event, result: Step) -> bytes:
         """Append the record of a step, and return its line."""
         _, data = encode_plain_event(event)
         line, self._prev = encode_record(len(self.lines), event.at, data, result, self._prev)
@@ -101,11 +86,11 @@ class LogWriter:
         return line
 
 
-def play_events(chart: Chart, machine: Machine, events: Sequence[AnyEvent]) -> tuple[list[Step], list[bytes]]:
+def play_events(chart: Chart, machine: Machine, events: Sequence[Event]) -> tuple[list[Step], list[bytes]]:
     """Feed events to a new conversation; return its steps and its record lines.
 
     Raises:
-        IllegalEvent: the chart has no transition for one of the events.
+        IllegalEvent: one of the events does not fit the conversation.
     """
     first = make_configured_event(chart)
     turn, log = ManualTurn.start(machine, chart), LogWriter()

@@ -19,8 +19,8 @@ from toolchart.states.chart.loading import Chart
 from toolchart.states.core.encoding import encode_event
 from toolchart.states.core.step import Step
 from toolchart.states.errors import IllegalEvent
-from toolchart.states.events import AnyEvent, Limits
-from toolchart.states.facts import FACTS
+from toolchart.states.events import Event, Limits
+from toolchart.states.facts import FactView
 from toolchart.states.machine import get_machine
 from toolchart.states.snapshot import Snapshot
 from toolchart.testing.manual_turn import ManualTurn, make_timestamp, play_events
@@ -51,7 +51,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """One scripted turn, from the user's message to the state in which it ends."""
 
     chart: Chart
-    events: tuple[AnyEvent, ...]
+    events: tuple[Event, ...]
     """The events of the turn in order: replies, failures, reviews, decisions, outcomes."""
     transitions: tuple[Transition, ...]
     """The transitions that the turn takes, each once, in the order in which they are first taken."""
@@ -129,7 +129,7 @@ class _SearchNode(msgspec.Struct, frozen=True, kw_only=True):
     depth: int
     """Number of events so far."""
     parent: _SearchNode | None = None
-    event: AnyEvent | None = None
+    event: Event | None = None
     transition_keys: tuple[Key, ...] = ()
 
     def list_path(self) -> list[_SearchNode]:
@@ -193,7 +193,7 @@ class _Search:
         for event in list_next_events(node.turn, self._terms):
             yield from self._apply_event(node, event)
 
-    def _apply_event(self, node: _SearchNode, event: AnyEvent) -> Iterator[_SearchNode]:
+    def _apply_event(self, node: _SearchNode, event: Event) -> Iterator[_SearchNode]:
         """Yield the node after one more event; nothing where the chart refuses the event."""
         event = replace(event, at=make_timestamp(node.depth + 1))
         active = node.turn.snapshot.configuration
@@ -254,8 +254,8 @@ def _find_equivalence_key(turn: ManualTurn, terms: GuardTerms) -> Any:
     """
     snapshot = turn.snapshot
     bounds = [name for name in terms.facts if name.startswith("max_")]
-    top = 2 + max((terms.largest, *(int(FACTS[name].read(snapshot)) for name in bounds)))
-    facts = tuple(_cap_number(FACTS[name].read(snapshot), top) for name in sorted(terms.facts))
+    top = 2 + max((terms.largest, *(int(FactView(snapshot)[name]) for name in bounds)))
+    facts = tuple(_cap_number(FactView(snapshot)[name], top) for name in sorted(terms.facts))
     calls = tuple((call.ruling, call.outcome is None) for call in snapshot.calls)
     kinds = tuple(effect.name for effect in turn.open_effects)
     return (

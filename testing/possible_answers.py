@@ -12,14 +12,16 @@ from collections.abc import Iterator
 import msgspec
 from msgspec.structs import replace
 
-from toolchart.states.effects import CallModel, Effect, ReviewCalls, RunTools, Wait
+from toolchart.states.effects import AskApproval, CallModel, Effect, ReviewCalls, RunTools, Wait
 from toolchart.states.events import (
     FAILURE_KINDS,
+    Answering,
     Cancelled,
     Decided,
+    Elapsed,
+    Event,
     Failed,
     Limits,
-    MachineEvent,
     Outcome,
     Replied,
     Reviewed,
@@ -27,8 +29,8 @@ from toolchart.states.events import (
     Settings,
     ToolFinished,
     TurnStarted,
+    UserSaid,
     Verdict,
-    Waited,
 )
 from toolchart.states.machine import Machine
 from toolchart.states.messages import FINISH_REASONS, Reply, ToolCall, Usage
@@ -90,7 +92,7 @@ def list_turn_starts(terms: GuardTerms) -> tuple[TurnStarted, ...]:
     low = Limits(max_iterations=2, max_tool_only_streak=2, max_repeats=1, max_attempts=2)
     roomy = Limits(max_iterations=4, max_tool_only_streak=2, max_repeats=1, max_attempts=3)
     limits = [low, roomy, replace(roomy, max_tool_only_streak=4), *_list_limits_near(terms, roomy)]
-    if "budget_spent" in terms.facts:
+    if terms.facts & {"budget_spent", "calls_over_budget"}:
         limits += [
             replace(roomy, max_tokens=TOKENS_PER_REPLY),
             replace(roomy, max_tokens=2 * TOKENS_PER_REPLY),
@@ -99,6 +101,8 @@ def list_turn_starts(terms: GuardTerms) -> tuple[TurnStarted, ...]:
     turn_starts = [_make_turn_start(limit, with_tools=True) for limit in limits]
     if terms.facts & {"tools_offered", "tools_sent"}:
         turn_starts.append(_make_turn_start(roomy, with_tools=False))
+    if "strict_warnings" in terms.facts:
+        turn_starts.append(_make_turn_start(roomy, with_tools=True, is_strict=True))
     return tuple(turn_starts)
 
 
@@ -111,36 +115,52 @@ def _list_limits_near(terms: GuardTerms, base: Limits) -> Iterator[Limits]:
                         yield replace(base, **{name: limit})
 
 
-def _make_turn_start(limits: Limits, *, with_tools: bool) -> TurnStarted:
+def _make_turn_start(limits: Limits, *, with_tools: bool, is_strict: bool = False) -> TurnStarted:
     tools = tuple(tool.name for tool in TOOLS) if with_tools else ()
-    settings = Settings(service="model", provider="scripted", model="scripted", tools=tools, limits=limits)
+    settings = Settings(
+        service="model", provider="scripted", model="scripted", tools=tools, limits=limits, strict=is_strict
+    )
     return TurnStarted(message="What is it?", settings=settings)
 
 
 # -- events that continue a turn -----------------------------------------------------------------
 
 
-def list_next_events(turn: ManualTurn, terms: GuardTerms) -> Iterator[MachineEvent]:
+def list_next_events(turn: ManualTurn, terms: GuardTerms) -> Iterator[Event]:
     """Yield every event that may come next, the simplest first; none when the turn is over."""
-    if turn.snapshot.is_over:
+    snapshot = turn.snapshot
+    if snapshot.is_over:
         return
     for effect in turn.open_effects:
-        yield from _list_answers(effect, turn.snapshot, terms)
-    yield from _list_decisions(turn.snapshot)
+        for answer in _list_answers(effect, snapshot, terms):
+            yield replace(answer, effect=effect.id)
+    assert snapshot.configuration is not None, "a turn that is not over has a configuration"
+    legal = turn.machine.legal_events(snapshot.configuration)
+    if UserSaid.TYPE in legal or "*" in legal:
+        yield UserSaid(message="And one more thing.")
     yield Cancelled(reason="scripted")
 
 
-def _list_answers(effect: Effect, snapshot: Snapshot, terms: GuardTerms) -> Iterator[MachineEvent]:
+def _list_answers(effect: Effect, snapshot: Snapshot, terms: GuardTerms) -> Iterator[Answering]:
     match effect:
         case CallModel():
             yield from (Replied(reply=reply) for reply in _list_replies(snapshot, terms))
             yield from _list_failures(terms)
+        case ReviewCalls() if list_undecided_calls(snapshot):
+            yield from _list_decisions(snapshot)
         case ReviewCalls():
-            yield from _list_reviews(snapshot)
+            yield from _list_reviews(effect)
+        case AskApproval():
+            yield from _list_decisions(snapshot)
         case RunTools():
-            yield from _list_outcomes(snapshot)
+            yield from _list_outcomes(effect, snapshot)
         case Wait():
-            yield Waited(seconds=effect.seconds)
+            yield Elapsed()
+
+
+def list_undecided_calls(snapshot: Snapshot) -> list[OpenCall]:
+    """Return the calls that wait for a person's decision."""
+    return [call for call in snapshot.calls if call.ruling == "needs_approval" and call.outcome is None]
 
 
 def _list_replies(snapshot: Snapshot, terms: GuardTerms) -> Iterator[Reply]:
@@ -154,6 +174,8 @@ def _list_replies(snapshot: Snapshot, terms: GuardTerms) -> Iterator[Reply]:
             yield Reply(content="It is", finish_reason=reason, usage=usage)
             yield Reply(finish_reason=reason, usage=usage)
     yield Reply(finish_reason="stop", usage=usage)
+    if snapshot.settings is not None and snapshot.settings.strict:
+        yield Reply(content="It is so.", finish_reason="stop", usage=usage, warnings=("scripted",))
     cut = ToolCall(name=TOOLS[0].name, raw='{"place": ', problem="it ends early")
     yield Reply(tool_calls=(cut,), finish_reason="length", usage=usage)
 
@@ -182,31 +204,45 @@ _PROVIDER_FAILURES = frozenset(FAILURE_KINDS) - {"cancelled"}
 """Failures that a provider reports; `cancelled` is an event of its own."""
 
 
-def _list_reviews(snapshot: Snapshot) -> Iterator[Reviewed]:
-    calls = [open_call.call for open_call in snapshot.calls]
+def _list_reviews(effect: ReviewCalls) -> Iterator[Reviewed]:
     rulings: tuple[Ruling, ...] = ("run", "needs_approval", "denied", "invalid")
-    for first in rulings:
-        for rest in ("run", first) if len(calls) > 1 and first != "run" else (first,):
+    for first in rulings if effect.calls else rulings[:1]:
+        for rest in ("run", first) if len(effect.calls) > 1 and first != "run" else (first,):
             yield Reviewed(
                 verdicts=tuple(
                     Verdict(call_id=call.id, ruling=rest if place else first, reason=None)
-                    for place, call in enumerate(calls)
+                    for place, call in enumerate(effect.calls)
                 )
             )
 
 
 def _list_decisions(snapshot: Snapshot) -> Iterator[Decided]:
-    undecided_calls = [call for call in snapshot.calls if call.ruling == "needs_approval"]
+    undecided_calls = list_undecided_calls(snapshot)
+    if not undecided_calls:
+        yield Decided(call_id="", approved=False)
     for open_call in undecided_calls[:1]:
         for approved in (True, False):
             yield Decided(call_id=open_call.call.id, approved=approved)
 
 
-def _list_outcomes(snapshot: Snapshot) -> Iterator[ToolFinished]:
-    pending = [call for call in snapshot.calls if call.outcome is None]
-    for open_call in pending[:1]:
+def _list_outcomes(effect: RunTools, snapshot: Snapshot) -> Iterator[ToolFinished]:
+    pending_calls = list_pending_calls(effect, snapshot)
+    if not pending_calls:
+        yield make_empty_outcome()
+    for open_call in pending_calls[:1]:
         for outcome in list_outcomes(open_call):
             yield make_tool_finished(open_call, outcome)
+
+
+def list_pending_calls(effect: RunTools, snapshot: Snapshot) -> list[OpenCall]:
+    """Return the calls of a `run_tools` that have no outcome yet."""
+    ids = {call.id for call in effect.calls} | {refusal.call.id for refusal in effect.refused}
+    return [call for call in snapshot.calls if call.outcome is None and call.call.id in ids]
+
+
+def make_empty_outcome() -> ToolFinished:
+    """Make the `tool_finished` event of a `run_tools` that has no call to answer."""
+    return ToolFinished(call_id="", outcome="skipped", result={})
 
 
 def list_outcomes(open_call: OpenCall) -> tuple[Outcome, ...]:
@@ -216,8 +252,12 @@ def list_outcomes(open_call: OpenCall) -> tuple[Outcome, ...]:
             return ("succeeded", "failed")
         case "denied":
             return ("denied",)
-        case _:
+        case "needs_approval":
+            return ("expired",)
+        case "invalid":
             return ("failed",)
+        case _:
+            return ("skipped",)
 
 
 def make_tool_finished(open_call: OpenCall, outcome: Outcome) -> ToolFinished:

@@ -12,28 +12,36 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from toolchart.states.chart.loading import Chart
-from toolchart.states.effects import CallModel, Effect, ReviewCalls, RunTools, Wait
+from toolchart.states.effects import AskApproval, CallModel, Effect, ReviewCalls, RunTools, Wait
 from toolchart.states.events import (
     FAILURE_KINDS,
+    Answering,
     Cancelled,
     Decided,
+    Elapsed,
     Failed,
     Limits,
-    MachineEvent,
     Replied,
+    Resumed,
     Reviewed,
     Settings,
     ToolFinished,
     TurnStarted,
+    UserSaid,
     Verdict,
-    Waited,
 )
 from toolchart.states.machine import Machine
 from toolchart.states.messages import FINISH_REASONS, Reply, ToolCall, ToolDefinition, Usage
 from toolchart.states.snapshot import Snapshot
 from toolchart.testing.conversation import Conversation
 from toolchart.testing.manual_turn import TOOLS
-from toolchart.testing.possible_answers import list_outcomes, make_tool_finished
+from toolchart.testing.possible_answers import (
+    list_outcomes,
+    list_pending_calls,
+    list_undecided_calls,
+    make_empty_outcome,
+    make_tool_finished,
+)
 
 
 class RandomTurns(RuleBasedStateMachine):
@@ -51,8 +59,8 @@ class RandomTurns(RuleBasedStateMachine):
         self.conversation = Conversation(self.chart, self.machine, note)
 
     @precondition(lambda self: self.conversation.is_over)
-    @rule(data=st.data(), tools=st.sampled_from((TOOLS, TOOLS[:1], ())))
-    def start_turn(self, data: st.DataObject, tools: tuple[ToolDefinition, ...]) -> None:
+    @rule(data=st.data(), tools=st.sampled_from((TOOLS, TOOLS[:1], ())), is_strict=st.booleans())
+    def start_turn(self, data: st.DataObject, tools: tuple[ToolDefinition, ...], is_strict: bool) -> None:
         """The user sends a message, which starts a turn."""
         settings = Settings(
             service="model",
@@ -60,6 +68,7 @@ class RandomTurns(RuleBasedStateMachine):
             model="scripted",
             limits=data.draw(self.limits, label="limits"),
             tools=tuple(tool.name for tool in tools),
+            strict=is_strict,
         )
         self.conversation.apply_event(TurnStarted(message="go on", settings=settings))
 
@@ -71,18 +80,32 @@ class RandomTurns(RuleBasedStateMachine):
         event = data.draw(draw_answer(effect, self.conversation.snapshot), label="answer")
         self.conversation.answer_effect(effect, event)
 
-    @precondition(lambda self: self.conversation.undecided_call_ids)
-    @rule(data=st.data(), approved=st.booleans())
-    def decide_call(self, data: st.DataObject, approved: bool) -> None:
-        """A person approves or refuses one call."""
-        call = data.draw(st.sampled_from(self.conversation.undecided_call_ids), label="call")
-        self.conversation.offer_event(Decided(call_id=call, approved=approved, by="a person"))
+    @precondition(lambda self: self.conversation.closed_effects)
+    @rule(data=st.data())
+    def report_late_answer(self, data: st.DataObject) -> None:
+        """Answer an effect that was answered or cancelled before."""
+        effect = data.draw(st.sampled_from(self.conversation.closed_effects), label="closed effect")
+        event = data.draw(draw_late_answer(effect), label="late answer")
+        self.conversation.offer_late_answer(effect, event)
 
     @precondition(lambda self: not self.conversation.is_over)
     @rule()
     def cancel_turn(self) -> None:
         """Somebody cancels the turn."""
         self.conversation.offer_event(Cancelled(reason="stopped"))
+
+    @precondition(lambda self: not self.conversation.is_over)
+    @rule()
+    def send_message(self) -> None:
+        """The user sends a message while the turn is open."""
+        self.conversation.offer_event(UserSaid(message="and one more thing"))
+
+    @precondition(lambda self: not self.conversation.is_over)
+    @rule(is_repeatable=st.booleans())
+    def resume_turn(self, is_repeatable: bool) -> None:
+        """The process stops, and another one goes on; calls that ran may be repeated or not."""
+        call_ids = tuple(open_call.call.id for open_call in self.conversation.snapshot.calls)
+        self.conversation.apply_event(Resumed(repeatable=call_ids if is_repeatable else ()))
 
     @precondition(lambda self: not self.conversation.is_over)
     @rule()
@@ -113,19 +136,50 @@ def draw_limits() -> st.SearchStrategy[Limits]:
     )
 
 
-def draw_answer(effect: Effect, snapshot: Snapshot) -> st.SearchStrategy[MachineEvent]:
-    """Draw an event that answers an effect."""
+def draw_answer(effect: Effect, snapshot: Snapshot) -> st.SearchStrategy[Answering]:
+    """Draw an event that answers an open effect."""
+    match effect:
+        case CallModel():
+            return st.builds(Replied, reply=_draw_replies()) | _draw_failures()
+        case ReviewCalls() if list_undecided_calls(snapshot):
+            return _draw_decisions(snapshot)
+        case ReviewCalls():
+            return _draw_reviews(effect)
+        case AskApproval():
+            return _draw_decisions(snapshot)
+        case RunTools():
+            return _draw_outcome(effect, snapshot)
+        case Wait():
+            return st.just(Elapsed())
+        case _:
+            raise AssertionError(f"no event answers {effect.name!r}")
+
+
+def draw_late_answer(effect: Effect) -> st.SearchStrategy[Answering]:
+    """Draw an event that answers an effect which is not open any more."""
     match effect:
         case CallModel():
             return st.builds(Replied, reply=_draw_replies()) | _draw_failures()
         case ReviewCalls():
-            return _draw_reviews(snapshot)
+            return st.just(Reviewed(verdicts=()))
+        case AskApproval():
+            return st.just(Decided(call_id="a", approved=True))
         case RunTools():
-            return _draw_outcome(snapshot)
+            return st.just(ToolFinished(call_id="a", outcome="succeeded", result={"success": True}))
         case Wait():
-            return st.builds(Waited, seconds=st.just(effect.seconds))
+            return st.just(Elapsed())
         case _:
             raise AssertionError(f"no event answers {effect.name!r}")
+
+
+def _draw_decisions(snapshot: Snapshot) -> st.SearchStrategy[Decided]:
+    """Draw the decision of a person about one of the calls that need it."""
+    call_ids = [open_call.call.id for open_call in list_undecided_calls(snapshot)]
+    if not call_ids:
+        return st.just(Decided(call_id="", approved=False))
+    return st.builds(
+        Decided, call_id=st.sampled_from(call_ids), approved=st.booleans(), by=st.just("a person")
+    )
 
 
 def _draw_replies() -> st.SearchStrategy[Reply]:
@@ -135,6 +189,7 @@ def _draw_replies() -> st.SearchStrategy[Reply]:
         tool_calls=st.lists(_draw_calls(), max_size=3).map(tuple),
         finish_reason=st.sampled_from(FINISH_REASONS),
         usage=st.none() | st.builds(Usage, total=st.integers(0, 30)),
+        warnings=st.sampled_from(((), (), (), ("something is odd",))),
     )
 
 
@@ -159,20 +214,22 @@ def _draw_failures() -> st.SearchStrategy[Failed]:
         retryable=st.booleans(),
         retry_after_s=st.none() | st.just(2.0),
         jitter=st.sampled_from((0.0, 0.5)),
+        content=st.sampled_from((None, "It was")),
     )
 
 
-def _draw_reviews(snapshot: Snapshot) -> st.SearchStrategy[Reviewed]:
+def _draw_reviews(effect: ReviewCalls) -> st.SearchStrategy[Reviewed]:
     rulings = st.sampled_from(("run", "run", "needs_approval", "denied", "invalid"))
-    verdicts = [
-        st.builds(Verdict, call_id=st.just(open_call.call.id), ruling=rulings) for open_call in snapshot.calls
-    ]
+    verdicts = [st.builds(Verdict, call_id=st.just(call.id), ruling=rulings) for call in effect.calls]
     return st.builds(Reviewed, verdicts=st.tuples(*verdicts))
 
 
 @st.composite
-def _draw_outcome(draw: st.DrawFn, snapshot: Snapshot) -> ToolFinished:
-    """Draw how any open call ends next."""
-    open_call = draw(st.sampled_from([call for call in snapshot.calls if call.outcome is None]))
+def _draw_outcome(draw: st.DrawFn, effect: RunTools, snapshot: Snapshot) -> ToolFinished:
+    """Draw how any call ends next."""
+    pending_calls = list_pending_calls(effect, snapshot)
+    if not pending_calls:
+        return make_empty_outcome()
+    open_call = draw(st.sampled_from(pending_calls))
     others = ("timed_out", "cancelled", "interrupted") if open_call.ruling == "run" else ()
     return make_tool_finished(open_call, draw(st.sampled_from((*list_outcomes(open_call), *others))))

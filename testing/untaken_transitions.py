@@ -9,7 +9,7 @@ import msgspec
 
 from toolchart.states.core.step import Step
 from toolchart.states.errors import IllegalEvent
-from toolchart.states.events import AnyEvent
+from toolchart.states.events import Event
 from toolchart.states.snapshot import Configuration
 from toolchart.testing.transitions import Transition
 
@@ -37,7 +37,7 @@ class SearchObservations:
     _truths: Counter[tuple[str, str, str, bool]] = field(default_factory=Counter)
     """Truths of guards that were evaluated for an event while a state was active."""
 
-    def add_step(self, before: Configuration | None, event: AnyEvent, result: Step) -> None:
+    def add_step(self, before: Configuration | None, event: Event, result: Step) -> None:
         """Count what happened in a step."""
         after = result.snapshot.configuration
         for state in after.states if after is not None else ():
@@ -47,7 +47,7 @@ class SearchObservations:
             for text, truth in result.guards.items():
                 self._truths[state, event.TYPE, text, truth] += 1
 
-    def add_refusal(self, before: Configuration | None, event: AnyEvent, refusal: IllegalEvent) -> None:
+    def add_refusal(self, before: Configuration | None, event: Event, refusal: IllegalEvent) -> None:
         """Count an event that no transition took."""
         for state in before.states if before is not None else ():
             self._events[state, event.TYPE] += 1

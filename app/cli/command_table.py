@@ -48,6 +48,7 @@ _BUILTIN = {
     "approve": "Approve or deny a tool call that waits for a decision.",
     "prune": "Delete old conversations.",
     "import": "Import conversations from message lists into a log.",
+    "convert": "Convert conversations of an older format, so that they can go on.",
     "export": "Print a conversation in another format.",
     "tools": "List the tools of an agent, or run one of them.",
     "models": "List the models of a host, or test one.",

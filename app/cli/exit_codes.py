@@ -17,7 +17,6 @@ from toolchart.states.errors import (
     NoRecordedAnswer,
     ProviderError,
     ReplayMismatch,
-    StrictPolicyViolation,
     ToolchartError,
 )
 
@@ -41,9 +40,7 @@ def exit_code(error: ToolchartError) -> int:
     match error:
         case LogDamaged():
             return DAMAGED_LOG
-        case (
-            ReplayMismatch() | ProviderError() | LogConflict() | NoRecordedAnswer() | StrictPolicyViolation()
-        ):
+        case ReplayMismatch() | ProviderError() | LogConflict() | NoRecordedAnswer():
             return NEGATIVE
         case _:
             return USAGE_ERROR

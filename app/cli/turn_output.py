@@ -17,7 +17,7 @@ from toolchart.app.cli.terminal.text import escape_controls, is_terminal, print_
 from toolchart.engine.log.replay import load_conversation
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import SpecError, suggest_name
-from toolchart.states.events import AnyEvent, Failed, Replied
+from toolchart.states.events import Event, Replied
 from toolchart.states.messages import Delta, TextDelta
 
 if TYPE_CHECKING:
@@ -26,16 +26,14 @@ if TYPE_CHECKING:
     from toolchart.states.core.step import Step
     from toolchart.states.events import Decided
     from toolchart.states.ports import Store
-    from toolchart.states.snapshot import Snapshot
+    from toolchart.states.snapshot import Snapshot, TurnError
     from toolchart.tools.execution.executor import ToolExecutor
 
 
 class TurnObserver:
-    """An observer that keeps the last failure and the streamed text, and passes each step to a display."""
+    """An observer that keeps the streamed text, and passes each step to a display."""
 
     def __init__(self, display: Observer | None = None) -> None:
-        self.failure: Failed | None = None
-        """The last failure of a model call, unless a reply followed it."""
         self._display = display
         self.streamed = ""
         """Text of the newest reply, if it was streamed to stdout."""
@@ -46,16 +44,12 @@ class TurnObserver:
             click.echo(escape_controls(delta.text), nl=False)
             self.streamed += delta.text
 
-    def __call__(self, event: AnyEvent, step: Step) -> None:
-        """Record failures and replies, and pass the step to the display."""
-        if isinstance(event, Failed):
-            self.failure = event
-        elif isinstance(event, Replied):
-            self.failure = None
-            if self.streamed:
-                click.echo()
-                if event.reply.tool_calls:  # this text was not the final answer
-                    self.streamed = ""
+    def __call__(self, event: Event, step: Step) -> None:
+        """End the line of a streamed reply, and pass the step to the display."""
+        if isinstance(event, Replied) and self.streamed:
+            click.echo()
+            if event.reply.tool_calls:  # this text was not the final answer
+                self.streamed = ""
         if self._display is not None:
             self._display(event, step)
 
@@ -73,7 +67,7 @@ def build_observer(*, is_silent: bool, verbose: bool = False) -> TurnObserver:
 def report_result(result: TurnResult, observer: TurnObserver, *, as_json: bool, quiet: bool = False) -> int:
     """Print the result of a turn: the answer on stdout, notices on stderr. Returns the exit code."""
     if not quiet:
-        _print_notices(result, observer)
+        _print_notices(result)
     if as_json:
         print_json(result.to_dict())
     elif result.is_over and (not observer.streamed or observer.streamed != result.content):
@@ -83,11 +77,11 @@ def report_result(result: TurnResult, observer: TurnObserver, *, as_json: bool, 
         )  # unchanged: click must not strip escape sequences from the model's text
     if result.limit_reached:
         return LIMIT_REACHED
-    return SUCCESS if result.is_over and result.ended_by != "answer_with_error" else NEGATIVE
+    return SUCCESS if result.is_over and result.error is None else NEGATIVE
 
 
-def _print_notices(result: TurnResult, observer: TurnObserver) -> None:
-    """Print warnings, calls that wait for approval and the reason of a failed turn on stderr."""
+def _print_notices(result: TurnResult) -> None:
+    """Print warnings, calls that wait for approval and the error of a failed turn on stderr."""
     for warning in result.warnings:
         print_notice(f"warning: {warning}")
     for call in result.undecided:
@@ -96,12 +90,21 @@ def _print_notices(result: TurnResult, observer: TurnObserver) -> None:
             f"waiting for approval: {call['tool']} {shorten(encode_canonical_text(call['params']), 200)}\n"
             f"  {approve}   (or with --deny)"
         )
-    if result.ended_by == "answer_with_error":
-        reason = f"finish reason {result.finish_reason}"
-        if observer.failure is not None:
-            reason = f"{observer.failure.kind}: {observer.failure.message}"
-        print_notice(f"toolchart: the turn ended in state {result.state!r}; {reason}")
+    if result.error is not None:
+        print_notice(
+            f"toolchart: the turn ended in state {result.state!r}; {format_turn_error(result.error)}"
+        )
         print_notice(f"  every step: {format_command('show', result.conversation_id)}")
+
+
+def format_turn_error(error: TurnError) -> str:
+    """Format why a turn ended in error: kind, message, HTTP status and `llms` entry."""
+    places = []
+    if error.status is not None:
+        places.append(f"HTTP {error.status}")
+    if error.host is not None:
+        places.append(f"llms.{error.host}")
+    return f"{error.kind}: {error.message}" + (f" ({', '.join(places)})" if places else "")
 
 
 def report_cancellation(store: Store, conversation: str, retry_command: list[str]) -> int:

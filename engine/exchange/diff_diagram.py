@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from toolchart.engine.log.diff import ConversationDiff
-from toolchart.engine.log.record import Record
+from toolchart.engine.log.reading.records import ReadRecord
 
 _VISIBLE_STEPS = 4
 """Common steps that are drawn at each end; the steps between appear as one node with their number."""
@@ -30,9 +30,9 @@ def draw_diff(diff: ConversationDiff) -> str:
     return "\n".join([*lines, *(f"    {style}" for style in _STYLES), ""])
 
 
-def _draw_common_path(records: tuple[Record, ...]) -> Iterator[tuple[str, str]]:
+def _draw_common_path(records: tuple[ReadRecord, ...]) -> Iterator[tuple[str, str]]:
     """Lines of the common path, each with the name of its node."""
-    entries: list[Record | int] = list(records)
+    entries: list[ReadRecord | int] = list(records)
     if len(records) > 2 * _VISIBLE_STEPS + 1:
         entries = [*records[:_VISIBLE_STEPS], len(records) - 2 * _VISIBLE_STEPS, *records[-_VISIBLE_STEPS:]]
     previous = None
@@ -44,7 +44,7 @@ def _draw_common_path(records: tuple[Record, ...]) -> Iterator[tuple[str, str]]:
         previous = node
 
 
-def _draw_branch(side: str, records: Iterable[Record], previous: str | None) -> Iterator[str]:
+def _draw_branch(side: str, records: Iterable[ReadRecord], previous: str | None) -> Iterator[str]:
     """Lines of one branch after the common path."""
     for index, record in enumerate(records):
         node = f"{side[0]}{index}"
@@ -60,7 +60,7 @@ def _build_node_line(previous: str | None, event: str, node: str, label: str, si
     return f"    {previous} -->|{_escape_mermaid(event)}| {box}" if event else f"    {previous} --> {box}"
 
 
-def _build_label(record: Record) -> str:
+def _build_label(record: ReadRecord) -> str:
     """Record number and target state of a step."""
     return f"{record.seq} {record.target or record.event['type']}"
 

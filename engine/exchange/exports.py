@@ -7,7 +7,7 @@ from typing import Any
 from toolchart.engine.exchange.messages import export_messages
 from toolchart.engine.exchange.otel import export_spans
 from toolchart.engine.exchange.xes import export_xes
-from toolchart.engine.log.replay import read_chain
+from toolchart.engine.log.reading.records import read_records
 from toolchart.states.ports import Store
 
 
@@ -19,7 +19,7 @@ def export_openai(store: Store, conversation: str, *, content: bool) -> list[dic
 
 def export_records(store: Store, conversation: str, *, content: bool) -> str:
     """The records as they are stored, one per line, with their chain checked."""
-    records = read_chain(store.read_lines(conversation), conversation)
+    records = read_records(store.read_lines(conversation), conversation)
     return "".join(f"{record.line.decode()}\n" for record in records)
 
 

@@ -12,17 +12,18 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from toolchart.engine.exchange.conversion import name_answered_effect
 from toolchart.engine.log import record as records
+from toolchart.engine.log.reading.records import LineReader, read_records
+from toolchart.engine.log.reading.transcript import collect_transcript
 from toolchart.engine.log.record import FORMAT, encode_plain_event
-from toolchart.engine.log.replay import LineReader, replay
 from toolchart.specs.charts import load_chart
 from toolchart.specs.history import parse_messages
-from toolchart.states.core.reduce import build_result_message
 from toolchart.states.core.step import step
 from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.states.events import (
-    AnyEvent,
     Configured,
+    Event,
     Limits,
     Replied,
     Reviewed,
@@ -90,7 +91,7 @@ def _build_events(
     system: str | None,
     conversation: str,
     source: str | None,
-) -> Iterator[AnyEvent]:
+) -> Iterator[Event]:
     """The events that would have produced these messages."""
     unique_messages = _make_call_ids_unique(messages)
     names = tuple(dict.fromkeys(call.name for m in unique_messages for call in m.tool_calls))
@@ -179,7 +180,7 @@ def _build_turn_started(message: Message, names: tuple[str, ...], system: str | 
             provider="scripted",
             model=SERVICE,
             tools=names,
-            limits=Limits(max_iterations=UNBOUNDED),
+            limits=Limits(max_iterations=UNBOUNDED, max_steps=UNBOUNDED),
         ),
     )
 
@@ -211,12 +212,12 @@ def _build_tool_finished(message: Message) -> ToolFinished:
     )
 
 
-def _encode_records(events: Iterable[AnyEvent], at: str) -> Iterator[bytes]:
+def _encode_records(events: Iterable[Event], at: str) -> Iterator[bytes]:
     """The records of these events, derived by the core."""
     snapshot, prev = Snapshot(), records.GENESIS
     machine = get_machine(load_chart("tool_loop"))
     for seq, raw in enumerate(events):
-        event, data = encode_plain_event(raw)
+        event, data = encode_plain_event(name_answered_effect(snapshot, raw))
         new_step = step(machine, snapshot, event)
         line, prev = records.encode_record(seq, at, data, new_step, prev)
         snapshot = new_step.snapshot
@@ -226,29 +227,27 @@ def _encode_records(events: Iterable[AnyEvent], at: str) -> Iterator[bytes]:
 def export_messages(
     lines: Iterable[bytes], conversation: str, *, parents: LineReader | None = None
 ) -> list[dict[str, Any]]:
-    """The messages of a log as an OpenAI-style list, the system prompt first.
+    """The messages of a log as an OpenAI-style list, the system prompt first; nothing is derived.
 
     Args:
         parents: reads the parent of a fork.
 
     Raises:
-        LogDamaged, ReplayMismatch: the log is damaged or does not replay.
+        LogDamaged: the log is not the one that was written.
     """
-    snapshot: Snapshot | None = None
-    for replay_step in replay(lines, conversation, parents=parents):
-        snapshot = replay_step.step.snapshot
-    if snapshot is None:
+    records = list(read_records(lines, conversation, parents=parents, include_shared=True))
+    if not records:
         raise LogDamaged("it has no records", conversation=conversation)
-    system = [Message(role="system", content=snapshot.system)] if snapshot.system else []
+    transcript = collect_transcript(records)
+    system = [Message(role="system", content=transcript.system)] if transcript.system else []
     native_ids = {
         call.id: call.native_id
-        for message in snapshot.messages
+        for message in transcript.messages
         for call in message.tool_calls
         if call.native_id
     }
     # The core appends results when the last call has its outcome; a log may end before that.
-    early_results = [build_result_message(call) for call in snapshot.calls if call.outcome]
-    messages = [*system, *snapshot.messages, *early_results]
+    messages = [*system, *transcript.messages, *transcript.early_results]
     return [_export_message(message, native_ids) for message in messages]
 
 

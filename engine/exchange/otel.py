@@ -13,11 +13,14 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-from toolchart.engine.log.replay import LineReader, ReplayedStep, replay
+import msgspec
+
+from toolchart.engine.log.reading.records import LineReader, ReadRecord, read_records
+from toolchart.engine.log.reading.transcript import TranscriptCollector
+from toolchart.engine.log.reading.visited_path import load_recorded_chart
 from toolchart.providers.hosts import get_telemetry_name
-from toolchart.states.events import Failed, Replied, ToolFinished, TurnStarted
-from toolchart.states.messages import message_to_dict
-from toolchart.states.snapshot import Snapshot
+from toolchart.states.events import Configured, Failed, Replied, ToolFinished, TurnStarted
+from toolchart.states.messages import Message, message_to_dict
 
 _INTERNAL, _CLIENT = 1, 3
 
@@ -32,36 +35,68 @@ def export_spans(
         parents: reads the parent of a fork; shared records give no spans.
 
     Raises:
-        LogDamaged, ReplayMismatch: the log is damaged or does not replay.
+        LogDamaged: the log is not the one that was written.
     """
-    steps = list(replay(lines, conversation, parents=parents))
+    own_lines = list(lines)
+    records = read_records(own_lines, conversation, parents=parents, include_shared=True)
+    steps = list(_describe_steps(records))[-len(own_lines) :]
     spans = [span for turn in _split_turns(steps) for span in _build_turn_spans(turn, conversation, content)]
     scope = {"scope": {"name": "toolchart"}, "spans": spans}
     resource = {"attributes": [_encode_attribute("service.name", "toolchart")]}
     return {"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}
 
 
-def _split_turns(steps: list[ReplayedStep]) -> Iterator[list[ReplayedStep]]:
+class _DescribedStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A record with what holds for it from records before it."""
+
+    record: ReadRecord
+    agent: str
+    provider: str
+    model: str
+    messages: tuple[Message, ...]
+    """The messages that the step added."""
+
+
+def _describe_steps(records: Iterable[ReadRecord]) -> Iterator[_DescribedStep]:
+    """The records, each with the agent's name, the model and the messages that hold for it."""
+    collector = TranscriptCollector()
+    agent = ""
+    settings: dict[str, Any] = {}
+    for record in records:
+        if record.event_type == Configured.TYPE:
+            spec_name = record.event.get("spec", {}).get("name")
+            agent = str(spec_name or load_recorded_chart(record.event["chart"]).name)
+        settings = record.event.get("settings") or settings
+        yield _DescribedStep(
+            record=record,
+            agent=agent,
+            provider=str(settings.get("provider", "")),
+            model=str(settings.get("model", "")),
+            messages=collector.add_record(record),
+        )
+
+
+def _split_turns(steps: list[_DescribedStep]) -> Iterator[list[_DescribedStep]]:
     """The steps of each turn; steps before the first turn are left out."""
-    turn: list[ReplayedStep] = []
-    for replay_step in steps:
-        if replay_step.record.event["type"] == TurnStarted.TYPE:
+    turn: list[_DescribedStep] = []
+    for described_step in steps:
+        if described_step.record.event_type == TurnStarted.TYPE:
             if turn:
                 yield turn
             turn = []
-        if replay_step.record.turn:
-            turn.append(replay_step)
+        if described_step.record.turn:
+            turn.append(described_step)
     if turn:
         yield turn
 
 
-def _build_turn_spans(turn: list[ReplayedStep], conversation: str, content: bool) -> Iterator[dict[str, Any]]:
+def _build_turn_spans(
+    turn: list[_DescribedStep], conversation: str, content: bool
+) -> Iterator[dict[str, Any]]:
     """The span of a turn, then the spans of its model and tool calls."""
     first, last = turn[0], turn[-1]
-    snapshot = last.step.snapshot
-    name = str(first.configured.spec.get("name") or first.machine.chart.name)
     root = _build_span(
-        f"invoke_agent {name}",
+        f"invoke_agent {first.agent}",
         _INTERNAL,
         conversation,
         f"turn {first.record.turn}",
@@ -70,58 +105,57 @@ def _build_turn_spans(turn: list[ReplayedStep], conversation: str, content: bool
         last.record.at,
         {
             "gen_ai.operation.name": "invoke_agent",
-            "gen_ai.agent.name": name,
-            **_build_common_attributes(snapshot, conversation),
+            "gen_ai.agent.name": first.agent,
+            **_build_common_attributes(last, conversation),
         },
-        error=snapshot.ended_by == "answer_with_error",
+        error=any(described_step.record.ended_in_error for described_step in turn),
     )
     yield root
     previous = first
-    for replay_step in turn[1:]:
-        child = _build_child_span(replay_step, previous, root["spanId"], conversation, content)
+    for described_step in turn[1:]:
+        child = _build_child_span(described_step, previous, root["spanId"], conversation, content)
         if child is not None:
             yield child
-        previous = replay_step
+        previous = described_step
 
 
 def _build_child_span(
-    replay_step: ReplayedStep, previous: ReplayedStep, parent: str, conversation: str, content: bool
+    described_step: _DescribedStep, previous: _DescribedStep, parent: str, conversation: str, content: bool
 ) -> dict[str, Any] | None:
     """The span of one step inside a turn; None for steps without a model call or tool call."""
-    event = replay_step.record.decode_event()
+    event = described_step.record.decode_event()
     if isinstance(event, (Replied, Failed)):
-        return _build_chat_span(event, replay_step, previous, parent, conversation, content)
-    if isinstance(event, ToolFinished):
-        return _build_tool_span(event, replay_step, parent, conversation, content)
+        return _build_chat_span(event, described_step, previous, parent, conversation, content)
+    if isinstance(event, ToolFinished) and event.call_id:
+        return _build_tool_span(event, described_step, parent, conversation, content)
     return None
 
 
 def _build_chat_span(
     event: Replied | Failed,
-    replay_step: ReplayedStep,
-    previous: ReplayedStep,
+    described_step: _DescribedStep,
+    previous: _DescribedStep,
     parent: str,
     conversation: str,
     content: bool,
 ) -> dict[str, Any]:
     """The span of a model call: from the record before until the reply or failure."""
-    snapshot = replay_step.step.snapshot
-    model = snapshot.settings.model if snapshot.settings else ""
-    attributes = _build_common_attributes(snapshot, conversation)
+    model = described_step.model
+    attributes = _build_common_attributes(described_step, conversation)
     if isinstance(event, Replied):
         attributes |= _build_reply_attributes(event, model)
-        if content:
-            attributes["gen_ai.output.messages"] = str(message_to_dict(snapshot.messages[-1]))
+        if content and described_step.messages:
+            attributes["gen_ai.output.messages"] = str(message_to_dict(described_step.messages[-1]))
     else:
         attributes |= {"gen_ai.operation.name": "chat", "error.type": event.kind}
     return _build_span(
         f"chat {model}",
         _CLIENT,
         conversation,
-        replay_step.record.hash,
+        described_step.record.hash,
         parent,
         previous.record.at,
-        replay_step.record.at,
+        described_step.record.at,
         attributes,
         error=isinstance(event, Failed),
     )
@@ -143,7 +177,7 @@ def _build_reply_attributes(event: Replied, model: str) -> dict[str, Any]:
 
 
 def _build_tool_span(
-    event: ToolFinished, replay_step: ReplayedStep, parent: str, conversation: str, content: bool
+    event: ToolFinished, described_step: _DescribedStep, parent: str, conversation: str, content: bool
 ) -> dict[str, Any]:
     """The span of a tool call: from the recorded duration until its outcome."""
     name = str(event.result.get("tool_name"))
@@ -159,26 +193,26 @@ def _build_tool_span(
         attributes["error.type"] = event.outcome
     if content:
         attributes["gen_ai.tool.call.result"] = str(event.result)
-    ended_at = _convert_to_nanoseconds(replay_step.record.at)
+    ended_at = _convert_to_nanoseconds(described_step.record.at)
     started_at = ended_at - round(float(event.result.get("execution_time_ms") or 0) * 1e6)
     span = _build_span(
         f"execute_tool {name}",
         _INTERNAL,
         conversation,
-        replay_step.record.hash,
+        described_step.record.hash,
         parent,
-        replay_step.record.at,
-        replay_step.record.at,
+        described_step.record.at,
+        described_step.record.at,
         attributes,
         error=is_failed,
     )
     return {**span, "startTimeUnixNano": str(started_at)}
 
 
-def _build_common_attributes(snapshot: Snapshot, conversation: str) -> dict[str, Any]:
+def _build_common_attributes(described_step: _DescribedStep, conversation: str) -> dict[str, Any]:
     """The attributes that all spans of a conversation have."""
-    provider = snapshot.settings.provider if snapshot.settings else ""
-    return {"gen_ai.conversation.id": conversation, "gen_ai.provider.name": get_telemetry_name(provider)}
+    provider = get_telemetry_name(described_step.provider)
+    return {"gen_ai.conversation.id": conversation, "gen_ai.provider.name": provider}
 
 
 def _build_span(

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from toolchart.engine.log.replay import read_chain
+from toolchart.engine.log.reading.records import read_records
 
 _EXTENSIONS = (
     ("Concept", "concept"),
@@ -31,7 +31,7 @@ def export_xes(lines: Iterable[bytes], conversation: str) -> str:
         SubElement(root, "extension", {"name": name, "prefix": prefix, "uri": uri})
     trace = SubElement(root, "trace")
     _add_string(trace, "concept:name", conversation)
-    for record in read_chain(lines, conversation):
+    for record in read_records(lines, conversation):
         event = SubElement(trace, "event")
         _add_string(event, "concept:name", _build_event_name(record.event))
         SubElement(event, "date", {"key": "time:timestamp", "value": record.at})

@@ -1,8 +1,9 @@
 """Diff: compares two conversations step by step and finds the first step that differs.
 
-Compared are events, states, guard values and effects. Times, token counts, ids from providers and the
-`forked` records are ignored, because they differ between equal runs. Tool calls are identified by their
-order of appearance, not by their ids.
+Compared is what was recorded: events, states, guard values and effects. Nothing is derived, so logs of other
+releases can be compared too. Times, token counts, ids of effects, ids from providers, versions and the
+records `forked` and `continued` are ignored, because they differ between equal runs. Tool calls are
+identified by their order of appearance, not by their ids.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ from typing import Any
 
 import msgspec
 
-from toolchart.engine.log.record import Record
-from toolchart.engine.log.replay import replay_conversation
+from toolchart.engine.log.reading.records import AskedEffect, ReadRecord, read_conversation
 from toolchart.states.canonical_json import find_first_difference
-from toolchart.states.events import Forked
+from toolchart.states.events import Continued, Forked
 from toolchart.states.ports import Store
 
 _VOLATILE_KEYS = frozenset(
@@ -29,9 +29,17 @@ _VOLATILE_KEYS = frozenset(
         "conversation",
         "native_id",
         "request",
+        "wire_digest",
+        "effect",
+        "format",
+        "versions",
+        "converted_from",
     ]
 )
 """Keys that differ between two runs of the same conversation."""
+
+_COMPARED_ASK_KEYS = frozenset(["calls", "seconds", "content", "arguments"])
+"""What is compared of an effect; the rest follows from earlier records, or format 1 does not have it."""
 
 _CALL_ID_KEYS = frozenset(["call_id", "id", "tool_call_id"])
 
@@ -53,20 +61,20 @@ class ConversationDiff(msgspec.Struct, frozen=True, kw_only=True):
 
     left: str
     right: str
-    common: tuple[Record, ...]
+    common: tuple[ReadRecord, ...]
     """Records of the left conversation, from the first one, that are equal in the right one."""
     first: ConversationDifference | None
     """None where there is no difference."""
-    left_rest: tuple[Record, ...]
+    left_rest: tuple[ReadRecord, ...]
     """Records of the left conversation after the common ones."""
-    right_rest: tuple[Record, ...]
+    right_rest: tuple[ReadRecord, ...]
 
 
 def compare_conversations(store: Store, left: str, right: str) -> ConversationDiff:
     """Compare two conversations of a store, including what a fork shares with its parent.
 
     Raises:
-        LogDamaged, ReplayMismatch: the log of one of them is damaged or does not replay.
+        LogDamaged: the log of one of them is damaged.
     """
     left_steps = list(_read_comparable_steps(store, left))
     right_steps = list(_read_comparable_steps(store, right))
@@ -87,16 +95,15 @@ def compare_conversations(store: Store, left: str, right: str) -> ConversationDi
     )
 
 
-_ComparableStep = tuple[Record, dict[str, Any]]
+_ComparableStep = tuple[ReadRecord, dict[str, Any]]
 """A record, and the part of it that is compared."""
 
 
 def _read_comparable_steps(store: Store, conversation: str) -> Iterator[_ComparableStep]:
-    """The records of a conversation and its parents, without `forked` records."""
+    """The records of a conversation and its parents, without `forked` and `continued` records."""
     names: dict[str, str] = {}
-    for replay_step in replay_conversation(store, conversation, include_shared=True):
-        record = replay_step.record
-        if record.event["type"] == Forked.TYPE:
+    for record in read_conversation(store, conversation, include_shared=True):
+        if record.event_type in (Forked.TYPE, Continued.TYPE):
             continue
         yield (
             record,
@@ -105,9 +112,15 @@ def _read_comparable_steps(store: Store, conversation: str) -> Iterator[_Compara
                 "source": record.source,
                 "guards": record.guards,
                 "target": record.target,
-                "effects": _normalize_value(record.effects, names),
+                "effects": [_normalize_ask(ask, names) for ask in record.asks],
             },
         )
+
+
+def _normalize_ask(ask: AskedEffect, names: dict[str, str]) -> dict[str, Any]:
+    """An effect without its id, which a fork numbers anew, and without what follows from earlier records."""
+    data = {key: value for key, value in ask.data.items() if key in _COMPARED_ASK_KEYS}
+    return {"type": ask.name, **_normalize_value(data, names)}
 
 
 def _normalize_value(value: Any, names: dict[str, str]) -> Any:
@@ -116,7 +129,7 @@ def _normalize_value(value: Any, names: dict[str, str]) -> Any:
     Args:
         names: the replacements so far, by call id; new ones are added.
     """
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [_normalize_value(item, names) for item in value]
     if not isinstance(value, dict):
         return names.get(value, value) if isinstance(value, str) else value

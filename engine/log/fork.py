@@ -1,7 +1,7 @@
 """Forks: plans a new conversation that starts from a record of another one, with changes.
 
 Earlier records are shared by reference: record 0 of the fork holds the id of its parent, the number of
-the shared record and its hash. Effects that were open after that record are asked for again. So a fork
+the shared record and its hash. The core asks again for the effects that were open there. So a fork
 at the start of a turn runs the whole turn again, and a fork before a tool's result can replace it.
 """
 
@@ -99,7 +99,6 @@ def plan_fork(store: Store, parent: str, name: str, at: int | None, changes: For
         parent=parent,
         seq=seq,
         head=loaded_conversation.head,
-        asks=tuple(effect.name for effect in loaded_conversation.open_effects),
         settings=settings,
         system=changes.system,
     )

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from toolchart.states.errors import ToolchartError
-from toolchart.states.ports import GroupCommitStore, RecordBatch, Store
+from toolchart.states.ports import CheckpointStore, GroupCommitStore, RecordBatch, Store
 
 
 class _PendingAppend(msgspec.Struct, frozen=True):
@@ -28,6 +28,7 @@ class GroupCommit:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._keeps_checkpoints = isinstance(store, CheckpointStore)
         self._open_turns = 0
         self._pending: list[_PendingAppend] = []
 
@@ -54,6 +55,27 @@ class GroupCommit:
         self._pending.append(pending)
         # Cancelling the caller must not cancel the append: its lines will be written anyway.
         await asyncio.shield(pending.done)
+
+    @property
+    def keeps_checkpoints(self) -> bool:
+        """Whether the store keeps checkpoints."""
+        return self._keeps_checkpoints
+
+    def write_checkpoint(self, conversation: str, seq: int, data: bytes) -> None:
+        """`CheckpointStore.write_checkpoint`, for a store that keeps them."""
+        assert isinstance(self._store, CheckpointStore), "`keeps_checkpoints` says so"
+        self._store.write_checkpoint(conversation, seq, data)
+
+    async def wait_until_written(self, conversation: str) -> None:
+        """Return when no append of this conversation waits for its commit.
+
+        Raises:
+            LogConflict, LogUnavailable: that append failed.
+        """
+        for entry in reversed(self._pending):
+            if entry.batch[0] == conversation:
+                await asyncio.shield(entry.done)
+                return
 
     def _commit_pending(self) -> None:
         """Write all pending appends in one transaction and report to each caller."""

@@ -3,13 +3,32 @@
 Records that come together (for example a reply and its review) are appended in one commit; `commit`
 returns when they are durable. The driver commits before it performs an effect outside the process, so a
 record is durable before anything that it asks for can happen.
+
+At the end of each turn, and every 1,000 records, a commit is followed by a checkpoint, where the store keeps
+them. The next record holds its digest.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
 from toolchart.engine.log import record as records
+from toolchart.engine.log.continuation.checkpoint import CheckpointBasis, RecordPlace, build_checkpoint
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.states.core.step import Step
+from toolchart.states.errors import LogUnavailable
+from toolchart.states.events import Configured, Continued
+
+log = logging.getLogger("toolchart.engine")
+
+CHECKPOINT_EVERY = 1000
+"""A checkpoint is written after at most so many records, and a few more where they share a commit."""
+
+_CONFIGURED = b'{"type":"%b"' % Configured.TYPE.encode()
+_CONTINUED = b'{"type":"%b"' % Continued.TYPE.encode()
 
 
 class Journal:
@@ -18,32 +37,57 @@ class Journal:
     Args:
         seq: number of the next record.
         prev: hash of the record before it.
+        basis: what checkpoints refer to, from `ReplayedConversation.basis`. Without it, checkpoints begin
+            with the next `configured` record.
     """
 
     def __init__(
-        self, log: GroupCommit, conversation: str, *, seq: int = 0, prev: str = records.GENESIS
+        self,
+        log: GroupCommit,
+        conversation: str,
+        *,
+        seq: int = 0,
+        prev: str = records.GENESIS,
+        basis: CheckpointBasis | None = None,
     ) -> None:
         self.conversation = conversation
         self._log = log
         self._seq = seq
         self._prev = prev
         self._pending_lines: list[bytes] = []
+        self._basis = basis or CheckpointBasis()
+        newest = self._basis.newest
+        self._unnamed_digest = newest.digest if newest is not None and newest.seq == seq - 1 else ""
+        """Digest of a checkpoint that no record names yet."""
+        self._checkpoint_seq = newest.seq if newest is not None else seq - 1
+        """Number of the record of the newest checkpoint."""
+        self._newest_step: Step | None = None
+        """The step of the newest record."""
 
     @property
     def next_seq(self) -> int:
         """Number of the next record."""
         return self._seq + len(self._pending_lines)
 
-    def add_record(self, at: str, event: bytes, step: Step) -> bytes:
+    def add_record(self, at: str, event: bytes, step: Step, sent: Mapping[int, str] | None = None) -> bytes:
         """Add the record of a step; it is appended by the next `commit`. Returns its line.
 
         Args:
             at: time of the event.
             event: JSON of the event.
+            sent: keyed digests of the requests that are sent, by effect id, where the log is redacted.
         """
-        pending = self._pending_lines
-        line, self._prev = records.encode_record(self._seq + len(pending), at, event, step, self._prev)
-        pending.append(line)
+        seq = self.next_seq
+        line, digest = records.encode_record(
+            seq, at, event, step, self._prev, checkpoint=self._unnamed_digest, sent=sent
+        )
+        self._prev, self._unnamed_digest, self._newest_step = digest, "", step
+        self._pending_lines.append(line)
+        if event.startswith((_CONFIGURED, _CONTINUED)):
+            place = RecordPlace(conversation=self.conversation, seq=seq, hash=digest)
+            is_configured = event.startswith(_CONFIGURED)
+            configured = place if is_configured else self._basis.configured
+            self._basis = replace(self._basis, configured=configured, versions=place)
         return line
 
     async def commit(self) -> None:
@@ -55,7 +99,29 @@ class Journal:
         """
         lines, first = self._pending_lines, self._seq
         if not lines:
+            # Another task of the conversation may be appending the record that asks for this work.
+            await self._log.wait_until_written(self.conversation)
             return
         # Cleared before the await: a commit after a cancelled one must not append the lines again.
         self._pending_lines, self._seq = [], first + len(lines)
         await self._log.append(self.conversation, first, lines)
+        if not self._pending_lines:  # else another task has added a record meanwhile
+            self._write_due_checkpoint()
+
+    def _write_due_checkpoint(self) -> None:
+        """Write a checkpoint of the newest record where one is due."""
+        step, seq = self._newest_step, self._seq - 1
+        if step is None or self._basis.configured is None or not self._log.keeps_checkpoints:
+            return
+        snapshot = step.snapshot
+        is_turn_end = snapshot.is_over and snapshot.turn > 0
+        if not is_turn_end and seq - self._checkpoint_seq < CHECKPOINT_EVERY:
+            return
+        data, mark = build_checkpoint(snapshot, self.conversation, seq, self._prev, self._basis)
+        try:
+            self._log.write_checkpoint(self.conversation, seq, data)
+        except LogUnavailable as error:  # the records are safe; the next checkpoint holds what this one had
+            log.warning("conversation %s: no checkpoint of record %d: %s", self.conversation, seq, error)
+            return
+        self._basis = replace(self._basis, newest=mark)
+        self._unnamed_digest, self._checkpoint_seq = mark.digest, seq

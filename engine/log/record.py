@@ -1,56 +1,113 @@
-"""The log record, format 1: encodes one step as a JSON line and reads it back.
+"""The log record, format 2: encodes one step as a JSON line and reads it back.
 
-A record holds the event, the transition that the machine made, the guard values and the effects. It is
-one line of canonical JSON with the hash as its last key. The hash is SHA-256 over the line without the
-hash, and each line holds the hash of the record before it. So the chain can be checked on the stored
-bytes, without parsing.
+A record holds the event, the transition that the machine made, the guard values and what was asked for. It is
+one line of JSON with the hash as its last key. The hash is SHA-256 over the line without the hash, and each
+line holds the hash of the record before it. So the chain is checked on the stored bytes: verification never
+encodes anything again, because two encoders of JSON may differ (in `1e16`, for instance).
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+import json
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import msgspec
-import orjson
+from msgspec.structs import replace
 
-from toolchart.states.canonical_json import make_json_safe
-from toolchart.states.core.encoding import decode_event, encode_event
+from toolchart.engine.log.continuation.recorded_asks import RecordedAsk, describe_ask
+from toolchart.engine.log.message_references import (
+    RecordedEnd,
+    describe_turn_end,
+    list_given_call_ids,
+    list_message_references,
+)
+from toolchart.states.compiler import FiredTransition
+from toolchart.states.core.encoding import decode_event, make_plain_event, read_json
 from toolchart.states.core.step import Step
-from toolchart.states.effects import Answer, CallModel, Effect, ReviewCalls, RunTools, Wait
 from toolchart.states.errors import LogDamaged
-from toolchart.states.events import AnyEvent, Replied, TurnStarted
-from toolchart.states.snapshot import Snapshot
+from toolchart.states.events import Event, Replied, ToolFinished, TurnStarted
 
-FORMAT = 1
+FORMAT = 2
 """Version of the record format; record 0 holds it."""
 
 GENESIS = "0" * 64
 """`prev` of record 0."""
 
 CHANGE_WARNING = (
-    "something in it cannot stand in a log (an integer beyond 64 bits, a broken character, an object); "
+    "something in it cannot stand in a log (NaN, an object, a structure without end); "
     "the nearest value took its place"
 )
 
 _HASH_TAIL = len(b',"hash":""}') + 64
 
 
-class RecordLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The keys of one line of the log."""
+class RecordLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The keys of one line of the log, in their order. Empty lists and objects are left out."""
 
     seq: int
+    """Number in the conversation, from 0."""
     at: str
     """RFC 3339, UTC."""
     turn: int
+    """Number of the turn, from 1; 0 before the first one."""
     iteration: int
+    """Iteration of the turn after the event, from 0."""
     event: dict[str, Any]
+    """What happened: its `type`, the id of the `effect` that it answers, and the fields of its type."""
     source: str
+    """State before the event; empty before the first turn."""
     target: str
-    guards: dict[str, bool]
-    effects: list[dict[str, Any]]
+    """State after it."""
+    fired: list[FiredTransition] = []
+    """The transitions that fired, in order."""
+    guards: dict[str, bool] = {}
+    """The guards that were evaluated, each with its truth."""
+    asks: list[RecordedAsk] = []
+    """The effects that were asked for, in order."""
+    cancels: list[int] = []
+    """Ids of the effects that were cancelled."""
+    late: bool = False
+    """Whether the event answers an effect that was not open any more."""
+    untaken: bool = False
+    """Whether no transition fired on the event."""
+    calls: list[str] = []
+    """Ids of the calls of a reply in its order, where the core gave one of them."""
+    messages: list[Any] = []
+    """References to the messages that the step added to the conversation."""
+    ended: RecordedEnd | None = None
+    """How the turn ended, in the record that ended it."""
+    checkpoint: str = ""
+    """Digest of the newest checkpoint; only in the record right after it was written."""
     prev: str
+    """Hash of the record before; zeros in record 0."""
     hash: str
+    """SHA-256 of the line without this key."""
+
+
+class LinkedRecord(Protocol):
+    """What is needed to check the chain, in a record of any format."""
+
+    @property
+    def seq(self) -> int:
+        """Number that the record says it has."""
+        ...
+
+    @property
+    def prev(self) -> str:
+        """Hash of the record before."""
+        ...
+
+    @property
+    def hash(self) -> str:
+        """Hash that the record says it has."""
+        ...
+
+    @property
+    def line(self) -> bytes:
+        """The stored bytes."""
+        ...
 
 
 class Record(RecordLine, frozen=True, kw_only=True):
@@ -59,7 +116,7 @@ class Record(RecordLine, frozen=True, kw_only=True):
     line: bytes
     """The stored bytes."""
 
-    def decode_event(self) -> AnyEvent:
+    def decode_event(self) -> Event:
         """The event as a value.
 
         Raises:
@@ -72,79 +129,140 @@ class Record(RecordLine, frozen=True, kw_only=True):
 
 
 _line_decoder = msgspec.json.Decoder(RecordLine)
+_encode_json = msgspec.json.Encoder().encode
 
 
-def encode_plain_event(event: AnyEvent) -> tuple[AnyEvent, bytes]:
+# -- writing -------------------------------------------------------------------------------------
+
+
+def encode_plain_event(event: Event) -> tuple[Event, bytes]:
     """The event and its JSON; values that JSON cannot hold are replaced by the nearest plain ones.
 
     The returned event equals its JSON, so the core acts on exactly the event that is logged, whatever
     a tool or a provider returned.
+
+    Raises:
+        ValueError: a field of the event has the wrong type.
     """
-    data = encode_event(event)
-    try:
-        return event, orjson.dumps(data, option=orjson.OPT_SORT_KEYS)
-    except (TypeError, orjson.JSONEncodeError):
-        data = _add_change_warning(make_json_safe(data))
-        return decode_event(data, event.at), orjson.dumps(data, option=orjson.OPT_SORT_KEYS)
+    plain, data, has_losses = make_plain_event(event)
+    if not has_losses:
+        return plain, data
+    plain, data, _ = make_plain_event(_add_change_warning(plain))
+    return plain, data
 
 
-def _add_change_warning(data: dict[str, Any]) -> dict[str, Any]:
-    """The event data with a warning that values were replaced, where this event has warnings."""
-    holder = {Replied.TYPE: data.get("reply"), TurnStarted.TYPE: data}.get(data["type"])
-    if holder is not None:
-        holder["warnings"] = [*holder.get("warnings", ()), CHANGE_WARNING]
-    return data
+def _add_change_warning(event: Event) -> Event:
+    """The event with a warning that values were replaced, where this event has warnings or notes."""
+    match event:
+        case Replied():
+            return replace(
+                event, reply=replace(event.reply, warnings=(*event.reply.warnings, CHANGE_WARNING))
+            )
+        case TurnStarted():
+            return replace(event, warnings=(*event.warnings, CHANGE_WARNING))
+        case ToolFinished():
+            return replace(event, notes=(*event.notes, CHANGE_WARNING))
+    return event
 
 
-def encode_record(seq: int, at: str, event: bytes, step: Step, prev: str) -> tuple[bytes, str]:
+def encode_record(
+    seq: int,
+    at: str,
+    event: bytes,
+    step: Step,
+    prev: str,
+    *,
+    checkpoint: str = "",
+    sent: Mapping[int, str] | None = None,
+) -> tuple[bytes, str]:
     """The line of a step's record, and its hash.
 
     Args:
         event: JSON of the event.
         prev: hash of the record before.
+        checkpoint: digest of the checkpoint that was written after the record before, if one was.
+        sent: keyed digests of requests by effect id, where the log is redacted.
     """
-    keys = {
-        "at": at,
-        "effects": [encode_effect(effect, step.snapshot) for effect in step.effects],
-        "event": orjson.Fragment(event),
-        "guards": step.guards,
-        "iteration": step.snapshot.iteration,
-        "prev": prev,
-        "seq": seq,
-        "source": step.source,
-        "target": step.target,
-        "turn": step.snapshot.turn,
-    }
-    body = orjson.dumps(keys, option=orjson.OPT_SORT_KEYS)
-    digest = hashlib.sha256(body).hexdigest()
-    return b'%b,"hash":"%b"}' % (body[:-1], digest.encode()), digest
+    snapshot = step.snapshot
+    body = _LineBody(
+        seq,
+        at,
+        snapshot.turn,
+        snapshot.iteration,
+        msgspec.Raw(event),
+        step.source,
+        step.target,
+        step.fired,
+        step.guards,
+        [describe_ask(effect, snapshot, sent) for effect in step.effects],
+        step.cancels,
+        step.is_late,
+        step.is_untaken,
+        list_given_call_ids(step),
+        list_message_references(step),
+        describe_turn_end(step),
+        checkpoint,
+        prev,
+    )
+    try:
+        return seal_line(_encode_json(body)[:-1])
+    except UnicodeEncodeError:  # a lone surrogate in an answer: escaped
+        return seal_line(_escape_surrogates(body, event))
 
 
-def encode_effect(effect: Effect, snapshot: Snapshot) -> dict[str, Any]:
-    """An effect as JSON data of the log.
+class _LineBody(msgspec.Struct, omit_defaults=True):
+    """What `encode_record` writes, as one value: the encoder takes a third of the time of joining pieces.
 
-    Messages are logged once, in the event that brought them. So a request appears as its fingerprint,
-    and an answer has its text only where it differs from the model's reply.
+    Not keyword-only, because a step makes one and by position it costs a third.
     """
-    match effect:
-        case CallModel():
-            return {"type": effect.name, "request": effect.request.fingerprint}
-        case ReviewCalls():
-            return {"type": effect.name}
-        case RunTools():
-            return {"type": effect.name, "calls": [call.id for call in effect.calls]}
-        case Wait():
-            return {"type": effect.name, "seconds": effect.seconds}
-        case Answer():
-            is_reply_text = snapshot.reply is not None and effect.content == (snapshot.reply.content or "")
-            return (
-                {"type": effect.name} if is_reply_text else {"type": effect.name, "content": effect.content}
-            )
+
+    seq: int
+    at: str
+    turn: int
+    iteration: int
+    event: msgspec.Raw
+    source: str
+    target: str
+    fired: tuple[FiredTransition, ...] = ()
+    guards: dict[str, bool] = {}
+    asks: list[RecordedAsk] = []
+    cancels: tuple[int, ...] = ()
+    late: bool = False
+    untaken: bool = False
+    calls: list[str] = []
+    messages: list[Any] = []
+    ended: RecordedEnd | None = None
+    checkpoint: str = ""
+    prev: str = ""
+
+
+def _escape_surrogates(body: _LineBody, event: bytes) -> bytes:
+    """The JSON of a body without its closing brace; characters beyond ASCII are escaped outside the event."""
+    mark = '"(the event)"'
+    data = {**msgspec.to_builtins(replace(body, event=msgspec.Raw(b"null"))), "event": mark[1:-1]}
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    before, _, after = text.partition(mark)
+    return before.encode() + event + after[:-1].encode()
+
+
+def seal_line(body: bytes) -> tuple[bytes, str]:
+    """A JSON object that lacks its closing brace, completed by its hash; and the hash."""
+    digest = hashlib.sha256(body + b"}").hexdigest()
+    return b'%b,"hash":"%b"}' % (body, digest.encode()), digest
+
+
+# -- reading -------------------------------------------------------------------------------------
 
 
 def compute_line_hash(line: bytes) -> str:
     """The hash of a stored line, computed from its content."""
     return hashlib.sha256(line[:-_HASH_TAIL] + b"}").hexdigest()
+
+
+def has_hash_tail(line: bytes) -> bool:
+    """Whether a line ends as every line of the log does: with its hash as the last key."""
+    tail = line[-_HASH_TAIL:]
+    return tail.startswith(b',"hash":"') and tail.endswith(b'"}')
 
 
 def read_record(line: bytes, seq: int, prev: str, conversation: str | None = None) -> Record:
@@ -158,13 +276,22 @@ def read_record(line: bytes, seq: int, prev: str, conversation: str | None = Non
         LogDamaged: the line is not the one that was written.
     """
     record = parse_record(line, seq, conversation)
-    if record.hash != compute_line_hash(line):
+    check_link(record, seq, prev, conversation)
+    return record
+
+
+def check_link(record: LinkedRecord, seq: int, prev: str, conversation: str | None = None) -> None:
+    """Check a record's hash, its number and its link to the record before.
+
+    Raises:
+        LogDamaged: the line is not the one that was written.
+    """
+    if record.hash != compute_line_hash(record.line):
         raise LogDamaged("its hash does not match its content", conversation=conversation, seq=seq)
     if record.seq != seq:
         raise LogDamaged(f"it says that it is number {record.seq}", conversation=conversation, seq=seq)
     if record.prev != prev:
         raise LogDamaged("it does not follow the record before it", conversation=conversation, seq=seq)
-    return record
 
 
 def parse_record(line: bytes, seq: int, conversation: str | None = None) -> Record:
@@ -173,11 +300,27 @@ def parse_record(line: bytes, seq: int, conversation: str | None = None) -> Reco
     Raises:
         LogDamaged: the line is not a record.
     """
-    tail = line[-_HASH_TAIL:]
-    if not (tail.startswith(b',"hash":"') and tail.endswith(b'"}')):
+    if not has_hash_tail(line):
         raise LogDamaged("it does not end with a hash", conversation=conversation, seq=seq)
     try:
-        keys = _line_decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        keys = _decode_line(line)
+    except (ValueError, RecursionError):
         raise LogDamaged("it is not a record", conversation=conversation, seq=seq) from None
-    return Record(**msgspec.structs.asdict(keys), line=bytes(line))
+    return Record(**{name: getattr(keys, name) for name in _LINE_FIELDS}, line=bytes(line))
+
+
+_LINE_FIELDS = RecordLine.__struct_fields__
+
+
+def _decode_line(line: bytes) -> RecordLine:
+    """The keys of a line.
+
+    Raises:
+        ValueError: they are not those of a record.
+    """
+    try:
+        return _line_decoder.decode(line)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:  # it may have an escaped lone surrogate, which only Python's own reader takes
+        return msgspec.convert(read_json(line), RecordLine)

@@ -13,34 +13,55 @@ from typing import Any
 
 import msgspec
 
+from toolchart.engine.log.continuation.recorded_asks import RecordedAsk
+from toolchart.engine.log.message_references import RecordedEnd
 from toolchart.engine.log.record import FORMAT, RecordLine
 from toolchart.states import events, messages
-from toolchart.states.effects import EFFECTS
-from toolchart.states.events import EVENTS
+from toolchart.states.compiler import FiredTransition
+from toolchart.states.core.vocabulary import EFFECTS, EVENTS
+from toolchart.states.snapshot import TurnError
 
 _HASH = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+
+_COUNT = {"type": "integer", "minimum": 0}
+
+_PARTS = {kind.__name__: kind for kind in (RecordLine, RecordedAsk, RecordedEnd, FiredTransition, TurnError)}
 
 
 def build_record_schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of one record of a log."""
-    kinds: list[Any] = list(EVENTS.values())
+    event_types = [row.type for row in EVENTS]
+    kinds: list[Any] = [RecordLine, *event_types]
     references, components = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
-    properties = {**_record_properties(), "event": {"oneOf": list(references)}}
+    parts_by_name = {**_PARTS, **{event_type.__name__: event_type for event_type in event_types}}
+    parts = {name: _describe(name, schema, parts_by_name) for name, schema in components.items()}
+    record = parts.pop(RecordLine.__name__)
+    properties = record["properties"]
+    properties["event"] = {"oneOf": list(references[1:])}
+    for name in ("seq", "turn", "iteration"):
+        properties[name].update(_COUNT)
+    for name in ("prev", "hash", "checkpoint"):
+        properties[name].update(_HASH)
+        properties[name].pop("default", None)
+    properties["at"]["format"] = "date-time"
+    parts[RecordedAsk.__name__]["properties"]["effect"]["enum"] = EFFECTS.names()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"Toolchart log record, format {FORMAT}",
-        "description": "One step: the event, the transition with its guards, and the effects.",
+        "description": "One step: the event, the transition with its guards, and what was asked for.",
         "type": "object",
-        "properties": {name: properties[name] for name in sorted(RecordLine.__struct_fields__)},
-        "required": sorted(RecordLine.__struct_fields__),
+        "properties": properties,
+        "required": record["required"],
         "additionalProperties": False,
-        "$defs": {name: _describe(name, schema) for name, schema in components.items()},
+        "$defs": parts,
     }
 
 
-def _describe(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+def _describe(name: str, schema: dict[str, Any], parts_by_name: dict[str, type]) -> dict[str, Any]:
     """The schema of one value as logged, with descriptions; an event's `at` is in the record."""
-    kind = getattr(events, name, None) or getattr(messages, name)
+    kind = parts_by_name.get(name) or getattr(events, name, None) or getattr(messages, name, None)
+    if kind is None:
+        return schema
     if issubclass(kind, events.Event):
         schema["properties"].pop("at")
     return _add_descriptions(kind, schema)
@@ -67,44 +88,3 @@ def _read_field_docs(kind: type) -> dict[str, str]:
                 case ast.Expr(value=ast.Constant(value=str(text))):
                     docs[field.target.id] = " ".join(text.split())
     return docs
-
-
-def _record_properties() -> dict[str, Any]:
-    """The schemas of the record's keys, except `event`."""
-    count = {"type": "integer", "minimum": 0}
-    return {
-        "at": {"type": "string", "format": "date-time", "description": "RFC 3339, UTC."},
-        "effects": {"type": "array", "items": _effect_schema()},
-        "guards": {
-            "type": "object",
-            "additionalProperties": {"type": "boolean"},
-            "description": "The guards that were evaluated, each with its truth.",
-        },
-        "hash": {**_HASH, "description": "SHA-256 of the record's canonical JSON without this key."},
-        "iteration": count,
-        "prev": {**_HASH, "description": "Hash of the record before; zeros in record 0."},
-        "seq": {**count, "description": "Number in the conversation, from 0."},
-        "source": {"type": "string", "description": "State before; empty before the first turn."},
-        "target": {"type": "string", "description": "State after."},
-        "turn": count,
-    }
-
-
-def _effect_schema() -> dict[str, Any]:
-    """The schema of an effect, as `encode_effect` writes it."""
-    return {
-        "type": "object",
-        "properties": {
-            "type": {"enum": list(EFFECTS)},
-            "request": {
-                "type": "string",
-                "pattern": "^[0-9a-f]+$",
-                "description": "Fingerprint of the request to the model.",
-            },
-            "calls": {"type": "array", "items": {"type": "string"}, "description": "Ids of calls."},
-            "seconds": {"type": "number", "minimum": 0},
-            "content": {"type": "string", "description": "An answer that is not the model's own."},
-        },
-        "required": ["type"],
-        "additionalProperties": False,
-    }

@@ -21,14 +21,14 @@ from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-import orjson
-
 from toolchart.engine.log.record import encode_plain_event
 from toolchart.states.canonical_json import encode_canonical
-from toolchart.states.core.encoding import decode_event
+from toolchart.states.core.encoding import decode_event, read_json
+from toolchart.states.core.message_list import compute_request_digest
 from toolchart.states.core.step import Step, step
+from toolchart.states.effects import CallModel
 from toolchart.states.errors import SpecError, ToolchartError, suggest_name
-from toolchart.states.events import AnyEvent, Configured
+from toolchart.states.events import Configured, Event
 from toolchart.states.machine import Machine
 from toolchart.states.snapshot import Snapshot
 
@@ -103,6 +103,10 @@ class Redactor:
         if self._mark_of_secret:  # a secret may also appear before its key in the event
             redacted_data = self._redact_structure(redacted_data)
         return redacted_data
+
+    def sign_digest(self, digest: str) -> str:
+        """The keyed digest (HMAC-SHA-256) of a digest: 32 hexadecimal digits."""
+        return hmac.new(self._hash_key, digest.encode(), hashlib.sha256).hexdigest()[:32]
 
     def _redact_structure(self, value: Any, key: str = "") -> Any:
         """A redacted part of an event whose keys belong to the log format."""
@@ -211,19 +215,28 @@ def _compile_redaction_pattern(text: str) -> re.Pattern[str]:
 class RedactedConversation:
     """The redacted copy of a conversation: makes its own steps, which are the ones that are logged.
 
+    Replay derives the digests of the redacted requests. What was really sent is covered by a keyed digest
+    beside each: whoever has the key can check it, and nothing about the secrets can be read from it.
+
     Args:
         redact: returns event data without secrets.
+        sign_digest: returns the keyed digest of a digest.
     """
 
     def __init__(
-        self, machine: Machine, snapshot: Snapshot, redact: Callable[[dict[str, Any]], dict[str, Any]]
+        self,
+        machine: Machine,
+        snapshot: Snapshot,
+        redact: Callable[[dict[str, Any]], dict[str, Any]],
+        sign_digest: Callable[[str], str] | None = None,
     ) -> None:
         self._machine = machine
         self._snapshot = snapshot
         self._redact = redact
+        self._sign_digest = sign_digest
 
-    def apply_event(self, event: AnyEvent, data: bytes, real: Step) -> tuple[bytes, Step]:
-        """The JSON of the redacted event, and the step that it makes.
+    def apply_event(self, event: Event, data: bytes, real: Step) -> tuple[bytes, Step, dict[int, str]]:
+        """The JSON of the redacted event, the step that it makes, and the keyed digest of each request sent.
 
         Args:
             real: the step of the event before redaction.
@@ -232,20 +245,29 @@ class RedactedConversation:
             ToolchartError: the redacted event leads to another state or to other effects.
         """
         redacted_event, redacted_data = encode_plain_event(
-            decode_event(self._redact(orjson.loads(data)), event.at)
+            decode_event(self._redact(read_json(data)), event.at)
         )
         redacted_step = step(self._machine, self._snapshot, redacted_event)
-        if (redacted_step.target, _list_effect_names(redacted_step)) != (
-            real.target,
-            _list_effect_names(real),
-        ):
+        if _describe_outcome(redacted_step) != _describe_outcome(real):
             raise ToolchartError(
                 f"redaction would change what the machine does after {event.TYPE!r}: "
                 f"{redacted_step.target!r} instead of {real.target!r}; nothing was written of it"
             )
         self._snapshot = redacted_step.snapshot
-        return redacted_data, redacted_step
+        return redacted_data, redacted_step, self._sign_requests(real)
+
+    def _sign_requests(self, real: Step) -> dict[int, str]:
+        """By effect id: the keyed digest of the request that is sent."""
+        if self._sign_digest is None:
+            return {}
+        return {
+            effect.id: self._sign_digest(compute_request_digest(effect.request))
+            for effect in real.effects
+            if isinstance(effect, CallModel)
+        }
 
 
-def _list_effect_names(new_step: Step) -> list[str]:
-    return [effect.name for effect in new_step.effects]
+def _describe_outcome(new_step: Step) -> tuple[Any, ...]:
+    """What redaction must not change: where a step leads, what it asks for and what it cancels."""
+    asks = [(effect.id, effect.name) for effect in new_step.effects]
+    return (new_step.target, asks, new_step.cancels, new_step.is_late, new_step.is_untaken)

@@ -3,28 +3,63 @@
 Replay uses no network, no clock and no tool. The events are in the log and the core is pure, so every
 transition, guard value and request must be equal to the recorded one. The first difference raises
 `ReplayMismatch`.
+
+A log says which semantics of the core derived its records: `configured` and `continued` name them, and each
+begins a new segment. Records of other semantics are not derived; the error names the release that can.
+
+Going on with a conversation (`load_conversation`) derives only the records after the newest checkpoint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
 
 import msgspec
+from msgspec.structs import replace
 
 from toolchart.engine.log import record as records
+from toolchart.engine.log.continuation.checkpoint import Checkpoint, CheckpointBasis, RecordPlace
+from toolchart.engine.log.continuation.restoring import RestoredState, restore_newest_checkpoint
+from toolchart.engine.log.continuation.step_comparison import compare_step
+from toolchart.engine.log.continuation.versions import check_semantics, compare_configuration
+from toolchart.engine.log.reading.format1 import RELEASE as FORMAT1_RELEASE
+from toolchart.engine.log.reading.format1 import parse_format1_line
+from toolchart.engine.log.reading.records import LineReader
 from toolchart.engine.log.record import Record
-from toolchart.states.canonical_json import find_first_difference
 from toolchart.states.chart.loading import parse_chart
-from toolchart.states.core.encoding import encode
-from toolchart.states.core.step import Step, step
-from toolchart.states.effects import Answer, CallModel, Effect, ReviewCalls, RunTools, Wait
-from toolchart.states.errors import IllegalEvent, LogDamaged, ReplayMismatch, SpecError
-from toolchart.states.events import AnyEvent, Configured, Failed, Forked, Replied, Reviewed, Waited
+from toolchart.states.core.step import SEMANTICS, Step, step
+from toolchart.states.errors import IllegalEvent, LogDamaged, ReplayMismatch, SpecError, UnknownSemantics
+from toolchart.states.events import Configured, Continued, Event, Forked, Versions
 from toolchart.states.machine import Machine, get_machine
+from toolchart.states.messages import Message
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot
+
+__all__ = [
+    "LineReader",
+    "ReplayedConversation",
+    "ReplayedStep",
+    "compare_configuration",
+    "compare_step",
+    "load_conversation",
+    "read_chain",
+    "replay",
+    "replay_conversation",
+]
+
+
+class ReplayState(msgspec.Struct, frozen=True, kw_only=True):
+    """What deriving the next record needs."""
+
+    snapshot: Snapshot
+    configured: Configured
+    """The newest `configured` event."""
+    versions: Versions
+    """The versions in force."""
+    machine: Machine
+    basis: CheckpointBasis
 
 
 class ReplayedStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,26 +67,44 @@ class ReplayedStep(msgspec.Struct, frozen=True, kw_only=True):
 
     record: Record
     step: Step
+    state: ReplayState
+    """Where the conversation stands after it."""
+
     configured: Configured
     """The newest `configured` event at this record."""
     machine: Machine
+    """The machine of the recorded chart."""
 
 
 def read_chain(lines: Iterable[bytes], conversation: str | None = None) -> Iterator[Record]:
-    """The records of a log; the hash chain is checked record by record.
+    """The records of a log of this format; the hash chain is checked record by record.
 
     Raises:
         LogDamaged: names the first record that is not the one that was written.
+        UnknownSemantics: it is a log of format 1.
     """
     prev = records.GENESIS
     for seq, line in enumerate(lines):
+        if not seq:
+            _refuse_format1(line, conversation)
         record = records.read_record(line, seq, prev, conversation)
         prev = record.hash
         yield record
 
 
-LineReader = Callable[[str], Iterable[bytes]]
-"""Returns the record lines of a conversation by its id; nothing for an unknown id."""
+def _refuse_format1(line: bytes, conversation: str | None) -> None:
+    """Refuse to derive a log of format 1: the core had other semantics then."""
+    if parse_format1_line(line) is not None:
+        raise UnknownSemantics(
+            seq=0,
+            recorded=1,
+            known=SEMANTICS,
+            release=FORMAT1_RELEASE,
+            hint=f"to go on with it here, convert it: toolchart convert {conversation or 'CONVERSATION'}",
+        )
+
+
+# -- replay --------------------------------------------------------------------------------------
 
 
 def replay(
@@ -70,16 +123,19 @@ def replay(
     Raises:
         LogDamaged: the log, or the log of its parent, is not the one that was written.
         ReplayMismatch: a derived step differs from its record.
+        UnknownSemantics: another release derived the records.
     """
-    newest: ReplayedStep | None = None
+    state: ReplayState | None = None
     for record in read_chain(lines, conversation):
         event = record.decode_event()
         if isinstance(event, Forked) and record.seq == 0:
-            for newest in _replay_shared_steps(event, conversation, parents):
+            for shared_step in _replay_shared_steps(event, conversation, parents):
+                state = shared_step.state
                 if include_shared:
-                    yield newest
-        newest = _derive_step(record, event, newest, conversation)
-        yield newest
+                    yield shared_step
+        replayed_step = _derive_step(record, event, state, conversation)
+        state = replayed_step.state
+        yield replayed_step
 
 
 def replay_conversation(
@@ -92,19 +148,14 @@ def replay_conversation(
 
 
 def _derive_step(
-    record: Record, event: AnyEvent, before: ReplayedStep | None, conversation: str | None
+    record: Record, event: Event, before: ReplayState | None, conversation: str | None
 ) -> ReplayedStep:
-    """The step of one record, derived from the step before and compared with the record."""
+    """The step of one record, derived from the state before and compared with the record."""
     if isinstance(event, (Configured, Forked)):
         _check_header(event, record, conversation)
-    if isinstance(event, Configured):
-        configured, machine = event, _load_machine(event, record)
-    elif before is not None:
-        configured, machine = before.configured, before.machine
-    else:
-        raise LogDamaged("a log begins with its configuration", conversation=conversation, seq=record.seq)
+    state = _enter_segment(record, event, before, conversation)
     try:
-        new_step = step(machine, before.step.snapshot if before else Snapshot(), event)
+        new_step = step(state.machine, state.snapshot, event)
     except IllegalEvent as error:
         raise ReplayMismatch(
             seq=record.seq,
@@ -113,8 +164,44 @@ def _derive_step(
             actual=str(error),
             blame="chart",
         ) from None
-    compare_step(record, new_step)
-    return ReplayedStep(record=record, step=new_step, configured=configured, machine=machine)
+    compare_step(record, new_step, state.versions)
+    return ReplayedStep(
+        record=record,
+        step=new_step,
+        state=replace(state, snapshot=new_step.snapshot),
+        configured=state.configured,
+        machine=state.machine,
+    )
+
+
+def _enter_segment(
+    record: Record, event: Event, before: ReplayState | None, conversation: str | None
+) -> ReplayState:
+    """The state in which a record's event is derived: chart and versions as of this record.
+
+    Raises:
+        LogDamaged: the log does not begin with its configuration.
+        UnknownSemantics: another release derived the record.
+    """
+    if isinstance(event, Configured):
+        check_semantics(event.versions, record.seq)
+        place = RecordPlace(conversation=event.conversation, seq=record.seq, hash=record.hash)
+        newest = before.basis.newest if before is not None else None
+        return ReplayState(
+            snapshot=before.snapshot if before is not None else Snapshot(),
+            configured=event,
+            versions=event.versions,
+            machine=_load_machine(event, record),
+            basis=CheckpointBasis(configured=place, versions=place, newest=newest),
+        )
+    if before is None:
+        raise LogDamaged("a log begins with its configuration", conversation=conversation, seq=record.seq)
+    if isinstance(event, Continued):
+        place = RecordPlace(conversation=conversation or "", seq=record.seq, hash=record.hash)
+        before = replace(before, versions=event.versions, basis=replace(before.basis, versions=place))
+    if not isinstance(event, Forked):  # `forked` acts alike under all semantics; what follows is checked
+        check_semantics(before.versions, record.seq)
+    return before
 
 
 def _replay_shared_steps(
@@ -135,13 +222,18 @@ def _replay_shared_steps(
     newest = None
     shared_lines = islice(parents(event.parent), event.seq + 1)
     for newest in replay(shared_lines, event.parent, parents=parents, include_shared=True):
-        yield newest
+        basis = newest.state.basis.without_checkpoint()
+        yield replace(newest, state=replace(newest.state, basis=basis))
     if newest is None or (newest.record.seq, newest.record.hash) != (event.seq, event.head):
-        raise LogDamaged(
-            f"record {event.seq} of conversation {event.parent!r}, its parent, is missing or changed",
-            conversation=conversation,
-            seq=0,
-        )
+        raise _describe_changed_parent(event, conversation)
+
+
+def _describe_changed_parent(event: Forked, conversation: str | None) -> LogDamaged:
+    return LogDamaged(
+        f"record {event.seq} of conversation {event.parent!r}, its parent, is missing or changed",
+        conversation=conversation,
+        seq=0,
+    )
 
 
 def _check_header(event: Configured | Forked, record: Record, conversation: str | None) -> None:
@@ -182,127 +274,113 @@ def _compile_chart_text(text: str) -> Machine:
     return get_machine(parse_chart(text, source="the log's chart"))
 
 
-def compare_step(record: Record, new_step: Step) -> None:
-    """Check that a derived step equals its record.
-
-    Raises:
-        ReplayMismatch: names the first difference and the class of its cause.
-    """
-    derived_fields = {
-        "source": new_step.source,
-        "guards": new_step.guards,
-        "target": new_step.target,
-        "turn": new_step.snapshot.turn,
-        "iteration": new_step.snapshot.iteration,
-        "effects": [records.encode_effect(effect, new_step.snapshot) for effect in new_step.effects],
-    }
-    for key, actual in derived_fields.items():
-        expected = getattr(record, key)
-        if expected != actual:
-            pointer, expected_value, actual_value = find_first_difference(f"/{key}", expected, actual)
-            raise ReplayMismatch(
-                seq=record.seq,
-                pointer=pointer,
-                expected=expected_value,
-                actual=actual_value,
-                blame=_classify_cause(pointer),
-            )
-
-
-def compare_configuration(recorded_event: Configured, current_event: Configured, seq: int) -> None:
-    """Check that an agent has the chart, tools and spec that a log was written with.
-
-    Raises:
-        ReplayMismatch: names the first difference and the class of its cause.
-    """
-    for part, blame in (("chart", "chart"), ("tools", "tool schema"), ("spec", "spec")):
-        expected, actual = (encode(getattr(recorded_event, part)), encode(getattr(current_event, part)))
-        if expected != actual:
-            pointer, expected_value, actual_value = find_first_difference(f"/event/{part}", expected, actual)
-            raise ReplayMismatch(
-                seq=seq, pointer=pointer, expected=expected_value, actual=actual_value, blame=blame
-            )
-
-
-def _classify_cause(pointer: str) -> str:
-    """The part of the product that causes a difference at a JSON pointer.
-
-    Only the chart decides which transitions a step makes. A request is built by the core from recorded
-    events, so a different fingerprint is caused by the engine.
-    """
-    if pointer.endswith("/request"):
-        return "engine"
-    if pointer.startswith(("/source", "/target", "/guards", "/effects")):
-        return "chart"
-    return "engine"
+# -- going on ------------------------------------------------------------------------------------
 
 
 class ReplayedConversation(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest state of a conversation in a store: everything needed to continue it."""
+    """The newest state of a conversation in a store: everything needed to continue it.
+
+    Its open effects are those of the snapshot. Its messages are loaded when one of them is read.
+    """
 
     snapshot: Snapshot
     configured: Configured
+    versions: Versions
+    """The versions in force. Where they are not this release's, `continued` comes before any other event."""
     machine: Machine
-    open_effects: tuple[Effect, ...]
-    """Effects that were asked for and not answered; a resumed driver performs them."""
     next_seq: int
     head: str
     """Hash of the newest record."""
-
-
-_ANSWERED_EFFECTS: dict[str, type[Effect]] = {
-    Replied.TYPE: CallModel,
-    Failed.TYPE: CallModel,
-    Reviewed.TYPE: ReviewCalls,
-    Waited.TYPE: Wait,
-}
-"""Which effect an event answers. `run_tools` is answered when no call is open any more."""
-
-
-def update_open_effects(before: Sequence[Effect], event: str, new_step: Step) -> list[Effect]:
-    """The open effects after one more step.
-
-    Args:
-        before: the open effects before the step.
-        event: type of the step's event.
-        new_step: the step.
-    """
-    answered_kind = _ANSWERED_EFFECTS.get(event)
-    remaining = [
-        effect for effect in before if answered_kind is None or not isinstance(effect, answered_kind)
-    ]
-    snapshot = new_step.snapshot
-    if snapshot.is_over:
-        return []
-    if event == Forked.TYPE:
-        remaining = []
-    if not any(open_call.outcome is None for open_call in snapshot.calls):
-        remaining = [effect for effect in remaining if not isinstance(effect, RunTools)]
-    return remaining + [effect for effect in new_step.effects if not isinstance(effect, Answer)]
+    basis: CheckpointBasis
+    """What the checkpoints of a journal that goes on refer to; in a fork, `basis.without_checkpoint()`."""
 
 
 def load_conversation(store: Store, conversation: str, at: int | None = None) -> ReplayedConversation | None:
-    """Replay a conversation up to its newest record; None where the store does not have it.
+    """The state of a conversation at its newest record; None where the store does not have it.
+
+    It starts from the newest checkpoint and derives the records after it.
 
     Args:
-        at: number of the record to stop after; None replays all records.
+        at: number of the record to stop after; None takes all records.
 
     Raises:
-        LogDamaged, ReplayMismatch: the log is damaged, or a derived step differs from its record.
+        LogDamaged: the log or a checkpoint is not the one that was written.
+        ReplayMismatch: a derived step differs from its record.
+        UnknownSemantics: another release wrote records after the newest checkpoint.
     """
-    newest: ReplayedStep | None = None
-    open_effects: list[Effect] = []
-    end = None if at is None else at + 1
-    lines = islice(store.read_lines(conversation), end)
-    for newest in replay(lines, conversation, parents=store.read_lines, include_shared=True):
-        open_effects = update_open_effects(open_effects, newest.record.event["type"], newest.step)
-    if newest is None:
+    restored = restore_newest_checkpoint(
+        store, conversation, at, lambda checkpoint: _derive_messages(store, checkpoint)
+    )
+    state, next_seq, head = None, 0, records.GENESIS
+    if restored is not None:
+        state, next_seq, head = _resume_state(store, restored), restored.seq + 1, restored.head
+    end = None if at is None else at + 1 - next_seq
+    for line in islice(store.read_lines(conversation, next_seq), end):
+        if not next_seq:
+            _refuse_format1(line, conversation)
+        record = records.read_record(line, next_seq, head, conversation)
+        event = record.decode_event()
+        if isinstance(event, Forked) and not next_seq:
+            state = _load_parent_state(store, event, conversation)
+        state = _derive_step(record, event, state, conversation).state
+        next_seq, head = next_seq + 1, record.hash
+    if state is None:
         return None
     return ReplayedConversation(
-        snapshot=newest.step.snapshot,
-        configured=newest.configured,
-        machine=newest.machine,
-        open_effects=tuple(open_effects),
-        next_seq=newest.record.seq + 1,
-        head=newest.record.hash,
+        snapshot=state.snapshot,
+        configured=state.configured,
+        versions=state.versions,
+        machine=state.machine,
+        next_seq=next_seq,
+        head=head,
+        basis=state.basis,
     )
+
+
+def _resume_state(store: Store, restored: RestoredState) -> ReplayState:
+    """The state of a checkpoint, with the machine of its chart."""
+    place = restored.basis.configured
+    assert place is not None, "every checkpoint names it"
+    line = next(iter(store.read_lines(place.conversation, place.seq)))
+    record = records.parse_record(line, place.seq, place.conversation)
+    return ReplayState(
+        snapshot=restored.snapshot,
+        configured=restored.configured,
+        versions=restored.versions,
+        machine=_load_machine(restored.configured, record),
+        basis=restored.basis,
+    )
+
+
+def _load_parent_state(store: Store, event: Forked, conversation: str) -> ReplayState:
+    """The state of a fork's parent at the shared record.
+
+    Raises:
+        LogDamaged: the parent does not have the record, or has another.
+    """
+    parent = load_conversation(store, event.parent, event.seq)
+    if parent is None or (parent.next_seq, parent.head) != (event.seq + 1, event.head):
+        raise _describe_changed_parent(event, conversation)
+    return ReplayState(
+        snapshot=parent.snapshot,
+        configured=parent.configured,
+        versions=parent.versions,
+        machine=parent.machine,
+        basis=parent.basis.without_checkpoint(),
+    )
+
+
+def _derive_messages(store: Store, checkpoint: Checkpoint) -> list[Message]:
+    """The messages up to a checkpoint, derived from the records before it.
+
+    Raises:
+        LogDamaged: they are not those of the checkpoint.
+    """
+    conversation, seq = checkpoint.conversation, checkpoint.seq
+    lines = islice(store.read_lines(conversation), seq + 1)
+    messages = None
+    for replayed_step in replay(lines, conversation, parents=store.read_lines):
+        messages = replayed_step.state.snapshot.messages
+    if messages is None or messages.digest != checkpoint.message_digest:
+        raise LogDamaged("its checkpoint has other messages", conversation=conversation, seq=seq)
+    return list(messages)

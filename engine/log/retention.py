@@ -6,13 +6,13 @@ is open and can be resumed.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 import msgspec
 
-from toolchart.engine.log import record as records
-from toolchart.engine.log.record import Record
+from toolchart.engine.log.reading.records import ReadRecord, parse_line
 from toolchart.states.events import Forked
 from toolchart.states.ports import Store
 
@@ -43,21 +43,33 @@ def _read_conversation_age(store: Store, conversation: str) -> ConversationAge |
     first = next(iter(store.read_lines(conversation)), None)
     if newest is None or first is None:
         return None
-    last = records.parse_record(newest[1], newest[0], conversation)
-    header = records.parse_record(first, 0, conversation)
+    last = parse_line(newest[1], newest[0], conversation)
+    header = parse_line(first, 0, conversation)
     return ConversationAge(
         conversation=conversation,
         newest_at=last.at,
         parent=header.event["parent"] if header.event["type"] == Forked.TYPE else None,
-        is_open=_is_turn_open(last),
+        is_open=_is_turn_open(_find_decisive_record(store, conversation, last)),
     )
 
 
-def _is_turn_open(last: Record) -> bool:
+def _find_decisive_record(store: Store, conversation: str, last: ReadRecord) -> ReadRecord:
+    """The newest record that says whether a turn is open: a late answer and `continued` do not."""
+    if not (last.is_late or last.event_type == "continued"):
+        return last
+    lines = enumerate(store.read_lines(conversation))
+    records = (parse_line(line, seq, conversation) for seq, line in lines)
+    decisive_records = (
+        record for record in records if not (record.is_late or record.event_type == "continued")
+    )
+    return deque(decisive_records, maxlen=1)[0]
+
+
+def _is_turn_open(last: ReadRecord) -> bool:
     """Whether the newest record leaves an effect open or waits for a decision."""
     if last.event["type"] in ("configured", "forked"):
-        return bool(last.effects)
-    return not any(str(effect["type"]).startswith("answer") for effect in last.effects)
+        return bool(last.asks)
+    return not last.ends_turn
 
 
 def select_prunable(

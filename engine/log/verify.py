@@ -12,11 +12,12 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from toolchart.engine.log.record import Record, compute_line_hash
-from toolchart.engine.log.replay import LineReader, read_chain
+from toolchart.engine.log.continuation.checkpoint import read_checkpoint_link
+from toolchart.engine.log.reading.records import LineReader, ReadRecord, read_records
+from toolchart.engine.log.record import compute_line_hash
 from toolchart.states.errors import LogDamaged
 from toolchart.states.events import Configured, Forked, Replied, Reviewed, ToolFinished, TurnStarted
-from toolchart.states.ports import Store
+from toolchart.states.ports import CheckpointStore, Store
 
 
 @runtime_checkable
@@ -42,21 +43,28 @@ class VerifiedConversation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verify_conversation(
-    lines: Iterable[bytes], conversation: str, *, parents: LineReader | None = None
+    lines: Iterable[bytes],
+    conversation: str,
+    *,
+    parents: LineReader | None = None,
+    checkpoints: Iterable[tuple[int, bytes]] = (),
 ) -> VerifiedConversation:
     """Check one conversation.
 
     Args:
         parents: reads the parent of a fork; without it the link to the parent is not checked.
+        checkpoints: record number and data of each checkpoint that the store keeps.
 
     Raises:
         LogDamaged: names the first record that is not the one that was written.
     """
     count, head = 0, ""
     record_order = RecordOrder(conversation)
-    for record in read_chain(lines, conversation):
+    checkpoint_links = CheckpointLinks(conversation, checkpoints)
+    for record in read_records(lines, conversation):
         event = record.decode_event()
         record_order.check_next(record)
+        checkpoint_links.check_next(record)
         if isinstance(event, (Configured, Forked)):
             if isinstance(event, Forked) and parents is not None:
                 _check_fork_parent(event, conversation, parents)
@@ -69,6 +77,7 @@ def verify_conversation(
         count, head = record.seq + 1, record.hash
     if not count:
         raise LogDamaged("it has no records", conversation=conversation, seq=0)
+    checkpoint_links.check_end()
     return VerifiedConversation(conversation=conversation, records=count, head=head)
 
 
@@ -103,7 +112,12 @@ def verify_store(
     for conversation in store.list_conversations() if conversations is None else conversations:
         try:
             verified_conversation = verify_conversation(
-                store.read_lines(conversation), conversation, parents=store.read_lines
+                store.read_lines(conversation),
+                conversation,
+                parents=store.read_lines,
+                checkpoints=(
+                    store.read_checkpoints(conversation) if isinstance(store, CheckpointStore) else ()
+                ),
             )
             if hidden is not None and hidden.conversation == conversation:
                 raise hidden
@@ -112,6 +126,55 @@ def verify_store(
             yield damage
     if hidden is not None and hidden.conversation is None:
         yield hidden
+
+
+class CheckpointLinks:
+    """Checks the checkpoints of one conversation against its records, in both directions.
+
+    A missing checkpoint is no damage: going on needs none.
+
+    Raises:
+        LogDamaged: a checkpoint is not the one that was written.
+    """
+
+    def __init__(self, conversation: str, checkpoints: Iterable[tuple[int, bytes]]) -> None:
+        self._conversation = conversation
+        self._links = {seq: read_checkpoint_link(data, seq, conversation) for seq, data in checkpoints}
+        """Hash of the record and digest, by number of the record."""
+        self._digest_before = ""
+        """Digest of the checkpoint of the record before."""
+
+    def check_next(self, record: ReadRecord) -> None:
+        """Check the next record.
+
+        Raises:
+            LogDamaged: it names another checkpoint than the one in the store, or its checkpoint belongs to
+                another record.
+        """
+        if record.checkpoint and self._digest_before not in ("", record.checkpoint):
+            raise LogDamaged(
+                "the record after it names another checkpoint than the one in the store",
+                conversation=self._conversation,
+                seq=record.seq - 1,
+            )
+        record_hash, self._digest_before = self._links.pop(record.seq, (record.hash, ""))
+        if record_hash != record.hash:
+            raise LogDamaged(
+                "its checkpoint belongs to another record", conversation=self._conversation, seq=record.seq
+            )
+
+    def check_end(self) -> None:
+        """Check that no checkpoint is left after the last record.
+
+        Raises:
+            LogDamaged: a checkpoint belongs to a record that does not exist.
+        """
+        for seq in sorted(self._links):
+            raise LogDamaged(
+                "there is a checkpoint of this record and no such record",
+                conversation=self._conversation,
+                seq=seq,
+            )
 
 
 class RecordOrder:
@@ -125,11 +188,11 @@ class RecordOrder:
 
     def __init__(self, conversation: str) -> None:
         self._conversation = conversation
-        self._previous: Record | None = None
+        self._previous: ReadRecord | None = None
         self._open_call_ids: set[str] | None = None
         """Ids of calls without an outcome; None where they are in the log of a fork's parent."""
 
-    def check_next(self, record: Record) -> None:
+    def check_next(self, record: ReadRecord) -> None:
         """Check the next record.
 
         Raises:
@@ -157,14 +220,16 @@ class RecordOrder:
         self._check_tool_calls(record, kind)
         self._previous = record
 
-    def _check_tool_calls(self, record: Record, kind: str) -> None:
+    def _check_tool_calls(self, record: ReadRecord, kind: str) -> None:
         """Check that an outcome belongs to an open call."""
         if kind in (Replied.TYPE, TurnStarted.TYPE):
             self._open_call_ids = set()
         elif kind == Reviewed.TYPE:
             self._open_call_ids = {verdict["call_id"] for verdict in record.event["verdicts"]}
-        elif kind == ToolFinished.TYPE and self._open_call_ids is not None:
+        elif kind == ToolFinished.TYPE and self._open_call_ids is not None and not record.is_late:
             call_id = record.event["call_id"]
+            if not call_id:  # there was no call to run
+                return
             self._require(
                 call_id in self._open_call_ids,
                 record,
@@ -172,7 +237,7 @@ class RecordOrder:
             )
             self._open_call_ids.discard(call_id)
 
-    def _require(self, condition: bool, record: Record, problem: str) -> None:
+    def _require(self, condition: bool, record: ReadRecord, problem: str) -> None:
         """Raise `LogDamaged` with the problem unless the condition holds."""
         if not condition:
             raise LogDamaged(problem, conversation=self._conversation, seq=record.seq)

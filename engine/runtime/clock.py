@@ -1,12 +1,13 @@
-"""The clock: the only source of time and random numbers in the engine.
+"""The clock and new ids: the only sources of time and of randomness in the engine.
 
-The pure core reads neither. Both reach it inside events, so that a replay sees the same values.
+The pure core reads neither. Their values reach it inside events, so that a replay sees the same values.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+import secrets
 import time
 from datetime import UTC, datetime
 from typing import Protocol
@@ -50,3 +51,8 @@ class SystemClock:
     def jitter(self) -> float:
         """A random number in [0, 1) with six decimals; the event that carries it is logged."""
         return round(random.random(), 6)
+
+
+def generate_conversation_id() -> str:
+    """A new random conversation id: 12 hexadecimal digits."""
+    return secrets.token_hex(6)

@@ -11,6 +11,7 @@ from functools import partial
 import msgspec
 from msgspec.structs import replace
 
+from toolchart.engine.log.continuation.versions import build_versions, encode_texts
 from toolchart.engine.log.fork import ForkPlan, find_tool_result
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.journal import Journal
@@ -24,11 +25,12 @@ from toolchart.engine.runtime.recorded_answers import RecordedAnswers, RecordedM
 from toolchart.specs.models import AgentSpec
 from toolchart.states.chart.loading import Chart
 from toolchart.states.errors import SpecError
-from toolchart.states.events import Configured
+from toolchart.states.events import Configured, Continued, Event
 from toolchart.states.machine import Machine, get_machine
 from toolchart.states.ports import Provider, Store
 from toolchart.states.snapshot import Snapshot
 from toolchart.tools.manager import ToolManager
+from toolchart.tools.sources.source_digest import list_source_digests
 
 MAX_CACHED_CONVERSATIONS = 256
 """How many conversations stay in memory between turns; any other is derived from its log again."""
@@ -73,7 +75,9 @@ class Conversations:
         self._chart_text = chart.to_yaml()
         redact = spec.redact
         self._redactor = Redactor(redact.keys, redact.patterns) if redact else None
+        self._versions = build_versions(tools.definitions(), list_source_digests(tools.registry))
         self._cached_drivers: dict[str, Driver] = {}
+        self._running_drivers: dict[str, Driver] = {}
 
     def open_driver(self, name: str, service: str) -> Driver:
         """The driver for the next turn of a conversation; begins the conversation where there is none.
@@ -102,23 +106,54 @@ class Conversations:
         if len(self._cached_drivers) > MAX_CACHED_CONVERSATIONS:
             del self._cached_drivers[next(iter(self._cached_drivers))]
 
+    async def run_driver(self, name: str, driver: Driver, *events: Event) -> Snapshot:
+        """Run a turn; while it runs, `get_running_driver` finds its driver.
+
+        Raises:
+            SpecError: a turn of the conversation runs already.
+        """
+        if name in self._running_drivers:
+            raise SpecError(
+                f"a turn of conversation {name!r} is running",
+                hint="wait for its result, or send the message to the running turn: engine.asay(...)",
+            )
+        self._running_drivers[name] = driver
+        try:
+            return await driver.run_turn(*events)
+        finally:
+            del self._running_drivers[name]
+
+    def get_running_driver(self, name: str) -> Driver:
+        """The driver of a turn that runs now.
+
+        Raises:
+            SpecError: no turn of this conversation runs here.
+        """
+        driver = self._running_drivers.get(name)
+        if driver is None or driver.snapshot.is_over:
+            raise SpecError(f"no turn of conversation {name!r} runs in this engine")
+        return driver
+
     def resume_driver(self, name: str, loaded_conversation: ReplayedConversation) -> Driver:
         """The driver of a conversation whose turn is open, with the chart that the turn began with."""
         settings = loaded_conversation.snapshot.settings
         assert settings is not None, "an open turn has settings"
-        return self._build_driver(
+        driver = self._build_driver(
             name,
             settings.service,
             loaded_conversation.snapshot,
             self._open_journal(name, loaded_conversation),
             loaded_conversation.machine,
         )
+        if loaded_conversation.versions != self._versions:
+            driver.apply_event(Continued(versions=self._versions))
+        return driver
 
     def fork_driver(self, name: str, plan: ForkPlan) -> Driver:
         """The driver of a new conversation that starts from a snapshot of its parent."""
         settings = plan.event.settings or plan.parent.snapshot.settings
         service = settings.service if settings else None
-        journal = Journal(self._log, name)
+        journal = Journal(self._log, name, basis=plan.parent.basis.without_checkpoint())
         return self._build_driver(name, service, plan.parent.snapshot, journal, plan.parent.machine)
 
     def build_configured_event(self, name: str) -> Configured:
@@ -129,6 +164,8 @@ class Conversations:
             chart=self._chart_text,
             spec=self._spec.to_public_dict(),
             tools=self._tools.definitions(),
+            texts=encode_texts(),
+            versions=self._versions,
         )
 
     # -- drivers ---------------------------------------------------------------------------------
@@ -154,12 +191,21 @@ class Conversations:
         current, previous = self.build_configured_event(name), loaded_conversation.configured
         parts = ("chart", "spec", "tools")
         if any(getattr(previous, part) != getattr(current, part) for part in parts):
-            driver.apply_event(current)
+            # The texts of a conversation stay, whatever this release would write.
+            driver.apply_event(replace(current, texts=previous.texts))
+        elif loaded_conversation.versions != self._versions:
+            driver.apply_event(Continued(versions=self._versions))
         return driver
 
     def _open_journal(self, name: str, loaded_conversation: ReplayedConversation) -> Journal:
         """A journal that appends after the newest record of a replayed conversation."""
-        return Journal(self._log, name, seq=loaded_conversation.next_seq, prev=loaded_conversation.head)
+        return Journal(
+            self._log,
+            name,
+            seq=loaded_conversation.next_seq,
+            prev=loaded_conversation.head,
+            basis=loaded_conversation.basis,
+        )
 
     def _build_driver(
         self, name: str, service: str | None, snapshot: Snapshot, journal: Journal, machine: Machine
@@ -176,10 +222,11 @@ class Conversations:
             price=self._shared_dependencies.price,
             # Deltas may cut a secret in two, so a redacted log does not keep them.
             keep_deltas=self._spec.log_deltas and self._redactor is None,
-            strict=self._spec.policy == "strict",
         )
         redacted_conversation = None
         if self._redactor is not None:
-            redacted_conversation = RedactedConversation(machine, snapshot, self._redactor.redact_event)
+            redacted_conversation = RedactedConversation(
+                machine, snapshot, self._redactor.redact_event, self._redactor.sign_digest
+            )
         driver = Driver(machine, snapshot, journal, dependencies, redacted_conversation)
         return driver

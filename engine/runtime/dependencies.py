@@ -8,14 +8,14 @@ import msgspec
 
 from toolchart.engine.runtime.clock import Clock, SystemClock
 from toolchart.states.core.step import Step
-from toolchart.states.events import AnyEvent, Decided
+from toolchart.states.events import Decided, Event
 from toolchart.states.messages import Delta, Reply, Request, ToolCall
 from toolchart.states.ports import Executor, Provider
 
 Approver = Callable[[ToolCall], Awaitable[Decided | None]]
 """Called for each tool call that needs approval; None leaves the call undecided."""
 
-Observer = Callable[[AnyEvent, Step], None]
+Observer = Callable[[Event, Step], None]
 """Called with every event and its step after the record is noted; for display only."""
 
 DeltaObserver = Callable[[Delta], None]
@@ -42,5 +42,3 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     """Adds the cost to a reply."""
     keep_deltas: bool = False
     """Whether the log keeps the deltas of streamed replies."""
-    strict: bool = False
-    """Whether a warning ends the run, after the record that brought it is in the log."""

@@ -7,7 +7,6 @@ forms for callers without an event loop.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,27 +18,27 @@ from toolchart.engine.log.fork import ForkChanges, plan_fork
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.replay import load_conversation, replay_conversation
 from toolchart.engine.log.stores import open_store
-from toolchart.engine.runtime.clock import Clock, SystemClock
+from toolchart.engine.runtime.agent_tools import build_agent_tools, find_repeatable_calls
+from toolchart.engine.runtime.clock import Clock, SystemClock, generate_conversation_id
 from toolchart.engine.runtime.conversations import Conversations, SharedDependencies
 from toolchart.engine.runtime.dependencies import Approver, DeltaObserver, Observer
-from toolchart.engine.runtime.model_hosts import ModelHosts, build_embedder_factory
+from toolchart.engine.runtime.model_hosts import ModelHosts
 from toolchart.engine.runtime.prompt_documents import fill_rag_context
 from toolchart.engine.runtime.recorded_answers import collect_recorded_answers, use_recorded_answers
 from toolchart.engine.runtime.result import ForkResult, TurnResult, build_turn_result
 from toolchart.engine.runtime.streaming import StepTaken, stream_turn
 from toolchart.providers.prices import build_pricer
-from toolchart.specs.charts import load_spec_chart
-from toolchart.specs.error_positions import locate_errors
 from toolchart.specs.handler_selection import select_handler
 from toolchart.specs.loader import load_spec
-from toolchart.specs.models import AgentSpec, Handler, ToolsConfig
+from toolchart.specs.models import AgentSpec, Handler
 from toolchart.specs.turn_plan import plan_turn
+from toolchart.specs.unread_limits import load_agent_chart
+from toolchart.states.core.answers import find_answered_effect
 from toolchart.states.errors import NoRecordedAnswer, SpecError, ToolchartError
-from toolchart.states.events import Configured, Decided, TurnStarted
+from toolchart.states.events import Cancelled, Configured, Decided, Event, Resumed, TurnStarted, UserSaid
 from toolchart.states.messages import Delta, Message
 from toolchart.states.ports import Provider, Store
 from toolchart.tools.definition import Tool
-from toolchart.tools.manager import ToolManager
 from toolchart.tools.sources.registry_entries import Service
 
 Value = TypeVar("Value")
@@ -77,8 +76,8 @@ class Engine:
     ) -> None:
         self.spec: AgentSpec = spec if isinstance(spec, AgentSpec) else load_spec(spec)
         spec_folder = Path(self.spec.source).parent if self.spec.source else None
-        self.chart = load_spec_chart(self.spec)
-        self.tools = _build_tools(self.spec, functions, services, spec_folder)
+        self.chart = load_agent_chart(self.spec)
+        self.tools = build_agent_tools(self.spec, functions, services, spec_folder)
         self._runner: asyncio.Runner | None = None
         self._owns_store = log is None or isinstance(log, (str, Path))
         self.store: Store = open_store(log) if log is None or isinstance(log, (str, Path)) else log
@@ -143,7 +142,7 @@ class Engine:
             driver.dependencies, observer=observer or self._observer, on_delta=on_delta
         )
         with self._log:
-            snapshot = await driver.run_turn(turn_started)
+            snapshot = await self._conversations.run_driver(name, driver, turn_started)
         # Only after a turn without an error: after an error the next turn reads the log again.
         self._conversations.cache_driver(name, driver)
         return build_turn_result(snapshot, name)
@@ -248,16 +247,41 @@ class Engine:
         if loaded_conversation.snapshot.is_over:
             return build_turn_result(loaded_conversation.snapshot, conversation)
         driver = self._conversations.resume_driver(conversation, loaded_conversation)
-        new_effects = driver.apply_event(decision).effects if decision is not None else ()
+        repeatable_calls = find_repeatable_calls(loaded_conversation.snapshot, self.tools)
+        events: list[Event] = [Resumed(repeatable=repeatable_calls)]
+        if decision is not None:
+            find_answered_effect(loaded_conversation.snapshot, decision)  # refused before anything is written
+            events.append(decision)
         with self._log:
-            snapshot = await driver.resume_turn(
-                loaded_conversation.open_effects, self._is_repeatable, new_effects
-            )
+            snapshot = await self._conversations.run_driver(conversation, driver, *events)
         return build_turn_result(snapshot, conversation)
 
     def resume(self, conversation: str, decision: Decided | None = None) -> TurnResult:
         """The blocking form of `aresume`, with the same arguments and errors."""
         return self._run_blocking(lambda: self.aresume(conversation, decision))
+
+    # -- events during a turn ----------------------------------------------------------------------
+
+    async def asay(self, conversation: str, message: str) -> None:
+        """Send a message of the user to a turn that runs now in this engine.
+
+        The event is `user_said`. Where the chart takes it, the message is part of the next model request;
+        otherwise it waits for the next turn.
+
+        Raises:
+            SpecError: no turn of this conversation runs here.
+        """
+        await self._conversations.get_running_driver(conversation).post_event(UserSaid(message=message))
+
+    async def acancel(self, conversation: str, reason: str | None = None) -> None:
+        """Stop a turn that runs now in this engine.
+
+        The event is `cancelled`. Where the chart has no row for it the turn is suspended and can be resumed.
+
+        Raises:
+            SpecError: no turn of this conversation runs here.
+        """
+        await self._conversations.get_running_driver(conversation).post_event(Cancelled(reason=reason))
 
     # -- forks -----------------------------------------------------------------------------------
 
@@ -292,7 +316,7 @@ class Engine:
         missing_answer = None
         try:
             with self._log:
-                await driver.run_fork(plan.event, plan.replacements)
+                await driver.run_turn(plan.event, *plan.replacements)
         except NoRecordedAnswer as error:
             missing_answer = str(error)
         return ForkResult(
@@ -318,11 +342,6 @@ class Engine:
     def build_configured_event(self, conversation: str) -> Configured:
         """The `configured` event that record 0 of a conversation of this agent holds."""
         return self._conversations.build_configured_event(conversation)
-
-    def _is_repeatable(self, name: str) -> bool:
-        """Whether a call of this tool may run twice."""
-        tool = self.tools.registry.get(name)
-        return tool is not None and tool.idempotent
 
     def _run_blocking(self, start: Callable[[], Coroutine[Any, Any, Value]]) -> Value:
         """Run a coroutine on this engine's own event loop and return its result."""
@@ -362,27 +381,3 @@ class Engine:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
-
-
-def _build_tools(
-    spec: AgentSpec,
-    functions: Sequence[Callable[..., Any] | Tool],
-    services: Mapping[str, Service] | None,
-    spec_folder: Path | None,
-) -> ToolManager:
-    """The tools of a spec; errors name the place in the spec."""
-    with locate_errors(spec):
-        return ToolManager.from_config(
-            spec.tools or ToolsConfig(),
-            functions=functions,
-            services=services,
-            base_folder=spec_folder,
-            approval=spec.approval,
-            output=spec.output,
-            make_embedder=build_embedder_factory(spec),
-        )
-
-
-def generate_conversation_id() -> str:
-    """A new random conversation id: 12 hexadecimal digits."""
-    return secrets.token_hex(6)

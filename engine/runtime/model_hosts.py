@@ -10,19 +10,20 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from toolchart.engine.log.replay import replay_conversation, update_open_effects
+from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores import find_store, open_store
 from toolchart.providers.embeddings import HostEmbedder
 from toolchart.providers.recording.own_requests import canonicalize_request
 from toolchart.providers.recording.player import RecordedProvider, read_recorded_settings
 from toolchart.providers.recording.recorded_calls import RecordedCall
 from toolchart.providers.registry import create_provider
+from toolchart.providers.text_calls.provider import accept_text_calls
 from toolchart.specs.models import AgentSpec, LLMConfig
 from toolchart.specs.secrets import resolve_environment
-from toolchart.states.effects import CallModel, Effect
+from toolchart.states.effects import CallModel
 from toolchart.states.errors import ProviderError, SpecError, suggest_name
 from toolchart.states.events import Failed, Replied
-from toolchart.states.messages import Reply
+from toolchart.states.messages import Reply, Request
 from toolchart.states.ports import Provider, Store
 
 
@@ -41,7 +42,7 @@ class ModelHosts:
         self._spec_folder = spec_folder
 
     def get_provider(self, service: str) -> Provider:
-        """The provider of an `llms` entry.
+        """The provider of an `llms` entry; it describes tools in the prompt where a request says so.
 
         Raises:
             SpecError: there is no such entry, or it cannot be used.
@@ -54,7 +55,7 @@ class ModelHosts:
             self.providers[service] = create_model_provider(
                 entry, f"llms.{service}", beside=self._spec_folder
             )
-        return self.providers[service]
+        return accept_text_calls(self.providers[service])
 
     async def aclose(self) -> None:
         """Close the connections of all providers."""
@@ -141,18 +142,18 @@ def _select_conversation(store: Store, conversation: str | None) -> str:
 
 def _iterate_recorded_calls(store: Store, name: str) -> Iterator[RecordedCall]:
     """Each request with the event that answered it, including what a fork shares with its parent."""
-    open_effects: list[Effect] = []
+    requests: dict[int, Request] = {}
     for replay_step in replay_conversation(store, name, include_shared=True):
         event = replay_step.record.decode_event()
-        if isinstance(event, (Replied, Failed)):
-            for effect in open_effects:
-                if isinstance(effect, CallModel):
-                    yield RecordedCall(
-                        location=f"record {replay_step.record.seq} of conversation {name}",
-                        request=canonicalize_request(effect.request),
-                        get_reply=_build_answer(event),
-                    )
-        open_effects = update_open_effects(open_effects, event.TYPE, replay_step.step)
+        if isinstance(event, (Replied, Failed)) and event.effect in requests:
+            yield RecordedCall(
+                location=f"record {replay_step.record.seq} of conversation {name}",
+                request=canonicalize_request(requests[event.effect]),
+                get_reply=_build_answer(event),
+            )
+        for effect in replay_step.step.effects:
+            if isinstance(effect, CallModel):
+                requests[effect.id] = effect.request
 
 
 def _build_answer(event: Replied | Failed) -> Callable[[], Reply]:

@@ -14,11 +14,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from toolchart.engine.log.replay import ReplayedStep, update_open_effects
+from toolchart.engine.log.replay import ReplayedStep
 from toolchart.engine.runtime.clock import SystemClock
 from toolchart.engine.runtime.dependencies import Dependencies
 from toolchart.providers.shared.plain_requests import encode_plain_request
-from toolchart.states.effects import CallModel, Effect
+from toolchart.states.core.message_list import compute_request_digest
+from toolchart.states.effects import CallModel
 from toolchart.states.errors import NoRecordedAnswer, ProviderError
 from toolchart.states.events import Decided, Failed, Replied, Reviewed, ToolFinished, Verdict
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
@@ -30,7 +31,7 @@ class RecordedAnswers:
     """All answers of a recorded conversation."""
 
     replies: dict[str, deque[Replied | Failed]] = field(default_factory=lambda: defaultdict(deque))
-    """By fingerprint of the request, in the order in which they came."""
+    """By digest of the request, in the order in which they came."""
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     """By call id, like the three fields below."""
     outcomes: dict[str, ToolFinished] = field(default_factory=dict)
@@ -41,14 +42,13 @@ class RecordedAnswers:
 def collect_recorded_answers(steps: Iterable[ReplayedStep]) -> RecordedAnswers:
     """The answers of replayed steps."""
     answers = RecordedAnswers()
-    open_effects: list[Effect] = []
+    digests: dict[int, str] = {}
     for replay_step in steps:
         event = replay_step.record.decode_event()
         match event:
             case Replied() | Failed():
-                for effect in open_effects:
-                    if isinstance(effect, CallModel):
-                        answers.replies[effect.request.fingerprint].append(event)
+                if event.effect in digests:
+                    answers.replies[digests[event.effect]].append(event)
             case Reviewed():
                 answers.verdicts |= {verdict.call_id: verdict for verdict in event.verdicts}
             case ToolFinished():
@@ -56,7 +56,9 @@ def collect_recorded_answers(steps: Iterable[ReplayedStep]) -> RecordedAnswers:
             case Decided():
                 answers.decisions[event.call_id] = event
         answers.calls |= {open_call.call.id: open_call.call for open_call in replay_step.step.snapshot.calls}
-        open_effects = update_open_effects(open_effects, event.TYPE, replay_step.step)
+        for effect in replay_step.step.effects:
+            if isinstance(effect, CallModel):
+                digests[effect.id] = compute_request_digest(effect.request)
     return answers
 
 
@@ -79,7 +81,7 @@ class RecordedModel:
             NoRecordedAnswer: the recorded conversation did not make this request.
             ProviderError: the recorded request failed.
         """
-        answers = self._answers.replies.get(request.fingerprint)
+        answers = self._answers.replies.get(compute_request_digest(request))
         if not answers:
             raise NoRecordedAnswer(
                 f"the recorded conversation did not make this request to {request.model!r} "

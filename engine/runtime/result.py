@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec import to_builtins
 
 from toolchart.states.core.encoding import encode
 from toolchart.states.messages import Usage
-from toolchart.states.snapshot import Snapshot
+from toolchart.states.snapshot import Snapshot, TurnError
 
 
 class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,9 +25,10 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     """The state in which the chart rests: a final one, or one that waits for a decision."""
     is_over: bool
-    """Whether that state is final."""
+    """Whether the turn has ended."""
     ended_by: str | None
-    """The effect that ended the turn; None while the turn is open."""
+    """The effect that ended the turn, or `stuck`, `too_many_steps` or `endless` where the core ended it; None
+    while the turn is open."""
     conversation_id: str
     iterations: int
     finish_reason: str
@@ -36,6 +38,8 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     undecided: list[dict[str, Any]]
     """Tool calls that wait for a decision: `{id, tool, params}`."""
     warnings: tuple[str, ...] = ()
+    error: TurnError | None = None
+    """Why the turn ended in error; None where it did not."""
 
     @property
     def max_iterations_reached(self) -> bool:
@@ -55,6 +59,8 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
             "usage": encode(self.usage),
             "finish_reason": self.finish_reason,
         }
+        if self.error:
+            data["error"] = to_builtins(self.error)
         if self.limit_reached:
             data["limit_reached"] = self.limit_reached
             data["max_iterations_reached"] = self.max_iterations_reached
@@ -99,9 +105,10 @@ def build_turn_result(snapshot: Snapshot, conversation: str) -> TurnResult:
         undecided=[
             {"id": open_call.call.id, "tool": open_call.call.name, "params": open_call.call.arguments}
             for open_call in snapshot.calls
-            if open_call.ruling == "needs_approval"
+            if open_call.ruling == "needs_approval" and open_call.outcome is None
         ],
         warnings=snapshot.warnings,
+        error=snapshot.error,
     )
 
 

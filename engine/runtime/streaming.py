@@ -11,14 +11,14 @@ import msgspec
 from toolchart.engine.runtime.dependencies import DeltaObserver, Observer
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.states.core.step import Step
-from toolchart.states.events import AnyEvent
+from toolchart.states.events import Event
 from toolchart.states.messages import Delta
 
 
 class StepTaken(msgspec.Struct, frozen=True, kw_only=True):
     """One step of the conversation: the event and the step that it made."""
 
-    event: AnyEvent
+    event: Event
     step: Step
 
 

@@ -21,7 +21,6 @@ from toolchart.providers.text_calls.scanner import (
 )
 from toolchart.specs.models import TOOL_FORMAT_WORDS
 from toolchart.states.canonical_json import encode_canonical_text
-from toolchart.states.errors import ProviderError
 from toolchart.states.messages import (
     CallArguments,
     CallStarted,
@@ -51,12 +50,15 @@ _INCOMPLETE_REASONS = ("length", "content_filter", "error", "malformed_call")
 
 
 class TextCallProvider:
-    """Wraps a provider whose model has no native tool calls.
+    """Wraps a provider whose model has no native tool calls, or may turn out to have none.
+
+    It never asks twice. Where a host refuses tools, the chart decides: its effect `describe_tools_in_text`
+    makes the next request say `writes_tools_as_text`.
 
     Args:
-        tool_format: a name in `TEXT_FORMATS`, `bracket`, or `auto`. With `auto` native calls are tried
-            first: a reply without any is read in every known format, and a host that refuses tools is asked
-            again with `bracket`.
+        tool_format: a name in `TEXT_FORMATS` or `bracket`: calls are always text. With `native` and `auto`
+            they are native, and `bracket` text where the request says `writes_tools_as_text`; with `auto` a
+            reply without native calls is read in every known format besides.
 
     Raises:
         SpecError: there is no such format, or another package offers it and its row is incomplete.
@@ -68,7 +70,8 @@ class TextCallProvider:
         is_bracket = tool_format in TOOL_FORMAT_WORDS
         self._row = None if is_bracket else TEXT_FORMATS.find(tool_format, "llms.*.tool_format")
         """The format of all requests; None for `bracket`, which has a boundary for each request."""
-        self._uses_native_calls = tool_format == "auto"
+        self._may_be_native = tool_format in ("auto", "native")
+        self._passes_replies = tool_format == "native"
 
     def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         """The body that the wrapped provider sends for the rewritten request."""
@@ -77,14 +80,7 @@ class TextCallProvider:
 
     async def complete(self, request: Request) -> Reply:
         """One whole reply."""
-        try:
-            reply = await self._inner.complete(self._rewrite_request(request))
-        except ProviderError as error:
-            can_retry = self._uses_native_calls and request.tools
-            if not (can_retry and error.kind == "tools_unsupported"):
-                raise
-            self._uses_native_calls = False
-            reply = await self._inner.complete(self._rewrite_request(request))
+        reply = await self._inner.complete(self._rewrite_request(request))
         return self._read_reply(reply, request)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
@@ -96,7 +92,7 @@ class TextCallProvider:
         scanner, call_count = self._make_scanner(request), 0
         async with aclosing(self._inner.stream(self._rewrite_request(request))) as items:
             async for item in items:
-                if not isinstance(item, (TextDelta, Reply)):
+                if not isinstance(item, (TextDelta, Reply)) or self._is_passed_on(request):
                     yield item
                     continue
                 pieces = scanner.add_text(item.text) if isinstance(item, TextDelta) else scanner.finish_text()
@@ -113,9 +109,17 @@ class TextCallProvider:
 
     # -- requests ----------------------------------------------------------------------------------
 
+    def _uses_native_calls(self, request: Request) -> bool:
+        """Whether the request is sent as it is."""
+        return self._may_be_native and not request.writes_tools_as_text
+
+    def _is_passed_on(self, request: Request) -> bool:
+        """Whether the reply is given back as it is."""
+        return self._passes_replies and not request.writes_tools_as_text
+
     def _rewrite_request(self, request: Request) -> Request:
         """The request for a model without native calls: tools, calls and results as text."""
-        if self._uses_native_calls:
+        if self._uses_native_calls(request):
             return request
         text_format = self._choose_format(request)
         messages = [_rewrite_message(message, text_format) for message in request.messages]
@@ -126,8 +130,7 @@ class TextCallProvider:
             for key, value in request.options.items()
             if key not in ("tool_choice", "parallel_tool_calls")
         }
-        # The fingerprint is that of the request before.
-        return replace(request, messages=messages, tools=(), options=options, fingerprint="")
+        return replace(request, messages=messages, tools=(), options=options)
 
     def _choose_format(self, request: Request) -> TextFormat:
         """The format in which the calls of this request and of its reply are written."""
@@ -139,13 +142,13 @@ class TextCallProvider:
         schemas: Schemas = {tool.name: tool.parameters for tool in request.tools}
         if not request.tools:
             return TextCallScanner((), schemas)
-        if self._uses_native_calls:
+        if self._uses_native_calls(request):
             return TextCallScanner([row for row in TEXT_FORMATS if row.is_detected], schemas)
         return TextCallScanner((self._choose_format(request),), schemas)
 
     def _read_reply(self, reply: Reply, request: Request) -> Reply:
         """The reply with the calls in its text. If it has native calls, its text is not searched."""
-        if reply.tool_calls or not reply.content:
+        if reply.tool_calls or not reply.content or self._is_passed_on(request):
             return reply
         scanner = self._make_scanner(request)
         pieces = [*scanner.add_text(reply.content), *scanner.finish_text()]
@@ -171,6 +174,11 @@ class TextCallProvider:
             ),
             finish_reason="tool_calls",
         )
+
+
+def accept_text_calls(provider: Provider) -> Provider:
+    """A provider that obeys `Request.writes_tools_as_text`: the same one, wrapped if it does not."""
+    return provider if isinstance(provider, TextCallProvider) else TextCallProvider(provider, "native")
 
 
 def _make_deltas(piece: Piece, call_count: int) -> list[Delta]:

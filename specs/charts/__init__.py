@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _INLINE = "(inline chart)"
 """The source of a chart that stands in no file."""
 
-DEFAULT_CHART = "tool_loop"
-"""The chart of an agent spec without a `chart` key."""
+DEFAULT_CHART = "full"
+"""The chart of an agent spec without a `chart` key: the one for production."""
 
 
 @cache
@@ -31,7 +31,7 @@ def list_shipped_charts() -> tuple[str, ...]:
 
 
 def load_chart(reference: str | Mapping[str, Any] | None, *, base_folder: Path | None = None) -> Chart:
-    """Load a chart by name, by path or from an inline mapping; None means `tool_loop`.
+    """Load a chart by name, by path or from an inline mapping; None means `full`.
 
     A relative path is searched in `base_folder` (that of the agent spec), then in the working folder.
 

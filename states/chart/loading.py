@@ -21,7 +21,15 @@ from toolchart.states.chart.source_positions import SourceLines, SourcePosition,
 from toolchart.states.chart.yaml_reading import CHART_LIMITS, read_yaml
 from toolchart.states.errors import SpecError
 
-__all__ = ["Chart", "SourcePosition", "format_key_path", "make_chart", "parse_chart", "walk_states"]
+__all__ = [
+    "Chart",
+    "SourcePosition",
+    "format_key_path",
+    "make_chart",
+    "parse_chart",
+    "parse_recorded_chart",
+    "walk_states",
+]
 
 ChartResolver = Callable[[str], str]
 """Returns the YAML text of the chart that `extends` names; raises SpecError for an unknown name."""
@@ -37,6 +45,24 @@ def parse_chart(text: str, *, source: str | None = None, resolve: ChartResolver 
     """
     document, located = _read_document(text, source)
     return _build_chart(document, located, resolve)
+
+
+def parse_recorded_chart(text: str) -> Chart:
+    """The resolved chart of a log, for reading. Its rules may be another release's and are not checked.
+
+    Raises:
+        SpecError: the text is not a chart at all.
+    """
+    document, located = _read_document(text, "the log's chart")
+    if not isinstance(document.get("states"), dict):
+        raise SpecError("a chart is a mapping with the key `states`", file="the log's chart")
+    return Chart(
+        name=str(document.get("name") or "chart"),
+        document=document,
+        source="the log's chart",
+        lines=located.lines,
+        digest=_compute_digest(document),
+    )
 
 
 def make_chart(
@@ -66,11 +92,15 @@ def _build_chart(document: dict[str, Any], located: SourceLines, resolve: ChartR
         document=resolved_document,
         source=located.source,
         lines=lines,
-        # Not canonical JSON, because the order of states has a meaning.
-        digest=hashlib.sha256(orjson.dumps(resolved_document)).hexdigest(),
+        digest=_compute_digest(resolved_document),
     )
     check_rules(chart)
     return chart
+
+
+def _compute_digest(document: Mapping[str, Any]) -> str:
+    # Not canonical JSON, because the order of states has a meaning.
+    return hashlib.sha256(orjson.dumps(document)).hexdigest()
 
 
 # -- reading -------------------------------------------------------------------------------------

@@ -53,13 +53,15 @@ def _iterate_rows(
     """The rows that exit something, of a state and of the states inside it."""
     state = states[name]
     position = positions[name]
-    for index, row in enumerate(state.get("transitions") or ()):
+    rows: list[Mapping[str, Any]] = state.get("transitions") or []
+    for index, row in enumerate(rows):
         targets = [positions[target] for target in list_targets(row)]
+        events = [_split_event(event) for event in (row.get("event") or "").split()] or [()]
         stays = row.get("internal") and targets == [position] and not state.get("states")
         if targets and not stays and not row.get("initial"):
             yield _Row(
                 (*position, "transitions", index),
-                tuple(_split_event(event) for event in (row.get("event") or "").split()) or ((),),
+                tuple(events),
                 _leaves(position, targets, len(parallel) + 2, bool(row.get("internal"))),
             )
     for child in state.get("states") or {}:

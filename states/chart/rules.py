@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any
 
 from toolchart.states.chart.document import Chart, walk_states
+from toolchart.states.chart.effect_rules import check_effect_rules
 from toolchart.states.chart.guard_types import GuardProblem
 from toolchart.states.chart.guards import check_guard
 from toolchart.states.chart.regions import check_regions
@@ -62,6 +63,7 @@ def check_rules(chart: Chart) -> None:
         for row, row_position in iterate_rows(definition, position):
             _check_row(chart, row, row_position, state_names, raised_events)
     check_structure(chart)
+    check_effect_rules(chart)
     check_regions(chart)
 
 

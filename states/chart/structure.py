@@ -59,7 +59,8 @@ def iterate_rows(
 
 def list_targets(row: Mapping[str, Any]) -> list[str]:
     """The states that a row targets."""
-    return (row.get("target") or "").split()
+    targets: str = row.get("target") or ""
+    return targets.split()
 
 
 def _check_kind(chart: Chart, definition: Mapping[str, Any], position: SourcePosition) -> None:

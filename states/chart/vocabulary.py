@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from toolchart.states.effects import EFFECTS
-from toolchart.states.events import CHART_EVENTS
-from toolchart.states.facts import FACTS, Fact
+from toolchart.states.core.vocabulary import EFFECTS, EVENTS, FACTS, list_chart_events
+from toolchart.states.facts import Fact
 
 
 def list_effect_names() -> Iterable[str]:
     """Effects that `enter` and the other action slots may name."""
-    return tuple(EFFECTS)
+    return EFFECTS.names()
 
 
 def is_effect(name: str) -> bool:
@@ -21,19 +20,23 @@ def is_effect(name: str) -> bool:
 
 def list_event_names() -> Iterable[str]:
     """Events that reach a chart from outside."""
-    return tuple(CHART_EVENTS)
+    return list_chart_events()
 
 
 def is_event(name: str) -> bool:
-    """Whether this event reaches a chart from outside."""
-    return name in CHART_EVENTS
+    """Whether this event reaches a chart from outside, under its own name or as the answer to one effect:
+    `replied`, `replied.call_model`."""
+    event, _, effect = name.partition(".")
+    if effect:
+        return effect in EFFECTS and event in EVENTS and event in EFFECTS.find(effect).answers
+    return event in list_chart_events()
 
 
 def list_fact_names() -> Iterable[str]:
     """Facts that guards may read."""
-    return tuple(FACTS)
+    return FACTS.names()
 
 
 def find_fact(name: str) -> Fact | None:
     """The descriptor of a fact; None where there is none of this name."""
-    return FACTS.get(name)
+    return FACTS.find(name) if name in FACTS else None

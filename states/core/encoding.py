@@ -1,29 +1,194 @@
-"""Values as JSON data and back, in the form of log format 1.
+"""Values as JSON and back.
 
-A field that has its default is left out. So a record stays small, and a field that a later release adds does
-not change old hashes. Reading is strict: an unknown key, a missing key or a wrong type is a `ValueError` that
-names the place.
+Events are written by msgspec, in the form of log format 2: the `type` tag, then every field that is not
+empty. Only empty values are left out (None, "", empty containers, 0, False), never a value because it equals
+the default of this release: so a release may change its defaults, and old records still say what was in
+force.
 
-Reading is msgspec's. Writing is not: msgspec leaves a field out only if it holds the default object itself (a
-computed `0.0` is written, the `0.0` of the class is not), but the hashes of format 1 rest on equality.
+Reading is strict: an unknown key, a missing key or a wrong type is a `ValueError` that names the place. It
+keeps the digits of integers of any length. Lone surrogates stand in the JSON as `\\ud800` escapes. They are
+read through the standard library, because msgspec takes no such escapes. NaN and infinity are not JSON;
+whoever has them must replace them first (`make_plain_event`).
 """
 
 from __future__ import annotations
 
+import json
+import math
 from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
 
-from toolchart.states.events import EVENTS, AnyEvent
+from toolchart.states.core.vocabulary import EVENTS
+from toolchart.states.events import Event
 
 Value = TypeVar("Value")
 
 _JSON_TYPES = frozenset({str, int, float, bool, type(None), dict})
 
+_encode = msgspec.json.Encoder().encode
+
+_AT = b',"at":"'
+
+
+# -- events as JSON ------------------------------------------------------------------------------
+
+
+def encode_event_json(event: Event) -> bytes:
+    """The JSON of an event, without `at`, which the record carries.
+
+    Raises:
+        TypeError, ValueError, RecursionError: it holds something that JSON cannot hold.
+    """
+    try:
+        return _cut_time(_encode(event), event)
+    except UnicodeEncodeError:  # a lone surrogate: escaped
+        return _dump_escaped(event)
+
+
+def _cut_time(data: bytes, event: Event) -> bytes:
+    """The JSON of an event without `at`, its first field."""
+    start = len(event.TYPE) + len('{"type":""')
+    end = start + len(_AT) + len(event.at)
+    if data[start : start + len(_AT)] != _AT:
+        return data
+    if data[end : end + 1] != b'"':  # a time with characters beyond ASCII, or escaped ones
+        return _encode(msgspec.structs.replace(event, at=""))
+    return data[:start] + data[end + 1 :]
+
+
+def _dump_escaped(event: Event) -> bytes:
+    data = msgspec.to_builtins(event)
+    data.pop("at", None)
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
+
+
+def decode_event_json(kind: type[Event], data: bytes, at: str) -> Event:
+    """The event of class `kind` from the JSON that `encode_event_json` wrote.
+
+    Raises:
+        ValueError: not an event of this class.
+    """
+    try:
+        event: Event = _get_decoder(kind).decode(data)
+    except msgspec.ValidationError as error:
+        raise ValueError(_locate_problem(str(error), "/event")) from None
+    except msgspec.DecodeError:  # an escaped lone surrogate
+        return decode_event(json.loads(data), at)
+    return msgspec.structs.replace(event, at=at)
+
+
+@cache
+def _get_decoder(kind: type[Event]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
+
+
+def read_json(data: bytes) -> Any:
+    """A JSON document of the log. Integers keep their digits, and escaped lone surrogates are read.
+
+    Raises:
+        ValueError, RecursionError: it is not JSON.
+    """
+    try:
+        return msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        return json.loads(data, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def make_plain_event(event: Event) -> tuple[Event, bytes, bool]:
+    """The event that equals its JSON; its JSON; and whether something was lost on the way.
+
+    Values that JSON cannot hold are replaced by the nearest ones: NaN and infinity by null, other objects by
+    their text.
+
+    Raises:
+        ValueError: the event does not have the types of its class.
+    """
+    try:
+        data = _encode(event)
+        plain: Event = _get_decoder(type(event)).decode(data)
+    except (TypeError, ValueError, RecursionError, OverflowError):
+        pass  # a lone surrogate, an object, a cycle
+    else:
+        if plain == event:
+            return plain, _cut_time(data, event), False
+    walk = _PlainWalk()
+    fields = walk.make_plain(event)
+    fields.pop("at")
+    plain = decode_event({**fields, "type": event.TYPE}, event.at)
+    return plain, encode_event_json(plain), walk.has_losses
+
+
+_MAX_DEPTH = 200
+"""Nesting allowed in a logged value."""
+
+
+class _PlainWalk:
+    """Replaces what JSON cannot hold, and remembers whether anything was lost."""
+
+    def __init__(self) -> None:
+        self.has_losses = False
+
+    def make_plain(self, value: Any, depth: int = 0) -> Any:
+        """The nearest JSON value."""
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            return _join_surrogates(str.__str__(value))
+        if isinstance(value, int):
+            return self._make_plain_integer(int(value))
+        if isinstance(value, float):
+            return float(value) if math.isfinite(value) else self._lose(None)
+        if depth >= _MAX_DEPTH:
+            return self._lose("(nested too deeply)")
+        if isinstance(value, msgspec.Struct):
+            names = value.__struct_fields__
+            return {name: self.make_plain(getattr(value, name), depth + 1) for name in names}
+        if isinstance(value, dict):
+            return {self._make_key(key): self.make_plain(item, depth + 1) for key, item in value.items()}
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return [self.make_plain(item, depth + 1) for item in value]
+        return self._lose(_describe_value(value))
+
+    def _make_plain_integer(self, value: int) -> Any:
+        try:
+            str(value)
+        except ValueError:  # beyond Python's limit for printing integers
+            return self._lose(f"(integer of {value.bit_length()} bits)")
+        return value
+
+    def _make_key(self, key: Any) -> str:
+        if isinstance(key, str):
+            return _join_surrogates(str.__str__(key))
+        return str(self._lose(_describe_value(key)))
+
+    def _lose(self, replacement: Any) -> Any:
+        self.has_losses = True
+        return replacement
+
+
+def _join_surrogates(text: str) -> str:
+    """The text with each pair of surrogates as one character, as a reader of JSON gives it."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+def _describe_value(value: Any) -> str:
+    try:
+        return str(value)
+    except Exception as error:  # an unknown class may raise anything in __str__
+        return f"({type(value).__name__}: {type(error).__name__})"
+
+
+# -- values as data ------------------------------------------------------------------------------
+
 
 def encode(value: Any) -> Any:
-    """JSON data of a value: structs become objects without the fields that have their default."""
+    """JSON data of a value, for people and programs outside: fields that have their default are left out."""
     kind: Any = type(value)
     if kind in _JSON_TYPES:
         return value
@@ -32,8 +197,8 @@ def encode(value: Any) -> Any:
     return _encode_fields(value, _list_fields(kind))
 
 
-def encode_event(event: AnyEvent) -> dict[str, Any]:
-    """The event with its `type` tag and without `at`, which the record carries."""
+def encode_event(event: Event) -> dict[str, Any]:
+    """The event as JSON data with its `type` and without `at`, for people and programs outside the log."""
     data = _encode_fields(event, _list_fields(type(event), "at"))
     data["type"] = event.TYPE
     return data
@@ -62,16 +227,16 @@ def _get_default(field: msgspec.structs.FieldInfo) -> Any:
     return field.default
 
 
-def decode_event(data: Any, at: str) -> AnyEvent:
-    """The event of a record.
+def decode_event(data: Any, at: str) -> Event:
+    """The event of a record, from its JSON data.
 
     Raises:
         ValueError: not an event of this format, with the place.
     """
     if not isinstance(data, dict) or data.get("type") not in EVENTS:
-        known = ", ".join(EVENTS)
+        known = ", ".join(EVENTS.names())
         raise ValueError(f"/event/type: not a known event (known: {known})")
-    return decode(EVENTS[data["type"]], {**data, "at": at}, "/event")
+    return decode(EVENTS.find(data["type"]).type, {**data, "at": at}, "/event")
 
 
 def decode(kind: type[Value], data: Any, place: str = "") -> Value:

@@ -5,103 +5,66 @@ turns each name into a value built from the context alone. `CallModel` carries t
 request, `RunTools` carries the calls, `Wait` carries its seconds. The driver adds nothing and decides
 nothing, so replay can build the same effects again from the log.
 
-Building an effect can change the context too. A model call first closes the calls that are still open,
-and an answer appends the final assistant message. Both happen in the step's `SnapshotBuilder`.
+Building an effect can change the context too. A model call first closes the calls that are still open and
+takes the user's messages from the inbox, and an answer appends the final assistant message. Both happen in
+the step's `SnapshotBuilder`.
+
+`EFFECT_ROWS` at the end says everything that the rest of the code wants to know about each effect.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Sequence
-from typing import Any
+from datetime import datetime, timedelta
 
-from toolchart.states.core.reduce import append_message, close_open_calls
-from toolchart.states.effects import Answer, CallModel, Effect, ReviewCalls, RunTools, Wait
-from toolchart.states.facts import find_spent_budget, get_turn_limits
+from msgspec.structs import replace
+
+from toolchart.states.core.calls import close_open_calls
+from toolchart.states.core.message_list import OfferedTools, RequestMessages
+from toolchart.states.core.reduce import append_inbox
+from toolchart.states.effects import (
+    Answer,
+    AskApproval,
+    CallModel,
+    Effect,
+    EffectDescriptor,
+    RefusedCall,
+    ReviewCalls,
+    RunTools,
+    Wait,
+)
+from toolchart.states.facts import exceeds_call_budget, find_spent_budget, get_turn_limits
 from toolchart.states.messages import Message, Request
-from toolchart.states.snapshot import SnapshotBuilder
-
-AT_LIMIT = "I reached the maximum number of tool calls ({limit}) before I had a final answer."
-AT_BUDGET = "I reached the limit of this turn ({budget}) before I had a final answer."
-ISSUE = "I encountered an issue while answering"
-
-
-def build_effects(builder: SnapshotBuilder, names: tuple[str, ...]) -> tuple[Effect, ...]:
-    """The effects of these names, in this order; building them may change the context."""
-    return tuple([_build_effect(builder, name) for name in names])
-
-
-def _build_effect(builder: SnapshotBuilder, name: str) -> Effect:
-    match name:
-        case "call_model":
-            return _build_model_call(builder, name, with_tools=True)
-        case "call_model_without_tools":
-            return _build_model_call(builder, name, with_tools=False)
-        case "review_calls":
-            calls = tuple(open_call.call for open_call in builder.calls)
-            return ReviewCalls(name=name, calls=calls, allowed=_get_allowed_tools(builder))
-        case "run_tools":
-            return _build_tool_run(builder, name)
-        case "wait":
-            return Wait(name=name, seconds=_compute_wait_s(builder))
-        case "answer":
-            return _build_answer(builder, name, _find_answer_text(builder) or "")
-        case "answer_at_limit":
-            limit = _find_reached_limit(builder)
-            content = _format_limit_answer(builder, limit)
-            builder.limit_reached = limit
-            return _build_answer(builder, name, content)
-        case "answer_with_error":
-            return _build_answer(builder, name, _format_error_answer(builder))
-    raise AssertionError(f"effect {name!r} is in the vocabulary and has no value")
-
+from toolchart.states.snapshot import OpenCall, SnapshotBuilder, SnapshotFields, TurnError
 
 # -- model calls ---------------------------------------------------------------------------------
 
+_NO_TOOLS = OfferedTools()
 
-def _build_model_call(builder: SnapshotBuilder, name: str, *, with_tools: bool) -> CallModel:
+
+def _build_model_call(builder: SnapshotBuilder, name: str, id_: int, state: str) -> CallModel:
+    return _build_call(builder, name, id_, state, builder.offered_tools)
+
+
+def _build_final_model_call(builder: SnapshotBuilder, name: str, id_: int, state: str) -> CallModel:
+    return _build_call(builder, name, id_, state, _NO_TOOLS)
+
+
+def _build_call(builder: SnapshotBuilder, name: str, id_: int, state: str, tools: OfferedTools) -> CallModel:
     close_open_calls(builder, "the reply was not carried out")
+    append_inbox(builder)
     settings = builder.settings
     assert settings is not None, "a turn has settings"
-    tools = builder.offered_tools if with_tools else ()
-    system = builder.system
-    # Both digests are kept up to date by `reduce`, so a fingerprint costs the same at any length.
-    fingerprint_input = f"{builder.setup_digest}:{len(tools)}:{builder.digest}"
+    builder.tools_sent = bool(tools)
     request = Request(
         model=settings.model,
-        messages=_SystemPrefixed(system, builder.messages) if system else builder.messages,
+        messages=RequestMessages(builder.system or None, builder.messages),
         tools=tools,
         options=settings.options,
+        writes_tools_as_text=builder.writes_tools_as_text,
         turn=builder.turn,
         iteration=builder.iteration,
-        fingerprint=hashlib.sha256(fingerprint_input.encode()).hexdigest()[:32],
     )
-    builder.tools_sent = bool(tools)
-    return CallModel(name=name, request=request)
-
-
-class _SystemPrefixed(Sequence[Message]):
-    """The system message in front of the conversation, without copying the conversation."""
-
-    __slots__ = ("_messages", "_system_message")
-
-    def __init__(self, system: str, messages: Sequence[Message]) -> None:
-        self._system_message = Message(role="system", content=system)
-        self._messages = messages
-
-    def __len__(self) -> int:
-        return len(self._messages) + 1
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[position] for position in range(*index.indices(len(self)))]
-        if index < 0:
-            index += len(self)
-        return self._system_message if index == 0 else self._messages[index - 1]
-
-    def __iter__(self) -> Iterator[Message]:
-        yield self._system_message
-        yield from self._messages
+    return CallModel(id=id_, name=name, state=state, request=request)
 
 
 # -- tools and waits -----------------------------------------------------------------------------
@@ -111,20 +74,75 @@ def _get_allowed_tools(builder: SnapshotBuilder) -> tuple[str, ...]:
     return builder.settings.tools if builder.settings else ()
 
 
-def _build_tool_run(builder: SnapshotBuilder, name: str) -> RunTools:
+def _build_review(builder: SnapshotBuilder, name: str, id_: int, state: str) -> ReviewCalls:
+    calls = tuple([open_call.call for open_call in builder.calls if open_call.outcome is None])
+    return ReviewCalls(id=id_, name=name, state=state, calls=calls, allowed=_get_allowed_tools(builder))
+
+
+def _build_approval(builder: SnapshotBuilder, name: str, id_: int, state: str) -> AskApproval:
+    calls = tuple([open_call.call for open_call in builder.calls if _is_undecided(open_call)])
+    return AskApproval(id=id_, name=name, state=state, calls=calls)
+
+
+def _is_undecided(open_call: OpenCall) -> bool:
+    return open_call.ruling == "needs_approval" and open_call.outcome is None
+
+
+def _build_tool_run(builder: SnapshotBuilder, name: str, id_: int, state: str) -> RunTools:
     """Calls that may run, and calls that may not: the executor gives an outcome to both kinds."""
-    runnable, refused = [], []
+    runnable, refused, calls = [], [], []
     for open_call in builder.calls:
-        if open_call.outcome is not None:
-            continue
-        if open_call.ruling == "run":
-            runnable.append(open_call.call)
-        else:
-            outcome = "denied" if open_call.ruling == "denied" else "failed"
-            refused.append((open_call.call, outcome, open_call.reason or "not reviewed"))
+        if open_call.outcome is None:
+            if open_call.ruling == "run":
+                open_call = replace(open_call, is_requested=True)
+                runnable.append(open_call.call)
+            else:
+                refused.append(_build_refusal(builder, open_call))
+        calls.append(open_call)
+    builder.calls = tuple(calls)
     return RunTools(
-        name=name, calls=tuple(runnable), refused=tuple(refused), allowed=_get_allowed_tools(builder)
+        id=id_,
+        name=name,
+        state=state,
+        calls=tuple(runnable),
+        refused=tuple(refused),
+        allowed=_get_allowed_tools(builder),
     )
+
+
+def _build_refusal(builder: SnapshotBuilder, open_call: OpenCall) -> RefusedCall:
+    match open_call.ruling:
+        case "needs_approval":
+            return RefusedCall(call=open_call.call, outcome="expired", reason=builder.texts.expired)
+        case "denied":
+            return RefusedCall(call=open_call.call, outcome="denied", reason=open_call.reason or "denied")
+        case "invalid":
+            return RefusedCall(call=open_call.call, outcome="failed", reason=open_call.reason or "invalid")
+    reason = builder.texts.skipped.format(reason="it was not reviewed")
+    return RefusedCall(call=open_call.call, outcome="skipped", reason=reason)
+
+
+def _has_calls_without_outcome(snapshot: SnapshotFields, effect: Effect) -> bool:
+    assert isinstance(effect, RunTools)
+    ids = {call.id for call in effect.calls} | {refusal.call.id for refusal in effect.refused}
+    return any(open_call.outcome is None and open_call.call.id in ids for open_call in snapshot.calls)
+
+
+def _has_undecided_calls(snapshot: SnapshotFields, effect: Effect) -> bool:
+    return any(_is_undecided(open_call) for open_call in snapshot.calls)
+
+
+def _build_wait(builder: SnapshotBuilder, name: str, id_: int, state: str) -> Wait:
+    seconds = _compute_wait_s(builder)
+    return Wait(id=id_, name=name, state=state, seconds=seconds, due=_compute_due(builder.now, seconds))
+
+
+def _compute_due(now: str, seconds: float) -> str:
+    """The time that many seconds after `now`; empty where `now` is."""
+    if not now:
+        return ""
+    due = datetime.fromisoformat(now) + timedelta(seconds=seconds)
+    return due.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _compute_wait_s(builder: SnapshotBuilder) -> float:
@@ -141,19 +159,64 @@ def _compute_wait_s(builder: SnapshotBuilder) -> float:
     return round(min(pause, limits.max_wait_s) * (1 - jitter / 4), 3)
 
 
-# -- answers -------------------------------------------------------------------------------------
+# -- without an answer ---------------------------------------------------------------------------
 
 
-def _build_answer(builder: SnapshotBuilder, name: str, content: str) -> Answer:
-    """End the turn: no call stays open, and the last message is the text that the user receives."""
+def _build_text_switch(builder: SnapshotBuilder, name: str, id_: int, state: str) -> Effect:
+    """From now on model calls describe the tools in the prompt."""
+    builder.writes_tools_as_text = True
+    return Effect(id=id_, name=name, state=state)
+
+
+def _build_answer(builder: SnapshotBuilder, name: str, id_: int, state: str) -> Answer:
+    """End the turn with the model's words; an empty text where it said nothing."""
     # Read the text first: closing the calls appends tool messages behind the model's last words.
+    content = _find_answer_text(builder) or ""
+    return _end_turn(builder, name, id_, state, content, message=content)
+
+
+def _build_limit_answer(builder: SnapshotBuilder, name: str, id_: int, state: str) -> Answer:
+    limit = _find_reached_limit(builder)
+    builder.limit_reached = limit
+    content = _format_limit_answer(builder, limit)
+    return _end_turn(builder, name, id_, state, content, message=content)
+
+
+def _build_error_answer(builder: SnapshotBuilder, name: str, id_: int, state: str) -> Answer:
+    """End the turn with what the model had said or streamed; else with a text that only the user sees."""
+    error = find_turn_error(builder)
+    builder.error = error
+    words = builder.streamed_text if builder.streamed_text else None
+    if words is None and builder.failure is None and not builder.cancelled:
+        words = _find_answer_text(builder)
+    content = words or builder.texts.failed.format(reason=_describe_error(error))
+    return _end_turn(builder, name, id_, state, content, message=words)
+
+
+def _end_turn(
+    builder: SnapshotBuilder, name: str, id_: int, state: str, content: str, message: str | None
+) -> Answer:
+    """End the turn: no call stays open.
+
+    Args:
+        message: what the conversation keeps as the last words of the assistant; None keeps nothing.
+    """
     answer_text = _find_answer_text(builder)
     close_open_calls(builder, "the turn ended")
-    if builder.messages[-1].role != "assistant" or (answer_text or "") != content:
-        append_message(builder, Message(role="assistant", content=content))
+    if message is not None:
+        ends_with_answer = builder.messages[-1].role == "assistant" and (answer_text or "") == message
+        if not ends_with_answer:
+            builder.append_message(Message(role="assistant", content=message))
     builder.answer = content
     builder.ended_by = name
-    return Answer(name=name, content=content)
+    return Answer(id=id_, name=name, state=state, content=content)
+
+
+def end_turn_by_core(builder: SnapshotBuilder, reason: str, message: str) -> None:
+    """End a turn that the chart cannot end: `stuck` or `too_many_steps`. The configuration stays."""
+    builder.error = TurnError(kind=reason, message=message)
+    content = builder.texts.failed.format(reason=message)
+    _end_turn(builder, reason, 0, "", content, message=None)
 
 
 def _find_answer_text(builder: SnapshotBuilder) -> str | None:
@@ -165,6 +228,9 @@ def _find_answer_text(builder: SnapshotBuilder) -> str | None:
     reply = builder.reply
     if reply is None:
         return None
+    if builder.answer is not None:
+        # An earlier effect has answered, and its text is among the messages: joined again, it would double.
+        return reply.content if (reply.content or "").strip() else reply.refusal
     parts: list[str] = []
     for index in range(len(builder.messages) - 1, -1, -1):
         message = builder.messages[index]
@@ -176,7 +242,7 @@ def _find_answer_text(builder: SnapshotBuilder) -> str | None:
 
 
 def _find_reached_limit(builder: SnapshotBuilder) -> str:
-    budget = find_spent_budget(builder)
+    budget = find_spent_budget(builder) or ("max_tool_calls" if exceeds_call_budget(builder) else None)
     if budget is None or builder.iteration >= get_turn_limits(builder).max_iterations:
         return "max_iterations"
     return budget
@@ -185,21 +251,108 @@ def _find_reached_limit(builder: SnapshotBuilder) -> str:
 def _format_limit_answer(builder: SnapshotBuilder, limit: str) -> str:
     """Name the limit, and keep whatever the model has written so far."""
     if limit == "max_iterations":
-        text = AT_LIMIT.format(limit=get_turn_limits(builder).max_iterations)
+        text = builder.texts.at_limit.format(limit=get_turn_limits(builder).max_iterations)
     else:
-        text = AT_BUDGET.format(budget=limit)
+        text = builder.texts.at_budget.format(budget=limit)
     answer_text = _find_answer_text(builder)
     return f"{text}\n\n{answer_text}" if answer_text else text
 
 
-def _format_error_answer(builder: SnapshotBuilder) -> str:
-    if builder.cancelled:
-        return f"{ISSUE}: the turn was cancelled."
+def find_turn_error(builder: SnapshotBuilder) -> TurnError:
+    """Why the turn ends in error, from what happened last."""
     failure = builder.failure
+    if builder.cancelled:
+        return TurnError(kind="cancelled", message="the turn was cancelled")
     if failure is not None:
-        return f"{ISSUE}: the model call failed ({failure.kind})."
-    answer_text = _find_answer_text(builder)
-    if answer_text:
-        return answer_text
+        return TurnError(kind=failure.kind, message=failure.message, status=failure.status, host=failure.host)
+    if builder.settings is not None and builder.settings.strict and builder.warnings:
+        return TurnError(kind="strict_policy", message="; ".join(builder.warnings))
     reason = builder.reply.finish_reason if builder.reply else "unknown"
-    return f"{ISSUE}: the model stopped with {reason!r}."
+    return TurnError(kind="finish_reason", message=f"the model stopped with {reason!r}")
+
+
+def _describe_error(error: TurnError) -> str:
+    if error.kind in ("cancelled", "finish_reason", "effect"):
+        return error.message
+    if error.kind == "strict_policy":
+        return f"the policy is strict, and there is a warning: {error.message}"
+    return f"the model call failed ({error.kind})"
+
+
+# -- the rows ------------------------------------------------------------------------------------
+
+EFFECT_ROWS = (
+    EffectDescriptor(
+        name="call_model",
+        meaning="call the model with the conversation and the offered tools",
+        build=_build_model_call,
+        closing=("replied", "failed"),
+        calls_model=True,
+        uses_messages=True,
+    ),
+    EffectDescriptor(
+        name="call_model_without_tools",
+        meaning="call the model with the conversation and no tools, so that it must answer",
+        build=_build_final_model_call,
+        closing=("replied", "failed"),
+        calls_model=True,
+        uses_messages=True,
+    ),
+    EffectDescriptor(
+        name="review_calls",
+        meaning="look at every call of the reply: known, allowed, valid, approved?",
+        build=_build_review,
+        closing=("reviewed", "decided"),
+        progress=("reviewed", "decided"),
+        has_open_items=_has_undecided_calls,
+        uses_messages=True,
+        is_pure=True,
+    ),
+    EffectDescriptor(
+        name="ask_approval",
+        meaning="let a person decide every call that needs approval",
+        build=_build_approval,
+        closing=("decided",),
+        progress=("decided",),
+        has_open_items=_has_undecided_calls,
+        uses_messages=True,
+    ),
+    EffectDescriptor(
+        name="run_tools",
+        meaning="run the calls that may run and answer for those that may not",
+        build=_build_tool_run,
+        closing=("tool_finished",),
+        progress=("tool_finished",),
+        has_open_items=_has_calls_without_outcome,
+        uses_messages=True,
+    ),
+    EffectDescriptor(
+        name="wait",
+        meaning="let time pass before the next attempt",
+        build=_build_wait,
+        closing=("elapsed",),
+        is_timer=True,
+        reads_limits=("first_wait_s", "max_wait_s"),
+    ),
+    EffectDescriptor(
+        name="describe_tools_in_text",
+        meaning="from now on describe the tools in the prompt and read calls from the text of replies",
+        build=_build_text_switch,
+    ),
+    EffectDescriptor(
+        name="answer", meaning="end the turn with the model's answer", build=_build_answer, ends_turn=True
+    ),
+    EffectDescriptor(
+        name="answer_at_limit",
+        meaning="end the turn at a limit, keeping what was found",
+        build=_build_limit_answer,
+        ends_turn=True,
+    ),
+    EffectDescriptor(
+        name="answer_with_error",
+        meaning="end the turn with what could be said",
+        build=_build_error_answer,
+        ends_turn=True,
+    ),
+)
+"""The rows of `EFFECTS`, in the order in which messages and documents list them."""

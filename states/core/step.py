@@ -11,16 +11,26 @@ One step has three parts:
     1. reduce    `reduce_event` adds the event to the context: messages, calls, counters  (reduce.py)
     2. decide    the machine evaluates guards over the facts of the new context and answers with the
                  next configuration and the names of effects                              (machine.py)
-    3. request   `build_effects` turns each name into a value with all that its performer needs
-                                                                                        (requests.py)
+    3. request   effects of states that were left are cancelled; each new one becomes a value with an
+                 id and all that its performer needs                                   (requests.py)
+
+An effect belongs to the state that asked for it. It is open from that step until an event closes it or its
+state is left; the snapshot holds the open effects. An event that answers an effect names its id. If the
+effect is not open any more, the event came too late: it is recorded, its usage is counted, and nothing else
+changes.
 
 The core is pure: no clock, no random numbers, no I/O. Times and jitter come in with events. So the
 same three arguments give the same answer on every machine and in every year, and the recorded events
 are enough to derive a whole conversation again. Replay does exactly that.
 
-Three events act on the conversation as a whole and not on the chart: `configured` sets the tools,
-`forked` continues from another conversation, `turn_started` enters the chart's initial state. Charts
-cannot name them. A chart receives every other event (`MachineEvent`).
+Five events act on the conversation as a whole and not on the chart: `configured` sets tools and texts,
+`continued` names another release, `forked` continues from another conversation, `turn_started` enters the
+chart's initial state, `resumed` lets a new worker go on. Charts cannot name them. A chart receives every
+other event, under its own name and the name of the effect that it answers: `replied.call_model`. A row for
+`replied` takes it, and so does a row for `replied.call_model`.
+
+An event that no row takes changes the context and not the configuration; the step is marked as untaken. A
+turn in which no event can arrive any more is ended by the core as `stuck`, so no chart can hang.
 
 A whole turn, driven by hand:
 
@@ -32,7 +42,7 @@ A whole turn, driven by hand:
     >>> from toolchart.states.messages import Reply, ToolCall, ToolDefinition
     >>> machine = Machine(load_chart("tool_loop"))
     >>> add = ToolDefinition(name="add", description="Add two numbers.")
-    >>> snapshot = begin(Configured(format=1, conversation="c1", chart="", spec={}, tools=(add,)))
+    >>> snapshot = begin(Configured(format=2, conversation="c1", chart="", spec={}, tools=(add,)))
     >>> settings = Settings(service="s", provider="scripted", model="m", tools=("add",))
     >>> first = step(machine, snapshot, TurnStarted(message="1 + 2?", settings=settings))
     >>> first.target, first.effects[0].name
@@ -58,17 +68,49 @@ A whole turn, driven by hand:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import cache
+
 import msgspec
 
-from toolchart.states.compiler import FiredTransition
-from toolchart.states.core.reduce import apply_fork, configure_conversation, open_turn, reduce_event
-from toolchart.states.core.requests import build_effects
-from toolchart.states.effects import Effect
-from toolchart.states.errors import IllegalEvent
-from toolchart.states.events import AnyEvent, Configured, Forked, TurnStarted
-from toolchart.states.facts import FactView
-from toolchart.states.machine import Machine, Move
+from toolchart.states.compiler import Ask, FiredTransition, Move
+from toolchart.states.core.answers import (
+    close_answered_effect,
+    describe_effect,
+    find_answered_effect,
+    list_legal_events,
+)
+from toolchart.states.core.calls import close_open_calls, interrupt_requested_calls
+from toolchart.states.core.reduce import (
+    apply_fork,
+    apply_resumption,
+    configure_conversation,
+    count_late_reply,
+    open_turn,
+)
+from toolchart.states.core.requests import end_turn_by_core
+from toolchart.states.core.vocabulary import EVENTS
+from toolchart.states.effects import Effect, RunTools
+from toolchart.states.errors import IllegalEvent, SpecError
+from toolchart.states.events import (
+    Answering,
+    Cancelled,
+    Configured,
+    Continued,
+    Event,
+    EventDescriptor,
+    Forked,
+    Replied,
+    Resumed,
+    TurnStarted,
+)
+from toolchart.states.facts import FactView, get_turn_limits
+from toolchart.states.machine import Machine
 from toolchart.states.snapshot import Snapshot, SnapshotBuilder
+
+SEMANTICS = 2
+"""Number of the core's semantics. It grows with every change after which equal events could give other steps;
+a log names the number that derived it."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +118,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
     snapshot: Snapshot
     effects: tuple[Effect, ...]
-    """What the driver has to perform now, in order."""
+    """The effects that were asked for, in order. Those that an event answers are open in the snapshot."""
     source: str
     """Label of the state before the event."""
     target: str
@@ -85,68 +127,263 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """Every guard that was evaluated, with its truth: the reason for the step."""
     fired: tuple[FiredTransition, ...] = ()
     """The transitions that fired."""
+    cancels: tuple[int, ...] = ()
+    """Ids of the effects that were cancelled, because their state was left or the turn ended."""
+    is_late: bool = False
+    """Whether the event answers an effect that was not open any more."""
+    is_untaken: bool = False
+    """Whether no transition fired on the event."""
+    before: Snapshot | None = None
+    """The snapshot before the event; None where the step added no message and ended no turn."""
+    event: Event | None = None
+    """The event; None where `before` is."""
 
 
 def begin(configured: Configured) -> Snapshot:
     """The first snapshot of a conversation, made from its first event."""
-    return configure_conversation(Snapshot(), configured)
+    return _apply_configuration(Snapshot(), configured)
 
 
-def step(machine: Machine, snapshot: Snapshot, event: AnyEvent) -> Step:
+def step(machine: Machine, snapshot: Snapshot, event: Event) -> Step:
     """The next snapshot, the effects in order, and the reason.
 
     Raises:
-        IllegalEvent: the present state has no transition for this event; `snapshot` is unchanged.
+        IllegalEvent: the event does not fit the conversation: it names an effect or a call that does not
+            exist, or a turn is open where none may be. `snapshot` is unchanged.
     """
-    if isinstance(event, (Configured, Forked, TurnStarted)):
+    row = _describe_event(type(event))
+    if row.reduce is None:
         return _step_conversation(machine, snapshot, event)
-    if snapshot.configuration is None:
+    configuration = snapshot.configuration
+    if configuration is None:
         raise IllegalEvent(event.TYPE, "(no turn yet)", legal=(TurnStarted.TYPE,))
+    name, effect = event.TYPE, None
+    if isinstance(event, Answering):
+        effect = find_answered_effect(snapshot, event)
+        if effect is None:
+            return _record_late_event(snapshot, event)
+        name = f"{event.TYPE}.{effect.name}"
+    elif snapshot.is_over:
+        raise IllegalEvent(event.TYPE, snapshot.state, legal=(TurnStarted.TYPE,))
     # A step changes the context several times. The builder is one copy that is changed in place, and
-    # nobody else sees it; if the machine refuses the event, it is dropped.
+    # nobody else sees it; if the event is refused, it is dropped.
     builder = SnapshotBuilder.from_snapshot(snapshot)
-    if event.at:
-        builder.now = event.at
-    reduce_event(builder, event)
+    builder.now = event.at or snapshot.now
+    builder.steps += 1
+    row.reduce(builder, event)
+    if effect is not None:
+        close_answered_effect(builder, effect, event.TYPE)
     # Guards read the context after the event: "the iteration that has just ended" is counted.
-    move = machine.advance(snapshot.configuration, event.TYPE, FactView(builder))
-    return _complete_step(snapshot, builder, move)
+    try:
+        move = machine.try_event(configuration, name, FactView(builder))
+    except SpecError as error:  # transitions without an event follow each other for ever
+        return _end_by_core(snapshot, builder, event, "endless", error.message)
+    if type(move) is Move:
+        return _complete_step(snapshot, builder, event, move)
+    return _complete_untaken_step(snapshot, builder, event, move.guards)
 
 
-def _step_conversation(
-    machine: Machine, snapshot: Snapshot, event: Configured | Forked | TurnStarted
-) -> Step:
+@cache
+def _describe_event(kind: type[Event]) -> EventDescriptor:
+    return EVENTS.find(kind.TYPE)
+
+
+def _record_late_event(snapshot: Snapshot, event: Answering) -> Step:
+    """The step of an event that came too late: only the usage of a reply counts."""
+    builder = SnapshotBuilder.from_snapshot(snapshot)
+    builder.now = event.at or snapshot.now
+    if isinstance(event, Replied):
+        count_late_reply(builder, event.reply.usage)
+    label = snapshot.state
+    return Step(snapshot=builder.build(), effects=(), source=label, target=label, guards={}, is_late=True)
+
+
+# -- the conversation as a whole -----------------------------------------------------------------
+
+
+def _step_conversation(machine: Machine, snapshot: Snapshot, event: Event) -> Step:
     """The events that act on the conversation as a whole."""
     label = snapshot.state
-    if isinstance(event, Forked):
-        # A fork may begin in the middle of a turn. Effects that were open there are requested again.
-        builder = apply_fork(snapshot, event)
-        effects = build_effects(builder, event.asks)
-        fork = builder.build()
-        return Step(snapshot=fork, effects=effects, source=label, target=label, guards={})
-    _require_turn_end(snapshot, event.TYPE)
-    if isinstance(event, Configured):
-        snapshot = configure_conversation(snapshot, event)
-        return Step(snapshot=snapshot, effects=(), source=label, target=label, guards={})
-    builder = open_turn(snapshot, event)
-    return _complete_step(snapshot, builder, machine.start(FactView(builder)))
+    match event:
+        case TurnStarted():
+            _require_turn_end(snapshot, event.TYPE)
+            return _start_turn(machine, snapshot, event)
+        case Configured():
+            _require_turn_end(snapshot, event.TYPE)
+            return _build_quiet_step(_apply_configuration(snapshot, event), label)
+        case Forked():
+            return _fork_conversation(snapshot, event)
+        case Resumed():
+            if snapshot.is_over:
+                raise IllegalEvent(event.TYPE, label or "(no turn yet)", legal=(TurnStarted.TYPE,))
+            builder = SnapshotBuilder.from_snapshot(snapshot)
+            apply_resumption(builder, event)
+        case Continued():
+            builder = SnapshotBuilder.from_snapshot(snapshot)
+        case _:
+            raise AssertionError(f"no chart may name {event.TYPE!r}, and the core does not handle it")
+    builder.now = event.at or snapshot.now
+    return _build_quiet_step(builder.build(), label)
+
+
+def _build_quiet_step(snapshot: Snapshot, label: str) -> Step:
+    """A step that asks for nothing and moves nothing."""
+    return Step(snapshot=snapshot, effects=(), source=label, target=label, guards={})
 
 
 def _require_turn_end(snapshot: Snapshot, event: str) -> None:
     """A turn begins, and a chart changes, only between turns."""
     if not snapshot.is_over:
-        raise IllegalEvent(event, snapshot.state, legal=("the events of the open turn",))
+        raise IllegalEvent(event, snapshot.state, legal=list_legal_events(snapshot))
 
 
-def _complete_step(before: Snapshot, builder: SnapshotBuilder, move: Move) -> Step:
-    """Enter the move's configuration and build its effects."""
-    builder.configuration = move.configuration
-    effects = build_effects(builder, move.effects)
+def _apply_configuration(snapshot: Snapshot, event: Configured) -> Snapshot:
+    builder = SnapshotBuilder.from_snapshot(snapshot)
+    configure_conversation(builder, event)
+    builder.now = event.at or snapshot.now
+    return builder.build()
+
+
+def _start_turn(machine: Machine, snapshot: Snapshot, event: TurnStarted) -> Step:
+    builder = open_turn(snapshot, event)
+    builder.steps = 1
+    try:
+        move = machine.start(FactView(builder))
+    except SpecError as error:
+        return _end_by_core(snapshot, builder, event, "endless", error.message)
+    cancels = _cancel_effects(builder, [effect.id for effect in builder.open_effects])
+    return _complete_step(snapshot, builder, event, move, cancels)
+
+
+def _fork_conversation(snapshot: Snapshot, event: Forked) -> Step:
+    """A fork may begin in the middle of a turn. Effects that are open there are asked for again."""
+    builder = SnapshotBuilder.from_snapshot(snapshot)
+    builder.now = event.at or snapshot.now
+    apply_fork(builder, event)
+    open_effects, builder.open_effects = builder.open_effects, ()
+    effects = _build_effects(builder, [Ask(effect.state, effect.name) for effect in open_effects])
+    return Step(
+        snapshot=builder.build(),
+        effects=effects,
+        source=snapshot.state,
+        target=snapshot.state,
+        guards={},
+        cancels=tuple(effect.id for effect in open_effects),
+    )
+
+
+# -- the second half of a step -------------------------------------------------------------------
+
+
+def _complete_step(
+    before: Snapshot, builder: SnapshotBuilder, event: Event, move: Move, cancels: tuple[int, ...] = ()
+) -> Step:
+    """Enter the move's configuration, cancel what its states had open, and build the new effects."""
+    builder.configuration = configuration = move.configuration
+    if builder.open_effects:
+        left = move.left
+        cancels += _cancel_effects(
+            builder,
+            [
+                effect.id
+                for effect in builder.open_effects
+                if configuration.terminated or effect.state in left
+            ],
+        )
+    effects = _build_effects(builder, move.asks)
+    if configuration.terminated:
+        close_open_calls(builder, "the turn ended")
+    cancels += _end_hopeless_turn(builder)
     return Step(
         snapshot=builder.build(),
         effects=effects,
         source=before.state,
-        target=move.configuration.label,
+        target=configuration.label,
         guards=move.guards,
         fired=move.fired,
+        cancels=cancels,
+        is_untaken=not move.is_taken,
+        before=before,
+        event=event,
+    )
+
+
+def _complete_untaken_step(
+    before: Snapshot, builder: SnapshotBuilder, event: Event, guards: dict[str, bool]
+) -> Step:
+    """The step of an event that no row takes: the configuration stays."""
+    if isinstance(event, Cancelled):
+        # The turn is suspended and not ended: whoever resumes it continues as if nobody had stopped it.
+        builder.cancelled, builder.streamed_text = before.cancelled, before.streamed_text
+    cancels = _end_hopeless_turn(builder)
+    label = before.state
+    return Step(
+        snapshot=builder.build(),
+        effects=(),
+        source=label,
+        target=label,
+        guards=guards,
+        cancels=cancels,
+        is_untaken=True,
+        before=before,
+        event=event,
+    )
+
+
+def _build_effects(builder: SnapshotBuilder, asks: Iterable[Ask]) -> tuple[Effect, ...]:
+    """The effects as values under new ids; those that an event answers are open from now on."""
+    effects = []
+    for ask in asks:
+        row = describe_effect(ask.effect)
+        assert row.build is not None, "a row without it is refused"
+        effect = row.build(builder, ask.effect, builder.next_effect, ask.state)
+        builder.next_effect += 1
+        if row.closing:
+            builder.open_effects = (*builder.open_effects, effect)
+        effects.append(effect)
+    return tuple(effects)
+
+
+def _cancel_effects(builder: SnapshotBuilder, ids: list[int]) -> tuple[int, ...]:
+    """Cancel open effects. Calls that may have begun are closed as `interrupted`."""
+    if not ids:
+        return ()
+    cancelled_effects = [effect for effect in builder.open_effects if effect.id in ids]
+    builder.open_effects = tuple([effect for effect in builder.open_effects if effect.id not in ids])
+    for effect in cancelled_effects:
+        if isinstance(effect, RunTools):
+            interrupt_requested_calls(builder, effect)
+    return tuple(ids)
+
+
+def _end_hopeless_turn(builder: SnapshotBuilder) -> tuple[int, ...]:
+    """End a turn that no event can continue, or that has taken too many steps; the ids that this cancels."""
+    configuration = builder.configuration
+    assert configuration is not None, "a step of a turn has a configuration"
+    if configuration.terminated:
+        return ()
+    if not builder.open_effects:
+        end_turn_by_core(builder, "stuck", f"no event can arrive in state {configuration.label!r}")
+    elif builder.steps >= get_turn_limits(builder).max_steps:
+        cancels = _cancel_effects(builder, [effect.id for effect in builder.open_effects])
+        end_turn_by_core(builder, "too_many_steps", f"the turn took {builder.steps} steps")
+        return cancels
+    return ()
+
+
+def _end_by_core(before: Snapshot, builder: SnapshotBuilder, event: Event, reason: str, message: str) -> Step:
+    """The step after which the core has ended the turn; the configuration stays."""
+    cancels = _cancel_effects(builder, [effect.id for effect in builder.open_effects])
+    end_turn_by_core(builder, reason, message)
+    label = before.state
+    return Step(
+        snapshot=builder.build(),
+        effects=(),
+        source=label,
+        target=label,
+        guards={},
+        cancels=cancels,
+        is_untaken=True,
+        before=before,
+        event=event,
     )

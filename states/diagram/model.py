@@ -38,8 +38,13 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """`event [guard] / effects`, in one line."""
-        parts = [self.event or "", f"[{self.guard}]" if self.guard else ""]
+        """`event [guard] (stays) / effects`, in one line.
+
+        A transition without a target stays. One with its own state as the target leaves and enters it, so
+        that its effects are asked for again; both are drawn from the state to itself.
+        """
+        stays = "" if self.targets else "(stays)"
+        parts = [self.event or "", f"[{self.guard}]" if self.guard else "", stays]
         text = " ".join(part for part in parts if part)
         return f"{text} / {', '.join(self.effects)}" if self.effects else text
 

@@ -15,26 +15,37 @@ It is reported only if further pairs agree.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 
 import msgspec
 from msgspec import to_builtins
 
+from toolchart.states.core.vocabulary import EFFECTS
 from toolchart.states.events import Limits
 from toolchart.states.facts import FACTS, Fact
 from toolchart.states.proofs.exploration import LAST_OUTCOME, ExplorationGraph, ExploredEdge, ExploredState
 from toolchart.states.proofs.solver import compile_guard, find_facts, is_satisfiable, split_conjunction
 
-COUNTERS = tuple(fact for fact in FACTS.values() if fact.moved_by)
-
-_LIMITS = " + ".join(sorted({fact.limit for fact in COUNTERS if fact.limit}))
 _FAR_BEYOND_LIMITS = 1000
 """A guard bounds a counter only if it cannot be this many times beyond every limit."""
 
 
+@cache
+def list_counters() -> tuple[Fact, ...]:
+    """The facts that count, those of other packages too."""
+    return tuple(fact for fact in FACTS if fact.moved_by)
+
+
+@cache
+def _add_limits() -> str:
+    """The sum of every fact that limits a counter, as a guard spells it."""
+    return " + ".join(sorted({fact.limit for fact in list_counters() if fact.limit}))
+
+
 def find_unbounded_cycle(graph: ExplorationGraph) -> list[ExploredEdge]:
     """The edges of a component with an unbounded cycle; empty where every cycle is bounded."""
-    # A turn is cancelled at most once, so a cycle through a cancellation ends.
-    edges = [edge for edge in graph.iterate_edges() if edge.event != "cancelled"]
+    # A person sends these events, so a cycle through one of them is as long as that person wants.
+    edges = [edge for edge in graph.iterate_edges() if not edge.is_from_user]
     while True:
         parts = _find_cyclic_parts(graph.states, edges)
         if not parts:
@@ -51,7 +62,7 @@ def _decreases_ranking(edge: ExploredEdge, part: list[ExploredEdge]) -> bool:
         _moves_counter(edge, counter)
         and not any(other.event in counter.reset_by for other in part)
         and (counter.limit is None or _is_bounded_by_guards(edge, counter))
-        for counter in COUNTERS
+        for counter in list_counters()
     )
 
 
@@ -63,7 +74,7 @@ def _moves_counter(edge: ExploredEdge, counter: Fact) -> bool:
 
 def _is_bounded_by_guards(edge: ExploredEdge, counter: Fact) -> bool:
     """Whether the guards of the edge keep the counter below a number, or near the limits."""
-    far = f"{counter.name} >= ({_LIMITS}) * {_FAR_BEYOND_LIMITS} + {_FAR_BEYOND_LIMITS}"
+    far = f"{counter.name} >= ({_add_limits()}) * {_FAR_BEYOND_LIMITS} + {_FAR_BEYOND_LIMITS}"
     return not is_satisfiable({**dict(edge.guards), far: True}, edge.event)
 
 
@@ -141,13 +152,22 @@ def compute_worst_case(graph: ExplorationGraph, limits: Limits) -> WorstCase | N
     Counters are followed as numbers along every path; other facts are free. The outcomes of the calls of
     one reply count as one round. None where the counters alone do not bound a path.
     """
-    effect_groups = (("call_model", "call_model_without_tools"), ("run_tools",), ("wait",))
-    numbers = [_find_longest_path(graph, limits, names) for names in effect_groups]
-    if None in numbers:
+    numbers = _find_longest_paths(graph, limits, _group_effects())
+    if numbers is None:
         return None
-    model_calls, tool_rounds, waits = (number or 0 for number in numbers)
+    model_calls, tool_rounds, waits = numbers
     return WorstCase(
         model_calls=model_calls, tool_rounds=tool_rounds, waits=waits, waiting_s=waits * limits.max_wait_s
+    )
+
+
+def _group_effects() -> tuple[frozenset[str], ...]:
+    """The names of the effects that call the model, of those that run calls, and of those that wait."""
+    rows = list(EFFECTS)
+    return (
+        frozenset(row.name for row in rows if row.calls_model),
+        frozenset(row.name for row in rows if "tool_finished" in row.closing),
+        frozenset(row.name for row in rows if row.is_timer),
     )
 
 
@@ -155,45 +175,72 @@ _PathNode = tuple[ExploredState, tuple[tuple[str, int], ...]]
 """A state and the values of the counters that end cycles."""
 
 
-def _find_longest_path(graph: ExplorationGraph, limits: Limits, effect_names: tuple[str, ...]) -> int | None:
-    """The longest path, measured in effects of these names; None where it has no end."""
+def _find_longest_paths(
+    graph: ExplorationGraph, limits: Limits, groups: tuple[frozenset[str], ...]
+) -> tuple[int, ...] | None:
+    """By group of names: the longest path, measured in effects of that group; None where it has no end."""
     limit_values = {
         "max_iterations": limits.max_iterations,
         "max_attempts": limits.max_attempts,
         "max_repeats": limits.max_repeats,
         "max_tool_only_streak": limits.max_tool_only_streak,
     }
-    longest_from: dict[_PathNode, int] = {}
-    counters = (("attempt", 0), ("cancelled", 0), ("iteration", 0), ("replies", 0))
-    start: _PathNode = (graph.first_state, counters)
+    longest_from: dict[_PathNode, tuple[int, ...]] = {}
+    start: _PathNode = (graph.first_state, tuple((name, 0) for name in _list_counter_names(graph)))
     path: list[_PathNode] = [start]
-    open_nodes = set(path)
+    successors: dict[_PathNode, list[tuple[ExploredEdge, _PathNode]]] = {}  # of the open nodes
     while path:
         if len(longest_from) + len(path) > _MAX_NODES:
             return None
         node = path[-1]
-        # An edge back to an open node moves no counter: it is a further outcome of a counted round.
-        next_nodes = [
-            successor
-            for successor in _list_next_nodes(graph, node, limit_values)
-            if successor[1] not in open_nodes
-        ]
-        next_unvisited = next(
-            (next_node for _, next_node in next_nodes if next_node not in longest_from), None
-        )
+        if node not in successors:
+            successors[node] = []
+            # An edge back to an open node moves no counter: it is a further outcome of a counted round.
+            all_nodes = _list_next_nodes(graph, node, limit_values)
+            successors[node] = [successor for successor in all_nodes if successor[1] not in successors]
+        next_nodes = (next_node for _, next_node in successors[node])
+        next_unvisited = next((next_node for next_node in next_nodes if next_node not in longest_from), None)
         if next_unvisited is not None:
             path.append(next_unvisited)
-            open_nodes.add(next_unvisited)
             continue
-        longest_from[node] = max(
-            (
-                sum(e in effect_names for e in edge.move.effects) + longest_from[next_node]
-                for edge, next_node in next_nodes
-            ),
-            default=0,
+        longest_from[node] = tuple(
+            max(
+                (
+                    _count_effects(edge.move.effects, names) + longest_from[next_node][index]
+                    for edge, next_node in successors[node]
+                ),
+                default=0,
+            )
+            for index, names in enumerate(groups)
         )
-        open_nodes.discard(path.pop())
-    return longest_from[start] + sum(name in effect_names for name in graph.first_state.open_effects)
+        del successors[path.pop()]
+    first_effects = [effect.name for effect in graph.first_state.open_effects]
+    return tuple(
+        number + _count_effects(first_effects, names)
+        for number, names in zip(longest_from[start], groups, strict=True)
+    )
+
+
+def _count_effects(effects: Iterable[str], names: frozenset[str]) -> int:
+    return sum(effect in names for effect in effects)
+
+
+_OWN_COUNTERS = ("attempt", "iteration", "replies")
+"""Counters of Toolchart that grow, and that end cycles."""
+
+
+def _list_added_counters() -> list[Fact]:
+    """The growing counters of other packages."""
+    own_names = {fact.name for fact in FACTS.builtin_rows}
+    return [fact for fact in list_counters() if fact.limit and fact.name not in own_names]
+
+
+def _list_counter_names(graph: ExplorationGraph) -> list[str]:
+    """The counters to follow as numbers, sorted: our own, and those of other packages that guards name."""
+    guards = {text for edge in graph.iterate_edges() for text, _ in edge.guards}
+    named_facts = {name for text in guards for name in find_facts(text)}
+    added = [fact.name for fact in _list_added_counters() if fact.name in named_facts]
+    return sorted([*_OWN_COUNTERS, "cancelled", *added])
 
 
 def _list_next_nodes(
@@ -206,6 +253,8 @@ def _list_next_nodes(
             continue  # a further outcome of the same round, or a decision of the same review
         if edge.event == "cancelled" and dict(counters)["cancelled"]:
             continue  # a turn is cancelled at most once
+        if edge.is_from_user and edge.event != "cancelled":
+            continue  # what a further message of the user costs is not part of the number
         next_counters = _count_event(dict(counters), edge)
         if _is_possible(edge, {**limit_values, **next_counters}):
             next_nodes.append((edge, (edge.target, tuple(sorted(next_counters.items())))))
@@ -222,6 +271,11 @@ def _count_event(counters: dict[str, int], edge: ExploredEdge) -> dict[str, int]
         counters["iteration"] += 1
     elif edge.event == "cancelled":
         counters["cancelled"] += 1
+    for fact in _list_added_counters():
+        if fact.name in counters and edge.event in fact.reset_by:
+            counters[fact.name] = 0
+        elif fact.name in counters and edge.event in fact.moved_by:
+            counters[fact.name] += 1
     return counters
 
 

@@ -17,7 +17,6 @@ from toolchart.states.events import Limits
 from toolchart.states.machine import get_machine
 from toolchart.states.proofs.bounds import WorstCase, compute_worst_case, find_unbounded_cycle, fit_formulas
 from toolchart.states.proofs.exploration import (
-    HAS_PENDING_CALLS,
     ExplorationGraph,
     ExploredEdge,
     ExploredState,
@@ -215,21 +214,16 @@ def _find_stuck_states(chart: Chart, graph: ExplorationGraph) -> Iterator[Findin
 
 def _build_stuck_finding(chart: Chart, state: ExploredState, edge: ExploredEdge | None) -> Finding:
     label = state.configuration.label
-    has_no_call = edge is not None and "run_tools" in edge.move.effects
-    facts = None
-    if edge:
-        about = (*edge.move.guards, HAS_PENDING_CALLS) if has_no_call else edge.move.guards
-        facts = find_witness(dict(edge.guards), edge.event, about=about)
+    facts = find_witness(dict(edge.guards), edge.event, about=edge.move.guards) if edge else None
     after = f" after {edge.event!r}" if edge else ""
     when = f" when {format_facts(facts)}" if facts else ""
-    why = "no call is left to run" if has_no_call else "no effect is open, and no call waits for a decision"
     return Finding(
         kind="stuck",
         state=label,
         event=edge.event if edge else None,
         counterexample=facts,
         line=find_finding_line(chart, _get_innermost_state(state)),
-        message=f"in {label!r} no event can arrive{after}{when}: {why}",
+        message=f"in {label!r} no event can arrive{after}{when}: no effect is open",
     )
 
 
@@ -290,8 +284,11 @@ _ENDS_WITHOUT_ANSWER = {"answer_with_error": "in error", "answer_at_limit": "as 
 
 
 def _find_lost_answers(chart: Chart, graph: ExplorationGraph) -> Iterator[Finding]:
-    """Complete answers of the model that do not end the turn as its answer."""
-    whole_answer = {"finish_reason == 'stop'": True, "has_content": True}
+    """Complete answers of the model that do not end the turn as its answer.
+
+    Under a strict policy an answer with a warning is meant to end in error.
+    """
+    whole_answer = {"finish_reason == 'stop'": True, "has_content": True, "strict_warnings": False}
     reported_labels: set[str] = set()
     for edge in graph.iterate_edges():
         label = edge.source.configuration.label

@@ -1,7 +1,7 @@
 """Explore a chart: the graph of every state that it can be in, with guards and effects on the edges.
 
 This is explicit-state model checking. An *explored state* is a configuration together with what is open
-there: effects without an answer, and the stage of the calls of the latest reply. From each explored state
+there: the effects of its states, and the stage of the calls of the latest reply. From each explored state
 every event that can arrive is sent, with every guard forced both ways. Combinations of guards that the
 solver calls impossible are left out.
 
@@ -19,10 +19,10 @@ from typing import Literal
 
 import msgspec
 
-from toolchart.states.effects import EFFECTS
+from toolchart.states.compiler import Move
+from toolchart.states.core.vocabulary import EFFECTS, EVENTS, list_chart_events
 from toolchart.states.errors import SpecError
-from toolchart.states.events import CHART_EVENTS
-from toolchart.states.machine import START, Machine, Move
+from toolchart.states.machine import START, Machine
 from toolchart.states.proofs.solver import is_satisfiable
 from toolchart.states.snapshot import Configuration
 
@@ -36,58 +36,67 @@ reviewed and none waits. The core knows this and the configuration does not show
 HAS_PENDING_CALLS = "pending_calls >= 1"
 HAS_UNDECIDED_CALLS = "undecided_calls >= 1"
 
-_HAS_OPEN_CALLS: dict[CallStage, bool] = {
-    "none": False,
-    "unreviewed": True,
-    "undecided": True,
-    "cleared": True,
-}
-
-_CHANGED_BY_EVENT: dict[str, tuple[str, ...]] = {
-    "replied": (HAS_PENDING_CALLS, HAS_UNDECIDED_CALLS),
-    "reviewed": (HAS_UNDECIDED_CALLS,),
-    "decided": (HAS_UNDECIDED_CALLS,),
-    "tool_finished": (HAS_PENDING_CALLS,),
-}
-"""Which of the two truths an event may change."""
-
 LAST_OUTCOME = (HAS_PENDING_CALLS, False)
 """On `tool_finished`: no call of the reply is pending any more, so the iteration ends."""
+
+
+class ExploredEffect(msgspec.Struct, frozen=True, kw_only=True):
+    """An open effect: who asked for it, and whether an event has answered a part of it."""
+
+    state: str
+    name: str
+    is_begun: bool = False
+    """Whether an event has answered it and left it open."""
+
+    def list_answers(self) -> tuple[str, ...]:
+        """The events that may answer it next. A review comes before the decisions that follow from it."""
+        answers = EFFECTS.find(self.name).answers
+        if "reviewed" in answers and "decided" in answers:
+            earlier_event = "reviewed" if self.is_begun else "decided"
+            return tuple(event for event in answers if event != earlier_event)
+        return answers
 
 
 class ExploredState(msgspec.Struct, frozen=True, kw_only=True):
     """One state of the exploration: a configuration and what is open in it."""
 
     configuration: Configuration
-    open_effects: frozenset[str]
-    """Names of the effects that were requested and not answered."""
+    open_effects: frozenset[ExploredEffect]
+    """The effects that were asked for, not answered and not cancelled."""
     call_stage: CallStage = "none"
 
     @property
     def is_resting(self) -> bool:
-        """Whether no event will arrive: no effect is open and no call waits for a decision."""
-        return not self.open_effects and self.call_stage != "undecided"
+        """Whether no event will arrive, because no effect is open."""
+        return not self.open_effects
 
-    def list_required_events(self) -> tuple[str, ...]:
-        """Events that need a transition here: answers to open effects, and the decision that is awaited."""
-        required_events = {event for name in self.open_effects for event in EFFECTS[name].produces}
-        if self.call_stage == "undecided" and "run_tools" not in self.open_effects:
-            required_events.add("decided")
-        return tuple(event for event in CHART_EVENTS if event in required_events)
+    def list_answers(self) -> tuple[tuple[str, ExploredEffect], ...]:
+        """The events that need a transition here, each with the open effect that it answers."""
+        answers = [(event, effect) for effect in self.open_effects for event in effect.list_answers()]
+        order = {event: index for index, event in enumerate(list_chart_events())}
+        return tuple(sorted(answers, key=lambda answer: (order[answer[0]], answer[1].name)))
 
     def get_known_truths(self, event: str) -> dict[str, bool]:
         """What is certain about the calls after this event has arrived here."""
-        known_truths = {
-            HAS_PENDING_CALLS: _HAS_OPEN_CALLS[self.call_stage],
-            HAS_UNDECIDED_CALLS: self.call_stage == "undecided",
-        }
-        if event == "replied":
-            return {HAS_UNDECIDED_CALLS: False}
-        return {
-            text: truth
-            for text, truth in known_truths.items()
-            if text not in _CHANGED_BY_EVENT.get(event, ())
-        }
+        has_calls, has_undecided = self.call_stage != "none", self.call_stage == "undecided"
+        match event:
+            case "replied":
+                return {HAS_UNDECIDED_CALLS: False}
+            case "reviewed":
+                return {HAS_PENDING_CALLS: has_calls}
+            case "decided":
+                return {HAS_PENDING_CALLS: has_calls, **_keep_false(HAS_UNDECIDED_CALLS, has_undecided)}
+            case "tool_finished":
+                return {
+                    **_keep_false(HAS_PENDING_CALLS, has_calls),
+                    **_keep_false(HAS_UNDECIDED_CALLS, has_undecided),
+                }
+        return {HAS_PENDING_CALLS: has_calls, HAS_UNDECIDED_CALLS: has_undecided}
+
+
+def _keep_false(text: str, truth: bool) -> dict[str, bool]:
+    """What is certain about a truth that an event can make false and cannot make true."""
+    return {} if truth else {text: False}
 
 
 class ExploredEdge(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,10 +104,16 @@ class ExploredEdge(msgspec.Struct, frozen=True, kw_only=True):
 
     source: ExploredState
     event: str
+    """Name of the event, without the effect that it answers."""
     guards: tuple[tuple[str, bool], ...]
     """Truths of the guards that were evaluated, and what is known about the calls."""
     move: Move
     target: ExploredState
+
+    @property
+    def is_from_user(self) -> bool:
+        """Whether a person outside sends the event, so that the chart cannot cause it again and again."""
+        return EVENTS.find(self.event).is_external
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,16 +194,16 @@ def merge_truths(
 
 
 def _explore_edges(machine: Machine, state: ExploredState, graph: ExplorationGraph) -> Iterator[ExploredEdge]:
-    required_events = state.list_required_events()
-    for event in _list_arriving_events(machine, state, required_events):
+    for event, effect in _list_arriving_events(machine, state):
         known_truths = state.get_known_truths(event)
+        sent_event = f"{event}.{effect.name}" if effect is not None else event
         for guard_truths, move in machine.enumerate_outcomes(
-            state.configuration, event, partial(_is_possible, known_truths=known_truths, event=event)
+            state.configuration, sent_event, partial(_is_possible, known_truths=known_truths, event=event)
         ):
             for guards in _enumerate_cases(state, event, guard_truths):
                 if isinstance(move, Move):
-                    yield _build_edge(state, event, guards, move)
-                elif event in required_events or move is not None:
+                    yield from _build_edges(state, event, effect, guards, move)
+                elif effect is not None or move is not None:
                     graph.refusals.append(
                         Refusal(
                             state=state,
@@ -201,18 +216,14 @@ def _explore_edges(machine: Machine, state: ExploredState, graph: ExplorationGra
 
 
 def _list_arriving_events(
-    machine: Machine, state: ExploredState, required_events: tuple[str, ...]
-) -> Iterator[str]:
-    """Events that can arrive here.
-
-    Those that need a transition, and those from outside where the chart has rows for them: a cancellation
-    at any time, a decision while one is awaited.
-    """
+    machine: Machine, state: ExploredState
+) -> Iterator[tuple[str, ExploredEffect | None]]:
+    """Events that can arrive here: the answers to open effects, and those from outside that a row takes."""
+    yield from state.list_answers()
     legal = machine.legal_events(state.configuration)
-    for event in CHART_EVENTS:
-        may_be_sent = event == "cancelled" or (event == "decided" and state.call_stage == "undecided")
-        if event in required_events or (may_be_sent and (event in legal or "*" in legal)):
-            yield event
+    for row in EVENTS:
+        if row.is_external and (row.name in legal or "*" in legal):
+            yield row.name, None
 
 
 def _enumerate_cases(
@@ -220,36 +231,69 @@ def _enumerate_cases(
 ) -> Iterator[dict[str, bool]]:
     """The truths of the guards, once for each thing that the event may have done to the calls."""
     known_truths = state.get_known_truths(event)
-    open_before = _HAS_OPEN_CALLS[state.call_stage]
     match event:
         case "replied" | "tool_finished":
             cases = [{HAS_PENDING_CALLS: True}, {HAS_PENDING_CALLS: False}]
-        case "reviewed" | "decided" if open_before:
+        case "reviewed" | "decided" if state.call_stage != "none":
             cases = [{HAS_UNDECIDED_CALLS: True}, {HAS_UNDECIDED_CALLS: False}]
-        case "reviewed":
+        case "reviewed" | "decided":
             cases = [{HAS_UNDECIDED_CALLS: False}]
         case _:
             cases = [{}]
     for case in cases:
+        if any(known_truths.get(text, truth) is not truth for text, truth in case.items()):
+            continue
         truths = merge_truths(guard_truths, {**known_truths, **case})
         if truths is not None and is_satisfiable(truths, event):
             yield truths
 
 
-def _build_edge(state: ExploredState, event: str, guards: Mapping[str, bool], move: Move) -> ExploredEdge:
-    """The edge of a move. The event closes the effect that it answers, unless more outcomes follow."""
+# -- the state after an event --------------------------------------------------------------------
+
+
+def _build_edges(
+    state: ExploredState, event: str, effect: ExploredEffect | None, guards: Mapping[str, bool], move: Move
+) -> Iterator[ExploredEdge]:
+    """The edges of a move: one for each way in which the effect that was answered and the calls may go on."""
     call_stage = _update_calls(state.call_stage, event, guards)
-    has_more_outcomes = event == "tool_finished" and guards[HAS_PENDING_CALLS]
-    remaining_effects = frozenset(
-        name for name in state.open_effects if has_more_outcomes or event not in EFFECTS[name].produces
-    )
-    return ExploredEdge(
-        source=state,
-        event=event,
-        guards=tuple(guards.items()),
-        move=move,
-        target=_build_next_state(move, remaining_effects, call_stage),
-    )
+    for open_effects in _list_open_effects(state, event, effect, guards):
+        kept_effects = frozenset(other for other in open_effects if other.state not in move.left)
+        for stage in _list_stages(call_stage, open_effects - kept_effects):
+            yield ExploredEdge(
+                source=state,
+                event=event,
+                guards=tuple(guards.items()),
+                move=move,
+                target=_build_next_state(move, kept_effects, stage),
+            )
+
+
+def _list_open_effects(
+    state: ExploredState, event: str, effect: ExploredEffect | None, guards: Mapping[str, bool]
+) -> Iterator[frozenset[ExploredEffect]]:
+    """What is open after an event: the effect that it answers is closed, begun, or either."""
+    if effect is None:
+        yield state.open_effects
+        return
+    row = EFFECTS.find(effect.name)
+    others = state.open_effects - {effect}
+    begun = others | {msgspec.structs.replace(effect, is_begun=True)}
+    if event not in row.closing:
+        yield begun
+    elif event not in row.progress:
+        yield others
+    elif (has_open_items := guards.get(_ITEMS_OF_EVENT.get(event, ""))) is not None:
+        yield begun if has_open_items else others
+    else:
+        yield from (begun, others)
+
+
+_ITEMS_OF_EVENT = {
+    "reviewed": HAS_UNDECIDED_CALLS,
+    "decided": HAS_UNDECIDED_CALLS,
+    "tool_finished": HAS_PENDING_CALLS,
+}
+"""By event: the truth that says whether items of the effect that it answers are still open."""
 
 
 def _update_calls(before: CallStage, event: str, guards: Mapping[str, bool]) -> CallStage:
@@ -263,16 +307,27 @@ def _update_calls(before: CallStage, event: str, guards: Mapping[str, bool]) -> 
     return before
 
 
-def _build_next_state(move: Move, remaining_effects: frozenset[str], call_stage: CallStage) -> ExploredState:
+def _list_stages(
+    call_stage: CallStage, cancelled_effects: frozenset[ExploredEffect]
+) -> tuple[CallStage, ...]:
+    """The stages after these effects were cancelled: calls that may have begun end as interrupted."""
+    runs_calls = any("tool_finished" in EFFECTS.find(effect.name).answers for effect in cancelled_effects)
+    return ("none", call_stage) if runs_calls and call_stage != "none" else (call_stage,)
+
+
+def _build_next_state(
+    move: Move, kept_effects: frozenset[ExploredEffect], call_stage: CallStage
+) -> ExploredState:
     """The state after a move: its effects are open too, if anything answers them."""
     if move.configuration.terminated:
         return ExploredState(configuration=move.configuration, open_effects=frozenset())
     new_effects = set()
-    for name in move.effects:
-        if "replied" in EFFECTS[name].produces:
+    for ask in move.asks:
+        row = EFFECTS.find(ask.effect)
+        if "replied" in row.answers:
             call_stage = "none"  # open calls are closed before the model is called again
-        if EFFECTS[name].produces and (name != "run_tools" or call_stage != "none"):
-            new_effects.add(name)  # without a call to run there is no outcome
+        if row.closing:
+            new_effects.add(ExploredEffect(state=ask.state, name=ask.effect))
     return ExploredState(
-        configuration=move.configuration, open_effects=remaining_effects | new_effects, call_stage=call_stage
+        configuration=move.configuration, open_effects=kept_effects | new_effects, call_stage=call_stage
     )

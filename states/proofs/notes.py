@@ -12,7 +12,7 @@ from typing import Any
 
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.chart.guards import reads_configuration
-from toolchart.states.proofs.exploration import ExplorationGraph, merge_truths
+from toolchart.states.proofs.exploration import ExplorationGraph, ExploredState, merge_truths
 from toolchart.states.proofs.findings import Finding, find_finding_line, format_facts
 from toolchart.states.proofs.solver import find_witness, is_satisfiable
 
@@ -60,10 +60,10 @@ def _find_order_notes(chart: Chart, state: str, rows: list[Mapping[str, Any]]) -
             continue
         if any(events[i] == event and not truths_by_row[i] for i in range(len(rows))):
             continue
-        overlap = _find_overlap(truths_by_row[first], truths_by_row[second], event)
+        overlap = _find_overlap(truths_by_row[first], truths_by_row[second], event.partition(".")[0])
         if overlap is None:
             continue
-        facts = find_witness(overlap, event)
+        facts = find_witness(overlap, event.partition(".")[0])
         condition = f" when {format_facts(facts)}" if facts else ""
         yield Finding(
             kind="order",
@@ -146,6 +146,14 @@ def can_arrive(graph: ExplorationGraph, state_name: str, event: str) -> bool:
     arrivals = [(edge.source, edge.event) for edge in graph.iterate_edges()]
     arrivals += [(refusal.state, refusal.event) for refusal in graph.refusals]
     return any(
-        state_name in state.configuration.states and arrived_event in event.split()
+        state_name in state.configuration.states and _takes_event(name, state, arrived_event)
         for state, arrived_event in arrivals
+        for name in event.split()
     )
+
+
+def _takes_event(name: str, state: ExploredState, arrived_event: str) -> bool:
+    """Whether a row for `replied`, `replied.call_model` or `*` takes an event that arrives in this state."""
+    base, _, effect = name.partition(".")
+    is_answered = not effect or any(effect == open_effect.name for open_effect in state.open_effects)
+    return name == "*" or (base == arrived_event and is_answered)

@@ -47,13 +47,21 @@ FACT_DOMAIN: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("replied",), "not retryable", "a reply ends the failures"),
     (("replied",), "pending_calls == tool_calls", "no call of a new reply has an outcome"),
     (("reviewed",), "undecided_calls <= tool_calls", "a review looks at calls"),
-    (("reviewed",), "pending_calls == tool_calls", "a review comes before any outcome"),
-    (("decided",), "undecided_calls + 1 <= tool_calls", "one call has just been decided"),
-    (("decided",), "pending_calls == tool_calls", "a decision comes before any outcome"),
+    (("reviewed",), "undecided_calls <= pending_calls", "a call that waits for a decision has no outcome"),
+    (
+        ("decided",),
+        "undecided_calls + 1 <= tool_calls or undecided_calls == 0",
+        "one was decided, or none waited",
+    ),
+    (("decided",), "undecided_calls <= pending_calls", "a call that waits for a decision has no outcome"),
     (("failed",), "attempt >= 1", "a failure was counted"),
     (("failed",), "error_kind != 'none'", "a failure has a kind"),
     (("tool_finished",), "pending_calls >= 1 or iteration >= 1", "the last outcome ends an iteration"),
-    (("tool_finished",), "pending_calls + 1 <= tool_calls", "one call has just ended"),
+    (
+        ("tool_finished",),
+        "pending_calls + 1 <= tool_calls or pending_calls == 0",
+        "one ended, or none was left",
+    ),
 )
 """Events (empty: every event), what holds when one of them arrives, and the reason."""
 
@@ -151,7 +159,7 @@ def _build_fact_range(name: str) -> Any:
     """The values that a fact can have: not negative, 0 or 1, or exactly one of its words."""
     from sympy import And, Not, Or
 
-    fact = FACTS[name]
+    fact = FACTS.find(name)
     if fact.type == "integer":
         return _make_symbol(name) >= 0
     if fact.type == "boolean":
@@ -317,7 +325,7 @@ def _extend_assignment(
 
 
 def _list_small_values(name: str) -> Iterable[Any]:
-    fact = FACTS[name]
+    fact = FACTS.find(name)
     if fact.type == "boolean":
         return (False, True)
     return fact.words if fact.type == "text" else _SMALL

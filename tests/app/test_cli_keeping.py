@@ -40,6 +40,7 @@ def test_a_seal_detects_removed_records(run_in_log: RunCli, work_dir: Path) -> N
     assert "3 of 3 seals are valid" in run_in_log("verify", "--seal", "seals").err
     with sqlite3.connect(work_dir / DEFAULT_LOG) as database:
         database.execute("DELETE FROM records WHERE conversation = 2 AND seq >= 4")
+        database.execute("DELETE FROM checkpoints WHERE conversation = 2 AND seq >= 4")
     assert run_in_log("verify").code == 0, "the chain alone cannot tell"
     result = run_in_log("verify", "--seal", "seals")
     assert result.code == 5
@@ -138,4 +139,4 @@ def test_tail_follows_what_another_process_writes(run_in_log: RunCli, work_dir: 
     assert follow.returncode == 0
     rows = [json.loads(row) for row in out.splitlines()]
     assert [row["seq"] for row in rows] == list(range(4, 4 + len(rows)))
-    assert rows[-1]["effects"][0]["type"] == "answer"
+    assert rows[-1]["asks"][0]["effect"] == "answer"

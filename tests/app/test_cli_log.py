@@ -95,7 +95,7 @@ def test_show_prints_every_step(run_cli: RunCli, conversation: str) -> None:
     """`show` prints event, transition, true guards and details of each step."""
     output = run_cli("show", conversation).out
     for text in (
-        "conversation talk-one, chart tool_loop",
+        "conversation talk-one, chart full",
         "user: 1+1",
         "prompting → awaiting_tools  ⇒ review_calls",
         "because finish_reason == 'tool_calls'",
@@ -295,6 +295,7 @@ def forge_chart(work_dir: Path, old: str, new: str) -> None:
         prev = hashlib.sha256(body).hexdigest()
         line = body[:-1] + f',"hash":"{prev}"}}'.encode()
         database.execute("UPDATE records SET line = ? WHERE seq = ?", (line, seq))
+    database.execute("DELETE FROM checkpoints")
     database.commit()
     database.close()
 

@@ -142,9 +142,9 @@ EXAMPLES: list[tuple[ToolchartError, int]] = [
     (errors.LogUnavailable("no"), 2),
     (errors.ProviderError(kind="server", message="no"), 1),
     (errors.ReplayMismatch(seq=1, pointer="/", expected=1, actual=2, blame="chart"), 1),
+    (errors.UnknownSemantics(seq=1, recorded=2, known=1, release="9.0"), 1),
     (errors.LogConflict("no"), 1),
     (errors.NoRecordedAnswer("no"), 1),
-    (errors.StrictPolicyViolation("no"), 1),
     (errors.LogDamaged("no"), 5),
     (ToolchartError("no"), 2),
 ]

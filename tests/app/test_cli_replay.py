@@ -1,4 +1,4 @@
-"""`toolchart replay` of exported files, and with `--spec`."""
+"""`toolchart replay` of exported files, with `--spec` and with `--wire`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from host_answers import CHAT_USAGE, chat_choice
+from web import WebAnswer, serve_web
+
+from toolchart.engine import Engine
+from toolchart.providers.ollama.client import OllamaProvider
+from toolchart.providers.openai.client import OpenAIProvider
 
 RunCli = Callable[..., Any]
 
@@ -58,3 +64,114 @@ responses: [{llm: model, prompt: Be brief., tools: {enabled: true}}]
     result = run_cli("replay", "c", "--spec", "agent.yaml", "--json")
     mismatch = json.loads(result.out)
     assert (result.code, mismatch["blame"], mismatch["pointer"]) == (1, blame, pointer)
+
+
+# -- the bodies of model calls -----------------------------------------------------------------------
+
+SPECS = {
+    "openai": """
+llms:
+  model: {{provider: openai, model: m, api_key: "${{WIRE_KEY}}", base_url: "{url}/v1"}}
+tools: {{registry: [{{name: calculator}}]}}
+responses: [{{llm: model, prompt: Be brief., tools: {{}}}}]
+""",
+    "ollama": """
+llms: {{model: {{provider: ollama, model: m, base_url: "{url}"}}}}
+tools: {{registry: [{{name: calculator}}]}}
+responses: [{{llm: model, prompt: Be brief., tools: {{}}}}]
+""",
+}
+"""Agents of hosts on loopback, by provider; each calls the calculator once."""
+
+ADAPTERS = {"openai": OpenAIProvider, "ollama": OllamaProvider}
+
+
+def answer_chat(request: dict[str, Any]) -> WebAnswer:
+    """Call the calculator, and answer once its result is in the request; in the format of either host."""
+    body = json.loads(request["body"])
+    has_result = body["messages"][-1]["role"] == "tool"
+    is_chat = request["path"].endswith("/chat/completions")
+    arguments: Any = {"expression": "1+1"}
+    function = {"name": "calculator", "arguments": json.dumps(arguments) if is_chat else arguments}
+    call = {"id": "c1", "type": "function", "function": function}
+    message = {"role": "assistant", "content": "2"}
+    if not has_result:
+        message = {"role": "assistant", "content": "", "tool_calls": [call]}  # type: ignore[dict-item]
+    reply: dict[str, Any] = {"model": "m", "message": message, "done": True, "done_reason": "stop"}
+    if is_chat:
+        reason = "stop" if has_result else "tool_calls"
+        reply = {**chat_choice(index=0, message=message, finish_reason=reason), "usage": CHAT_USAGE}
+    return 200, {"content-type": "application/json"}, json.dumps(reply).encode()
+
+
+@pytest.fixture(params=list(SPECS))
+def called_host(
+    request: pytest.FixtureRequest, run_cli: RunCli, work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """The provider of a conversation `wire` of two model calls; its host is gone, and so is its key."""
+    provider: str = request.param
+    monkeypatch.setenv("WIRE_KEY", "sesame")
+    with serve_web(answer_chat) as server:
+        (work_dir / "agent.yaml").write_text(SPECS[provider].format(url=server.url), "utf-8")
+        result = run_cli("run", "agent.yaml", "1+1", "--conversation", "wire")
+    assert (result.code, result.out, len(server.requests)) == (0, "2\n", 2), result.err
+    monkeypatch.delenv("WIRE_KEY")
+    return provider
+
+
+def test_bodies_of_a_script_are_built_again(run_cli: RunCli, conversation: str) -> None:
+    """`--wire` counts the bodies that it built again; without it none is built."""
+    result = run_cli("replay", conversation, "--wire")
+    assert (result.code, result.out) == (
+        0,
+        "talk: 6 steps and 2 requests recomputed, 2 bodies built again, all equal\n",
+    )
+    assert json.loads(run_cli("replay", conversation, "--wire", "--json").out)["bodies"] == 2
+    assert "bodies" not in json.loads(run_cli("replay", conversation, "--json").out)
+
+
+def test_bodies_of_a_host_are_built_again(run_cli: RunCli, called_host: str) -> None:
+    """The bodies are equal without the host and its key, by the agent of the log."""
+    result = run_cli("replay", "wire", "--wire")
+    assert (result.code, result.err) == (0, "")
+    assert "2 bodies built again, all equal" in result.out
+
+
+def test_bodies_of_a_streamed_turn_are_built_again(run_cli: RunCli, work_dir: Path) -> None:
+    """A body that asked for a stream is equal too, and so is the body of a call that failed."""
+    (work_dir / "agent.yaml").write_text(
+        "llms: {model: {provider: scripted, model: m, replies: [{fail: {kind: auth}}]}}\n"
+        "responses: [{llm: model}]\n",
+        "utf-8",
+    )
+    with Engine("quickstart", log=work_dir / "log.db") as engine:
+        engine.run("1+1", conversation="streamed", on_delta=lambda delta: None)
+    assert run_cli("run", "agent.yaml", "x", "--conversation", "failed", "--log", "log.db").code == 1
+    for name, count in (("streamed", "2 bodies"), ("failed", "1 body")):
+        assert f"{count} built again" in run_cli("replay", name, "--wire", "--log", "log.db").out
+
+
+def test_a_changed_adapter_is_the_cause(
+    run_cli: RunCli, called_host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where an adapter builds another body, `--wire` names its place and the cause `adapter`."""
+    adapter = ADAPTERS[called_host]
+    build_body = adapter.build_body
+    monkeypatch.setattr(
+        adapter,
+        "build_body",
+        lambda self, request, *, stream: {**build_body(self, request, stream=stream), "x": 1},
+    )
+    assert run_cli("replay", "wire").code == 0
+    result = run_cli("replay", "wire", "--wire", "--json")
+    mismatch = json.loads(result.out)
+    assert (result.code, mismatch["blame"]) == (1, "adapter")
+    assert mismatch["pointer"] == "/event/reply/wire_digest"
+    assert "cause: adapter" in run_cli("replay", "wire", "--wire").err
+
+
+def test_the_given_agent_builds_the_bodies(run_cli: RunCli, called_host: str) -> None:
+    """With `--spec` the bodies are built by that agent; it too needs no key."""
+    result = run_cli("replay", "wire", "--wire", "--spec", "agent.yaml")
+    assert (result.code, result.err) == (0, "")
+    assert "2 bodies built again" in result.out

@@ -14,6 +14,7 @@ import pytest
 from command_line import run_on_terminal
 from hypothesis import given
 from hypothesis import strategies as st
+from web import WebAnswer, serve_web
 
 from toolchart.app.cli.parameters.variables import parse_variables
 
@@ -27,7 +28,7 @@ responses:
   - {llm: a, prompt: "{{who.name}}", tools: {enabled: true}}
 """
 
-AGAIN = "{tool_calls: [{name: echo, arguments: {text: x}}]}"
+AGAIN = "{content: wait, tool_calls: [{name: echo, arguments: {text: x%d}}]}"
 
 
 def read_records(run_cli: RunCli, conversation: str) -> list[dict[str, Any]]:
@@ -171,7 +172,7 @@ def test_history_starts_a_conversation(run_cli: RunCli, work_dir: Path) -> None:
     [
         ("[fine]", 0, "finished"),
         ("[{finish_reason: content_filter}]", 1, "error"),
-        (f"[{', '.join([AGAIN] * 6)}]", 4, "max_iterations"),
+        (f"[{', '.join(AGAIN % n for n in range(6))}]", 4, "max_iterations"),
     ],
 )
 def test_exit_codes_of_a_turn(run_cli: RunCli, work_dir: Path, replies: str, code: int, state: str) -> None:
@@ -205,6 +206,41 @@ def test_a_failed_turn_prints_its_cause(run_cli: RunCli, work_dir: Path) -> None
     command = result.err.rpartition("every step: ")[2].strip()
     assert command == "toolchart show c --log 'my log.db'"
     assert run_cli(*shlex.split(command)[1:]).code == 0
+
+
+def test_a_failed_turn_has_an_error_object(run_cli: RunCli, work_dir: Path) -> None:
+    """The result's `error` names kind, message, HTTP status and `llms` entry; stderr shows them."""
+
+    def refuse(request: dict[str, Any]) -> WebAnswer:
+        """Answer as a host that does not know the key."""
+        return 401, {"content-type": "application/json"}, b'{"error": {"message": "who are you?"}}'
+
+    with serve_web(refuse) as server:
+        (work_dir / "agent.yaml").write_text(
+            f"llms: {{front: {{provider: ollama, model: m, base_url: '{server.url}'}}}}\n"
+            "responses: [{llm: front}]\n"
+        )
+        result = run_cli("run", "agent.yaml", "hi", "--json")
+    error = json.loads(result.out)["error"]
+    assert result.code == 1
+    assert (error["kind"], error["status"], error["host"]) == ("auth", 401, "front")
+    assert f"auth: {error['message']} (HTTP 401, llms.front)" in result.err
+
+
+def test_a_warning_under_a_strict_policy_is_an_error(run_cli: RunCli, work_dir: Path) -> None:
+    """With `policy: strict` a warning ends the turn before a request: exit 1, `error` has the warning."""
+    (work_dir / "agent.yaml").write_text(SPEC % "[fine]" + "policy: strict\n")
+    result = run_cli("run", "agent.yaml", "hi", "--conversation", "c", "--json")
+    error = json.loads(result.out)["error"]
+    assert (result.code, error["kind"]) == (1, "strict_policy")
+    assert "who.name" in error["message"]
+    assert "strict_policy: " in result.err
+    assert "replied" not in [record["event"]["type"] for record in read_records(run_cli, "c")]
+
+
+def test_a_result_without_an_error_has_no_error_key(run_cli: RunCli) -> None:
+    """The key `error` is only in the result of a turn that ended in error."""
+    assert "error" not in json.loads(run_cli("run", "quickstart", "2+3", "--json").out)
 
 
 def test_an_exception_of_an_adapter_is_one_line(

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shlex
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import click
 import pytest
-import yaml
 from jsonschema import Draft202012Validator
 
+import toolchart
 from toolchart.app.cli import COMMANDS, cli
+from toolchart.engine import Engine
 from toolchart.engine.log.record_schema import build_record_schema
 from toolchart.specs import agents, charts
 from toolchart.specs.loader import list_shipped_agents
-from toolchart.states.events import EVENTS
+from toolchart.specs.yaml_document import parse_document
+from toolchart.states.core.vocabulary import EVENTS
 
 RunCli = Callable[..., Any]
 
@@ -141,7 +145,7 @@ def load_shipped_documents(package: Any) -> dict[str, Any]:
         for entry in files(package).iterdir()
         if entry.name.endswith(".yaml")
     }
-    return {name: yaml.safe_load(text) for name, text in texts.items()}
+    return {name: parse_document(text, name).data for name, text in texts.items()}
 
 
 @pytest.mark.parametrize(("kind", "package"), [("spec", agents), ("chart", charts)])
@@ -180,21 +184,37 @@ OFFLINE = {
 """Shipped agents that need no model host, with a message for each."""
 
 
-def test_records_fit_their_schema(run_cli: RunCli) -> None:
+async def interrupt_turns(log: Path) -> None:
+    """Write two conversations: in one the user speaks during the turn, in the other a program stops it."""
+    for name in ("told", "stopped"):
+
+        async def interrupt(call: toolchart.ToolCall, name: str = name) -> toolchart.Decided:
+            """Send the event while the turn waits for the decision."""
+            await (engine.asay(name, "be quick") if name == "told" else engine.acancel(name))
+            return toolchart.Decided(call_id=call.id, approved=False, by="test")
+
+        async with Engine("careful", log=log, approver=interrupt) as engine:
+            await engine.arun("delete a.txt", conversation=name)
+
+
+def test_records_fit_their_schema(run_cli: RunCli, work_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every record of many kinds of conversations matches `schema record`, and every event occurs."""
     assert set(OFFLINE) < set(list_shipped_agents())
     for agent, message in OFFLINE.items():
         run_cli("run", agent, message, "--conversation", agent)
     run_cli("approve", "careful", "call_1_0_0", "--deny")
     run_cli("fork", "steadfast", "--set", "temperature=0", "--name", "forked")
+    asyncio.run(interrupt_turns(work_dir / ".toolchart" / "log.db"))
+    monkeypatch.setattr(toolchart, "__version__", "another")
+    run_cli("run", "quickstart", "3+3", "--conversation", "quickstart")
     seen = set()
-    for agent in (*OFFLINE, "forked"):
+    for agent in (*OFFLINE, "forked", "told", "stopped"):
         for line in run_cli("show", agent, "--json").out.splitlines():
             record = json.loads(line)
             seen.add(record["event"]["type"])
             assert [error.message for error in build_record_validator().iter_errors(record)] == []
-    assert seen == set(EVENTS) - {"cancelled"}
-    assert len(build_record_validator().schema["properties"]["event"]["oneOf"]) == len(EVENTS)
+    assert seen == set(EVENTS.names())
+    assert len(build_record_validator().schema["properties"]["event"]["oneOf"]) == len(EVENTS.names())
 
 
 def test_what_is_no_record_does_not_fit(run_cli: RunCli) -> None:
@@ -202,14 +222,18 @@ def test_what_is_no_record_does_not_fit(run_cli: RunCli) -> None:
     run_cli("run", "quickstart", "2+2", "--conversation", "c")
     record = json.loads(run_cli("show", "c", "--json").out.splitlines()[2])
     assert build_record_validator().is_valid(record)
-    for key in record:
+    for key in build_record_validator().schema["required"]:
         assert not build_record_validator().is_valid({k: v for k, v in record.items() if k != key}), key
     wrong = [
         {"extra": 1},
         {"seq": -1},
         {"hash": "x"},
         {"guards": {"a": 1}},
-        {"effects": [{"type": "x"}]},
+        {"asks": [{"effect": "x", "id": 1}]},
+        {"asks": [{**record["asks"][0], "extra": 1}]},
+        {"cancels": ["x"]},
+        {"late": "yes"},
+        {"untaken": 1},
         {"event": {"type": "unheard"}},
         {"event": {**record["event"], "extra": 1}},
         {"event": {"type": "replied"}},

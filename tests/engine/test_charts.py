@@ -13,9 +13,12 @@ from agents import make_engine, reply_with_calls
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay
 from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.specs.loader import load_spec
 from toolchart.states.events import Decided
+from toolchart.states.machine import get_machine
 from toolchart.states.messages import ToolCall
+from toolchart.states.proofs.exploration import explore_chart
 
 ECHO = {"registry": [{"name": "echo"}]}
 
@@ -114,7 +117,7 @@ def test_a_spec_sets_the_waits() -> None:
 
 def test_resilient_leaves_the_tools_out() -> None:
     """S3.3: a request that fails because of its tools is repeated without tools."""
-    run = make_engine([make_failure("tools_unsupported"), "plain"], chart="resilient", clock=InstantClock())
+    run = make_engine([make_failure("bad_request"), "plain"], chart="resilient", clock=InstantClock())
     assert run.run("go", conversation="c").content == "plain"
     assert list_visited_states(run) == ["prompting", "answering", "finished"]
     first, second = run.hosts.providers["model"].requests  # type: ignore[attr-defined]
@@ -251,6 +254,15 @@ def test_shipped_agents_run_offline(name: str, ends: str) -> None:
     run = Engine(load_spec(name), log="memory", clock=InstantClock())
     assert run.run("delete report.txt", conversation="c").state == ends
     list_visited_states(run)
+
+
+@pytest.mark.parametrize("name", list_shipped_charts())
+def test_every_shipped_chart_takes_messages_and_cancellations(name: str) -> None:
+    """Wherever a shipped chart waits, it has a row for `user_said` and one for `cancelled`."""
+    graph = explore_chart(get_machine(load_chart(name)))
+    for state, edges in graph.states.items():
+        if not state.configuration.terminated:
+            assert {"user_said", "cancelled"} <= {edge.event.partition(".")[0] for edge in edges}
 
 
 # -- a user's own edits --------------------------------------------------------------------------

@@ -6,10 +6,9 @@ import random
 from pathlib import Path
 
 import pytest
-from killed_process import check_resume, run_and_kill, run_until_mark
+from effort import choose_count
+from killed_process import check_resume, make_engine, run_and_kill, run_until_mark
 from postgres_database import create_database
-
-from toolchart.engine.log.stores import open_store
 
 KILLS = {"sqlite": 100, "jsonl": 100, "postgres": 30}
 
@@ -48,6 +47,41 @@ def test_kill_inside_a_call(kind: str, die_at: str, tmp_path: Path, request: pyt
     assert interrupted_count >= 1 if die_at.startswith("once") else interrupted_count <= 1
 
 
+# -- a state that is left early ----------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
+def test_kill_around_cancellations(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Invariant 1: a kill between an answer and the cancellations that it causes loses and doubles nothing.
+
+    The first finished call leaves `executing` and cancels the other one, five times in a turn.
+    """
+    chance = random.Random(20261121)
+    kills = choose_count(short=30, long=300)
+    kill_count = interrupted_count = 0
+    for turn in range(kills):
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        log, marks = make_address(kind, folder, request), folder / "marks"
+        kill_count += run_and_kill(log, marks, chance.uniform(0.0, 0.06), early=True)
+        interrupted_count += check_resume(log, marks, early=True)
+    assert kill_count > kills // 4
+    assert interrupted_count > kills
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.parametrize("die_at", ["cancel1", "cancel3", "request1", "request3", "once2", "often2"])
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
+def test_kill_at_a_cancellation(
+    kind: str, die_at: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Invariant 1: killed as a cancellation is derived, and as the request after it is made."""
+    log, marks = make_address(kind, tmp_path, request), tmp_path / "marks"
+    run_until_mark(log, marks, die_at, early=True)
+    assert check_resume(log, marks, early=True) >= 1
+
+
 def make_address(kind: str, folder: Path, request: pytest.FixtureRequest) -> str:
     """The address of a log of this kind in a folder."""
     if kind == "postgres":
@@ -55,24 +89,13 @@ def make_address(kind: str, folder: Path, request: pytest.FixtureRequest) -> str
     return str(folder / "log.db") if kind == "sqlite" else f"{folder}/log/"
 
 
-async def test_the_model_reads_that_a_call_was_interrupted(tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_the_model_reads_that_a_call_was_interrupted(tmp_path: Path) -> None:
     """S4.5: the result of an interrupted call says that its outcome is unknown."""
-    from agents import make_engine, make_function_tool, reply_with_calls
-
-    class Crash(BaseException):
-        pass
-
-    def crash(arguments: object) -> None:
-        raise Crash
-
-    store = open_store(tmp_path / "log.db")
-    tool = make_function_tool("charge", {"type": "object", "properties": {}}, crash)
-    with pytest.raises(Crash):
-        await make_engine([reply_with_calls(("charge", {}))], log=store, functions=[tool]).arun(
-            "go", conversation="c"
-        )
-    resumed_engine = make_engine(["I will check first."], log=store, functions=[tool])
-    result = await resumed_engine.aresume("c")
-    assert result.content == "I will check first."
-    assert "outcome is unknown" in result.tool_calls[0]["result"]["error"]
-    assert (await resumed_engine.aresume("c")).content == "I will check first."
+    log, marks = str(tmp_path / "log.db"), tmp_path / "marks"
+    run_until_mark(log, marks, "once0")
+    with make_engine(log, marks) as engine:
+        result = engine.resume("c")
+        assert result.content == "all done"
+        assert "outcome is unknown" in result.tool_calls[0]["result"]["error"]
+        assert engine.resume("c").content == "all done"

@@ -16,7 +16,7 @@ from toolchart.states.messages import Reply, ToolCall, Usage
 
 def run_turn(store: MemoryStore, name: str, *replies: object) -> Engine:
     """Run a conversation of one turn."""
-    engine = agents.make_engine(replies, log=store)
+    engine = agents.make_engine(replies, log=store, chart="tool_loop")
     engine.run("go", conversation=name)
     return engine
 

@@ -12,6 +12,7 @@ import pytest
 from postgres_database import create_database
 
 from toolchart.engine import Engine, TurnResult
+from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.replay import replay
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
@@ -158,3 +159,17 @@ def test_cancelling_a_turn_does_not_cancel_its_commit(open_log: Callable[[str], 
 
     asyncio.run(run())
     assert {type(result) for result in verify_store(store)} == {VerifiedConversation}
+
+
+async def test_a_commit_without_records_waits_for_one_that_is_under_way(tmp_path: Path) -> None:
+    """Invariant 2: a task finds its record durable although another task of the conversation appends it."""
+    store = open_store(tmp_path / "log.db")
+    log = GroupCommit(store)
+    with log, log:  # two open turns, so appends share a commit
+        append = asyncio.ensure_future(log.append("c", 0, [b"line"]))
+        await asyncio.sleep(0)
+        assert list(store.read_lines("c")) == []
+        await log.wait_until_written("c")
+        assert list(store.read_lines("c")) == [b"line"]
+        await append
+        await log.wait_until_written("c")

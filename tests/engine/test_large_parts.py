@@ -133,6 +133,7 @@ def test_a_log_of_schema_version_1_is_upgraded(tmp_path: Path) -> None:
     store.close()
     with sqlite3.connect(path) as connection:
         connection.execute("DROP TABLE parts")
+        connection.execute("DROP TABLE checkpoints")
         connection.execute("UPDATE records SET line = ? WHERE seq = 0", (lines[0],))
         connection.execute("PRAGMA user_version = 1")
     store = SqliteStore(path)

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolchart.engine.log.redaction import MARK_PATTERN, PATTERNS, Redactor
-from toolchart.engine.log.replay import replay
+from toolchart.engine.log.replay import read_chain, replay
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_conversation
+from toolchart.states.core.message_list import compute_request_digest
 from toolchart.states.errors import SpecError
 
 RULES = {"keys": ["password", "*token*"], "patterns": ["email", "card", "/ID-\\d+/"]}
@@ -63,6 +64,18 @@ def test_a_redacted_log_verifies_and_replays() -> None:
     _, store, _ = run_conversation()
     assert verify_conversation(store.read_lines("c"), "c").records == 10
     assert len(list(replay(store.read_lines("c"), "c"))) == 10
+
+
+def test_the_request_that_was_sent_is_covered_by_a_keyed_digest() -> None:
+    """The digest in the record is that of the redacted request; beside it stands an HMAC of the sent one."""
+    engine, store, _ = run_conversation()
+    asks = [ask for record in read_chain(store.read_lines("c"), "c") for ask in record.asks if ask.digest]
+    sent_requests = engine.hosts.providers["model"].requests
+    redactor = engine._conversations._redactor
+    digests = [compute_request_digest(request) for request in sent_requests]
+    assert len(asks) == len(digests) > 1
+    assert [ask.sent for ask in asks] == [redactor.sign_digest(digest) for digest in digests]
+    assert all(ask.digest != digest for ask, digest in zip(asks, digests, strict=True))
 
 
 def test_a_redacted_conversation_continues() -> None:

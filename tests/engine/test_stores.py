@@ -19,7 +19,7 @@ from toolchart.engine.log.stores.jsonl import JsonlStore
 from toolchart.engine.log.stores.sqlite import SqliteStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable
-from toolchart.states.ports import Store
+from toolchart.states.ports import CheckpointStore, Store
 
 KINDS = ("memory", "sqlite", "jsonl", "postgres")
 
@@ -103,6 +103,50 @@ def test_a_whole_conversation_is_deleted(kind: str, open_log: Callable[..., Stor
     assert list(store.read_lines("d")) == lines[:1]
     store.append("c", 3, lines[3:])
     assert [type(result) for result in verify_store(store, ["c"])] == [VerifiedConversation]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_checkpoints_are_kept_beside_the_records(kind: str, open_log: Callable[..., Store]) -> None:
+    """Checkpoints are read newest first, survive reopening, and are deleted with their conversation alone."""
+    store: Any = open_log(kind)
+    for name in ("c", "d/../e.x"):
+        for seq in range(300):
+            store.append(name, seq, [b'{"seq":%d,"line":%d}' % (seq, seq)])
+            store.write_checkpoint(name, seq, b'{"number":%d}' % seq)
+    assert isinstance(store, CheckpointStore)
+    reopened: Any = open_log(kind)
+    expected = [(seq, b'{"number":%d}' % seq) for seq in reversed(range(300))]
+    assert list(reopened.read_checkpoints("c")) == expected
+    assert list(reopened.read_checkpoints("c", 7)) == expected[-8:]
+    assert list(reopened.read_checkpoints("nobody")) == []
+    assert list(reopened.read_lines("c", 298)) == [b'{"seq":298,"line":298}', b'{"seq":299,"line":299}']
+    assert reopened.read_last_line("c") == (299, b'{"seq":299,"line":299}')
+    reopened.append("c", 300, [b"{}"])
+    assert reopened.read_last_line("c") == (300, b"{}")
+    reopened.delete("c")
+    assert list(reopened.read_checkpoints("c")) == []
+    assert list(reopened.read_checkpoints("d/../e.x", 1)) == expected[-2:]
+    assert list(reopened.list_conversations()) == ["d/../e.x"]
+
+
+def test_a_cut_file_is_not_read_from_the_wrong_byte(tmp_path: Path) -> None:
+    """JSONL: where records were lost and written anew, the bytes that old checkpoints name are not used."""
+    store = JsonlStore(tmp_path / "log")
+    for seq in range(3):
+        store.append("c", seq, [b'{"seq":%d,"text":"first"}' % seq])
+        store.write_checkpoint("c", seq, b"{}")
+    path = tmp_path / "log" / "c.jsonl"
+    path.write_bytes(path.read_bytes().split(b"\n")[0] + b"\n")
+    other = JsonlStore(tmp_path / "log")
+    other.append("c", 1, [b'{"seq":1,"text":"another, longer text"}', b'{"seq":2,"text":"end"}'])
+    lines = [
+        b'{"seq":0,"text":"first"}',
+        b'{"seq":1,"text":"another, longer text"}',
+        b'{"seq":2,"text":"end"}',
+    ]
+    for start in range(4):
+        assert list(JsonlStore(tmp_path / "log").read_lines("c", start)) == lines[start:]
+    assert JsonlStore(tmp_path / "log").read_last_line("c") == (2, lines[2])
 
 
 @pytest.mark.parametrize("kind", KINDS)

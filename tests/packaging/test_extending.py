@@ -189,6 +189,9 @@ BROKEN_ROWS = {
     "toolchart.renderers": ("diagram format", "`render` is missing", "draw tool_loop --format broken"),
     "toolchart.text_formats": ("text format", "`write_call` is missing", "run format.yaml hello"),
     "toolchart.export_formats": ("export format", "`export` is missing", "export one --format broken"),
+    "toolchart.effects": ("effect", "`build` is missing", "check effect_chart.yaml"),
+    "toolchart.events": ("event", "`type` is a class whose `TYPE` is not 'broken'", "check event_chart.yaml"),
+    "toolchart.facts": ("fact", "`read` is missing", "check fact_chart.yaml"),
 }
 """By group: the kind, a gap of a row with nothing but a name, and a command that uses the row."""
 
@@ -198,6 +201,15 @@ name = "{name}"
 version = "1"
 [tool.setuptools]
 packages = ["{name}"]
+"""
+
+CHART = """\
+states:
+  asking:
+    initial: true
+    enter: {effect}
+    transitions: [{{event: {event}, target: done, cond: {fact}}}]
+  done: {{final: true, enter: answer}}
 """
 
 AGENT = """\
@@ -227,6 +239,10 @@ def broken_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "source.yaml").write_text(AGENT.format(llm="", type="broken"), "utf-8")
     format_agent = AGENT.format(llm=", tool_format: broken", type="mock")
     (folder / "format.yaml").write_text(format_agent, "utf-8")
+    words = {"effect": "call_model", "event": "replied", "fact": "has_content"}
+    for kind in words:
+        chart = CHART.format(**{**words, kind: "broken"})
+        (folder / f"{kind}_chart.yaml").write_text(chart, "utf-8")
     run_with_packages(
         *("run", "quickstart", "2+3", "--conversation", "one"), packages=folder / "packages", cwd=folder
     )

@@ -21,8 +21,8 @@ import toolchart.specs
 import toolchart.states.errors
 import toolchart.testing
 import toolchart.tools
+from toolchart.states.core.vocabulary import EVENTS
 from toolchart.states.errors import ToolchartError
-from toolchart.states.events import EVENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 MISTAKES = Path(__file__).with_name("seeded_mistakes.py")
@@ -147,5 +147,5 @@ def test_every_error_and_every_event_is_exported() -> None:
         for name, value in vars(toolchart.states.errors).items()
         if isinstance(value, type) and issubclass(value, ToolchartError)
     }
-    events = {event.__name__ for event in EVENTS.values()}
+    events = {event.__name__ for event in (row.type for row in EVENTS)}
     assert errors | events <= set(toolchart.__all__)

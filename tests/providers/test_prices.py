@@ -106,11 +106,7 @@ def build_reply(tokens: int) -> dict[str, Any]:
 def build_spec(replies: list[Any], **more: Any) -> dict[str, Any]:
     """An agent with a budget of money."""
     llm = {"provider": "scripted", "model": "m", "replies": replies}
-    return {
-        **agents.make_spec(chart="budgeted", limits={"max_cost": 1.0, "max_repeats": 9}),
-        "llms": {"model": llm},
-        **more,
-    }
+    return {**agents.make_spec(chart="budgeted", limits={"max_cost": 1.0}), "llms": {"model": llm}, **more}
 
 
 def test_a_budget_of_money_ends_the_turn(tmp_path: Path) -> None:

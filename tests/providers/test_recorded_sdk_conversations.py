@@ -51,9 +51,10 @@ def _complete_definition(tool: dict[str, Any]) -> dict[str, Any]:
 def run_conversation(
     recording: RecordedConversation, llm: dict[str, Any], cassette_server: Any
 ) -> tuple[TurnResult, Any, Engine]:
-    """Run a conversation through engine, SDK and loopback."""
+    """Run a conversation through engine, SDK and loopback, with the plain loop that the clients had."""
     with cassette_server as server:
         spec = {
+            "chart": "tool_loop",
             "llms": {"host": {**llm, "base_url": server.url + llm.get("base_url", "")}},
             "tools": {"apply_globally": True, "max_iterations": 20},
             "responses": [{"llm": "host", "model": recording.model, "prompt": recording.system}],

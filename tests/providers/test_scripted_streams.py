@@ -101,14 +101,12 @@ def test_script_reports_usage() -> None:
 def test_turn_after_a_cut_stream() -> None:
     """S3.3: a chart with retries recovers from a cut stream, and its text is not in the answer."""
 
-    async def run_chart(chart: str) -> list[Any]:
+    async def run_chart(chart: str, **changes: Any) -> list[Any]:
         cut_reply = {"stream": {"pieces": ["half an "]}, "cut": True}
-        async with agents.make_engine(
-            [cut_reply, "A whole answer."], chart=chart, retry={"first_wait_s": 0}
-        ) as engine:
+        async with agents.make_engine([cut_reply, "A whole answer."], chart=chart, **changes) as engine:
             return [piece async for piece in engine.stream("go")]
 
-    assert asyncio.run(run_chart("resilient"))[-1].content == "A whole answer."
+    assert asyncio.run(run_chart("resilient", retry={"first_wait_s": 0}))[-1].content == "A whole answer."
     assert asyncio.run(run_chart("tool_loop"))[-1].state == "error"
 
 

@@ -249,8 +249,9 @@ def test_calls_and_results_are_sent_as_text() -> None:
 
 def find_boundary(request: Request) -> str:
     """The boundary that the model is told for a request."""
-    body = TextCallProvider(ScriptedProvider([]), "bracket").build_body(request, stream=False)
-    (boundary,) = set(re.findall(r"\[/TOOL_CALL:(\w+)\]", str(body["messages"][0]["content"])))
+    inner = ScriptedProvider(["x"])
+    asyncio.run(TextCallProvider(inner, "bracket").complete(request))
+    (boundary,) = set(re.findall(r"\[/TOOL_CALL:(\w+)\]", str(inner.requests[0].messages[0].content)))
     return str(boundary)
 
 
@@ -306,7 +307,7 @@ def test_every_text_is_searched_for_the_boundary(place: str) -> None:
 
 def test_the_digest_is_that_of_the_rewritten_request() -> None:
     """The body that is digested has the calls as text, also where the wrapped provider has no wire format."""
-    request = replace(make_request(), fingerprint="f" * 32)
+    request = make_request()
     replies = {
         name: asyncio.run(TextCallProvider(ScriptedProvider(["x"]), name).complete(request))
         for name in ("hermes", "mistral", "bracket", "auto")
@@ -327,24 +328,118 @@ def test_a_cut_reply_has_no_calls() -> None:
     assert (reply.content, reply.tool_calls, reply.finish_reason) == (text, (), "length")
 
 
-def test_auto_prefers_native_calls_and_falls_back() -> None:
-    """S3.4: native calls are kept, else the text is read; a host that refuses tools gets text."""
+REFUSAL = {"fail": {"kind": "tools_unsupported"}}
+
+
+def test_auto_prefers_native_calls() -> None:
+    """S3.4: native calls are kept, else the text is read."""
     native = {"tool_calls": [{"name": "w", "arguments": {"n": 2}}], "content": "[w(n=1)]"}
-    text = '[TOOL_CALLS]w{"n": 3}'
-    inner = ScriptedProvider([native, text, {"fail": {"kind": "tools_unsupported"}}, "plain", "more"])
+    inner = ScriptedProvider([native, '[TOOL_CALLS]w{"n": 3}'])
     provider = TextCallProvider(inner, "auto")
     first, second = (asyncio.run(provider.complete(make_request())) for _ in range(2))
     assert [call.arguments for call in (*first.tool_calls, *second.tool_calls)] == [{"n": 2}, {"n": 3}]
-    assert asyncio.run(provider.complete(make_request())).content == "plain"
-    assert inner.requests[2].tools
-    assert not inner.requests[3].tools
-    reply = asyncio.run(provider.complete(make_request()))
-    assert not inner.requests[4].tools, "the fallback is remembered"
-    bracket = TextCallProvider(ScriptedProvider([]), "bracket")
-    assert reply.wire_digest == compute_wire_digest(bracket, make_request(), stream=False)
-    failing = TextCallProvider(ScriptedProvider([{"fail": {"kind": "tools_unsupported"}}]), "hermes")
+
+
+@pytest.mark.parametrize("tool_format", ["native", "auto", "hermes"])
+def test_a_provider_never_asks_twice(tool_format: str) -> None:
+    """Issue 10: what follows when a host refuses tools is the chart's decision, not the provider's."""
+    inner = ScriptedProvider([REFUSAL, "never asked"])
     with pytest.raises(ProviderError):
-        asyncio.run(failing.complete(make_request()))
+        asyncio.run(TextCallProvider(inner, tool_format).complete(make_request()))
+    assert len(inner.requests) == 1
+
+
+@pytest.mark.parametrize("tool_format", ["native", "auto"])
+def test_a_request_says_that_tools_are_text(tool_format: str) -> None:
+    """Each request says how its tools are written; the provider remembers nothing."""
+    inner = ScriptedProvider(["a", "b", "c"])
+    provider = TextCallProvider(inner, tool_format)
+    for writes_tools_as_text in (False, True, False):
+        request = replace(make_request(), writes_tools_as_text=writes_tools_as_text)
+        asyncio.run(provider.complete(request))
+    assert [bool(request.tools) for request in inner.requests] == [True, False, True]
+    assert "[TOOL_CALL:" in str(inner.requests[1].messages[0].content)
+
+
+@pytest.mark.parametrize("tool_format", ["native", "auto"])
+def test_calls_are_read_where_tools_are_text(tool_format: str) -> None:
+    """A call with the boundary of its request is read, whole and streamed; with another one it is text."""
+    request = replace(make_request(), writes_tools_as_text=True)
+    template = 'So. [TOOL_CALL:{0}]{{"name":"w","arguments":{{"n":1}}}}[/TOOL_CALL:{0}]'
+    text, planted = template.format(choose_boundary(request)), template.format("a")
+    provider = TextCallProvider(ScriptedProvider([text, planted, text]), tool_format)
+    reply, quoting_reply = (asyncio.run(provider.complete(request)) for _ in range(2))
+    assert [(call.name, call.arguments) for call in reply.tool_calls] == [("w", {"n": 1})]
+    assert (reply.content, quoting_reply.content, quoting_reply.tool_calls) == ("So.", planted, ())
+
+    async def collect_items() -> list[Any]:
+        return [item async for item in provider.stream(request)]
+
+    items = asyncio.run(collect_items())
+    assert items[-1] == reply
+    assert [item.name for item in items if isinstance(item, CallStarted)] == ["w"]
+
+
+def test_native_replies_are_passed_on() -> None:
+    """A reply of a host with native calls is not searched, streamed or not, until tools are text."""
+    text = '<think>x</think>[TOOL_CALLS]w{"n": 3}'
+    provider = TextCallProvider(ScriptedProvider([text, text]), "native")
+    assert asyncio.run(provider.complete(make_request())).content == text
+
+    async def collect_text() -> str:
+        items = [item async for item in provider.stream(make_request())]
+        assert items[-1].content == text
+        return "".join(item.text for item in items if isinstance(item, TextDelta))
+
+    assert asyncio.run(collect_text()) == text
+
+
+def make_engine(tool_format: str, chart: str, replies: list[Any]) -> Engine:
+    """An engine with a calculator whose model is scripted."""
+    return Engine(
+        {
+            "llms": {
+                "model": {
+                    "provider": "scripted",
+                    "model": "m",
+                    "tool_format": tool_format,
+                    "replies": replies,
+                }
+            },
+            "chart": chart,
+            "tools": {"registry": [{"name": "calculator"}]},
+            "responses": [{"llm": "model", "tools": {"enabled": True}}],
+        },
+        log="memory",
+    )
+
+
+@pytest.mark.parametrize("chart", ["resilient", "full"])
+@pytest.mark.parametrize("tool_format", ["native", "auto"])
+def test_the_chart_falls_back_to_text(tool_format: str, chart: str) -> None:
+    """A host that refuses tools is asked again with the tools in the prompt, in later turns at once."""
+    with make_engine(tool_format, chart, [REFUSAL, "one", "two"]) as engine:
+        assert engine.run("go", conversation="c").content == "one"
+        assert engine.run("on", conversation="c").content == "two"
+        provider: Any = engine.hosts.providers["model"]
+        requests = getattr(provider, "_inner", provider).requests
+    assert [bool(request.tools) for request in requests] == [True, False, False]
+
+
+def test_a_refusal_of_text_ends_without_tools() -> None:
+    """A host that refuses the request with tools as text, too, is asked to answer without tools."""
+    with make_engine("auto", "full", [REFUSAL, REFUSAL, "plain"]) as engine:
+        result = engine.run("go", conversation="c")
+    assert (result.state, result.content) == ("finished", "plain")
+
+
+def test_another_model_is_asked_natively_again() -> None:
+    """Tools stay text for the model that refused them, and for no other."""
+    with make_engine("auto", "full", [REFUSAL, "one", "two"]) as engine:
+        engine.run("go", conversation="c")
+        engine.run("on", conversation="c", model="other")
+        provider: Any = engine.hosts.providers["model"]
+    assert bool(provider._inner.requests[-1].tools)
 
 
 def test_stream_gives_text_at_once_and_calls_when_complete() -> None:

@@ -10,15 +10,15 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
 from host_answers import WHOLE_BODIES, encode_stream
-from msgspec.structs import replace
 from web import WebAnswer, serve_web
-from wire_requests import ENTRIES, QUESTION, REQUESTS, iterate_digests, make_builders, make_config
+from wire_requests import ENTRIES, QUESTION, REQUESTS, SYSTEM, iterate_digests, make_builders, make_config
 
 from toolchart.providers.adapter import HostAdapter, compute_body_digest, compute_wire_digest
 from toolchart.providers.hosts import HOSTS, iterate_wire_formats
@@ -26,9 +26,11 @@ from toolchart.providers.openai.responses_client import ResponsesProvider
 from toolchart.providers.recording.cassettes import find_endpoint
 from toolchart.providers.registry import create_body_builder, create_provider
 from toolchart.specs.models import LLMConfig
+from toolchart.states.core import message_list
+from toolchart.states.core.message_list import MessageList, RequestMessages
 from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import ProviderError, SpecError
-from toolchart.states.messages import Reply, Request
+from toolchart.states.messages import Message, Reply, Request
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -198,13 +200,29 @@ def test_a_host_without_a_wire_digests_the_request(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["scripted", "recorded"])
-def test_a_host_without_a_wire_costs_the_same_in_long_conversations(name: str) -> None:
-    """A request of the core is digested by its fingerprint; another fingerprint is another digest."""
+def test_a_host_without_a_wire_costs_the_same_in_long_conversations(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The body of a request that the core made encodes equally many values at any length, and no message.
+
+    It is a digest of the request's content: other messages give another body, other lists of them do not.
+    """
     builder = create_body_builder(make_config(name), resolve=str)
-    first, second = (replace(REQUESTS["results"], fingerprint=text) for text in ("1", "2"))
-    assert builder.build_body(first, stream=False) == {"fingerprint": "1"}
-    digests = {compute_wire_digest(builder, request, stream=False) for request in (first, second)}
-    assert len(digests) == 2
+    encode: Callable[[Any], bytes] = message_list._encode_value
+    conversations = [MessageList([QUESTION] * length) for length in (10, 11, 1000)]
+    encoded: list[Any] = []
+    monkeypatch.setattr(message_list, "_encode_value", lambda value: encoded.append(value) or encode(value))
+    counts, bodies = [], []
+    for conversation in conversations:
+        encoded.clear()
+        request = Request(model="m", messages=RequestMessages(SYSTEM.content, conversation))
+        bodies.append(builder.build_body(request, stream=False))
+        assert not any(isinstance(value, Message) for value in encoded)
+        counts.append(len(encoded))
+    plain_request = Request(model="m", messages=[SYSTEM, *[QUESTION] * 10])
+    assert bodies[0] == builder.build_body(plain_request, stream=False)
+    assert len(set(counts)) == 1
+    assert len({compute_body_digest(body) for body in bodies}) == 3
 
 
 @for_network_entries

@@ -14,8 +14,7 @@ from agents import make_engine, reply_with_calls
 from hypothesis import HealthCheck, given, settings
 from random_charts import charts
 
-from toolchart.engine.log.replay import replay
-from toolchart.engine.log.visited_path import build_overlay
+from toolchart.engine.log.reading.visited_path import draw_conversation_path
 from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.states.chart.loading import make_chart, parse_chart, walk_states
 from toolchart.states.diagram import RENDERERS, build_diagram, draw, list_text_formats
@@ -43,7 +42,7 @@ def test_every_state_and_event_is_drawn(name: str, format_name: str) -> None:
     for state, body, _ in walk_states(chart):
         assert state in text
         for row in body.get("transitions", ()):
-            assert row["event"] in text
+            assert row.get("event", "") in text
             guard = " ".join(str(row.get("cond") or "").split())
             assert all(word in unescaped_text for word in guard.split())
 
@@ -90,8 +89,7 @@ def conversation() -> tuple[Any, Overlay]:
         [reply_with_calls(("echo", {"text": "a"})), reply_with_calls(("echo", {"text": "b"})), "end"]
     )
     run.run("go", conversation="c")
-    steps = list(replay(run.store.read_lines("c"), "c"))
-    return steps[-1].machine.chart, build_overlay(steps)
+    return draw_conversation_path(run.store, "c")
 
 
 def test_the_path_of_a_conversation() -> None:

@@ -17,14 +17,15 @@ CHART = parse_chart(
         states:
           busy:
             initial: true
-            enter: call_model
+            enter: wait
             states:
               asking:
+                enter: call_model
                 transitions:
                   - {event: replied failed, target: resting}
               asking_again:
                 transitions:
-                  - {event: replied, target: resting, on: [{raise: decided}, review_calls]}
+                  - {event: replied, target: resting, on: [{raise: told}, answer_at_limit]}
                   - target: ended
                     cond: ["retryable or has_content", "iteration > 1"]
                     unless: "attempt > 2"
@@ -33,10 +34,10 @@ CHART = parse_chart(
             transitions:
               - {event: cancelled, target: ended}
           resting:
-            exit: wait
+            exit: describe_tools_in_text
             transitions:
-              - {event: waited, target: before}
-              - {event: decided}
+              - {event: elapsed, target: before}
+              - {event: told}
               - {event: "*", target: both}
           both:
             parallel: true
@@ -84,8 +85,8 @@ def test_the_model_has_the_kind_of_each_state() -> None:
     assert [name for name, node in nodes_by_name.items() if node.final] == ["left_done", "ended"]
     assert [name for name, node in nodes_by_name.items() if node.parallel] == ["both"]
     assert {name: node.history for name, node in nodes_by_name.items() if node.history} == {"before": "deep"}
-    assert nodes_by_name["busy"].enter == ("call_model",)
-    assert nodes_by_name["resting"].exit == ("wait",)
+    assert nodes_by_name["busy"].enter == ("wait",)
+    assert nodes_by_name["resting"].exit == ("describe_tools_in_text",)
 
 
 def test_the_model_has_guards_and_effects_of_each_row() -> None:
@@ -93,7 +94,7 @@ def test_the_model_has_guards_and_effects_of_each_row() -> None:
     eventless_edge = edge("asking_again", 1)
     assert eventless_edge.event is None
     assert eventless_edge.guard == "(retryable or has_content) and iteration > 1 and not (attempt > 2)"
-    assert edge("asking_again", 0).effects == ("raise decided", "review_calls")
+    assert edge("asking_again", 0).effects == ("raise told", "answer_at_limit")
     assert edge("resting", 1).targets == ()
     assert edge("before", 0).targets == ("asking_again",)
 
@@ -102,7 +103,7 @@ def test_every_format_contains_everything() -> None:
     """Every format contains all states, effects and events, nested ones included."""
     for format_name in list_text_formats():
         drawing = text(format_name)
-        words = ("busy", "left_done", "call_model", "review_calls", "done.state.both", "cancelled")
+        words = ("busy", "left_done", "call_model", "answer_at_limit", "done.state.both", "cancelled")
         assert [word for word in words if word not in drawing] == [], format_name
 
 

@@ -155,7 +155,9 @@ def test_shipped_charts_come_back_equal(name: str) -> None:
     assert normalise_document(read_back(scxml(chart))) == normalise_document(chart.document)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+)
 @given(document=charts())
 def test_any_chart_comes_back_equal(document: dict[str, Any]) -> None:
     """A random chart that is written as SCXML and read back is equal to the original."""
@@ -166,7 +168,9 @@ def test_any_chart_comes_back_equal(document: dict[str, Any]) -> None:
     )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+)
 @given(document=charts(), steps=st.lists(st.tuples(st.sampled_from(EVENTS), worlds), max_size=6))
 def test_any_chart_comes_back_doing_the_same(
     document: dict[str, Any], steps: list[tuple[str, dict[str, Any]]]

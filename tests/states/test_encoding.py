@@ -1,15 +1,49 @@
-"""Values: frozen structs, and their JSON in log format 1."""
+"""Values: frozen structs, and their JSON in log format 2."""
 
 from __future__ import annotations
 
+import re
+from typing import Any, get_args
+
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from toolchart.states.core.encoding import decode, decode_event, encode, encode_event
-from toolchart.states.effects import Answer, CallModel, Effect, ReviewCalls, RunTools, Wait
-from toolchart.states.events import EVENTS, Limits, Replied, Settings, ToolFinished, Waited
-from toolchart.states.messages import Message, Reply, Request, ToolCall, Usage
+from toolchart.engine.log.continuation.stored_effects import restore_effect, store_effect
+from toolchart.states.core.encoding import (
+    decode,
+    decode_event,
+    encode_event_json,
+    make_plain_event,
+    read_json,
+)
+from toolchart.states.core.message_list import MessageList, RequestMessages
+from toolchart.states.core.vocabulary import EVENTS
+from toolchart.states.effects import Answer, CallModel, Effect, RefusedCall, ReviewCalls, RunTools, Wait
+from toolchart.states.events import (
+    Cancelled,
+    Configured,
+    Continued,
+    Decided,
+    Elapsed,
+    Event,
+    EventDescriptor,
+    Failed,
+    Forked,
+    Limits,
+    Replied,
+    Resumed,
+    Reviewed,
+    Settings,
+    ToolFinished,
+    TurnStarted,
+    UserSaid,
+    Verdict,
+    Versions,
+)
+from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.snapshot import Snapshot, SnapshotBuilder
 
 REPLY = Reply(
@@ -29,24 +63,196 @@ def test_a_value_never_changes() -> None:
     assert call == ToolCall(id="c", name="add")
 
 
-def test_a_default_is_left_out_even_if_it_was_computed() -> None:
-    """Format 1 leaves a field out if it equals its default, whichever object holds the value."""
-    assert encode_event(Waited(at="now", seconds=sum([0.0, 0.0]))) == {"type": "waited"}
+def test_only_empty_values_are_left_out() -> None:
+    """Limits and texts are written in full, so that a release may change them; empty fields are left out."""
+    assert encode_event_json(Elapsed(at="now", effect=3)) == b'{"type":"elapsed","effect":3}'
     settings = Settings(service="s", provider="p", model="m", limits=Limits(max_iterations=2 + 3))
-    assert encode(settings) == {"service": "s", "provider": "p", "model": "m"}
+    data = msgspec.json.decode(encode_event_json(TurnStarted(at="now", message="", settings=settings)))
+    assert set(data) == {"type", "message", "settings"}
+    assert set(data["settings"]) == {"service", "provider", "model", "limits"}
+    assert set(data["settings"]["limits"]) == set(Limits.__struct_fields__)
+
+
+@pytest.mark.parametrize("row", list(EVENTS), ids=lambda row: row.name)
+def test_a_default_that_is_left_out_is_empty(row: EventDescriptor) -> None:
+    """No release changes what an old record says by changing a default: each one left out is empty."""
+    kinds = [row.type]
+    for kind in kinds:
+        assert kind.__struct_config__.omit_defaults or kind in (Limits, ToolDefinition), kind
+        for field in msgspec.structs.fields(kind):
+            kinds += [
+                part for part in _list_struct_types(field.type) if part not in kinds and part is not Limits
+            ]
+            if kind.__struct_config__.omit_defaults and field.default is not msgspec.NODEFAULT:
+                assert not field.default, f"{kind.__name__}.{field.name}"
+
+
+def _list_struct_types(annotation: Any) -> list[Any]:
+    """The struct classes in an annotation."""
+    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+        return [annotation]
+    return [part for argument in get_args(annotation) for part in _list_struct_types(argument)]
 
 
 def test_an_event_is_read_as_it_was_written() -> None:
-    """Nested values, tuples and numbers survive the way through JSON data."""
-    event = Replied(at="2026-01-01T00:00:00.000Z", reply=REPLY, deltas=({"kind": "text"},))
-    assert decode_event(encode_event(event), event.at) == event
+    """Nested values, tuples and numbers survive the way through JSON."""
+    event = Replied(at="2026-01-01T00:00:00.000Z", effect=2, reply=REPLY, deltas=({"kind": "text"},))
+    data = encode_event_json(event)
+    assert decode_event(read_json(data), event.at) == event
+    assert make_plain_event(event) == (event, data, False)
+
+
+TEXTS = st.text(st.characters(exclude_categories=()), max_size=8)
+"""Any text, control characters and lone surrogates included."""
+
+JSON_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**120), 10**120)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXTS
+    | st.sampled_from(
+        [1e16, 2**63, -(2**63) - 1, 2**64, 10**100, -0.0, "\ud800", "\ud83d\ude00", "\x00", "\u2028"]
+    ),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(TEXTS, children, max_size=3),
+    max_leaves=8,
+)
+"""Hostile values that JSON can hold."""
+
+CALLS = st.builds(
+    ToolCall,
+    id=TEXTS,
+    name=TEXTS,
+    arguments=st.none() | st.dictionaries(TEXTS, JSON_VALUES),
+    raw=st.none() | TEXTS,
+)
+
+EVENT_STRATEGIES: dict[str, st.SearchStrategy[Event]] = {
+    "resumed": st.builds(Resumed, repeatable=st.lists(TEXTS, max_size=2).map(tuple)),
+    "elapsed": st.builds(Elapsed, effect=st.integers(0, 9)),
+    "cancelled": st.builds(Cancelled, reason=st.none() | TEXTS, content=st.none() | TEXTS),
+    "user_said": st.builds(UserSaid, message=TEXTS),
+    "failed": st.builds(
+        Failed, kind=TEXTS, message=TEXTS, retry_after_s=st.none() | st.floats(0, 1e300), content=TEXTS
+    ),
+    "reviewed": st.builds(
+        Reviewed,
+        verdicts=st.lists(
+            st.builds(Verdict, call_id=TEXTS, ruling=st.just("run"), notes=st.lists(TEXTS).map(tuple)),
+            max_size=2,
+        ).map(tuple),
+    ),
+    "forked": st.builds(
+        Forked,
+        format=st.just(2),
+        conversation=TEXTS,
+        parent=TEXTS,
+        seq=st.integers(0),
+        head=TEXTS,
+        system=TEXTS,
+    ),
+    "continued": st.builds(
+        Continued, versions=st.builds(Versions, tools=st.dictionaries(TEXTS, TEXTS), sources=st.just({}))
+    ),
+    "configured": st.builds(
+        Configured,
+        format=st.just(2),
+        conversation=TEXTS,
+        chart=TEXTS,
+        spec=st.dictionaries(TEXTS, JSON_VALUES),
+    ),
+    "turn_started": st.builds(
+        TurnStarted,
+        message=TEXTS,
+        system=st.none() | TEXTS,
+        settings=st.builds(
+            Settings, service=TEXTS, provider=TEXTS, model=TEXTS, options=st.dictionaries(TEXTS, JSON_VALUES)
+        ),
+    ),
+    "replied": st.builds(
+        Replied,
+        effect=st.integers(0, 9),
+        reply=st.builds(
+            Reply,
+            content=st.none() | TEXTS,
+            tool_calls=st.lists(CALLS, max_size=2).map(tuple),
+            finish_reason=st.just("stop"),
+            usage=st.none() | st.builds(Usage, input=st.integers(0, 10**40)),
+            provider_data=st.none() | st.dictionaries(TEXTS, JSON_VALUES),
+        ),
+    ),
+    "tool_finished": st.builds(
+        ToolFinished,
+        call_id=TEXTS,
+        outcome=st.just("succeeded"),
+        result=st.dictionaries(TEXTS, JSON_VALUES),
+        shown=st.none() | TEXTS,
+    ),
+    "decided": st.builds(
+        Decided,
+        call_id=TEXTS,
+        approved=st.booleans(),
+        arguments=st.none() | st.dictionaries(TEXTS, JSON_VALUES),
+    ),
+}
+
+
+def test_every_kind_of_event_has_a_strategy() -> None:
+    """A new event does not escape the property below."""
+    assert set(EVENT_STRATEGIES) == set(EVENTS.names())
+
+
+@given(event=st.one_of(*EVENT_STRATEGIES.values()))
+def test_every_event_equals_its_json(event: Event) -> None:
+    """Whatever JSON can hold survives exactly: long integers with every digit, lone surrogates, any text."""
+    event = replace(event, at="2026-01-01T00:00:00.000Z")
+    plain, data, has_losses = make_plain_event(event)
+    again = decode_event(read_json(data), event.at)
+    assert again == plain
+    assert repr(again) == repr(plain)
+    has_pair = re.search(r"\\ud[89ab]..\\ud[c-f]", repr(event))  # two surrogates that make one character
+    if "nan" not in repr(event) and "inf" not in repr(event) and not has_pair:
+        assert plain == event
+        assert not has_losses
+    assert encode_event_json(plain) == data
+
+
+@pytest.mark.parametrize(
+    ("value", "expected", "has_losses"),
+    [
+        (float("nan"), None, True),
+        ([float("inf"), 1], [None, 1], True),
+        ((1, (2,)), [1, [2]], False),
+        ({1: "x"}, {"1": "x"}, True),
+        (10**5000, "(integer of 16610 bits)", True),
+        (complex(1, 2), "(1+2j)", True),
+    ],
+    ids=["nan", "infinity", "tuple", "key", "integer", "object"],
+)
+def test_what_json_cannot_hold_is_replaced(value: Any, expected: Any, has_losses: bool) -> None:
+    """The event that the core acts on has the replaced value, as the log has; a loss is reported."""
+    event = ToolFinished(at="now", call_id="c", outcome="succeeded", result={"result": value})
+    plain, data, lost = make_plain_event(event)
+    assert isinstance(plain, ToolFinished)
+    assert (plain.result["result"], lost) == (expected, has_losses)
+    assert decode_event(read_json(data), "now") == plain
+
+
+def test_a_structure_without_end_is_cut() -> None:
+    """A list that holds itself does not stop the log."""
+    endless: list[Any] = []
+    endless.append(endless)
+    event = ToolFinished(at="now", call_id="c", outcome="succeeded", result={"result": endless})
+    plain, data, has_losses = make_plain_event(event)
+    assert has_losses
+    assert decode_event(read_json(data), "now") == plain
 
 
 @pytest.mark.parametrize(
     ("data", "words"),
     [
         ({"type": "zzz"}, "/event/type: not a known event"),
-        ({"type": "waited", "second": 1}, "/event: object contains unknown field `second`"),
+        ({"type": "elapsed", "second": 1}, "/event: object contains unknown field `second`"),
         ({"type": "tool_finished", "call_id": "c", "outcome": "succeeded"}, "missing required field"),
         (
             {"type": "replied", "reply": {"finish_reason": "stop", "usage": {"input": "x"}}},
@@ -69,8 +275,8 @@ def test_a_whole_value_is_named_by_its_root() -> None:
 
 def test_every_event_is_tagged_by_its_type() -> None:
     """The tag of each event in the union is its `TYPE`, the word that charts and records use."""
-    assert {name: kind.__struct_config__.tag for name, kind in EVENTS.items()} == {
-        name: name for name in EVENTS
+    assert {name: kind.__struct_config__.tag for name, kind in ((row.name, row.type) for row in EVENTS)} == {
+        name: name for name in EVENTS.names()
     }
 
 
@@ -78,20 +284,33 @@ def test_every_event_is_tagged_by_its_type() -> None:
     "effect",
     [
         CallModel(
-            name="call_model", request=Request(model="m", messages=(Message(role="user", content="x"),))
+            id=1,
+            name="call_model",
+            state="s",
+            request=Request(model="m", messages=(Message(role="user", content="x"),)),
         ),
-        ReviewCalls(name="review_calls", calls=REPLY.tool_calls, allowed=("add",)),
-        RunTools(name="run_tools", calls=REPLY.tool_calls, refused=((REPLY.tool_calls[0], "denied", "no"),)),
-        Wait(name="wait", seconds=1.5),
-        Answer(name="answer_at_limit", content="x"),
+        ReviewCalls(id=1, name="review_calls", state="s", calls=REPLY.tool_calls, allowed=("add",)),
+        RunTools(
+            id=1,
+            name="run_tools",
+            state="s",
+            calls=REPLY.tool_calls,
+            refused=(RefusedCall(call=REPLY.tool_calls[0], outcome="denied", reason="no"),),
+        ),
+        Wait(id=1, name="wait", state="s", seconds=1.5),
+        Answer(id=1, name="answer_at_limit", state="s", content="x"),
     ],
 )
 def test_an_effect_is_read_as_it_was_written(effect: Effect) -> None:
-    """Effects are a tagged union: JSON data of any of them gives the same kind with the same fields again."""
-    data = msgspec.to_builtins(effect)
-    again = msgspec.convert(data, Effect)  # type: ignore[call-overload]
+    """An open effect that a checkpoint holds gives the same effect with the same fields again."""
+    messages = MessageList([Message(role="user", content="x")])
+    if isinstance(effect, CallModel):
+        request = replace(effect.request, messages=RequestMessages("s", messages))
+        effect = replace(effect, request=request)
+    data = msgspec.json.decode(msgspec.json.encode(store_effect(effect)))
+    again = restore_effect(data, messages, ())
     assert type(again) is type(effect)
-    assert msgspec.json.encode(again) == msgspec.json.encode(effect)
+    assert again == effect
 
 
 def test_a_builder_changes_alone() -> None:

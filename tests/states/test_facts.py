@@ -13,10 +13,10 @@ DOC = Path(__file__).resolve().parents[2] / "docs" / "facts.md"
 TYPES = {"integer": int, "boolean": bool, "text": str}
 
 
-@pytest.mark.parametrize("name", FACTS)
+@pytest.mark.parametrize("name", FACTS.names())
 def test_a_fact_always_has_a_value_of_its_type(name: str) -> None:
     """Before the first turn already every fact has a plain value: no comparison can fail half way."""
-    fact = FACTS[name]
+    fact = FACTS.find(name)
     value = FactView(Snapshot())[name]
     assert type(value) is TYPES[fact.type]
     assert (value in fact.words) == (fact.type == "text")
@@ -25,7 +25,7 @@ def test_a_fact_always_has_a_value_of_its_type(name: str) -> None:
 def table() -> str:
     """The documented table."""
     rows = ["| fact | type | meaning | changes |", "| --- | --- | --- | --- |"]
-    for fact in FACTS.values():
+    for fact in FACTS:
         kind = f"text: {', '.join(f'`{word}`' for word in fact.words)}" if fact.words else fact.type
         rows.append(f"| `{fact.name}` | {kind} | {fact.meaning} | {fact.changes} |")
     return "\n".join(rows) + "\n"

@@ -126,10 +126,11 @@ def test_accepts_a_guard(guard: str) -> None:
 
 # -- random guards ---------------------------------------------------------------------------------
 
-_NUMBERS = [name for name, fact in FACTS.items() if fact.type == "integer"]
-_BOOLEANS = [name for name, fact in FACTS.items() if fact.type == "boolean"]
-_TEXTS = [name for name, fact in FACTS.items() if fact.type == "text"]
-_WORDS = [repr(word) for name in _TEXTS for word in FACTS[name].words]
+_FACTS = {fact.name: fact for fact in FACTS}
+_NUMBERS = [name for name, fact in _FACTS.items() if fact.type == "integer"]
+_BOOLEANS = [name for name, fact in _FACTS.items() if fact.type == "boolean"]
+_TEXTS = [name for name, fact in _FACTS.items() if fact.type == "text"]
+_WORDS = [repr(word) for name in _TEXTS for word in _FACTS[name].words]
 
 constants = st.one_of(
     st.integers(-3, 10).map(str),
@@ -198,7 +199,7 @@ worlds = st.fixed_dictionaries(
         else st.sampled_from(fact.words)
         if fact.type == "text"
         else st.one_of(st.integers(0, 5), st.integers(0, 10**36))
-        for name, fact in FACTS.items()
+        for name, fact in _FACTS.items()
     }
 )
 

@@ -161,7 +161,7 @@ def test_history_and_parallel_regions_survive_a_restart() -> None:
             transitions: [{event: failed, target: aside}]
           aside:
             transitions:
-              - {event: waited, target: memory}
+              - {event: elapsed, target: memory}
               - {event: cancelled, target: both}
           both:
             parallel: true
@@ -182,7 +182,7 @@ def test_history_and_parallel_regions_survive_a_restart() -> None:
     for event, label in (
         ("replied", "second"),
         ("failed", "aside"),
-        ("waited", "second"),
+        ("elapsed", "second"),
         ("failed", "aside"),
         ("cancelled", "left_open+right_open"),
         ("failed", "left_open+right_shut"),

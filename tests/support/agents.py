@@ -15,6 +15,7 @@ from toolchart.tools.definition import Tool
 def make_spec(**changes: Any) -> dict[str, Any]:
     """Make an agent spec with a calculator, an echo and a mock tool, on a scripted model."""
     return {
+        "chart": "tool_loop",
         "llms": {"model": {"provider": "scripted", "model": "m", "replies": ["unused"]}},
         "tools": {
             "registry": [

@@ -5,9 +5,9 @@ Every tool call appends a line (a mark) to a file, which shows how often the cal
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
+import random
 import signal
 import time
 from collections import Counter
@@ -17,13 +17,28 @@ from typing import Any
 from toolchart.engine import Engine, TurnResult
 from toolchart.engine.log.replay import replay
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
+from toolchart.engine.runtime.wire_replay import WireComparison
 from toolchart.providers.scripted.provider import ScriptedProvider
+from toolchart.states.core.step import Step
 from toolchart.states.errors import LogConflict
+from toolchart.states.events import Event
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
 from toolchart.tools.definition import Tool
 
 ROUNDS = 5
 SCHEMA = {"type": "object", "properties": {"mark": {"type": "string"}}, "required": ["mark"]}
+
+
+EARLY_CHART = {
+    "name": "early",
+    "extends": "tool_loop",
+    "states": {
+        "executing": {
+            "transitions": [{"event": "tool_finished", "target": "prompting", "cond": "pending_calls > 0"}]
+        }
+    },
+}
+"""The first finished tool leaves `executing`, so the other call of the reply is cancelled while it runs."""
 
 
 def append_mark(path: Path, text: str) -> None:
@@ -45,44 +60,67 @@ def make_reply(request: Request) -> Reply:
     return Reply(tool_calls=calls, finish_reason="tool_calls")
 
 
-def make_engine(log: str, marks: Path, die_at: str | None = None) -> Engine:
+def make_engine(log: str, marks: Path, die_at: str | None = None, *, early: bool = False) -> Engine:
     """Make the engine, with the same settings in the child, in the parent and after the kill.
 
     Args:
-        die_at: the mark after which the process kills itself, before the call has its outcome.
+        die_at: where the process kills itself: after the mark of this text, before the call has its outcome;
+            `request2`: as the model is asked in iteration 2; `cancel2`: as the second cancellation is
+            derived, before its record is written.
+        early: whether the chart leaves `executing` with the first outcome; the tools run side by side then.
     """
+    cancel_count = 0
+
+    def die_as(place: str) -> None:
+        if place == die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def write_mark(arguments: Any) -> str:
+        if early:
+            time.sleep(random.uniform(0.0, 0.003))
         append_mark(marks, arguments["mark"])
-        if arguments["mark"] == die_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+        die_as(arguments["mark"])
+        if early:
+            time.sleep(random.uniform(0.0, 0.003))
         return "marked"
+
+    def answer(request: Request) -> Reply:
+        die_as(f"request{request.iteration}")
+        return make_reply(request)
+
+    def observe(event: Event, step: Step) -> None:
+        nonlocal cancel_count
+        if step.cancels:
+            cancel_count += 1
+            die_as(f"cancel{cancel_count}")
 
     tools = [
         Tool(
             definition=ToolDefinition(name=name, description=name, parameters=SCHEMA),
             run=write_mark,
             idempotent=name == "often",
+            execution_mode="thread" if early else "inline",
         )
         for name in ("once", "often")
     ]
     spec = {
+        "chart": EARLY_CHART if early else "tool_loop",
         "llms": {"model": {"provider": "scripted", "model": "m"}},
         "tools": {"max_iterations": ROUNDS + 1},
         "responses": [{"llm": "model", "tools": {"enabled": True}}],
     }
-    provider = ScriptedProvider([make_reply] * (ROUNDS * 4))
-    return Engine(spec, log=log, functions=tools, providers={"model": provider})
+    provider = ScriptedProvider([answer] * (ROUNDS * 4))
+    return Engine(spec, log=log, functions=tools, providers={"model": provider}, observer=observe)
 
 
-def _run_in_child(log: str, marks: Path, die_at: str | None) -> None:
-    make_engine(log, marks, die_at).run("go", conversation="c")
+def _run_in_child(log: str, marks: Path, die_at: str | None, early: bool) -> None:
+    make_engine(log, marks, die_at, early=early).run("go", conversation="c")
     os._exit(0)
 
 
-def run_and_kill(log: str, marks: Path, delay_s: float) -> bool:
+def run_and_kill(log: str, marks: Path, delay_s: float, *, early: bool = False) -> bool:
     """Run the conversation in a child and kill it after `delay_s` seconds; whether it was still running."""
-    child = _start_child(log, marks, None)
+    child = _start_child(log, marks, None, early)
     time.sleep(delay_s)
     alive = child.is_alive()
     if alive and child.pid is not None:
@@ -91,16 +129,18 @@ def run_and_kill(log: str, marks: Path, delay_s: float) -> bool:
     return alive
 
 
-def run_until_mark(log: str, marks: Path, die_at: str) -> None:
-    """Run the conversation in a child that is killed inside the call which writes the mark `die_at`."""
-    child = _start_child(log, marks, die_at)
+def run_until_mark(log: str, marks: Path, die_at: str, *, early: bool = False) -> None:
+    """Run the conversation in a child that kills itself at `die_at`."""
+    child = _start_child(log, marks, die_at, early)
     child.join()
     assert child.exitcode == -signal.SIGKILL
 
 
-def _start_child(log: str, marks: Path, die_at: str | None) -> multiprocessing.process.BaseProcess:
+def _start_child(
+    log: str, marks: Path, die_at: str | None, early: bool
+) -> multiprocessing.process.BaseProcess:
     context = multiprocessing.get_context("fork")
-    child = context.Process(target=_run_in_child, args=(log, marks, die_at))
+    child = context.Process(target=_run_in_child, args=(log, marks, die_at, early))
     child.start()
     return child
 
@@ -114,9 +154,9 @@ def _resume(engine: Engine) -> TurnResult:
         return engine.resume("c")
 
 
-def check_resume(log: str, marks: Path) -> int:
+def check_resume(log: str, marks: Path, *, early: bool = False) -> int:
     """Resume the killed conversation and check log and marks; return the number of interrupted calls."""
-    engine = make_engine(log, marks)
+    engine = make_engine(log, marks, early=early)
     acknowledged_lines = list(engine.store.read_lines("c"))
     assert all(isinstance(verdict, VerifiedConversation) for verdict in verify_store(engine.store))
     if acknowledged_lines and len(acknowledged_lines) > 1:
@@ -128,18 +168,31 @@ def check_resume(log: str, marks: Path) -> int:
     engine.close()
     assert lines[: len(acknowledged_lines)] == acknowledged_lines
     assert (result.state, result.content) == ("finished", "all done")
-    assert sum(1 for _ in replay(lines, "c")) == len(lines)
-    outcomes = {
-        event["call_id"]: event["outcome"]
-        for event in (json.loads(line)["event"] for line in lines)
-        if event["type"] == "tool_finished"
-    }
+    outcomes = _list_outcomes(lines)
     assert len(outcomes) == ROUNDS * 2
     mark_counts = Counter(marks.read_text().split())
     for call, outcome in outcomes.items():
         if call.startswith("once"):
             assert mark_counts[call] == 1 if outcome == "succeeded" else mark_counts[call] <= 1
-        else:
-            assert outcome == "succeeded"
+        elif outcome == "succeeded":
             assert mark_counts[call] >= 1
+        else:
+            assert early
+        assert outcome in ("succeeded", "interrupted")
     return sum(outcome == "interrupted" for outcome in outcomes.values())
+
+
+def _list_outcomes(lines: list[bytes]) -> dict[str, str]:
+    """The outcome of each call by its mark, from a log that verifies and replays with its bodies.
+
+    Each call has one message for the model, and the model answered once in each round.
+    """
+    comparison = WireComparison()
+    *_, last = steps = list(comparison.compare_steps(replay(lines, "c")))
+    assert len(steps) == len(lines)
+    assert comparison.bodies == ROUNDS + 1
+    snapshot = last.step.snapshot
+    answered_ids = [message.tool_call_id for message in snapshot.messages if message.role == "tool"]
+    calls = snapshot.tracked_calls
+    assert sorted(call.params["mark"] for call in calls if call.params) == sorted(filter(None, answered_ids))
+    return {call.params["mark"]: call.outcome for call in calls if call.params}

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from toolchart.specs.error_positions import parse_key_path
 from toolchart.states.chart.loading import make_chart
 from toolchart.states.errors import SpecError
 
-EVENTS = ("replied", "failed", "waited", "cancelled")
-RAISED = "decided"
+EVENTS = ("replied", "failed", "elapsed", "cancelled")
+RAISED = "told"
+"""An event that only charts raise."""
 FACT_NAMES = ("iteration", "attempt", "retryable", "pending_calls")
 GUARDS = (
     "iteration > 1",
@@ -22,7 +24,11 @@ GUARDS = (
     "0 < iteration < 3",
     "iteration + attempt > 2",
 )
-EFFECT_NAMES = ("call_model", "review_calls", "run_tools", "wait", "answer")
+QUIET_EFFECTS = ("describe_tools_in_text", "answer", "answer_at_limit")
+"""Effects that nothing answers, so that they may stand anywhere."""
+AWAITED_EFFECTS = ("call_model", "review_calls", "run_tools")
+"""Effects of leaves outside parallel regions; one state may ask for one of them."""
+EFFECT_NAMES = (*AWAITED_EFFECTS, "wait", *QUIET_EFFECTS)
 
 worlds = st.fixed_dictionaries(
     {
@@ -41,7 +47,7 @@ def charts(draw: st.DrawFn) -> dict[str, Any]:
     names: list[str] = []
     compounds: list[str] = []
     histories: list[str] = []
-    states = _draw_level(draw, names, compounds, histories, depth=0)
+    states = _draw_level(draw, names, compounds, histories, depth=0, is_region=False)
     targets = [*names, *histories]
     for name, body in _list_states(states):
         if not body.get("final"):
@@ -52,8 +58,21 @@ def charts(draw: st.DrawFn) -> dict[str, Any]:
         for history in (body.get("history") or {}).values():
             history["transitions"] = [{"target": next(iter(body["states"]))}]
     document = {"name": "random", "states": states}
+    if f"'raise': '{RAISED}'" not in repr(document):
+        for _, body in _list_states(states):
+            body["transitions"] = [row for row in body.get("transitions", ()) if row.get("event") != RAISED]
     _remove_conflicts(document)
+    assume(_is_loadable(document))
     return document
+
+
+def _is_loadable(document: dict[str, Any]) -> bool:
+    """Whether the rules for charts let it pass."""
+    try:
+        make_chart(document)
+    except SpecError:
+        return False
+    return True
 
 
 def _remove_conflicts(document: dict[str, Any]) -> None:
@@ -74,7 +93,7 @@ def _remove_conflicts(document: dict[str, Any]) -> None:
 
 
 def _draw_level(
-    draw: st.DrawFn, names: list[str], compounds: list[str], histories: list[str], depth: int
+    draw: st.DrawFn, names: list[str], compounds: list[str], histories: list[str], depth: int, is_region: bool
 ) -> dict[str, Any]:
     level: dict[str, Any] = {}
     for index in range(draw(st.integers(2, 3))):
@@ -88,7 +107,7 @@ def _draw_level(
         if kind == "final" and index:
             body["final"] = True
         elif kind == "compound" and depth < 2:
-            _fill_compound(draw, body, name, names, compounds, histories, depth)
+            _fill_compound(draw, body, name, names, compounds, histories, depth, is_region)
         elif kind == "parallel" and depth < 1:
             body["parallel"] = True
             compounds.append(name)
@@ -97,12 +116,18 @@ def _draw_level(
                 region = f"s{len(names)}"
                 names.append(region)
                 body["states"][region] = {}
-                _fill_compound(draw, body["states"][region], region, names, compounds, histories, depth + 1)
+                _fill_compound(
+                    draw, body["states"][region], region, names, compounds, histories, depth + 1, True
+                )
         for slot in ("enter", "exit"):
             if draw(st.integers(0, 2)) == 0:
                 body[slot] = draw(
-                    st.lists(st.sampled_from(EFFECT_NAMES), min_size=1, max_size=2, unique=True)
+                    st.lists(st.sampled_from(QUIET_EFFECTS), min_size=1, max_size=2, unique=True)
                 )
+        if draw(st.booleans()) and not body.get("final") and not is_region:
+            asked_effects = ("wait",) if "states" in body else AWAITED_EFFECTS
+            if "states" not in body or depth == 0:
+                body.setdefault("enter", []).insert(0, draw(st.sampled_from(asked_effects)))
     return level
 
 
@@ -114,9 +139,10 @@ def _fill_compound(
     compounds: list[str],
     histories: list[str],
     depth: int,
+    is_region: bool,
 ) -> None:
     compounds.append(name)
-    body["states"] = _draw_level(draw, names, compounds, histories, depth + 1)
+    body["states"] = _draw_level(draw, names, compounds, histories, depth + 1, is_region)
     if draw(st.booleans()):
         history = f"h{len(histories)}"
         histories.append(history)
@@ -132,7 +158,7 @@ def _draw_row(draw: st.DrawFn, source: str, names: list[str], compounds: list[st
         row["target"] = draw(st.sampled_from([name for name in names if name != source]))
         return row
     row["event"] = {
-        "done": f"done.state.{draw(st.sampled_from(compounds))}" if compounds else "waited",
+        "done": f"done.state.{draw(st.sampled_from(compounds))}" if compounds else "elapsed",
         "raised": RAISED,
         "any": "*",
     }.get(kind) or draw(st.sampled_from(EVENTS))
@@ -150,7 +176,7 @@ def _draw_row(draw: st.DrawFn, source: str, names: list[str], compounds: list[st
         row["target"] = source
     choice = draw(st.integers(0, 5))
     if choice == 0:
-        row["on"] = draw(st.sampled_from(EFFECT_NAMES))
+        row["on"] = draw(st.sampled_from(QUIET_EFFECTS))
     elif choice == 1:
         row["on"] = {"raise": RAISED}
     elif choice == 2:

@@ -34,12 +34,16 @@ def make_recorded_tools(recording: RecordedConversation) -> list[Tool]:
 
 
 def make_recorded_spec(recording: RecordedConversation, calls: list[RecordedCall]) -> dict[str, Any]:
-    """A spec whose first request has the model, prompt and options of the first recorded request."""
+    """A spec whose first request has the model, prompt and options of the first recorded request.
+
+    Its chart is the plain loop: the recording clients asked no other way when a request was refused.
+    """
     options = {k: v for k, v in calls[0].request["options"].items() if v is not None}
     if "response_format" in options:
         schema = options["response_format"]
         options["response_format"] = {"type": "json_schema", "json_schema": {"schema": schema}}
     return {
+        "chart": "tool_loop",
         "llms": {"host": {"provider": "recorded", "cassette": str(find_recording(recording.path))}},
         "tools": {"apply_globally": True, "max_iterations": 20},
         "responses": [{"llm": "host", "model": recording.model, "prompt": recording.system, **options}],

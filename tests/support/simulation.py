@@ -26,7 +26,9 @@ from toolchart.engine import Engine, TurnResult
 from toolchart.engine.log.replay import load_conversation, replay
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_conversation
-from toolchart.specs.charts import list_shipped_charts
+from toolchart.specs.charts import list_shipped_charts, load_chart
+from toolchart.specs.unread_limits import find_read_limits
+from toolchart.states.core.message_list import compute_request_digest
 from toolchart.states.errors import LogConflict, LogUnavailable, ProviderError
 from toolchart.states.events import FAILURE_KINDS, Decided
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition, Usage
@@ -162,8 +164,8 @@ class FaultyLog:
     def requests_effect(self, effect_type: str, text: str) -> bool:
         """Whether the newest record with an effect of this kind contains this text in it."""
         for line in reversed(list(self.read_lines("c"))):
-            for effect in orjson.loads(line)["effects"]:
-                if effect["type"].startswith(effect_type):
+            for effect in orjson.loads(line).get("asks", ()):
+                if effect["effect"].startswith(effect_type):
                     return text in orjson.dumps(effect).decode()
         return False
 
@@ -186,7 +188,9 @@ class FaultyModel:
         """Return a reply or raise an error."""
         world, rng = self._world, self._world.rng
         world.add_to_story(f"asked, {len(request.tools)} tools")
-        is_recorded = self._log.requests_effect("call_model", request.fingerprint)
+        # Tools as text: the model sees a request that was rewritten after the core had made it.
+        digest = "" if request.writes_tools_as_text else compute_request_digest(request)
+        is_recorded = self._log.requests_effect("call_model", digest)
         require(is_recorded, "invariant 2: a request that the log does not ask for")
         try:
             check_calls_answered_once(request.messages)
@@ -260,18 +264,21 @@ def make_tools(world: World, log: FaultyLog) -> list[Tool]:
 
 
 def make_spec(world: World) -> dict[str, Any]:
-    """Make an agent spec on a random shipped chart, with low limits."""
+    """Make an agent spec on a random shipped chart, with low limits where the chart reads them."""
     rng = world.rng
+    chart = rng.choice(list_shipped_charts())
+    limits = {
+        "max_iterations": rng.choice([1, 3, 5]),
+        "max_attempts": rng.choice([1, 3]),
+        "max_tool_calls": rng.choice([None, 4]),
+        "max_tokens": rng.choice([None, 20]),
+    }
+    read_limits = find_read_limits(load_chart(chart))
     return {
-        "chart": rng.choice(list_shipped_charts()),
+        "chart": chart,
         "llms": {"model": {"provider": "scripted", "model": "m"}},
         "tools": {},
-        "limits": {
-            "max_iterations": rng.choice([1, 3, 5]),
-            "max_attempts": rng.choice([1, 3]),
-            "max_tool_calls": rng.choice([None, 4]),
-            "max_tokens": rng.choice([None, 20]),
-        },
+        "limits": {name: value for name, value in limits.items() if name in read_limits},
         "responses": [{"llm": "model", "prompt": "Be.", "tools": {"enabled": True}}],
     }
 

@@ -17,7 +17,10 @@ NEVER_DECIDED_THERE = {("awaiting_tools", 2), ("awaiting_tools", 3)}
 """In a chart that sends undecided calls to a state of their own, the inherited rows for `decided`
 in awaiting_tools stay behind."""
 
-IMPOSSIBLE = {"approval": NEVER_DECIDED_THERE, "full": NEVER_DECIDED_THERE}
+IMPOSSIBLE = {
+    "approval": NEVER_DECIDED_THERE,
+    "full": {("awaiting_tools", 4), ("awaiting_tools", 5), ("answering", 7)},
+}
 
 
 def parse_test_chart(text: str) -> Chart:
@@ -88,7 +91,7 @@ def test_a_state_that_nothing_enters_is_the_reason() -> None:
               forgotten:
                 enter: wait
                 transitions:
-                  - {event: waited, target: prompting}
+                  - {event: elapsed, target: prompting}
               executing:
                 transitions:
                   - {event: replied, target: forgotten}

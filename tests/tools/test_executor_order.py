@@ -15,6 +15,8 @@ from tool_calls import TEXT, build_snapshot, build_tool, make_call, make_executo
 
 from toolchart.states.events import Limits
 from toolchart.states.messages import Message, ToolCall
+from toolchart.states.persistent_list import PersistentList
+from toolchart.states.snapshot import TrackedCall
 from toolchart.tools.approval import parse_policy
 from toolchart.tools.definition import ToolFailure
 from toolchart.tools.execution.results import OutputLimits
@@ -196,21 +198,21 @@ def test_an_expired_grant_covers_nothing() -> None:
     assert run_at("2026-01-01T00:01:00.000Z") == "denied"
 
 
-def test_repetition_gets_a_notice_and_then_stops() -> None:
-    """S2.8: over the limit the result carries a notice; one call later the call does not run."""
+def test_a_repetition_gets_a_notice_and_runs() -> None:
+    """S2.8: from the last call that the limit allows on, the result carries a notice; every call runs."""
     runs: list[int] = []
     executor = make_executor(build_tool("echo", lambda a: runs.append(1) or a["text"], TEXT))
     call = make_call("echo", {"text": "x"})
     events = []
-    for repeat in (1, 2, 3, 4, 5):
+    for repeat in (1, 2, 3, 4):
         snapshot = build_snapshot(call, repeat_count=repeat, limits=Limits(max_repeats=2))
         (event,) = run_calls(executor.bind("c", lambda s=snapshot: s), call)
         events.append(event)
-    assert [event.outcome for event in events] == ["succeeded"] * 3 + ["skipped"] * 2
-    assert events[1].shown is None
-    assert "3 times" in json.loads(events[2].shown)["notice"]
-    assert "already called 3 times" in events[3].result["error"]
-    assert len(runs) == 3
+    assert [event.outcome for event in events] == ["succeeded"] * 4
+    assert events[0].shown is None
+    for times, event in enumerate(events[1:], 2):
+        assert f"{times} times" in json.loads(event.shown)["notice"]
+    assert len(runs) == 4
 
 
 def test_polling_tools_may_repeat() -> None:
@@ -222,14 +224,13 @@ def test_polling_tools_may_repeat() -> None:
     assert (event.outcome, event.shown) == ("succeeded", None)
 
 
-def test_the_budget_of_calls_holds_within_one_reply() -> None:
-    """Issue 6: calls beyond the turn's budget are skipped, also in the reply that reaches it."""
+def test_the_executor_runs_what_the_chart_asks_for() -> None:
+    """Issue 10: the budget of calls is the chart's decision; the executor refuses nothing because of it."""
     executor = make_executor(build_tool("echo", return_text, TEXT))
     calls = [make_call("echo", {"text": str(n)}, id=f"call_{n}") for n in range(4)]
     snapshot = build_snapshot(*calls, limits=Limits(max_tool_calls=2))
     events = run_calls(executor.bind("c", lambda: snapshot), *calls)
-    assert [event.outcome for event in events] == ["succeeded"] * 2 + ["skipped"] * 2
-    assert "budget of 2 calls" in events[2].result["error"]
+    assert [event.outcome for event in events] == ["succeeded"] * 4
 
 
 def test_the_cut_keeps_the_log_whole_and_gives_a_handle() -> None:
@@ -255,9 +256,16 @@ def test_the_output_budget_shrinks_and_is_shared() -> None:
         Message(role="tool", content="x" * 3000, tool_call_id="call_old", name="read"),
     )
     fresh = run_calls(executor.bind("c", lambda: build_snapshot(*calls)), *calls)
-    later = run_calls(executor.bind("c", lambda: build_snapshot(*calls, messages=spent)), *calls)
+    tracked_call = TrackedCall(
+        tool="read", params={}, result={}, iteration=0, execution_time_ms=0.0, outcome="succeeded", repeat=1
+    )
+    tracked_calls = PersistentList([tracked_call])
+    said_meanwhile = (*spent, Message(role="user", content="and quickly"))
+    for messages in (spent, said_meanwhile):
+        snapshot = build_snapshot(*calls, messages=messages, tracked_calls=tracked_calls)
+        later = run_calls(executor.bind("c", lambda s=snapshot: s), *calls)
+        assert [len(json.loads(e.shown)["result"]) for e in later] == [749] * 4
     assert [len(json.loads(e.shown)["result"]) for e in fresh] == [1499] * 4
-    assert [len(json.loads(e.shown)["result"]) for e in later] == [749] * 4
 
 
 def test_listings_have_a_larger_budget_and_tools_their_own() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from agents import make_engine, make_function_tool, make_spec, reply_with_calls
+from msgspec.structs import replace
 from tool_calls import NOTHING
 
 from toolchart.states.messages import Reply, Request, ToolCall
@@ -71,16 +73,64 @@ def test_repaired_arguments_are_run_and_recorded() -> None:
     assert "misspelt name" in log
 
 
-def test_repeated_calls_get_a_notice_and_then_stop() -> None:
-    """S2.8: a call that repeats in one turn gets a notice, and later does not run."""
+def run_repetitions(chart: str, replies: list[Any], **changes: Any) -> tuple[Any, list[int]]:
+    """The result of a turn whose model may look and poll, and the runs of both tools."""
     runs: list[int] = []
-    look_call = reply_with_calls(("look", {}))
-    engine = make_engine(
-        [look_call, look_call, look_call, look_call, "enough"],
-        functions=[make_function_tool("look", NOTHING, lambda arguments: runs.append(1))],
-        **{**make_spec(), "limits": {"max_repeats": 2}, **build_tools_section("echo")},
+    look = make_function_tool("look", NOTHING, lambda arguments: runs.append(1))
+    poll = replace(make_function_tool("poll", NOTHING, lambda arguments: runs.append(1)), repeatable=True)
+    engine = make_engine(replies, functions=[look, poll], **{**make_spec(), "chart": chart, **changes})
+    return engine.run("go"), runs
+
+
+LOOK_CALL = reply_with_calls(("look", {}))
+
+
+@pytest.mark.parametrize("chart", ["full", "planner"])
+def test_a_repeated_call_gets_a_notice_and_then_does_not_run(chart: str) -> None:
+    """S2.8: the last call that `max_repeats` allows gets a notice; the next reply is not carried out."""
+    result, runs = run_repetitions(
+        chart, [LOOK_CALL, LOOK_CALL, LOOK_CALL, "enough"], limits={"max_repeats": 2}
     )
-    result = engine.run("go")
-    assert [call["result"]["success"] for call in result.tool_calls] == [True] * 3 + [False]
-    assert len(runs) == 3
-    assert "already called 3 times" in result.tool_calls[3]["result"]["error"]
+    assert (result.state, result.content) == ("finished", "enough")
+    assert [call["result"]["success"] for call in result.tool_calls] == [True, True, False]
+    assert "not executed" in result.tool_calls[2]["result"]["error"]
+    assert len(runs) == 2
+
+
+def test_a_chart_without_a_row_runs_repeated_calls() -> None:
+    """Issue 10: where no row reads the repetitions, nothing else stops them."""
+    result, runs = run_repetitions("tool_loop", [LOOK_CALL] * 4 + ["enough"])
+    assert all(call["result"]["success"] for call in result.tool_calls)
+    assert len(runs) == 4
+
+
+def test_equal_calls_of_one_reply_are_no_repetition() -> None:
+    """A model that asks five times in one reply is in no loop: every call runs."""
+    result, runs = run_repetitions("full", [reply_with_calls(*[("look", {})] * 5), LOOK_CALL, "enough"])
+    assert (result.content, len(runs)) == ("enough", 6)
+
+
+def test_polling_is_no_repetition() -> None:
+    """A tool that is declared `repeatable` may be called again and again."""
+    result, runs = run_repetitions(
+        "full", [{**reply_with_calls(("poll", {})), "content": "waiting"}] * 4 + ["ready"]
+    )
+    assert (result.content, len(runs)) == ("ready", 4)
+
+
+@pytest.mark.parametrize("chart", ["full", "budgeted"])
+def test_a_reply_over_the_budget_of_calls_does_not_run(chart: str) -> None:
+    """Issue 10: a reply that asks for more calls than are left ends the turn before one of them runs."""
+    two_calls = reply_with_calls(("look", {}), ("poll", {}))
+    result, runs = run_repetitions(chart, [LOOK_CALL, two_calls, "never asked"], limits={"max_tool_calls": 2})
+    assert (result.state, result.limit_reached) == ("out_of_budget", "max_tool_calls")
+    assert "max_tool_calls" in result.content
+    assert [call["result"]["success"] for call in result.tool_calls] == [True, False, False]
+    assert len(runs) == 1
+
+
+def test_a_reply_within_the_budget_of_calls_runs() -> None:
+    """A reply that uses exactly what is left runs, and then the budget is spent."""
+    two_calls = reply_with_calls(("look", {}), ("poll", {}))
+    result, runs = run_repetitions("full", [two_calls, "never asked"], limits={"max_tool_calls": 2})
+    assert (result.state, result.limit_reached, len(runs)) == ("out_of_budget", "max_tool_calls", 2)

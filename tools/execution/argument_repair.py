@@ -290,7 +290,7 @@ def _convert_text_to_number(value: Any, schema: Mapping[str, Any]) -> Any:
 
 def _convert_number_to_text(value: Any, schema: Mapping[str, Any]) -> Any:
     if is_number(value) and _get_types(schema) == {"string"}:
-        return encode_canonical_text(value)
+        return str(value) if isinstance(value, int) else encode_canonical_text(value)
     return None
 
 

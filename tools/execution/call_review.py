@@ -55,14 +55,13 @@ class CallReviewer:
             return Verdict(call_id=call.id, ruling=ruling, reason=judgement.reason)  # type: ignore[arg-type]
         assert judgement.tool is not None, "a good call has a tool"
         policy_ruling, reason = self._policy.find_ruling(judgement.tool, judgement.arguments)
-        if not judgement.notes:
-            return Verdict(call_id=call.id, ruling=policy_ruling, reason=reason)
         return Verdict(
             call_id=call.id,
             ruling=policy_ruling,
             reason=reason,
-            arguments=judgement.arguments,
+            arguments=judgement.arguments if judgement.notes else None,
             notes=judgement.notes,
+            may_repeat=judgement.tool.repeatable,
         )
 
     def judge_call(self, call: ToolCall, allowed_tools: Sequence[str]) -> CallJudgement:

@@ -33,16 +33,13 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     tool: str = ""
     """Name of the tool; set by the executor."""
     repeat_count: int = 1
-    """Calls of this tool with these arguments in this turn, this one included."""
+    """Replies of this turn that asked for this tool with these arguments, this one included."""
     max_repeats: int | None = None
-    """Runs of the same call before the model gets a notice; None: no limit."""
+    """At this number of replies the model gets a notice; None: no limit."""
     characters_shown: int = 0
     """Characters of tool output that the model saw in this turn, before this reply's calls."""
     calls_in_reply: int = 1
     """Calls of this reply; they share the rest of the output limit."""
-    calls_before: int = 0
-    """Calls that the turn asked for before this one."""
-    max_tool_calls: int | None = None
     use_grant: Callable[[], bool] | None = None
     """Uses up the grant for this call and returns whether there was one; None: the caller is
     responsible for approvals."""
@@ -89,7 +86,7 @@ class CallContextBuilder:
     def build_context(self, call: ToolCall) -> CallContext:
         """The context of a call of the latest reply."""
         snapshot = self._get_snapshot()
-        index, open_call = _locate_open_call(snapshot, call)
+        open_call = _find_open_call(snapshot, call)
         limits = snapshot.settings.limits if snapshot.settings else None
         return CallContext(
             conversation=self._conversation,
@@ -100,8 +97,6 @@ class CallContextBuilder:
             max_repeats=limits.max_repeats if limits else None,
             characters_shown=self._count_characters_shown(snapshot),
             calls_in_reply=max(1, len(snapshot.calls)),
-            calls_before=len(snapshot.tracked_calls) + index,
-            max_tool_calls=limits.max_tool_calls if limits else None,
             use_grant=partial(self._use_grant, snapshot, call, open_call),
             messages=snapshot.messages,
             finished_siblings=_list_finished_siblings(snapshot),
@@ -151,19 +146,20 @@ def _parse_time(text: str) -> datetime | None:
     return datetime.fromisoformat(text) if text else None
 
 
-def _locate_open_call(snapshot: Snapshot, call: ToolCall) -> tuple[int, OpenCall | None]:
-    for index, open_call in enumerate(snapshot.calls):
-        if open_call.call.id == call.id:
-            return index, open_call
-    return len(snapshot.calls), None
+def _find_open_call(snapshot: Snapshot, call: ToolCall) -> OpenCall | None:
+    return next((open_call for open_call in snapshot.calls if open_call.call.id == call.id), None)
 
 
 def _find_turn_start(snapshot: Snapshot) -> int:
-    """Index of the user message that started the turn."""
-    for index in range(len(snapshot.messages) - 1, -1, -1):
-        if snapshot.messages[index].role == "user":
-            return index
-    return 0
+    """Index of a message behind which all tool output is of this turn.
+
+    User messages do not tell, because the user may send more of them during a turn.
+    """
+    index, remaining = len(snapshot.messages), len(snapshot.tracked_calls)
+    while remaining and index:
+        index -= 1
+        remaining -= snapshot.messages[index].role == "tool"
+    return index
 
 
 def _list_finished_siblings(snapshot: Snapshot) -> tuple[tuple[str, dict[str, Any]], ...]:

@@ -1,8 +1,8 @@
 """The tool executor: reviews calls (`call_review.py`), runs them, and turns every outcome into a result.
 
-The order of the checks is always the same: known, allowed, parsed, valid, approved, not repeated too
-often, within the budget of calls. Then the call runs, and the text for the model is cut to its limit.
-No exception leaves the executor except a cancellation.
+The order of the checks is always the same: known, allowed, parsed, valid, approved. Then the call runs, and
+the text for the model is cut to its limit. Repeated calls and budgets are the chart's business: what reaches
+the executor runs. No exception leaves the executor except a cancellation.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ class ToolExecutor:
         if outcome is not None or tool is None:
             return self.refuse(call, outcome or "failed", reason)
         if context is not NO_CONVERSATION:
-            refusal = self._find_refusal(tool, arguments, context)
-            if refusal is not None:
-                return self.refuse(call, *refusal)
+            denial = self._find_denial(tool, arguments, context)
+            if denial is not None:
+                return self.refuse(call, "denied", denial)
         max_characters = compute_max_characters(
             self.output, tool, context.characters_shown, context.calls_in_reply
         )
@@ -114,23 +114,13 @@ class ToolExecutor:
         notice = _find_repetition_notice(tool, context) if context.repeat_count > 1 else None
         return limit_model_text(event, max_characters, (notice,) if notice else ())
 
-    def _find_refusal(
-        self, tool: Tool, arguments: Mapping[str, Any], context: CallContext
-    ) -> tuple[Outcome, str] | None:
-        """Why a valid call does not run: not approved, repeated too often, or over the budget."""
-        if context.use_grant is not None:
-            ruling, reason = self.policy.find_ruling(tool, arguments)
-            if ruling == "denied" or (ruling != "run" and not context.use_grant()):
-                return "denied", reason or "not executed: this call has not been approved"
-        repetition = _find_repetition_refusal(tool, context)
-        if repetition is not None:
-            return "skipped", repetition
-        max_calls = context.max_tool_calls
-        if max_calls is not None and context.calls_before >= max_calls:
-            return (
-                "skipped",
-                f"This call was not executed: the turn's budget of {max_calls} calls is used up",
-            )
+    def _find_denial(self, tool: Tool, arguments: Mapping[str, Any], context: CallContext) -> str | None:
+        """Why a valid call does not run: a rule denies it, or it needs an approval that it does not have."""
+        if context.use_grant is None:
+            return None
+        ruling, reason = self.policy.find_ruling(tool, arguments)
+        if ruling == "denied" or (ruling != "run" and not context.use_grant()):
+            return reason or "not executed: this call has not been approved"
         return None
 
     async def _answer_from_cache(
@@ -232,32 +222,20 @@ def _log_run(tool: Tool, arguments: Mapping[str, Any], event: ToolFinished) -> N
     log.debug("tool %s(%s) %s in %s ms", tool.name, ", ".join(arguments), event.outcome, ms)
 
 
-# -- repeated calls: the same tool with the same arguments, again in one turn ---------------------
+# -- repeated calls: the same tool with the same arguments, in another reply of the turn -----------
 
 _REPETITION_NOTICE = (
     "You have now asked for exactly this {times} times in this turn, with the same arguments. Use "
     "what you have, ask differently, or answer."
 )
-_REPETITION_REFUSAL = (
-    "This call was not executed: {tool} was already called {times} times in this turn with exactly "
-    "these arguments. Use the earlier results, change the arguments, or answer."
-)
 
 
 def _find_repetition_notice(tool: Tool, context: CallContext) -> str | None:
-    """The notice for the model, from one call over `max_repeats` on."""
-    count, limit = context.repeat_count, context.max_repeats
-    if limit is None or tool.repeatable or count <= limit:
-        return None
-    return _REPETITION_NOTICE.format(times=count)
+    """The notice for the model, from the last call that `max_repeats` allows on.
 
-
-def _find_repetition_refusal(tool: Tool, context: CallContext) -> str | None:
-    """Why the call does not run, from two calls over `max_repeats` on.
-
-    A chart may stop earlier: the fact `repeated_calls` is the same count.
+    It changes no outcome. A chart stops a loop by the fact `repeated_calls`, which is the same count.
     """
     count, limit = context.repeat_count, context.max_repeats
-    if limit is None or tool.repeatable or count <= limit + 1:
+    if limit is None or tool.repeatable or count < limit:
         return None
-    return _REPETITION_REFUSAL.format(tool=tool.name, times=count - 1)
+    return _REPETITION_NOTICE.format(times=count)

@@ -12,8 +12,8 @@ import orjson
 from toolchart.app.cli.commands.show import format_record
 from toolchart.app.cli.terminal.text import escape_controls, print_notice, shorten
 from toolchart.engine.exchange.messages import export_messages
-from toolchart.engine.log.replay import read_chain, replay_conversation
-from toolchart.engine.log.visited_path import build_overlay
+from toolchart.engine.log.reading.records import read_conversation
+from toolchart.engine.log.reading.visited_path import draw_conversation_path
 from toolchart.states.diagram import draw
 from toolchart.states.errors import SpecError, suggest_name
 
@@ -71,12 +71,12 @@ class ChatCommands:
 
     async def _print_steps(self, rest: str) -> None:
         name = self._require_turn()
-        for record in read_chain(self._engine.store.read_lines(name), name):
+        for record in read_conversation(self._engine.store, name):
             click.echo(format_record(record))
 
     async def _print_diagram(self, rest: str) -> None:
-        steps = list(replay_conversation(self._engine.store, self._require_turn(), include_shared=True))
-        click.echo(str(draw(steps[-1].machine.chart, "text", build_overlay(steps))))
+        chart, overlay = draw_conversation_path(self._engine.store, self._require_turn())
+        click.echo(str(draw(chart, "text", overlay)))
 
     async def _fork_conversation(self, rest: str) -> None:
         if rest and not rest.isdigit():

@@ -14,6 +14,7 @@ from toolchart.app.cli.exit_codes import CANCELLED, LIMIT_REACHED, NEGATIVE, SUC
 from toolchart.app.cli.parameters.options import format_command
 from toolchart.app.cli.terminal.approval_prompt import parse_decision
 from toolchart.app.cli.terminal.text import print_notice, shorten
+from toolchart.app.cli.turn_output import format_turn_error
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import ToolchartError
@@ -123,13 +124,15 @@ class ChatSession:
             await pieces.aclose()
 
     def _report_turn(self, result: TurnResult) -> None:
-        is_success = result.is_over and result.ended_by != "answer_with_error"
+        is_success = result.is_over and result.error is None
         self.state.code = LIMIT_REACHED if result.limit_reached else SUCCESS if is_success else NEGATIVE
         for warning in result.warnings:
             print_notice(f"warning: {warning}")
         for call in result.undecided:
             command = format_command("approve", result.conversation_id, call["id"])
             print_notice(f"(waiting for approval: {call['tool']}; {command})")
+        if result.error is not None:
+            print_notice(f"the turn ended in error; {format_turn_error(result.error)}")
 
     async def ask_approval(self, call: ToolCall) -> Decided | None:
         """The approver of a chat: asks, and takes the next line as the answer."""

@@ -12,6 +12,7 @@ from toolchart.app.cli.chat.state import ChatState
 from toolchart.app.cli.exit_codes import CANCELLED
 from toolchart.app.cli.parameters.options import log_option
 from toolchart.app.cli.terminal.text import is_terminal, print_notice
+from toolchart.engine.runtime.clock import generate_conversation_id
 
 
 @click.command(short_help="Chat with an agent.")
@@ -33,7 +34,7 @@ def command(spec: str, conversation: str | None, llm: str | None, model: str | N
     """
     from toolchart.app.cli.chat.screen import Screen
     from toolchart.app.cli.chat.session import ChatSession
-    from toolchart.engine.runtime.engine import Engine, generate_conversation_id
+    from toolchart.engine.runtime.engine import Engine
 
     state = ChatState(conversation=conversation or generate_conversation_id(), llm=llm, model=model)
     is_interactive = is_terminal(sys.stdin) and is_terminal(sys.stdout)

@@ -11,7 +11,7 @@ import click
 from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import json_option
 from toolchart.app.cli.terminal.text import escape_controls
-from toolchart.specs.charts import list_shipped_charts, load_chart, load_spec_chart
+from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.specs.yaml_document import read_document
 from toolchart.states.core.encoding import encode
 from toolchart.states.proofs.bounds import WorstCase
@@ -45,6 +45,7 @@ def _load_subject(name: str) -> tuple[Any, dict[str, Any]]:
     """Return the chart that was named, and the options that an agent adds to the check."""
     from toolchart.specs.loader import list_shipped_agents, load_spec
     from toolchart.specs.turn_plan import build_limits
+    from toolchart.specs.unread_limits import load_agent_chart
 
     path = Path(name)
     is_agent = name in list_shipped_agents() or (path.is_file() and "llms" in read_document(path).data)
@@ -54,7 +55,7 @@ def _load_subject(name: str) -> tuple[Any, dict[str, Any]]:
     risky = any(
         tool.requires_approval or tool.risk == "high" for tool in (spec.tools.registry if spec.tools else ())
     )
-    chart = load_spec_chart(spec)
+    chart = load_agent_chart(spec)
     limits = max(
         (build_limits(spec, handler) for handler in spec.responses),
         key=lambda handler: handler.max_iterations,

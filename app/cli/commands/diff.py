@@ -15,7 +15,7 @@ from toolchart.app.cli.parameters.options import log_option
 from toolchart.app.cli.terminal.text import escape_controls, shorten, style_text, terminal_width
 from toolchart.engine.exchange.diff_diagram import draw_diff
 from toolchart.engine.log.diff import ConversationDiff, compare_conversations
-from toolchart.engine.log.record import Record
+from toolchart.engine.log.reading.records import ReadRecord
 from toolchart.states.canonical_json import encode_canonical_text
 
 _MAX_VALUE_CHARS = 400
@@ -76,7 +76,7 @@ def _encode_diff(comparison: ConversationDiff) -> dict[str, Any]:
     }
 
 
-def _encode_record(record: Record) -> dict[str, Any]:
+def _encode_record(record: ReadRecord) -> dict[str, Any]:
     return {"seq": record.seq, "event": record.event, "source": record.source, "target": record.target}
 
 
@@ -100,7 +100,7 @@ def _print_diff(comparison: ConversationDiff) -> None:
             click.echo(f"{_pad_cell(left_line, width)} {separator} {shorten(right_line, width)}".rstrip())
 
 
-def _format_step(record: Record | None) -> list[str]:
+def _format_step(record: ReadRecord | None) -> list[str]:
     """Return the lines of a record: number, event and state, then its details."""
     if record is None:
         return []

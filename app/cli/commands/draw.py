@@ -70,10 +70,7 @@ def _find_chart(name: str, log: str | None) -> tuple[Chart, Overlay | None]:
 
 
 def _find_conversation_chart(prefix: str, log: str | None) -> tuple[Chart, Overlay]:
-    from toolchart.engine.log.replay import replay_conversation
-    from toolchart.engine.log.visited_path import build_overlay
+    from toolchart.engine.log.reading.visited_path import draw_conversation_path
 
     with open_log(log) as store:
-        name = find_conversation(store, prefix)
-        steps = list(replay_conversation(store, name, include_shared=True))
-    return steps[-1].machine.chart, build_overlay(steps)
+        return draw_conversation_path(store, find_conversation(store, prefix))

@@ -12,7 +12,7 @@ from toolchart.app.cli.parameters.options import log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.engine.exchange.messages import import_messages
 from toolchart.engine.log.stores import open_store
-from toolchart.engine.runtime.clock import SystemClock
+from toolchart.engine.runtime.clock import SystemClock, generate_conversation_id
 from toolchart.states.errors import SpecError
 
 
@@ -31,8 +31,6 @@ def command(file: str, conversation: str | None, log: str | None) -> int:
     \b
     Example:  toolchart import chat.json --conversation old-chat
     """
-    from toolchart.engine.runtime.engine import generate_conversation_id
-
     message_lists = _read_message_lists(Path(file))
     at = SystemClock().now()
     base = conversation or generate_conversation_id()

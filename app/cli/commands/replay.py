@@ -16,9 +16,10 @@ from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import print_notice, shorten
 from toolchart.engine.log.replay import ReplayedStep, compare_configuration, replay, replay_conversation
 from toolchart.states.canonical_json import encode_canonical_text
-from toolchart.states.errors import LogDamaged, ReplayMismatch, SpecError
+from toolchart.states.errors import LogDamaged, ReplayMismatch, SpecError, UnknownSemantics
 
 if TYPE_CHECKING:
+    from toolchart.engine.runtime.wire_replay import WireComparison
     from toolchart.states.events import Configured
 
 _MAX_VALUE_CHARS = 300
@@ -32,9 +33,14 @@ _MAX_VALUE_CHARS = 300
     metavar="SPEC",
     help="Also compare this agent with the recorded one: chart, tool schemas and spec.",
 )
+@click.option(
+    "--wire",
+    is_flag=True,
+    help="Also build the body of each model call again through its adapter and compare it.",
+)
 @json_option
 @log_option
-def command(conversation: str, spec: str | None, as_json: bool, log: str | None) -> int:
+def command(conversation: str, spec: str | None, wire: bool, as_json: bool, log: str | None) -> int:
     """Recompute every step of CONVERSATION from its recorded events and compare it with the log.
 
     No network is used and no tool is run. CONVERSATION may also be a file that `export --format jsonl` wrote.
@@ -45,19 +51,34 @@ def command(conversation: str, spec: str | None, as_json: bool, log: str | None)
     Example:  toolchart replay 5f0c
               toolchart replay talk.jsonl --json | jq .pointer
               toolchart replay 5f0c --spec agent.yaml
+              toolchart replay 5f0c --wire
     """
+    comparison = _build_comparison(spec) if wire else None
     with _open_steps(conversation, log) as (name, steps):
+        if comparison is not None:
+            steps = comparison.compare_steps(steps)
         try:
             count, requests = _count_steps(steps, _build_configuration(spec, name))
         except ReplayMismatch as mismatch:
             _print_mismatch(name, mismatch, as_json)
             return NEGATIVE
+    bodies = comparison.bodies if comparison is not None else None
     if as_json:
-        print_json({"conversation": name, "ok": True, "steps": count, "requests": requests})
+        result = {"conversation": name, "ok": True, "steps": count, "requests": requests}
+        print_json(result if bodies is None else {**result, "bodies": bodies})
     else:
         request_count = f"{requests} request{'' if requests == 1 else 's'}"
-        click.echo(f"{name}: {count} steps and {request_count} recomputed, all equal")
+        body_count = "" if bodies is None else f", {bodies} bod{'y' if bodies == 1 else 'ies'} built again"
+        click.echo(f"{name}: {count} steps and {request_count} recomputed{body_count}, all equal")
     return SUCCESS
+
+
+def _build_comparison(spec: str | None) -> WireComparison:
+    """Return a comparison of bodies with the adapters of this agent, or of the recorded one."""
+    from toolchart.engine.runtime.wire_replay import WireComparison
+    from toolchart.specs.loader import load_spec
+
+    return WireComparison(load_spec(spec) if spec is not None else None)
 
 
 @contextmanager
@@ -97,7 +118,7 @@ def _count_steps(steps: Iterator[ReplayedStep], expected: Configured | None) -> 
             compare_configuration(step.configured, expected, step.record.seq)
             newest_configuration = step.configured
         count += 1
-        requests += sum("request" in effect for effect in step.record.effects)
+        requests += sum(bool(ask.digest) for ask in step.record.asks)
     return count, requests
 
 
@@ -112,8 +133,12 @@ def _print_mismatch(conversation: str, mismatch: ReplayMismatch, as_json: bool) 
                 "expected": mismatch.expected,
                 "got": mismatch.actual,
                 "blame": mismatch.blame,
+                **({"release": mismatch.release} if isinstance(mismatch, UnknownSemantics) else {}),
             }
         )
+        return
+    if isinstance(mismatch, UnknownSemantics):
+        print_notice(f"toolchart: conversation {conversation}: {mismatch}")
         return
     print_notice(
         f"toolchart: conversation {conversation}: record {mismatch.seq} differs at {mismatch.pointer}\n"

@@ -12,6 +12,7 @@ from toolchart.app.cli.parameters.variables import parse_variables
 from toolchart.app.cli.terminal.approval_prompt import TerminalApprover, can_ask_user
 from toolchart.app.cli.terminal.text import is_terminal
 from toolchart.app.cli.turn_output import build_observer, report_cancellation, report_result
+from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.specs.history import load_history
 from toolchart.states.errors import SpecError
 
@@ -91,7 +92,7 @@ def command(
               toolchart run agent.yaml --var intent=support --conversation c1 "And then?"
               toolchart run quickstart --json 2**10 | jq .tool_calls
     """
-    from toolchart.engine.runtime.engine import Engine, generate_conversation_id
+    from toolchart.engine.runtime.engine import Engine
 
     if quiet and verbose:
         raise click.UsageError("--quiet and --verbose cannot be used together.")

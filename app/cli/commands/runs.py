@@ -14,7 +14,7 @@ from toolchart.app.cli.parameters.filters import ConversationFilter
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import print_notice, shorten, style_text, terminal_width
-from toolchart.engine.log import record as records
+from toolchart.engine.log.reading.records import parse_line
 from toolchart.states.errors import LogDamaged
 from toolchart.states.ports import Store
 
@@ -91,7 +91,7 @@ def summarize_conversation(store: Store, conversation: str) -> tuple[dict[str, A
     newest = store.read_last_line(conversation)
     if newest is None:
         raise LogDamaged("it has no records", conversation=conversation)
-    last = records.parse_record(newest[1], newest[0], conversation)
+    last = parse_line(newest[1], newest[0], conversation)
     row: dict[str, Any] = {
         "conversation": conversation,
         "at": "",
@@ -101,7 +101,7 @@ def summarize_conversation(store: Store, conversation: str) -> tuple[dict[str, A
         "message": "",
     }
     for seq, line in enumerate(store.read_lines(conversation)):
-        record = records.parse_record(line, seq, conversation)
+        record = parse_line(line, seq, conversation)
         row["at"] = row["at"] or record.at
         if record.event.get("type") == "forked":
             row["message"] = f"(from record {record.event['seq']} of {record.event['parent']})"

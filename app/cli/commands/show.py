@@ -9,8 +9,7 @@ import click
 from toolchart.app.cli.log_access import find_conversation, open_log
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.text import escape_controls, shorten, style_text, terminal_width
-from toolchart.engine.log.record import Record
-from toolchart.engine.log.replay import read_chain
+from toolchart.engine.log.reading.records import ReadRecord, read_conversation
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import SpecError
 
@@ -47,25 +46,34 @@ def command(conversation: str, around: int | None, context: int, as_json: bool, 
         newest = store.read_last_line(name)
         if around is not None and newest is not None and around > newest[0]:
             raise SpecError(f"{name} has no record {around}", hint=f"its records are 0 to {newest[0]}")
-        for record in read_chain(store.read_lines(name), name):
+        for record in read_conversation(store, name):
             if around is None or abs(record.seq - around) <= context:
                 click.echo(record.line.decode() if as_json else format_record(record))
     return 0
 
 
-def format_record(record: Record) -> str:
+def format_record(record: ReadRecord) -> str:
     """Return a record as text: number, time, event, transition, effects and guards, then details."""
     source, target = escape_controls(record.source) or "·", escape_controls(record.target)
     move = target if source == target else f"{source} → {target}"
     event = escape_controls(record.event["type"])
     text = f"{record.seq:>4} {style_text(record.at[11:23], dim=True)} {event:<14}"
     text += f" {style_text(move, bold=True)}" if target else ""
-    effects = ", ".join(effect["type"] for effect in record.effects)
+    effects = escape_controls(", ".join(ask.name for ask in record.asks))
     text += f"  ⇒ {effects}" if effects else ""
+    text += _format_marks(record)
     reasons = [expression for expression, truth in record.guards.items() if truth]
     if reasons:
         text += style_text(f"   because {escape_controls(' and '.join(reasons))}", dim=True)
     return "\n".join([text, *(_INDENT + detail for detail in format_details(record.event))])
+
+
+def _format_marks(record: ReadRecord) -> str:
+    """Return what else a record says about its step."""
+    marks = [f"cancels {len(record.cancels)}"] if record.cancels else []
+    marks += ["came too late"] if record.is_late else []
+    marks += ["not taken"] if record.is_untaken else []
+    return f"  ({', '.join(marks)})" if marks else ""
 
 
 def format_details(event: dict[str, Any]) -> list[str]:
@@ -82,6 +90,10 @@ def describe_event(event: dict[str, Any]) -> list[str]:
             changes = [key for key in ("settings", "system") if key in event]
             suffix = f", with other {' and '.join(changes)}" if changes else ""
             return [f"continues from record {event['seq']} of {event['parent']}{suffix}"]
+        case "continued":
+            return [f"Toolchart {event.get('versions', {}).get('toolchart', '')} goes on"]
+        case "user_said":
+            return [f"user: {event['message']}"]
         case "turn_started":
             return [f"user: {event['message']}", *_format_warnings(event)]
         case "replied":
@@ -93,6 +105,8 @@ def describe_event(event: dict[str, Any]) -> list[str]:
             ruling = "approved" if event["approved"] else "denied"
             reason = f": {event['reason']}" if event.get("reason") else ""
             return [f"{event['call_id']} {ruling}{by}{reason}"]
+        case "tool_finished" if not event["call_id"]:
+            return ["there was no call to run"]
         case "tool_finished":
             result = event["result"]
             value = result.get("result") if result.get("success") else result.get("error")
@@ -102,7 +116,10 @@ def describe_event(event: dict[str, Any]) -> list[str]:
             return [f"{event['kind']}: {event['message']}"]
         case "cancelled":
             return [event["reason"]] if event.get("reason") else []
-    return []
+        case "elapsed" | "resumed":
+            return []
+    # an event of another package
+    return [f"{key}: {encode_canonical_text(event[key])}" for key in event if key not in ("type", "effect")]
 
 
 def _find_chart_name(text: str) -> str:

@@ -12,8 +12,8 @@ from toolchart.app.cli.commands.show import format_record
 from toolchart.app.cli.exit_codes import SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log
 from toolchart.app.cli.parameters.options import json_option, log_option
-from toolchart.engine.log import record as records
-from toolchart.engine.log.record import Record
+from toolchart.engine.log.reading.records import ReadRecord, parse_line
+from toolchart.engine.log.record import check_link
 from toolchart.states.ports import Store
 
 _POLL_INTERVAL_S = 0.2
@@ -53,7 +53,7 @@ def command(
         for record in _follow_records(store, name, count, follow):
             click.echo(record.line.decode() if as_json else format_record(record))
             sys.stdout.flush()
-            if until_over and _ends_turn(record):
+            if until_over and record.ends_turn:
                 break
     return SUCCESS
 
@@ -64,25 +64,22 @@ def _find_newest(store: Store) -> str | None:
     for name in store.list_conversations():
         last = store.read_last_line(name)
         if last is not None:
-            times.append((records.parse_record(last[1], last[0], name).at, name))
+            times.append((parse_line(last[1], last[0], name).at, name))
     return max(times)[1] if times else None
 
 
-def _follow_records(store: Store, name: str, count: int, follow: bool) -> Iterator[Record]:
+def _follow_records(store: Store, name: str, count: int, follow: bool) -> Iterator[ReadRecord]:
     """Yield the newest records, then each new one; checks the hash chain between them."""
     last = store.read_last_line(name)
     seq = max(0, (last[0] + 1 if last else 0) - count)
     prev = None
     while True:
         for line in store.read_lines(name, seq):
-            record = records.parse_record(line, seq, name)
-            prev = records.read_record(line, seq, record.prev if prev is None else prev, name).hash
+            record = parse_line(line, seq, name)
+            check_link(record, seq, record.prev if prev is None else prev, name)
+            prev = record.hash
             yield record
             seq += 1
         if not follow:
             return
         time.sleep(_POLL_INTERVAL_S)
-
-
-def _ends_turn(record: Record) -> bool:
-    return any(str(effect["type"]).startswith("answer") for effect in record.effects)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from toolchart.engine.log import record as records
+from toolchart.engine.log.reading.records import parse_line
 from toolchart.states.ports import Store
 
 
@@ -46,7 +46,7 @@ class ConversationFilter(msgspec.Struct, frozen=True, kw_only=True):
         if not unmet:
             return True
         for seq, line in enumerate(store.read_lines(conversation)):
-            event = records.parse_record(line, seq, conversation).event
+            event = parse_line(line, seq, conversation).event
             for name in list(unmet):
                 if any(_matches_value(name, unmet[name], value) for value in _EXTRACTORS[name](event)):
                     del unmet[name]
@@ -79,6 +79,8 @@ def _find_message_texts(event: dict[str, Any]) -> Iterator[str]:
     if event["type"] == "turn_started":
         yield event["message"]
         yield from (message["content"] for message in event.get("history", ()) if message.get("content"))
+    elif event["type"] == "user_said":
+        yield event["message"]
     elif event["type"] == "replied":
         yield event["reply"].get("content") or ""
 

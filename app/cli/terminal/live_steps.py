@@ -11,7 +11,7 @@ from toolchart.app.cli.terminal.text import escape_controls, shorten
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.core.step import Step
 from toolchart.states.effects import CallModel
-from toolchart.states.events import AnyEvent, Failed, Replied, Reviewed, ToolFinished, Waited
+from toolchart.states.events import Elapsed, Event, Failed, Replied, Reviewed, ToolFinished
 from toolchart.states.messages import Request, encode_arguments
 
 _MARGIN = 6
@@ -30,7 +30,7 @@ class StepDisplay:
         self._is_verbose = is_verbose
         self._state = ""
 
-    def __call__(self, event: AnyEvent, step: Step) -> None:
+    def __call__(self, event: Event, step: Step) -> None:
         """Print the event, then the state that the machine entered."""
         match event:
             case Replied():
@@ -42,8 +42,8 @@ class StepDisplay:
             case Failed():
                 message = self._fit_line(f"{event.kind}: {event.message}", len("failed "))
                 self._print_detail(f"[red]failed[/red] {message}")
-            case Waited():
-                self._print_detail(f"[dim]waited {event.seconds:.2g} s[/dim]")
+            case Elapsed():
+                self._print_detail("[dim]the wait is over[/dim]")
             case _:
                 pass
         self._show_transition(step)

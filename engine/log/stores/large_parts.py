@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 
-import orjson
+import msgspec
 
 MIN_PART_BYTES = 1024
 """Parts of fewer bytes stay in their line."""
@@ -28,19 +28,27 @@ def split_large_parts(line: bytes) -> tuple[bytes, Mapping[bytes, bytes]]:
     if len(line) < MIN_PART_BYTES:
         return line, {}
     try:
-        event = orjson.loads(line)["event"]
-    except (ValueError, TypeError, KeyError):
-        return line, {}
-    if not isinstance(event, dict):
+        fields = _event_decoder.decode(line).event
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return line, {}
     stored_line, parts = line, {}
-    for value in event.values():
-        part = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    for value in fields.values():
+        part = bytes(value)
         if len(part) >= MIN_PART_BYTES and stored_line.count(part) == 1:
             digest = hashlib.sha256(part).digest()
             stored_line = stored_line.replace(part, _MARK + digest.hex().encode() + _MARK)
             parts[digest] = part
     return stored_line, parts
+
+
+class _LineWithEvent(msgspec.Struct):
+    """A record of any format, as far as splitting reads it."""
+
+    event: dict[str, msgspec.Raw]
+    """Each field of the event, as the bytes that stand in the line."""
+
+
+_event_decoder = msgspec.json.Decoder(_LineWithEvent)
 
 
 def list_part_digests(line: bytes) -> list[bytes]:

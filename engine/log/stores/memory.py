@@ -9,10 +9,11 @@ from toolchart.states.errors import LogConflict
 
 
 class MemoryStore:
-    """Keeps records in lists; safe to use from several threads."""
+    """Keeps records in lists, and checkpoints in dictionaries; safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lines: dict[str, list[bytes]] = {}
+        self._checkpoints: dict[str, dict[int, bytes]] = {}
         self._lock = threading.Lock()
 
     def append(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
@@ -44,6 +45,18 @@ class MemoryStore:
         """Delete a whole conversation."""
         with self._lock:
             self._lines.pop(conversation, None)
+            self._checkpoints.pop(conversation, None)
+
+    def write_checkpoint(self, conversation: str, seq: int, data: bytes) -> None:
+        """Keep the checkpoint of a record."""
+        with self._lock:
+            self._checkpoints.setdefault(conversation, {})[seq] = data
+
+    def read_checkpoints(self, conversation: str, newest: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """The checkpoints, the newest first."""
+        with self._lock:
+            checkpoints = sorted(self._checkpoints.get(conversation, {}).items(), reverse=True)
+        return iter([entry for entry in checkpoints if newest is None or entry[0] <= newest])
 
     def close(self) -> None:
         """Nothing to close."""

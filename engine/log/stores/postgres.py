@@ -32,6 +32,12 @@ CREATE TABLE IF NOT EXISTS toolchart_parts (
     data BYTEA NOT NULL,
     uses BIGINT NOT NULL
 );
+CREATE TABLE IF NOT EXISTS toolchart_checkpoints (
+    conversation BIGINT NOT NULL REFERENCES toolchart_conversations(number),
+    seq BIGINT NOT NULL,
+    data BYTEA NOT NULL,
+    PRIMARY KEY (conversation, seq)
+);
 """
 
 _SCHEMA_LOCK = 0x746F6F6C
@@ -41,7 +47,7 @@ _PAGE_SIZE = 256
 
 
 class PostgresStore:
-    """Keeps records in three tables of a database; reconnects after a broken connection.
+    """Keeps records and checkpoints in four tables of a database; reconnects after a broken connection.
 
     Args:
         address: `postgresql://...`.
@@ -262,6 +268,11 @@ class PostgresStore:
                     )
                 db.execute("DELETE FROM toolchart_parts WHERE uses < 1")
                 db.execute(
+                    "DELETE FROM toolchart_checkpoints USING toolchart_conversations "
+                    "WHERE conversation = number AND id = %s",
+                    (conversation,),
+                )
+                db.execute(
                     "DELETE FROM toolchart_records USING toolchart_conversations "
                     "WHERE conversation = number AND id = %s",
                     (conversation,),
@@ -270,10 +281,47 @@ class PostgresStore:
 
         self._run_with_connection(delete_rows)
 
+    def write_checkpoint(self, conversation: str, seq: int, data: bytes) -> None:
+        """Keep the checkpoint of a record; it is on the disk with the next append, or earlier."""
+
+        def write_row(db: psycopg.Connection[Any]) -> None:
+            """Write without waiting for the disk: the log of the server is written in order."""
+            with db.transaction():
+                db.execute("SET LOCAL synchronous_commit = off")
+                db.execute(
+                    "INSERT INTO toolchart_checkpoints SELECT number, %s, %s FROM toolchart_conversations "
+                    "WHERE id = %s ON CONFLICT (conversation, seq) DO UPDATE SET data = excluded.data",
+                    (seq, data, conversation),
+                )
+
+        self._run_with_connection(write_row)
+
+    def read_checkpoints(self, conversation: str, newest: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """The checkpoints, the newest first: one, and then page by page, because most readers want one."""
+        before, limit = newest + 1 if newest is not None else 2**62, 1
+        query = (
+            b"SELECT seq, data FROM toolchart_checkpoints JOIN toolchart_conversations "
+            b"ON conversation = number WHERE id = %s AND seq < %s ORDER BY seq DESC LIMIT %s"
+        )
+        while True:
+            rows = self._run_with_connection(
+                partial(_fetch_rows, query=query, parameters=(conversation, before, limit))
+            )
+            for seq, data in rows:
+                yield seq, bytes(data)
+            if len(rows) < limit:
+                return
+            before, limit = rows[-1][0], _PAGE_SIZE
+
     def close(self) -> None:
         """Close the connection; safe to call twice."""
         with self._lock:
             self._drop_connection()
+
+
+def _fetch_rows(db: psycopg.Connection[Any], query: bytes, parameters: tuple[Any, ...]) -> list[Any]:
+    """The rows of a query."""
+    return db.execute(query, parameters).fetchall()
 
 
 def open_postgres_store(address: str, *, create: bool = True, durable: bool = True) -> PostgresStore:

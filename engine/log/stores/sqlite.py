@@ -14,8 +14,9 @@ from toolchart.engine.log.stores.large_parts import join_large_parts, list_part_
 from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable
 from toolchart.states.ports import RecordBatch
 
-SCHEMA_VERSION = 2
-"""Version of the schema. Version 1 had no table of parts; it is upgraded when the file is opened."""
+SCHEMA_VERSION = 3
+"""Version of the schema. Version 1 had no table of parts, version 2 none of checkpoints; they are upgraded
+when the file is opened."""
 
 _PARTS = """
 CREATE TABLE parts (
@@ -25,6 +26,15 @@ CREATE TABLE parts (
 ) WITHOUT ROWID;
 """
 """Large parts of records, each stored once (see `large_parts.py`)."""
+
+_CHECKPOINTS = """
+CREATE TABLE checkpoints (
+    conversation INTEGER NOT NULL REFERENCES conversations(number),
+    seq INTEGER NOT NULL,
+    data BLOB NOT NULL,
+    PRIMARY KEY (conversation, seq)
+) WITHOUT ROWID;
+"""
 
 _SCHEMA = """
 CREATE TABLE conversations (
@@ -92,11 +102,11 @@ class SqliteStore:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
         version = self._read_schema_version()
-        if version in (0, 1):
+        if version < SCHEMA_VERSION:
             with self._transaction:
                 version = self._read_schema_version()  # may have changed meanwhile
-                statements = {0: _SCHEMA + _PARTS, 1: _PARTS}.get(version, "")
-                for statement in statements.split(";"):
+                tables = (_SCHEMA, _PARTS, _CHECKPOINTS)[version:]  # table group N is new in version N + 1
+                for statement in "".join(tables).split(";"):
                     db.execute(statement)
                 db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         elif version != SCHEMA_VERSION:
@@ -218,11 +228,43 @@ class SqliteStore:
             digests = [(digest,) for (line,) in rows.fetchall() for digest in list_part_digests(line)]
             self._db.executemany("UPDATE parts SET uses = uses - 1 WHERE digest = ?", digests)
             self._db.execute("DELETE FROM parts WHERE uses < 1")
+            self._db.execute("DELETE FROM checkpoints WHERE conversation = ?", (number,))
             self._db.execute("DELETE FROM records WHERE conversation = ?", (number,))
             self._db.execute("DELETE FROM conversations WHERE number = ?", (number,))
 
+    def write_checkpoint(self, conversation: str, seq: int, data: bytes) -> None:
+        """Keep the checkpoint of a record; it is synced with the next append, or earlier."""
+        with self._lock, self._errors:
+            number = self._find_conversation_number(conversation)
+            # Without a sync of its own: the file is written in order, so the sync of a later append covers
+            # it.
+            self._db.execute("PRAGMA synchronous = NORMAL")
+            try:
+                self._db.execute("INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?)", (number, seq, data))
+            finally:
+                if self._durable:
+                    self._db.execute("PRAGMA synchronous = FULL")
+
+    def read_checkpoints(self, conversation: str, newest: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """The checkpoints, the newest first: one, and then page by page, because most readers want one."""
+        before, limit = newest + 1 if newest is not None else 2**62, 1
+        while True:
+            with self._lock, self._errors:
+                rows = self._db.execute(
+                    "SELECT seq, data FROM checkpoints WHERE conversation = ? AND seq < ? "
+                    "ORDER BY seq DESC LIMIT ?",
+                    (self._find_conversation_number(conversation), before, limit),
+                ).fetchall()
+            for seq, data in rows:
+                yield seq, data if isinstance(data, bytes) else str(data).encode()
+            if len(rows) < limit:
+                return
+            before, limit = rows[-1][0], _PAGE_SIZE
+
     def check_storage(self) -> None:
-        """Check every row in the order of the file. Reading by key misses rows whose key was changed.
+        """Check every record in the order of the file, and that checkpoints have their conversation.
+
+        Reading by key misses rows whose key was changed.
 
         Raises:
             LogDamaged: names the first record that is not where it belongs.
@@ -236,6 +278,12 @@ class SqliteStore:
                         "another record stands in its place", conversation=names.get(number), seq=newest + 1
                     )
                 number, newest = conversation_number, seq
+            orphans = self._db.execute(
+                "SELECT count(*) FROM checkpoints c LEFT JOIN conversations n ON n.number = c.conversation "
+                "WHERE n.number IS NULL"
+            ).fetchone()[0]
+        if orphans:
+            raise LogDamaged(f"{self.path} has {orphans} checkpoints of conversations that it does not have")
 
     def close(self) -> None:
         """Close the file; safe to call twice."""

@@ -1,0 +1,70 @@
+"""`toolchart convert`: convert conversations of format 1, so that they can go on."""
+
+from __future__ import annotations
+
+import click
+
+import toolchart
+from toolchart.app.cli.log_access import find_conversation, open_log, print_json
+from toolchart.app.cli.parameters.options import format_command, json_option, log_option
+from toolchart.app.cli.terminal.text import escape_controls, print_notice
+from toolchart.engine.exchange.conversion import ConvertedConversation, plan_conversion
+from toolchart.engine.log.reading.records import parse_line
+from toolchart.states.errors import SpecError
+from toolchart.states.ports import Store
+
+
+@click.command(short_help="Convert conversations of an older format, so that they can go on.")
+@click.argument("conversations", nargs=-1)
+@click.option("--name", metavar="ID", help="Id of the new conversation. Default: the old id and `.2`.")
+@json_option
+@log_option
+def command(conversations: tuple[str, ...], name: str | None, as_json: bool, log: str | None) -> int:
+    """Convert CONVERSATIONS of format 1 into new ones of this release's format; by default all of the log.
+
+    The old conversations stay. Their events go through today's core, record by record; where it would make
+    another step, nothing is written and the error names the record. A fork brings its parents along.
+    Prints the ids of the new conversations.
+
+    \b
+    Example:  toolchart convert 5f0c
+              toolchart resume 5f0c.2
+    """
+    if name is not None and len(conversations) != 1:
+        raise SpecError("--name takes exactly one conversation")
+    with open_log(log) as store:
+        names = [find_conversation(store, prefix) for prefix in conversations] or _list_unconverted(store)
+        for old_name in names:
+            if not conversations and store.read_last_line(f"{old_name}.2") is not None:
+                continue  # a fork that came before has brought it along
+            for converted in plan_conversion(store, old_name, toolchart.__version__, name):
+                store.append(converted.name, 0, converted.lines)
+                _print_conversion(converted, as_json)
+        if not names:
+            print_notice("no conversation of this log needs to be converted")
+    return 0
+
+
+def _list_unconverted(store: Store) -> list[str]:
+    """The conversations of format 1 that have not been converted."""
+    names = list(store.list_conversations())
+    return [name for name in names if f"{name}.2" not in names and _has_format1(store, name)]
+
+
+def _has_format1(store: Store, name: str) -> bool:
+    first = next(iter(store.read_lines(name)), None)
+    return first is not None and parse_line(first, 0, name).format == 1
+
+
+def _print_conversion(converted: ConvertedConversation, as_json: bool) -> None:
+    if as_json:
+        row = {"conversation": converted.name, "converted_from": converted.converted_from}
+        print_json({**row, "records": len(converted.lines), "notes": list(converted.notes)}, lines=True)
+        return
+    click.echo(escape_controls(converted.name))
+    for note in converted.notes:
+        print_notice(f"note: {note}")
+    print_notice(
+        f"converted {converted.converted_from}: {len(converted.lines)} records; "
+        f"continue with: {format_command('resume', converted.name)}"
+    )

@@ -1,0 +1,335 @@
+"""Checkpoints: the state of a conversation after one record, so that going on need not derive the records
+before.
+
+A checkpoint is one JSON object with its own digest as the last key. It holds the snapshot without its
+messages, the open effects with what performing them needs, the number and the digest of the messages, and the
+messages that were added since the checkpoint before (a segment). So all messages can be loaded without
+deriving, and each is written once. What does not change in a conversation is not repeated: tools, texts and
+versions are those of the records that the checkpoint names.
+
+A checkpoint is bound in both directions: it holds the hash of its record, and the record after it holds its
+digest. It is never needed: without it, an older one serves, or the whole log is derived again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from toolchart.engine.log.continuation.stored_effects import restore_effect, store_effect
+from toolchart.states.core.encoding import read_json
+from toolchart.states.core.message_list import MessageList, StoredMessages
+from toolchart.states.core.reduce import select_tools
+from toolchart.states.errors import LogDamaged
+from toolchart.states.events import Configured, Texts
+from toolchart.states.messages import Message
+from toolchart.states.persistent_list import PersistentList
+from toolchart.states.snapshot import Snapshot, TrackedCall
+
+CHECKPOINT_FORMAT = 1
+"""Version of the form of checkpoints. A checkpoint of another version is not used."""
+
+_STORED_APART = ("tools", "texts", "messages", "open_effects", "offered_tools", "tracked_calls")
+"""Fields of a snapshot that a checkpoint holds in another form, or that other records hold."""
+
+_PLAIN_FIELDS = [field for field in msgspec.structs.fields(Snapshot) if field.name not in _STORED_APART]
+
+if TYPE_CHECKING:
+    StoredContext = Snapshot
+else:
+    StoredContext = msgspec.defstruct(
+        "StoredContext",
+        [(field.name, field.type) for field in _PLAIN_FIELDS],
+        forbid_unknown_fields=True,
+        kw_only=True,
+    )
+"""The other fields of a snapshot, as they are."""
+
+
+class RecordPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A record by conversation, number and hash."""
+
+    conversation: str
+    seq: int
+    hash: str
+
+
+class TrackedCallEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A call of the newest turn that has its outcome, with the key that counts its repeats."""
+
+    key: str | None
+    call: TrackedCall
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The state of a conversation after one record."""
+
+    format: int
+    """`CHECKPOINT_FORMAT`."""
+    conversation: str
+    seq: int
+    """Number of the record."""
+    record: str
+    """Hash of the record."""
+    configured: RecordPlace
+    """The `configured` record in force; in a fork it may be one of the parent."""
+    versions: RecordPlace
+    """The record that holds the versions in force: `configured` or `continued`."""
+    context: StoredContext
+    """The snapshot, but for what the other fields and records hold."""
+    effects: list[dict[str, Any]]
+    """The open effects."""
+    message_count: int
+    message_digest: str
+    """Hash chain over all messages."""
+    first_message: int
+    """Index of the first message in `messages`; all before it stand in earlier checkpoints."""
+    messages: list[Message]
+    call_count: int
+    """Calls of the newest turn that have their outcome. The result of an ended turn names them too."""
+    first_call: int
+    """Index of the first call in `calls`."""
+    calls: list[TrackedCallEntry]
+    previous: str
+    """Digest of the checkpoint before, which holds the messages before `first_message`; empty if none
+    does."""
+    digest: str = ""
+    """SHA-256 of the JSON without this key."""
+
+
+class CheckpointMark(msgspec.Struct, frozen=True, kw_only=True):
+    """What the next record and the next checkpoint need to know about a checkpoint."""
+
+    seq: int
+    digest: str
+    message_count: int
+    turn: int
+    call_count: int
+
+
+class CheckpointBasis(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the records stand that checkpoints of a conversation refer to."""
+
+    configured: RecordPlace | None = None
+    versions: RecordPlace | None = None
+    newest: CheckpointMark | None = None
+    """The newest checkpoint of the conversation."""
+
+    def without_checkpoint(self) -> CheckpointBasis:
+        """The same for a fork, which has no checkpoint of its own yet."""
+        return msgspec.structs.replace(self, newest=None)
+
+
+_encode = msgspec.json.Encoder().encode
+_decoder = msgspec.json.Decoder(Checkpoint)
+Link = TypeVar("Link", bound="_CheckpointLink")
+_DIGEST_TAIL = len(b',"digest":""}') + 64
+
+
+# -- writing -------------------------------------------------------------------------------------
+
+
+def build_checkpoint(
+    snapshot: Snapshot, conversation: str, seq: int, record: str, basis: CheckpointBasis
+) -> tuple[bytes, CheckpointMark]:
+    """The checkpoint after a record, as JSON, and its mark.
+
+    Args:
+        snapshot: the one after the record.
+        record: hash of the record.
+        basis: names the `configured` record in force, and the checkpoint before.
+    """
+    assert basis.configured is not None, "a conversation begins with its configuration"
+    assert basis.versions is not None, "`configured` names the versions"
+    before = basis.newest
+    first_message = before.message_count if before is not None else 0
+    call_count = len(snapshot.tracked_calls)
+    is_same_turn = before is not None and before.turn == snapshot.turn
+    first_call = before.call_count if before is not None and is_same_turn and call_count else 0
+    checkpoint = Checkpoint(
+        format=CHECKPOINT_FORMAT,
+        conversation=conversation,
+        seq=seq,
+        record=record,
+        configured=basis.configured,
+        versions=basis.versions,
+        context=StoredContext(**{field.name: getattr(snapshot, field.name) for field in _PLAIN_FIELDS}),
+        effects=[store_effect(effect) for effect in snapshot.open_effects],
+        message_count=len(snapshot.messages),
+        message_digest=snapshot.messages.digest,
+        first_message=first_message,
+        messages=snapshot.messages[first_message:],
+        call_count=call_count,
+        first_call=first_call,
+        calls=_list_calls(snapshot, first_call) if call_count else [],
+        previous=before.digest if before is not None else "",
+    )
+    data, digest = _seal_checkpoint(checkpoint)
+    return data, CheckpointMark(
+        seq=seq,
+        digest=digest,
+        message_count=checkpoint.message_count,
+        turn=snapshot.turn,
+        call_count=call_count,
+    )
+
+
+def _list_calls(snapshot: Snapshot, start: int) -> list[TrackedCallEntry]:
+    keyed_calls = snapshot.tracked_calls.list_keyed_items(start)
+    return [TrackedCallEntry(key=key, call=call) for key, call in keyed_calls]
+
+
+def _seal_checkpoint(checkpoint: Checkpoint) -> tuple[bytes, str]:
+    """The JSON of a checkpoint with its digest as the last key; and the digest."""
+    try:
+        data = _encode(checkpoint)
+    except UnicodeEncodeError:  # a lone surrogate: escaped
+        text = json.dumps(msgspec.to_builtins(checkpoint), separators=(",", ":"), allow_nan=False)
+        data = text.encode()
+    body = data.removesuffix(b',"digest":""}')
+    digest = hashlib.sha256(body + b"}").hexdigest()
+    return b'%b,"digest":"%b"}' % (body, digest.encode()), digest
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+
+class _CheckpointLink(msgspec.Struct, frozen=True):
+    """The fields of a checkpoint of any version by which it belongs to a record."""
+
+    conversation: str
+    seq: int
+    record: str
+    digest: str
+
+
+class CheckpointSegment(_CheckpointLink, frozen=True):
+    """The messages and calls that a checkpoint adds to those of the checkpoint before."""
+
+    first_message: int
+    messages: list[Message]
+    first_call: int
+    calls: list[TrackedCallEntry]
+    previous: str
+
+
+_link_decoder = msgspec.json.Decoder(_CheckpointLink)
+_segment_decoder = msgspec.json.Decoder(CheckpointSegment)
+
+
+def read_checkpoint_link(data: bytes, seq: int, conversation: str) -> tuple[str, str]:
+    """The hash of a checkpoint's record, and its digest, after checking them.
+
+    Raises:
+        LogDamaged: it is not the one that was written, or belongs to another record.
+    """
+    try:
+        link = _link_decoder.decode(data)
+    except msgspec.DecodeError:  # damage, or an escaped lone surrogate
+        link = _convert_json(data, _CheckpointLink, seq, conversation)
+    _check_digest(data, link, seq, conversation)
+    return link.record, link.digest
+
+
+def read_segment(data: bytes, seq: int, conversation: str) -> CheckpointSegment:
+    """The messages and calls in a checkpoint, after checking its digest.
+
+    Raises:
+        LogDamaged: it is not the one that was written, or belongs to another record.
+    """
+    try:
+        segment = _segment_decoder.decode(data)
+    except msgspec.DecodeError:  # damage, or an escaped lone surrogate
+        segment = _convert_json(data, CheckpointSegment, seq, conversation)
+    _check_digest(data, segment, seq, conversation)
+    return segment
+
+
+def _convert_json(data: bytes, kind: type[Link], seq: int, conversation: str) -> Link:
+    try:
+        return msgspec.convert(read_json(data), kind)
+    except (ValueError, RecursionError):
+        raise LogDamaged("its checkpoint is damaged", conversation=conversation, seq=seq) from None
+
+
+def _check_digest(data: bytes, link: _CheckpointLink, seq: int, conversation: str) -> None:
+    digest = hashlib.sha256(data[:-_DIGEST_TAIL] + b"}").hexdigest()
+    if data[-_DIGEST_TAIL:] != b',"digest":"%b"}' % digest.encode():
+        raise LogDamaged("its checkpoint is damaged", conversation=conversation, seq=seq)
+    if (link.conversation, link.seq, link.digest) != (conversation, seq, digest):
+        raise LogDamaged("its checkpoint belongs to another record", conversation=conversation, seq=seq)
+
+
+def read_checkpoint(data: bytes, seq: int, conversation: str) -> Checkpoint | None:
+    """The checkpoint; None where it was written in a form that this release does not read.
+
+    Raises:
+        LogDamaged: it is not the one that was written.
+    """
+    read_checkpoint_link(data, seq, conversation)
+    checkpoint = _decode_checkpoint(data)
+    return checkpoint if checkpoint is not None and checkpoint.format == CHECKPOINT_FORMAT else None
+
+
+def _decode_checkpoint(data: bytes) -> Checkpoint | None:
+    try:
+        return _decoder.decode(data)
+    except msgspec.ValidationError:
+        return None
+    except msgspec.DecodeError:  # an escaped lone surrogate
+        try:
+            return msgspec.convert(read_json(data), Checkpoint)
+        except (ValueError, RecursionError):
+            return None
+
+
+def describe_mark(checkpoint: Checkpoint) -> CheckpointMark:
+    """The mark of a checkpoint that was read."""
+    return CheckpointMark(
+        seq=checkpoint.seq,
+        digest=checkpoint.digest,
+        message_count=checkpoint.message_count,
+        turn=checkpoint.context.turn,
+        call_count=checkpoint.call_count,
+    )
+
+
+def restore_snapshot(
+    checkpoint: Checkpoint,
+    configured: Configured,
+    calls: Iterable[TrackedCallEntry],
+    load_messages: Callable[[], Iterable[Message]],
+) -> Snapshot:
+    """The snapshot of a checkpoint.
+
+    Args:
+        configured: the event that the checkpoint names.
+        calls: all calls of the newest turn that have their outcome.
+        load_messages: reads all messages; called when the first of them is read.
+
+    Raises:
+        ValueError: it holds an effect that this release does not know.
+    """
+    context = checkpoint.context
+    messages = MessageList.from_store(
+        StoredMessages(checkpoint.message_count, load_messages), checkpoint.message_digest
+    )
+    tracked_calls: PersistentList[TrackedCall] = PersistentList()
+    for entry in calls:
+        tracked_calls = tracked_calls.append(entry.call, entry.key)
+    effects = [restore_effect(data, messages, configured.tools) for data in checkpoint.effects]
+    snapshot = Snapshot(
+        **{field.name: getattr(context, field.name) for field in _PLAIN_FIELDS},
+        tools=configured.tools,
+        texts=Texts(**configured.texts),
+        messages=messages,
+        open_effects=tuple(effects),
+        tracked_calls=tracked_calls,
+    )
+    if snapshot.settings is None:
+        return snapshot
+    return msgspec.structs.replace(snapshot, offered_tools=select_tools(snapshot, snapshot.settings))

@@ -1,0 +1,109 @@
+"""Asks: what a step asked for, as a record shows it, with what performing it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from toolchart.states.core.message_list import compute_request_digest
+from toolchart.states.effects import Answer, AskApproval, CallModel, Effect, Perform, RunTools, Wait
+from toolchart.states.snapshot import Snapshot
+
+
+class RecordedAsk(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An effect that a step asked for, as a record shows it: its identity, and what performing it needs."""
+
+    id: int
+    """Number of the effect in the conversation; the event that answers it names this number."""
+    effect: str
+    """Its name in the chart."""
+    state: str = ""
+    """The state that it belongs to."""
+    digest: str = ""
+    """`call_model`: digest of the request."""
+    messages: int | None = None
+    """`call_model`: how many messages the request has, the system message included."""
+    sent: str = ""
+    """`call_model` in a redacted log: keyed digest (HMAC) of the request that was sent."""
+    calls: tuple[str, ...] = ()
+    """`run_tools`: ids of the calls to run. `ask_approval`: ids of the calls to decide."""
+    refused: tuple[str, ...] = ()
+    """`run_tools`: ids of the calls that are answered without running."""
+    seconds: float | None = None
+    """`wait`: how long."""
+    content: str | None = None
+    """An answer to the user, where it differs from the text of the reply."""
+    arguments: dict[str, Any] = {}
+    """What an effect of another package needs."""
+
+
+def describe_ask(effect: Effect, snapshot: Snapshot, sent: Mapping[int, str] | None = None) -> RecordedAsk:
+    """An effect as a record shows it.
+
+    Messages are logged once, in the event that brought them. So a request appears as its digest and the
+    number of its messages, and an answer has its text only where it differs from the model's reply.
+
+    Args:
+        snapshot: the one after the step.
+        sent: keyed digests of requests by effect id, where the log is redacted.
+    """
+    details = _ASK_DETAILS.get(type(effect))
+    if details is None:
+        return RecordedAsk(id=effect.id, effect=effect.name, state=effect.state)
+    ask = details(effect, snapshot)
+    return replace(ask, sent=sent.get(effect.id, "")) if sent else ask
+
+
+def _describe_model_call(effect: CallModel, snapshot: Snapshot) -> RecordedAsk:
+    request = effect.request
+    return RecordedAsk(
+        id=effect.id,
+        effect=effect.name,
+        state=effect.state,
+        digest=compute_request_digest(request),
+        messages=len(request.messages),
+    )
+
+
+def _describe_tool_run(effect: RunTools, snapshot: Snapshot) -> RecordedAsk:
+    return RecordedAsk(
+        id=effect.id,
+        effect=effect.name,
+        state=effect.state,
+        calls=tuple([call.id for call in effect.calls]),
+        refused=tuple([refusal.call.id for refusal in effect.refused]),
+    )
+
+
+def _describe_approval(effect: AskApproval, snapshot: Snapshot) -> RecordedAsk:
+    calls = tuple([call.id for call in effect.calls])
+    return RecordedAsk(id=effect.id, effect=effect.name, state=effect.state, calls=calls)
+
+
+def _describe_wait(effect: Wait, snapshot: Snapshot) -> RecordedAsk:
+    return RecordedAsk(id=effect.id, effect=effect.name, state=effect.state, seconds=effect.seconds)
+
+
+def _describe_answer(effect: Answer, snapshot: Snapshot) -> RecordedAsk:
+    is_reply_text = snapshot.reply is not None and effect.content == (snapshot.reply.content or "")
+    content = None if is_reply_text else effect.content
+    return RecordedAsk(id=effect.id, effect=effect.name, state=effect.state, content=content)
+
+
+def _describe_work(effect: Perform, snapshot: Snapshot) -> RecordedAsk:
+    return RecordedAsk(id=effect.id, effect=effect.name, state=effect.state, arguments=effect.arguments)
+
+
+_ASK_DETAILS: dict[type[Effect], Callable[[Any, Snapshot], RecordedAsk]] = {
+    CallModel: _describe_model_call,
+    RunTools: _describe_tool_run,
+    AskApproval: _describe_approval,
+    Wait: _describe_wait,
+    Answer: _describe_answer,
+    Perform: _describe_work,
+}
+"""What performing an effect needs, by the class of its value; other effects need nothing but their
+identity."""

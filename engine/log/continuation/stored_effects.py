@@ -1,0 +1,113 @@
+"""Open effects as stored values: JSON data that a checkpoint holds, and the effects made of it again.
+
+An effect is written with everything that performing it needs, as it was when it was asked for. Only the
+request of a model call is shortened: its messages are those of the conversation, and its tools those of the
+configuration, by name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from toolchart.states.core.message_list import MessageList, OfferedTools, RequestMessages, StoredMessages
+from toolchart.states.effects import CallModel, Effect
+from toolchart.states.messages import Request, ToolDefinition
+
+
+class StoredModelCall(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="call_model"
+):
+    """A `call_model` whose messages and tools stand elsewhere."""
+
+    id: int
+    name: str
+    state: str
+    model: str
+    system: str | None
+    message_count: int
+    """Messages of the conversation in the request, without the system message."""
+    message_digest: str
+    """Hash chain over them."""
+    tools: tuple[str, ...]
+    """Names of the offered tools."""
+    options: dict[str, Any]
+    writes_tools_as_text: bool
+    turn: int
+    iteration: int
+
+
+def store_effect(effect: Effect) -> dict[str, Any]:
+    """The JSON data of an open effect, with its `type`."""
+    if not isinstance(effect, CallModel):
+        data: dict[str, Any] = msgspec.to_builtins(effect)
+        return data
+    request = effect.request
+    messages = request.messages
+    assert isinstance(messages, RequestMessages), "the core builds requests"
+    call = StoredModelCall(
+        id=effect.id,
+        name=effect.name,
+        state=effect.state,
+        model=request.model,
+        system=messages.system,
+        message_count=len(messages.messages),
+        message_digest=messages.messages.digest,
+        tools=tuple(tool.name for tool in request.tools),
+        options=dict(request.options),
+        writes_tools_as_text=request.writes_tools_as_text,
+        turn=request.turn,
+        iteration=request.iteration,
+    )
+    stored: dict[str, Any] = msgspec.to_builtins(call)
+    return stored
+
+
+def restore_effect(data: dict[str, Any], messages: MessageList, tools: tuple[ToolDefinition, ...]) -> Effect:
+    """The effect that was stored.
+
+    Args:
+        messages: those of the conversation when the checkpoint was written.
+        tools: those of the configuration.
+
+    Raises:
+        ValueError: it is not an effect of this release.
+    """
+    kind = str(data.get("type"))
+    if kind != CallModel.__struct_config__.tag:
+        return msgspec.convert(data, _find_effect_class(kind))
+    call = msgspec.convert(data, StoredModelCall)
+    by_name = {tool.name: tool for tool in tools}
+    if not set(call.tools) <= set(by_name):
+        raise ValueError("an open model call offers a tool that the configuration does not have")
+    request = Request(
+        model=call.model,
+        messages=RequestMessages(call.system, _cut_messages(messages, call)),
+        tools=OfferedTools([by_name[name] for name in call.tools]),
+        options=call.options,
+        writes_tools_as_text=call.writes_tools_as_text,
+        turn=call.turn,
+        iteration=call.iteration,
+    )
+    return CallModel(id=call.id, name=call.name, state=call.state, request=request)
+
+
+def _cut_messages(messages: MessageList, call: StoredModelCall) -> MessageList:
+    """The first messages, as many as the call had."""
+    if len(messages) == call.message_count:
+        return messages
+    count = call.message_count
+    return MessageList.from_store(
+        StoredMessages(count, lambda: [messages[index] for index in range(count)]), call.message_digest
+    )
+
+
+def _find_effect_class(tag: str) -> type[Effect]:
+    """The class of effects with this tag, subclasses of other packages included."""
+    classes = [Effect]
+    for kind in classes:
+        if kind.__struct_config__.tag == tag:
+            return kind
+        classes += kind.__subclasses__()
+    raise ValueError(f"no effect of this release has the type {tag!r}")

@@ -1,0 +1,250 @@
+"""Records for readers: the same fields, whatever the format of the log.
+
+Whoever shows, exports, draws, compares or counts reads these values. They hold what was recorded and nothing
+else: the core, the chart's loader and the texts of this release are not asked. So a log of another release is
+read like one of this release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from toolchart.engine.log import record as records
+from toolchart.engine.log.message_references import RecordedEnd
+from toolchart.engine.log.reading.format1 import Format1Line, decode_format1_event, parse_format1_line
+from toolchart.engine.log.record import Record
+from toolchart.states.core.encoding import decode_event
+from toolchart.states.errors import LogDamaged
+from toolchart.states.events import Event, Forked
+from toolchart.states.ports import Store
+
+LineReader = Callable[[str], Iterable[bytes]]
+"""Returns the record lines of a conversation by its id; nothing for an unknown id."""
+
+
+class AskedEffect(msgspec.Struct, frozen=True, kw_only=True):
+    """An effect that a step asked for, as recorded."""
+
+    name: str
+    id: int | None = None
+    """Its id; None in format 1, whose effects have none."""
+    data: dict[str, Any] = {}
+    """Everything else that the record says about it, for instance `digest`, `seconds` or `content`."""
+
+
+class TakenRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A transition that fired: a row of a state of the chart."""
+
+    source: str
+    row: int
+
+
+class ReadRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One record of a log."""
+
+    format: int
+    """1 or 2."""
+    seq: int
+    at: str
+    """RFC 3339, UTC."""
+    turn: int
+    iteration: int
+    event: dict[str, Any]
+    """The event as JSON data."""
+    source: str
+    target: str
+    guards: dict[str, bool]
+    asks: tuple[AskedEffect, ...] = ()
+    fired: tuple[TakenRow, ...] | None = None
+    """None in format 1, which does not record it."""
+    cancels: tuple[int, ...] = ()
+    """Ids of the effects that the step cancelled."""
+    is_late: bool = False
+    is_untaken: bool = False
+    calls: tuple[str, ...] = ()
+    """Ids of the calls of a reply, where the core gave some of them."""
+    messages: tuple[Any, ...] | None = None
+    """References to the messages that the step added; None in format 1, which does not record them."""
+    ended: RecordedEnd | None = None
+    """How the turn ended, in the record that ended it; None in format 1, see `ended_by`."""
+    checkpoint: str = ""
+    """Digest of the newest checkpoint, in the record right after it was written."""
+    prev: str
+    hash: str
+    line: bytes
+    """The stored bytes."""
+
+    @property
+    def event_type(self) -> str:
+        """The name of the event."""
+        return str(self.event.get("type", ""))
+
+    @property
+    def ends_turn(self) -> bool:
+        """Whether the turn was over after this step."""
+        if self.format == 1:
+            return any(ask.name.startswith("answer") for ask in self.asks)
+        return self.ended is not None
+
+    @property
+    def ended_by(self) -> str | None:
+        """The effect that ended the turn in this step, or the reason of the core; None if it went on."""
+        if self.format == 1:
+            return next((ask.name for ask in self.asks if ask.name.startswith("answer")), None)
+        return None if self.ended is None else self.ended.by
+
+    @property
+    def ended_in_error(self) -> bool:
+        """Whether the turn ended in this step, in error."""
+        return self.ended_by == "answer_with_error" or (
+            self.ended is not None and self.ended.error is not None
+        )
+
+    def decode_event(self) -> Event:
+        """The event as a value of this release; strict.
+
+        Raises:
+            LogDamaged: it is not an event of its format.
+        """
+        decode = decode_format1_event if self.format == 1 else decode_event
+        try:
+            return decode(self.event, self.at)
+        except (ValueError, TypeError) as error:
+            raise LogDamaged(str(error), seq=self.seq) from None
+
+
+# -- one line ------------------------------------------------------------------------------------
+
+
+def parse_line(line: bytes, seq: int, conversation: str | None = None) -> ReadRecord:
+    """The record of a stored line, without checking its hash.
+
+    Raises:
+        LogDamaged: the line is not a record of a format that this release reads.
+    """
+    format1_line = parse_format1_line(line)
+    if format1_line is not None and records.has_hash_tail(line):
+        return _view_format1(format1_line, line)
+    return _view_format2(records.parse_record(line, seq, conversation))
+
+
+def _view_format1(keys: Format1Line, line: bytes) -> ReadRecord:
+    return ReadRecord(
+        format=1,
+        seq=keys.seq,
+        at=keys.at,
+        turn=keys.turn,
+        iteration=keys.iteration,
+        event=keys.event,
+        source=keys.source,
+        target=keys.target,
+        guards=keys.guards,
+        asks=tuple(_view_ask(effect, "type") for effect in keys.effects),
+        prev=keys.prev,
+        hash=keys.hash,
+        line=bytes(line),
+    )
+
+
+def _view_format2(record: Record) -> ReadRecord:
+    return ReadRecord(
+        format=2,
+        seq=record.seq,
+        at=record.at,
+        turn=record.turn,
+        iteration=record.iteration,
+        event=record.event,
+        source=record.source,
+        target=record.target,
+        guards=record.guards,
+        asks=tuple(_view_ask(msgspec.to_builtins(ask), "effect") for ask in record.asks),
+        fired=tuple(TakenRow(source=fired.source, row=fired.row) for fired in record.fired),
+        cancels=tuple(record.cancels),
+        is_late=record.late,
+        is_untaken=record.untaken,
+        calls=tuple(record.calls),
+        messages=tuple(record.messages),
+        ended=record.ended,
+        checkpoint=record.checkpoint,
+        prev=record.prev,
+        hash=record.hash,
+        line=record.line,
+    )
+
+
+def _view_ask(data: dict[str, Any], name_key: str) -> AskedEffect:
+    return AskedEffect(
+        name=str(data.get(name_key, "")),
+        id=data.get("id"),
+        data={key: value for key, value in data.items() if key not in ("id", name_key)},
+    )
+
+
+# -- a conversation ------------------------------------------------------------------------------
+
+
+def read_records(
+    lines: Iterable[bytes],
+    conversation: str | None = None,
+    *,
+    parents: LineReader | None = None,
+    include_shared: bool = False,
+) -> Iterator[ReadRecord]:
+    """The records of a log; the hash chain is checked record by record.
+
+    Args:
+        parents: reads the parent of a fork.
+        include_shared: whether the records that a fork shares with its parent come first.
+
+    Raises:
+        LogDamaged: names the first record that is not the one that was written.
+    """
+    prev = records.GENESIS
+    for seq, line in enumerate(lines):
+        record = parse_line(line, seq, conversation)
+        records.check_link(record, seq, prev, conversation)
+        prev = record.hash
+        if include_shared and not seq and record.event_type == Forked.TYPE:
+            yield from _read_shared_records(record, conversation, parents)
+        yield record
+
+
+def read_conversation(
+    store: Store, conversation: str, *, include_shared: bool = False
+) -> Iterator[ReadRecord]:
+    """`read_records` of a conversation of a store; parents of forks are read from the same store."""
+    return read_records(
+        store.read_lines(conversation), conversation, parents=store.read_lines, include_shared=include_shared
+    )
+
+
+def _read_shared_records(
+    record: ReadRecord, conversation: str | None, parents: LineReader | None
+) -> Iterator[ReadRecord]:
+    """The records that a fork shares with its parent.
+
+    Raises:
+        LogDamaged: the parent does not have them, or has others.
+    """
+    parent, seq = str(record.event.get("parent")), int(record.event.get("seq", -1))
+    if parents is None:
+        raise LogDamaged(
+            f"it is a fork of conversation {parent!r} at record {seq}: read it from a store "
+            "that has both conversations",
+            conversation=conversation,
+            seq=0,
+        )
+    newest = None
+    shared_lines = islice(parents(parent), seq + 1)
+    for newest in read_records(shared_lines, parent, parents=parents, include_shared=True):
+        yield newest
+    if newest is None or (newest.seq, newest.hash) != (seq, record.event.get("head")):
+        raise LogDamaged(
+            f"record {seq} of conversation {parent!r}, its parent, is missing or changed",
+            conversation=conversation,
+            seq=0,
+        )

@@ -1,0 +1,191 @@
+"""Counts the states, transitions and seconds of conversations in a chart, for diagrams and coverage.
+
+The counts come from what the records say: the states before and after each step and the rows that fired. The
+chart only says which states lie inside others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from toolchart.engine.log.reading.records import ReadRecord, TakenRow, read_conversation
+from toolchart.states.chart.loading import Chart, SourcePosition, parse_recorded_chart, walk_states
+from toolchart.states.diagram.model import Overlay
+from toolchart.states.errors import LogDamaged, SpecError
+from toolchart.states.events import Configured, Continued, Forked, Resumed, TurnStarted
+from toolchart.states.ports import Store
+
+_QUIET_EVENTS = (Configured.TYPE, Continued.TYPE, Forked.TYPE, Resumed.TYPE)
+"""Events that enter no state."""
+
+_BETWEEN_TURNS = (TurnStarted.TYPE, Configured.TYPE, Continued.TYPE, Forked.TYPE)
+"""Events before which the time of no state runs."""
+
+
+def build_overlay(chart: Chart, records: Iterable[ReadRecord]) -> Overlay:
+    """Count visits, transitions and seconds per state.
+
+    Args:
+        records: of one conversation, or of several one after the other, all with this chart; the current
+            states are those of the last one.
+    """
+    counter = _PathCounter(chart)
+    for record in records:
+        counter.count_step(record)
+    return Overlay(
+        states=dict(counter.states),
+        edges=dict(counter.edges),
+        seconds=counter.seconds,
+        current=counter.current,
+    )
+
+
+def find_chart_text(records: Iterable[ReadRecord]) -> str:
+    """The text of the newest chart of a conversation.
+
+    Raises:
+        LogDamaged: no record has one.
+    """
+    text = None
+    for record in records:
+        if record.event_type == Configured.TYPE:
+            text = record.event.get("chart")
+    if not isinstance(text, str):
+        raise LogDamaged("a log begins with its configuration", seq=0)
+    return text
+
+
+@lru_cache(maxsize=64)
+def load_recorded_chart(text: str) -> Chart:
+    """The chart of a record, for reading.
+
+    Raises:
+        LogDamaged: it is not a chart.
+    """
+    try:
+        return parse_recorded_chart(text)
+    except SpecError as error:
+        raise LogDamaged(f"its chart cannot be read: {error}") from None
+
+
+def draw_conversation_path(store: Store, conversation: str) -> tuple[Chart, Overlay]:
+    """The chart of a conversation and its path through it, records shared with a parent included.
+
+    Raises:
+        LogDamaged: the log is not the one that was written.
+    """
+    records = list(read_conversation(store, conversation, include_shared=True))
+    chart = load_recorded_chart(find_chart_text(records))
+    return chart, build_overlay(chart, records)
+
+
+class _ChartLayout:
+    """The states of a chart: where each stands, and its rows."""
+
+    def __init__(self, chart: Chart) -> None:
+        self.positions: dict[str, SourcePosition] = {}
+        self._rows: dict[str, list[Mapping[str, Any]]] = {}
+        for name, body, position in walk_states(chart):
+            self.positions[name] = position
+            self._rows[name] = [row or {} for row in body.get("transitions") or ()]
+
+    def list_active_states(self, label: str) -> tuple[str, ...]:
+        """The active states of a label (leaves joined by `+`), ancestors included, in document order."""
+        leaves = [self.positions[leaf] for leaf in label.split("+") if leaf in self.positions]
+        return tuple(
+            name
+            for name, position in self.positions.items()
+            if any(leaf[: len(position)] == position for leaf in leaves)
+        )
+
+    def list_rows(self, state: str) -> list[Mapping[str, Any]]:
+        """The transition rows of a state; none for a history, whose default is not a row."""
+        return self._rows.get(state, [])
+
+    def find_row(self, taken: TakenRow) -> Mapping[str, Any]:
+        """The row that fired; empty where the chart has none."""
+        rows = self.list_rows(taken.source)
+        return rows[taken.row] if 0 <= taken.row < len(rows) else {}
+
+    def is_inside_any(self, name: str, states: tuple[str, ...]) -> bool:
+        """Whether a state is one of these or a descendant of one."""
+        own_position = self.positions[name]
+        ancestors = [self.positions[state] for state in states if state in self.positions]
+        return any(own_position[: len(position)] == position for position in ancestors)
+
+
+class _PathCounter:
+    """The counts so far, and the active states after the newest step."""
+
+    def __init__(self, chart: Chart) -> None:
+        self._layout = _ChartLayout(chart)
+        self.states: Counter[str] = Counter()
+        self.edges: Counter[tuple[str, int]] = Counter()
+        self.seconds: dict[str, float] = {}
+        self.current: tuple[str, ...] = ()
+        self._since: datetime | None = None
+
+    def count_step(self, record: ReadRecord) -> None:
+        """Add one step to the counts."""
+        event = record.event_type
+        self._add_elapsed_time(datetime.fromisoformat(record.at), event)
+        active = self._layout.list_active_states(record.target)
+        fired = tuple(self._find_taken_rows(record))
+        if event == TurnStarted.TYPE:
+            self.states.update(active)
+        elif event not in _QUIET_EVENTS:
+            self.states.update(self._find_entered_states(fired, active))
+        self.edges.update((taken.source, taken.row) for taken in fired)
+        self.current = active
+
+    def _add_elapsed_time(self, now: datetime, event: str) -> None:
+        """Add the seconds since the last step to the active states; time between turns is not counted."""
+        if self._since is not None and event not in _BETWEEN_TURNS:
+            for name in self.current:
+                elapsed_s = (now - self._since).total_seconds()
+                self.seconds[name] = self.seconds.get(name, 0.0) + elapsed_s
+        self._since = now
+
+    def _find_taken_rows(self, record: ReadRecord) -> Iterator[TakenRow]:
+        """The rows that fired. Format 1 does not record them: there it is the row whose guards were true."""
+        if record.fired is not None:
+            yield from record.fired
+            return
+        for name in reversed(self._layout.list_active_states(record.source)):
+            for index, row in enumerate(self._layout.list_rows(name)):
+                if row.get("event") == record.event_type and _agrees_with_record(row, record):
+                    yield TakenRow(source=name, row=index)
+                    return
+
+    def _find_entered_states(self, fired: tuple[TakenRow, ...], active: tuple[str, ...]) -> Iterator[str]:
+        """States that a step entered, including those that it left and entered again."""
+        # An external transition to a state that is active leaves it first.
+        reentered_states = tuple(
+            target
+            for taken in fired
+            if not self._layout.find_row(taken).get("internal")
+            for target in str(self._layout.find_row(taken).get("target") or "").split()
+            if target in self.current
+        )
+        for name in active:
+            if name not in self.current or self._layout.is_inside_any(name, reentered_states):
+                yield name
+
+
+def _agrees_with_record(row: Mapping[str, Any], record: ReadRecord) -> bool:
+    """Whether a record of format 1 says that the guards of this row were true."""
+    return all(
+        record.guards.get(guard) is truth
+        for key, truth in (("cond", True), ("unless", False))
+        for guard in _list_guards(row.get(key))
+    )
+
+
+def _list_guards(guard: Any) -> list[str]:
+    if guard is None:
+        return []
+    return [str(text) for text in guard] if isinstance(guard, list) else [str(guard)]

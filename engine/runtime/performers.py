@@ -1,0 +1,322 @@
+"""Performs effects: calls the model, reviews and runs tool calls, asks people, waits.
+
+Each performer does the work of one kind of effect and applies the events that answer it. It keeps nothing
+afterwards. A performer may be cancelled at any await; the core has then closed the effect already, or the
+turn is suspended and the effect is performed again when it is resumed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+
+from toolchart.engine.runtime.dependencies import Dependencies
+from toolchart.states.core.encoding import make_plain_event
+from toolchart.states.core.step import Step
+from toolchart.states.core.vocabulary import EFFECTS
+from toolchart.states.descriptors import load_reference
+from toolchart.states.effects import AskApproval, CallModel, Effect, ReviewCalls, RunTools, Wait
+from toolchart.states.errors import NoRecordedAnswer, ProviderError
+from toolchart.states.events import (
+    Answering,
+    Decided,
+    Elapsed,
+    Event,
+    Failed,
+    Replied,
+    Reviewed,
+    ToolFinished,
+)
+from toolchart.states.messages import Reply, TextDelta, encode_delta
+from toolchart.states.ports import StreamingProvider
+from toolchart.states.snapshot import OpenCall, Snapshot
+
+log = logging.getLogger("toolchart.engine")
+
+
+class Conversation(Protocol):
+    """What a performer needs of the driver."""
+
+    snapshot: Snapshot
+    dependencies: Dependencies
+
+    def apply_event(self, event: Event) -> Step:
+        """Step the core with an event."""
+        ...
+
+    def is_open(self, effect: Effect) -> bool:
+        """Whether an effect waits for an answer."""
+        ...
+
+    def wait_for_outside(self, effect: Effect) -> None:
+        """Leave an effect open until an event from outside answers it."""
+        ...
+
+    async def commit(self) -> None:
+        """Make every record durable that was added so far."""
+        ...
+
+
+class EffectPerformer:
+    """Performs the effects of one driver's conversation.
+
+    Args:
+        resumed_effects: ids of effects that another worker asked for; their timers run already.
+    """
+
+    def __init__(self, driver: Conversation, resumed_effects: frozenset[int] = frozenset()) -> None:
+        self._driver = driver
+        self._resumed_effects = resumed_effects
+        self._streamed_texts: dict[int, list[str]] = {}
+        """The text of each model call that is streaming now, by effect id."""
+
+    async def perform(self, effect: Effect) -> None:
+        """Do the work of an effect and apply the events that answer it."""
+        match effect:
+            case CallModel():
+                event = await self._call_model(effect)
+                self._streamed_texts.pop(effect.id, None)
+                self._driver.apply_event(event)
+            case ReviewCalls():
+                await self._review_calls(effect)
+            case AskApproval():
+                await self._ask_approval(effect)
+            case RunTools():
+                await self._run_tools(effect)
+            case Wait():
+                await self._wait(effect)
+            case _:
+                await self._perform_added_effect(effect)
+
+    def take_streamed_text(self) -> str | None:
+        """The text that the model calls which run now, or were just stopped, have streamed so far."""
+        texts = ["".join(pieces) for pieces in self._streamed_texts.values()]
+        self._streamed_texts.clear()
+        return "".join(texts) or None
+
+    # -- model calls -----------------------------------------------------------------------------
+
+    async def _call_model(self, effect: CallModel) -> Replied | Failed:
+        """Call the model; the `replied` or `failed` event."""
+        dependencies = self._driver.dependencies
+        clock = dependencies.clock
+        settings = self._driver.snapshot.settings
+        host = settings.service if settings is not None else None
+        deltas: list[dict[str, Any]] = []
+        try:
+            reply = await self._request_reply(dependencies, effect, deltas)
+            if dependencies.price is not None:
+                reply = dependencies.price(reply, effect.request)
+            return Replied(at=clock.now(), effect=effect.id, reply=reply, deltas=tuple(deltas))
+        except ProviderError as error:
+            return Failed(
+                at=clock.now(),
+                effect=effect.id,
+                kind=error.kind,
+                message=error.message,
+                status=error.status,
+                retryable=error.retryable,
+                retry_after_s=error.retry_after_s,
+                jitter=clock.jitter(),
+                host=host,
+                content=self._get_streamed_text_of(effect),
+                wire_digest=error.wire_digest,
+            )
+        except NoRecordedAnswer:
+            raise
+        except Exception as error:
+            # A bug in an adapter must not lose the turn: it becomes a `failed` event in the log.
+            log.exception("the provider %s failed unexpectedly", dependencies.provider.name)
+            return Failed(
+                at=clock.now(),
+                effect=effect.id,
+                kind="bad_response",
+                message=f"{type(error).__name__}: {error}",
+                host=host,
+                content=self._get_streamed_text_of(effect),
+            )
+
+    def _get_streamed_text_of(self, effect: CallModel) -> str | None:
+        return "".join(self._streamed_texts.get(effect.id, ())) or None
+
+    async def _request_reply(
+        self, dependencies: Dependencies, effect: CallModel, deltas: list[dict[str, Any]]
+    ) -> Reply:
+        """The whole reply, streamed where deltas are wanted and the provider can stream.
+
+        Args:
+            deltas: receives the deltas that the log keeps.
+
+        Raises:
+            ProviderError: the call failed, or the stream ended without a reply.
+        """
+        wants_deltas = dependencies.on_delta is not None or dependencies.keep_deltas
+        if not wants_deltas or not isinstance(dependencies.provider, StreamingProvider):
+            return await dependencies.provider.complete(effect.request)
+        text_pieces = self._streamed_texts.setdefault(effect.id, [])
+        async with aclosing(dependencies.provider.stream(effect.request)) as stream:
+            async for piece in stream:
+                if isinstance(piece, Reply):
+                    return piece
+                if isinstance(piece, TextDelta):
+                    text_pieces.append(piece.text)
+                if dependencies.keep_deltas:
+                    deltas.append(encode_delta(piece))
+                if dependencies.on_delta is not None:
+                    dependencies.on_delta(piece)
+        raise ProviderError(kind="bad_response", message="the stream ended without a reply")
+
+    async def _wait(self, effect: Wait) -> None:
+        clock, seconds = self._driver.dependencies.clock, effect.seconds
+        if effect.id in self._resumed_effects and effect.due:
+            remaining = datetime.fromisoformat(effect.due) - datetime.fromisoformat(clock.now())
+            seconds = max(0.0, min(seconds, remaining.total_seconds()))
+        await clock.sleep(seconds)
+        self._driver.apply_event(Elapsed(at=clock.now(), effect=effect.id))
+
+    # -- effects of other packages ---------------------------------------------------------------
+
+    async def _perform_added_effect(self, effect: Effect) -> None:
+        """Perform an effect of another package; whatever goes wrong there becomes a `failed` event."""
+        try:
+            event = await _request_answer(effect)
+        except NoRecordedAnswer:
+            raise
+        except Exception as error:  # another package's code may fail in any way
+            self._report_added_failure(effect, error)
+            return
+        before = self._driver.snapshot
+        try:
+            self._driver.apply_event(event)
+        except Exception as error:
+            if self._driver.snapshot is not before:
+                raise  # the step is done: an observer failed
+            self._report_added_failure(effect, error)
+
+    def _report_added_failure(self, effect: Effect, error: Exception) -> None:
+        log.error("the effect %s failed", effect.name, exc_info=error)
+        message = f"the effect {effect.name!r} failed: {type(error).__name__}: {error}"
+        at = self._driver.dependencies.clock.now()
+        self._driver.apply_event(Failed(at=at, effect=effect.id, kind="effect", message=message))
+
+    # -- reviews and decisions -------------------------------------------------------------------
+
+    async def _review_calls(self, effect: ReviewCalls) -> None:
+        """Review the calls, unless that was done before a resumption; then let people decide."""
+        calls = self._find_calls(effect.calls)
+        is_reviewed = effect.id in self._resumed_effects and all(call.ruling for call in calls)
+        if not (calls and is_reviewed):
+            dependencies = self._driver.dependencies
+            review = dependencies.executor.review
+            verdicts = tuple([review(call, effect.allowed) for call in effect.calls])
+            event = Reviewed(at=dependencies.clock.now(), effect=effect.id, verdicts=verdicts)
+            self._driver.apply_event(event)
+        if self._driver.is_open(effect):
+            await self._request_decisions(effect)
+
+    async def _ask_approval(self, effect: AskApproval) -> None:
+        if not self._find_undecided_calls():
+            at = self._driver.dependencies.clock.now()
+            self._driver.apply_event(Decided(at=at, effect=effect.id, call_id="", approved=False))
+        else:
+            await self._request_decisions(effect)
+
+    async def _request_decisions(self, effect: Effect) -> None:
+        """Ask the approver about each undecided call; what it leaves open waits for outside."""
+        approver = self._driver.dependencies.approver
+        await self._driver.commit()
+        for open_call in self._find_undecided_calls() if approver is not None else ():
+            assert approver is not None
+            decision = await approver(open_call.call)
+            if not self._driver.is_open(effect):
+                return
+            is_undecided = open_call.call.id in [call.call.id for call in self._find_undecided_calls()]
+            if decision is not None and is_undecided:
+                self._driver.apply_event(replace(decision, effect=effect.id))
+        if self._driver.is_open(effect):
+            self._driver.wait_for_outside(effect)
+
+    def _find_undecided_calls(self) -> list[OpenCall]:
+        calls = self._driver.snapshot.calls
+        return [call for call in calls if call.ruling == "needs_approval" and call.outcome is None]
+
+    def _find_calls(self, calls: Sequence[Any]) -> list[OpenCall]:
+        ids = {call.id for call in calls}
+        return [open_call for open_call in self._driver.snapshot.calls if open_call.call.id in ids]
+
+    # -- tools -----------------------------------------------------------------------------------
+
+    async def _run_tools(self, effect: RunTools) -> None:
+        """Apply outcomes in the order in which they arrive; outcomes that arrive together share a commit."""
+        driver = self._driver
+        if len(effect.calls) == 1 and not effect.refused:  # the common case needs no task
+            call = effect.calls[0]
+            if self._is_unanswered(call.id):
+                outcome = await driver.dependencies.executor.run(call, effect.allowed)
+                driver.apply_event(self._address_outcome(effect, outcome))
+            return
+        answers = False
+        async with aclosing(self._iterate_outcomes(effect)) as outcomes:
+            async for outcome in outcomes:
+                answers = True
+                driver.apply_event(self._address_outcome(effect, outcome))
+                if not driver.is_open(effect):
+                    return
+        if not answers:
+            result = {"success": True, "result": None, "tool_name": "", "execution_time_ms": 0.0}
+            driver.apply_event(ToolFinished(effect=effect.id, call_id="", outcome="skipped", result=result))
+
+    def _address_outcome(self, effect: RunTools, outcome: ToolFinished) -> ToolFinished:
+        """The outcome with its time and the id of the effect that it answers."""
+        return ToolFinished(  # faster than `replace`, and every tool call passes here
+            at=self._driver.dependencies.clock.now(),
+            effect=effect.id,
+            call_id=outcome.call_id,
+            outcome=outcome.outcome,
+            result=outcome.result,
+            shown=outcome.shown,
+            notes=outcome.notes,
+        )
+
+    def _is_unanswered(self, call_id: str) -> bool:
+        return any(
+            open_call.call.id == call_id and open_call.outcome is None
+            for open_call in self._driver.snapshot.calls
+        )
+
+    async def _iterate_outcomes(self, effect: RunTools) -> AsyncGenerator[ToolFinished, None]:
+        """Outcomes of refused calls first, then of running calls as they end."""
+        executor = self._driver.dependencies.executor
+        for refusal in effect.refused:
+            if self._is_unanswered(refusal.call.id):
+                yield executor.refuse(refusal.call, refusal.outcome, refusal.reason)
+        calls = [call for call in effect.calls if self._is_unanswered(call.id)]
+        tasks = [asyncio.ensure_future(executor.run(call, effect.allowed)) for call in calls]
+        try:
+            for next_outcome in asyncio.as_completed(tasks):
+                yield await next_outcome
+                await self._driver.commit()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _request_answer(effect: Effect) -> Event:
+    """The answer to an effect of another package, from the function that its row names.
+
+    Raises:
+        Exception: whatever the function raises; ValueError or TypeError where it returns another event.
+    """
+    row = EFFECTS.find(effect.name)
+    perform: Callable[[Effect], Awaitable[Answering]] = load_reference(row.perform)
+    answer = await perform(effect)
+    if not isinstance(answer, Answering) or answer.TYPE not in row.answers:
+        raise TypeError(f"{row.perform} returned {answer!r}, and not one of {', '.join(row.answers)}")
+    return make_plain_event(replace(answer, effect=effect.id))[0]

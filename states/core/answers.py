@@ -1,0 +1,65 @@
+"""Which open effect an event answers, and whether it closes it."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from toolchart.states.core.vocabulary import EFFECTS, EVENTS
+from toolchart.states.effects import Effect, EffectDescriptor
+from toolchart.states.errors import IllegalEvent
+from toolchart.states.events import Answering, TurnStarted
+from toolchart.states.snapshot import Snapshot, SnapshotBuilder
+
+
+@cache
+def describe_effect(name: str) -> EffectDescriptor:
+    """The row of an effect; a dictionary lookup for all but the first call."""
+    return EFFECTS.find(name)
+
+
+def find_answered_effect(snapshot: Snapshot, event: Answering) -> Effect | None:
+    """The open effect that an event answers; None where it is not open any more.
+
+    An event with the id 0 answers the newest open effect that it can answer: a decision of a person, for
+    instance, names a call and no effect.
+
+    Raises:
+        IllegalEvent: the id was never given, or the effect is answered by other events.
+    """
+    for effect in reversed(snapshot.open_effects):
+        if event.effect == effect.id or (
+            not event.effect and event.TYPE in describe_effect(effect.name).answers
+        ):
+            answers = describe_effect(effect.name).answers
+            if event.TYPE not in answers:
+                reason = f"the effect {effect.id} ({effect.name}) is answered by {', '.join(answers)}"
+                raise IllegalEvent(event.TYPE, snapshot.state, false_conditions=(reason,))
+            return effect
+    if 0 < event.effect < snapshot.next_effect:
+        return None
+    condition = (
+        f"an effect {event.effect} was asked for" if event.effect else f"an effect waits for {event.TYPE!r}"
+    )
+    raise IllegalEvent(
+        event.TYPE,
+        snapshot.state or "(no turn yet)",
+        false_conditions=(condition,),
+        legal=list_legal_events(snapshot),
+    )
+
+
+def list_legal_events(snapshot: Snapshot) -> tuple[str, ...]:
+    """The events that may come next."""
+    if snapshot.is_over:
+        return (TurnStarted.TYPE,)
+    answers = [name for effect in snapshot.open_effects for name in describe_effect(effect.name).answers]
+    return tuple(dict.fromkeys((*answers, *(row.name for row in EVENTS if row.is_external))))
+
+
+def close_answered_effect(builder: SnapshotBuilder, effect: Effect, event: str) -> None:
+    """Close the effect, unless the event answered one item of it and others are open."""
+    row = describe_effect(effect.name)
+    has_open_items = row.has_open_items
+    if event not in row.closing or (has_open_items is not None and has_open_items(builder, effect)):
+        return
+    builder.open_effects = tuple([other for other in builder.open_effects if other is not effect])

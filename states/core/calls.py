@@ -1,0 +1,268 @@
+"""The calls of the latest reply: from the model's request to an outcome that the model hears about.
+
+The life of one tool call, as an `OpenCall` of the snapshot:
+
+    replied        ->  OpenCall(call)               its id is unique; its repeats are counted
+    reviewed       ->  ruling = run | denied | invalid | needs_approval
+    decided        ->  ruling = run | denied        only where the ruling was needs_approval
+    (run_tools)    ->  is_requested = True          it may begin from now on
+    tool_finished  ->  outcome, result
+    (the last one) ->  tool messages are appended, the calls move to `tracked_calls`, iteration + 1
+
+Two invariants hold here, and the property tests check them:
+
+- Every requested call gets exactly one outcome before the next model call, and the outcome is true. A call
+  that `run_tools` never asked for ends as `skipped`. One that was asked for and has no result ends as
+  `interrupted`. The model reads exactly that.
+- An event that does not fit the open calls raises `IllegalEvent`; the builder is dropped, and the snapshot
+  that it was made from has not changed.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from toolchart.states.canonical_json import encode_canonical_text
+from toolchart.states.effects import RunTools
+from toolchart.states.errors import IllegalEvent
+from toolchart.states.events import Decided, Outcome, Reviewed, ToolFinished, Verdict
+from toolchart.states.messages import Message, ToolCall
+from toolchart.states.snapshot import OpenCall, SnapshotBuilder, TrackedCall
+
+# -- a new reply ---------------------------------------------------------------------------------
+
+
+def assign_call_ids(builder: SnapshotBuilder, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+    """The calls under ids that are unique in the conversation.
+
+    A provider may give no id, or one that it has used before. Such a call gets an id made of turn,
+    iteration and index, so that replay derives the same one; the provider's id is kept in `native_id`.
+    """
+    used_ids: set[str] = set()
+    calls_with_ids = []
+    for index, call in enumerate(calls):
+        needs_id = not call.id or call.id in used_ids or builder.messages.find_newest(call.id) is not None
+        if needs_id:
+            new_id = f"call_{builder.turn}_{builder.iteration}_{index}"
+            while new_id in used_ids or builder.messages.find_newest(new_id) is not None:
+                new_id += "x"
+            call = replace(call, id=new_id, native_id=call.native_id or call.id or None)
+        used_ids.add(call.id)
+        calls_with_ids.append(call)
+    return tuple(calls_with_ids)
+
+
+def build_open_calls(builder: SnapshotBuilder, calls: tuple[ToolCall, ...]) -> tuple[OpenCall, ...]:
+    """The calls with the number of replies of this turn that requested each.
+
+    Equal calls in one reply count once: a model that wants five random numbers is in no loop.
+    """
+    open_calls = []
+    for call in calls:
+        key = build_call_key(call)
+        earlier_call = builder.tracked_calls.find_newest(key)
+        repeat = earlier_call.repeat + 1 if earlier_call else 1
+        open_calls.append(OpenCall(call=call, key=key, repeat=repeat))
+    return tuple(open_calls)
+
+
+def build_call_key(call: ToolCall) -> str:
+    """What makes two calls the same: the tool and its canonical arguments."""
+    arguments = call.raw if call.arguments is None else encode_canonical_text(call.arguments)
+    return f"{call.name} {arguments}"
+
+
+# -- rulings -------------------------------------------------------------------------------------
+
+
+def reduce_review(builder: SnapshotBuilder, event: Reviewed) -> None:
+    """Give every open call its ruling.
+
+    Raises:
+        IllegalEvent: the verdicts are not exactly those of the open calls.
+    """
+    verdicts_by_id = {verdict.call_id: verdict for verdict in event.verdicts}
+    calls, denied = [], builder.denied
+    for open_call in builder.calls:
+        if open_call.outcome is not None:
+            calls.append(open_call)
+            continue
+        verdict = verdicts_by_id.pop(open_call.call.id, None)
+        if verdict is None:
+            break
+        calls.append(_apply_verdict(open_call, verdict))
+        denied += verdict.ruling == "denied"
+    if verdicts_by_id or len(calls) != len(builder.calls):
+        raise IllegalEvent("reviewed", builder.state, false_conditions=("one verdict for every open call",))
+    builder.calls = tuple(calls)
+    builder.denied = denied
+
+
+def _apply_verdict(open_call: OpenCall, verdict: Verdict) -> OpenCall:
+    call = open_call.call
+    if verdict.arguments is not None:
+        call = replace(call, arguments=verdict.arguments)
+    return replace(
+        open_call, call=call, ruling=verdict.ruling, reason=verdict.reason, may_repeat=verdict.may_repeat
+    )
+
+
+def reduce_decision(builder: SnapshotBuilder, event: Decided) -> None:
+    """Let a waiting call run, or deny it; a decision without a call says that there was none to decide.
+
+    Raises:
+        IllegalEvent: the call does not wait for a decision.
+    """
+    if not event.call_id:
+        if any(call.ruling == "needs_approval" and call.outcome is None for call in builder.calls):
+            raise IllegalEvent(event.TYPE, builder.state, false_conditions=("every call is decided",))
+        return
+    open_call = _find_open_call(builder, event.call_id, event.TYPE)
+    if open_call.ruling != "needs_approval" or open_call.outcome is not None:
+        raise IllegalEvent(
+            event.TYPE, builder.state, false_conditions=(f"call {event.call_id!r} waits for a decision",)
+        )
+    call = open_call.call
+    if event.arguments is not None:
+        call = replace(call, arguments=event.arguments)
+    open_call = replace(
+        open_call,
+        call=call,
+        ruling="run" if event.approved else "denied",
+        reason=event.reason,
+        decided_at=event.at,
+    )
+    _replace_open_call(builder, open_call)
+    builder.approved += event.approved
+    builder.denied += not event.approved
+
+
+# -- outcomes ------------------------------------------------------------------------------------
+
+
+def reduce_outcome(builder: SnapshotBuilder, event: ToolFinished) -> None:
+    """Give a call its outcome; the last one of a reply appends the tool messages and counts the iteration.
+
+    An outcome without a call says that there was nothing to run.
+
+    Raises:
+        IllegalEvent: the call is not open, or has its outcome already.
+    """
+    if not event.call_id:
+        if not _have_all_outcomes(builder.calls):
+            raise IllegalEvent(event.TYPE, builder.state, false_conditions=("every call has an outcome",))
+        # There was nothing to run. The round counts all the same, so that a chart's bound holds.
+        builder.calls = ()
+        builder.iteration += 1
+        return
+    open_call = _find_open_call(builder, event.call_id, event.TYPE)
+    if open_call.outcome is not None:
+        raise IllegalEvent(
+            event.TYPE, builder.state, false_conditions=(f"call {event.call_id!r} has no outcome yet",)
+        )
+    call_with_outcome = replace(open_call, outcome=event.outcome, result=event.result, shown=event.shown)
+    _replace_open_call(builder, call_with_outcome)
+    _end_iteration(builder)
+
+
+def _end_iteration(builder: SnapshotBuilder) -> None:
+    """Once every call has its outcome: tell the model, track the calls, count the iteration."""
+    if builder.calls and _have_all_outcomes(builder.calls):
+        _append_results(builder)
+        builder.iteration += 1
+
+
+def _find_open_call(builder: SnapshotBuilder, call_id: str, event: str) -> OpenCall:
+    for open_call in builder.calls:
+        if open_call.call.id == call_id:
+            return open_call
+    raise IllegalEvent(event, builder.state, false_conditions=(f"a call {call_id!r} is open",))
+
+
+def _replace_open_call(builder: SnapshotBuilder, new_call: OpenCall) -> None:
+    builder.calls = tuple(
+        [new_call if open_call.call.id == new_call.call.id else open_call for open_call in builder.calls]
+    )
+
+
+def _have_all_outcomes(calls: tuple[OpenCall, ...]) -> bool:
+    return None not in [open_call.outcome for open_call in calls]
+
+
+def _append_results(builder: SnapshotBuilder) -> None:
+    """Append one tool message per call and track the calls. Every open call must have its outcome.
+
+    The messages stand in the order of the reply, not in the order in which the tools finished, so
+    that the next request does not depend on timing.
+    """
+    for open_call in builder.calls:
+        builder.append_message(build_result_message(open_call))
+        tracked_call = _build_tracked_call(builder, open_call)
+        builder.tracked_calls = builder.tracked_calls.append(tracked_call, key=open_call.key)
+
+
+def build_result_message(open_call: OpenCall) -> Message:
+    """The tool message that tells the model the result of a call which has its outcome."""
+    text = open_call.shown
+    return Message(
+        role="tool",
+        content=text if text is not None else encode_canonical_text(open_call.result or {}),
+        tool_call_id=open_call.call.id,
+        name=open_call.call.name,
+    )
+
+
+def _build_tracked_call(builder: SnapshotBuilder, open_call: OpenCall) -> TrackedCall:
+    result = open_call.result or {}
+    duration_ms = result.get("execution_time_ms", 0.0)
+    return TrackedCall(
+        tool=open_call.call.name,
+        params=open_call.call.arguments,
+        result=result,
+        iteration=builder.iteration,
+        execution_time_ms=float(duration_ms) if isinstance(duration_ms, (int, float)) else 0.0,
+        outcome=open_call.outcome or "skipped",
+        repeat=open_call.repeat,
+    )
+
+
+def interrupt_requested_calls(builder: SnapshotBuilder, effect: RunTools) -> None:
+    """Close the calls of a cancelled `run_tools` that have no result: they may have taken effect."""
+    requested_ids = {call.id for call in effect.calls}
+    closes_any = False
+    open_calls = []
+    for open_call in builder.calls:
+        if open_call.outcome is None and open_call.call.id in requested_ids:
+            open_call = _close_call(builder, open_call, "the state was left while it may have been running")
+            closes_any = True
+        open_calls.append(open_call)
+    if closes_any:
+        builder.calls = tuple(open_calls)
+        _end_iteration(builder)
+
+
+def close_open_calls(builder: SnapshotBuilder, reason: str) -> None:
+    """Give every call without an outcome a true one, and leave no call open.
+
+    A reply that was cut off, or a turn that ended, leaves calls that nobody will run any more. Model
+    APIs reject a request in which a call has no tool message, so the next request needs one for each.
+    """
+    if not _have_all_outcomes(builder.calls):
+        builder.calls = tuple(
+            open_call if open_call.outcome is not None else _close_call(builder, open_call, reason)
+            for open_call in builder.calls
+        )
+        _append_results(builder)
+    builder.calls = ()
+
+
+def _close_call(builder: SnapshotBuilder, open_call: OpenCall, reason: str) -> OpenCall:
+    outcome: Outcome = "interrupted" if open_call.is_requested else "skipped"
+    text = builder.texts.interrupted if open_call.is_requested else builder.texts.skipped
+    result = {
+        "success": False,
+        "error": text.format(reason=reason),
+        "tool_name": open_call.call.name,
+        "execution_time_ms": 0.0,
+    }
+    return replace(open_call, outcome=outcome, result=result)

@@ -1,0 +1,30 @@
+"""The vocabulary of charts: the registries of effects, events and facts.
+
+Another package adds a row by an entry point in the group `toolchart.effects`, `toolchart.events` or
+`toolchart.facts`; `docs/extending.md` shows each. The core, the rules for charts and `check` read these rows
+and keep no list of their own.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from toolchart.states.core.reduce import EVENT_ROWS
+from toolchart.states.core.requests import EFFECT_ROWS
+from toolchart.states.descriptors import Registry
+from toolchart.states.effects import EffectDescriptor
+from toolchart.states.events import EventDescriptor
+from toolchart.states.facts import FACTS
+
+__all__ = ["EFFECTS", "EVENTS", "FACTS", "list_chart_events"]
+
+EFFECTS: Registry[EffectDescriptor] = Registry(
+    "effect", "toolchart.effects", EffectDescriptor, lambda: EFFECT_ROWS
+)
+EVENTS: Registry[EventDescriptor] = Registry("event", "toolchart.events", EventDescriptor, lambda: EVENT_ROWS)
+
+
+@cache
+def list_chart_events() -> tuple[str, ...]:
+    """The events that a chart may name: those that the core sends to the machine."""
+    return tuple(row.name for row in EVENTS if row.reduce is not None)
