@@ -53,4 +53,4 @@ def run_python(folder: Path, log: Path, *words: str) -> tuple[int, str]:
 
 def run_release(folder: Path, log: Path, *words: str) -> tuple[int, str]:
     """Exit code and output of a command of the package in this folder."""
-    return run_python(folder, log, "-m", "toolchart", *words)
+    return run_python(folder, log, "-c", "from toolchart.app.cli import main; main()", *words)
