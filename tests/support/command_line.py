@@ -14,7 +14,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 
 SETUP = (
-    f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!a}); import conftest; "
+    f"import os, sys; sys.path.insert(0, os.fsdecode({os.fsencode(ROOT / 'tests')!r})); import conftest; "
     "sys.path.pop(0); from toolchart.app.cli import main"
 )
 """Python code that imports `main`, also from a checkout that is not installed."""
