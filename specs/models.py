@@ -220,7 +220,7 @@ class LimitsConfig(Section):
     """Most seconds of wall clock time."""
     max_tool_calls: int | None = Field(default=None, gt=0)
     """Most tool calls."""
-    max_steps: int = Field(default=10_000, ge=10)
+    max_steps: int = Field(default=100_000, ge=10)
     """Most events of a turn. A backstop that no chart has to read: a turn that reaches it ends in error."""
     unbounded: bool = False
     """States explicitly that the chart may run without a bound."""

@@ -68,7 +68,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Wall clock of the turn."""
     max_tool_calls: int | None = None
     """Tool calls of the turn."""
-    max_steps: int = 10_000
+    max_steps: int = 100_000
     """Events of the turn. A backstop: a turn that reaches it ends in error, whatever its chart says."""
 
 

@@ -291,6 +291,9 @@ def _complete_step(
             ],
         )
     effects = _build_effects(builder, move.asks)
+    if builder.open_effects and any(describe_effect(effect.name).ends_turn for effect in effects):
+        # An answer has closed all calls, so nobody may review, decide or run one any more.
+        cancels += _cancel_effects(builder, _list_effects_on_calls(builder))
     if configuration.terminated:
         close_open_calls(builder, "the turn ended")
     cancels += _end_hopeless_turn(builder)
@@ -342,6 +345,12 @@ def _build_effects(builder: SnapshotBuilder, asks: Iterable[Ask]) -> tuple[Effec
             builder.open_effects = (*builder.open_effects, effect)
         effects.append(effect)
     return tuple(effects)
+
+
+def _list_effects_on_calls(builder: SnapshotBuilder) -> list[int]:
+    """Ids of the open effects that are answered call by call."""
+    effects = builder.open_effects
+    return [effect.id for effect in effects if describe_effect(effect.name).has_open_items is not None]
 
 
 def _cancel_effects(builder: SnapshotBuilder, ids: list[int]) -> tuple[int, ...]:

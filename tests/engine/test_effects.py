@@ -340,3 +340,16 @@ def test_two_regions_work_at_the_same_time() -> None:
     assert (result.content, result.state) == ("hello", "finished")
     assert [r["event"]["type"] for r in read_events(engine)[2:]] == ["replied", "elapsed"]
     list(replay_conversation(engine.store, "c"))
+
+
+@pytest.mark.parametrize("effect", ["review_calls", "run_tools"])
+def test_an_answer_ends_the_work_on_calls(effect: str) -> None:
+    """A state that gives the turn its answer beside work on calls cancels that work in the same step."""
+    chart = make_loop([{"event": "tool_finished", "target": "prompting"}])
+    name = {"review_calls": "reviewing", "run_tools": "executing"}[effect]
+    chart["states"][name]["enter"] = [effect, "answer_at_limit"]
+    engine = make_engine([reply_with_calls(("echo", {"text": "x"})), "next"], chart=chart)
+    assert engine.run("go", conversation="c").ended_by == "stuck"
+    assert read_events(engine)[-1]["cancels"]
+    assert engine.run("again", conversation="c").content == "next"
+    list(replay_conversation(engine.store, "c"))
