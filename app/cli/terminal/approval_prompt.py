@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import select
 import signal
 import sys
 from collections.abc import Iterator
@@ -128,10 +130,22 @@ def _format_question(call: ToolCall) -> str:
 def _prompt_line(prompt: str) -> str:
     """Print a prompt and read one line, stripped; empty at the end of the input."""
     click.echo(prompt, err=True, nl=False)
+    _wait_for_line()
     line = sys.stdin.readline()
     if not line.endswith("\n"):
         click.echo("", err=True)
     return line.strip()
+
+
+def _wait_for_line() -> None:
+    """Return when the terminal has a line to read.
+
+    A signal that arrives just before a blocking read begins would only be handled after it. Here it waits for
+    half a second at most.
+    """
+    can_wait = os.name == "posix" and sys.stdin.isatty()
+    while can_wait and not select.select([sys.stdin], [], [], 0.5)[0]:
+        pass
 
 
 @contextmanager
