@@ -145,16 +145,19 @@ class Conversations:
             self._open_journal(name, loaded_conversation),
             loaded_conversation.machine,
         )
-        if loaded_conversation.versions != self._versions:
-            driver.apply_event(Continued(versions=self._versions))
+        self._apply_continuation(driver, loaded_conversation)
         return driver
 
     def fork_driver(self, name: str, plan: ForkPlan) -> Driver:
-        """The driver of a new conversation that starts from a snapshot of its parent."""
+        """The driver of a new conversation that starts from a snapshot of its parent, with its record 0
+        applied."""
         settings = plan.event.settings or plan.parent.snapshot.settings
         service = settings.service if settings else None
         journal = Journal(self._log, name, basis=plan.parent.basis.without_checkpoint())
-        return self._build_driver(name, service, plan.parent.snapshot, journal, plan.parent.machine)
+        driver = self._build_driver(name, service, plan.parent.snapshot, journal, plan.parent.machine)
+        driver.apply_event(plan.event)
+        self._apply_continuation(driver, plan.parent)
+        return driver
 
     def build_configured_event(self, name: str) -> Configured:
         """The `configured` event with this agent's chart, spec and tools, as record 0 holds it."""
@@ -193,9 +196,14 @@ class Conversations:
         if any(getattr(previous, part) != getattr(current, part) for part in parts):
             # The texts of a conversation stay, whatever this release would write.
             driver.apply_event(replace(current, texts=previous.texts))
-        elif loaded_conversation.versions != self._versions:
-            driver.apply_event(Continued(versions=self._versions))
+        else:
+            self._apply_continuation(driver, loaded_conversation)
         return driver
+
+    def _apply_continuation(self, driver: Driver, loaded_conversation: ReplayedConversation) -> None:
+        """Record that another release, other tools or other semantics go on, where that is so."""
+        if loaded_conversation.versions != self._versions:
+            driver.apply_event(Continued(versions=self._versions))
 
     def _open_journal(self, name: str, loaded_conversation: ReplayedConversation) -> Journal:
         """A journal that appends after the newest record of a replayed conversation."""

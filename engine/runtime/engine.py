@@ -316,7 +316,7 @@ class Engine:
         missing_answer = None
         try:
             with self._log:
-                await driver.run_turn(plan.event, *plan.replacements)
+                await driver.run_turn(*plan.replacements)
         except NoRecordedAnswer as error:
             missing_answer = str(error)
         return ForkResult(

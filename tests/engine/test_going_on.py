@@ -105,3 +105,22 @@ def test_a_changed_tool_body_is_named() -> None:
     with pytest.raises(ReplayMismatch) as mismatch:
         compare_configuration(steps[0].configured, current, 0)
     assert (mismatch.value.blame, mismatch.value.pointer.rpartition("/")[2]) == ("tool source", "charge")
+
+
+def test_a_fork_under_a_changed_tool_says_so() -> None:
+    """A fork by an engine whose tool has another body records that right after it branched off."""
+    store = MemoryStore()
+    replies = [reply_with_calls(("charge", {})), "done"]
+    with make_engine(replies, log=store, functions=[make_charge("first")]) as engine:
+        engine.run("go", conversation="c")
+        engine.fork("c", at=1, name="same")
+    with make_engine(replies, log=store, functions=[make_charge("second")]) as changed:
+        changed.fork("c", at=1, name="other")
+    types = {
+        name: [json.loads(line)["event"]["type"] for line in store.read_lines(name)][:2]
+        for name in ("same", "other")
+    }
+    assert types["same"][0] == "forked"
+    assert "continued" not in types["same"]
+    assert types["other"] == ["forked", "continued"]
+    list(replay_conversation(store, "other"))
