@@ -241,7 +241,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     asks: tuple[Ask, ...]
     """The effects that outlive the step, in the order in which the chart asks for them. One that was asked
     for and left within the step is not among them."""
-    left: frozenset[str]
+    reset_states: frozenset[str]
     """States that were left or entered: what they had open before is cancelled."""
     guards: dict[str, bool]
     """Every guard that was evaluated, in order, with its truth: the reason for the move."""
@@ -258,15 +258,15 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 def summarise_operations(operations: Iterable[Operation]) -> tuple[tuple[Ask, ...], frozenset[str]]:
     """The effects that outlive a step, and the states whose earlier effects it cancels."""
     asks: list[Ask] = []
-    left: set[str] = set()
+    reset_states: set[str] = set()
     for operation in operations:
         if operation.kind == "ask":
             asks.append(Ask(operation.state, operation.effect))
             continue
-        left.add(operation.state)
+        reset_states.add(operation.state)
         # An effect that nothing answers is done when it is asked for; any other ends with its state.
         asks = [ask for ask in asks if ask.state != operation.state or not EFFECTS.find(ask.effect).closing]
-    return tuple(asks), frozenset(left)
+    return tuple(asks), frozenset(reset_states)
 
 
 def list_effect_names(chart: Chart) -> tuple[str, ...]:

@@ -286,11 +286,11 @@ class Machine:
         guards = self._name_guards(list(get_guard_truths(probe).items()))
         if configuration is not None and not trace.fired:
             return NoTransition(guards)
-        asks, left = summarise_operations(operations)
+        asks, reset_states = summarise_operations(operations)
         return Move(
             configuration=self._read_configuration(instance),
             asks=asks,
-            left=left,
+            reset_states=reset_states,
             guards=guards,
             fired=tuple(trace.fired),
             is_taken=configuration is None or trace.has_fired_on_event,

@@ -40,7 +40,7 @@ from toolchart.states.snapshot import OpenCall, Snapshot
 log = logging.getLogger("toolchart.engine")
 
 
-class Conversation(Protocol):
+class DriverPort(Protocol):
     """What a performer needs of the driver."""
 
     snapshot: Snapshot
@@ -70,7 +70,7 @@ class EffectPerformer:
         resumed_effects: ids of effects that another worker asked for; their timers run already.
     """
 
-    def __init__(self, driver: Conversation, resumed_effects: frozenset[int] = frozenset()) -> None:
+    def __init__(self, driver: DriverPort, resumed_effects: frozenset[int] = frozenset()) -> None:
         self._driver = driver
         self._resumed_effects = resumed_effects
         self._streamed_texts: dict[int, list[str]] = {}

@@ -17,6 +17,12 @@ def describe_effect(name: str) -> EffectDescriptor:
     return EFFECTS.find(name)
 
 
+@cache
+def list_answers(name: str) -> tuple[str, ...]:
+    """The events that may answer an effect."""
+    return describe_effect(name).answers
+
+
 def find_answered_effect(snapshot: Snapshot, event: Answering) -> Effect | None:
     """The open effect that an event answers; None where it is not open any more.
 
@@ -27,10 +33,8 @@ def find_answered_effect(snapshot: Snapshot, event: Answering) -> Effect | None:
         IllegalEvent: the id was never given, or the effect is answered by other events.
     """
     for effect in reversed(snapshot.open_effects):
-        if event.effect == effect.id or (
-            not event.effect and event.TYPE in describe_effect(effect.name).answers
-        ):
-            answers = describe_effect(effect.name).answers
+        answers = list_answers(effect.name)
+        if event.effect == effect.id or (not event.effect and event.TYPE in answers):
             if event.TYPE not in answers:
                 reason = f"the effect {effect.id} ({effect.name}) is answered by {', '.join(answers)}"
                 raise IllegalEvent(event.TYPE, snapshot.state, false_conditions=(reason,))
@@ -52,7 +56,7 @@ def list_legal_events(snapshot: Snapshot) -> tuple[str, ...]:
     """The events that may come next."""
     if snapshot.is_over:
         return (TurnStarted.TYPE,)
-    answers = [name for effect in snapshot.open_effects for name in describe_effect(effect.name).answers]
+    answers = [name for effect in snapshot.open_effects for name in list_answers(effect.name)]
     return tuple(dict.fromkeys((*answers, *(row.name for row in EVENTS if row.is_external))))
 
 

@@ -281,13 +281,13 @@ def _complete_step(
     """Enter the move's configuration, cancel what its states had open, and build the new effects."""
     builder.configuration = configuration = move.configuration
     if builder.open_effects:
-        left = move.left
+        reset_states = move.reset_states
         cancels += _cancel_effects(
             builder,
             [
                 effect.id
                 for effect in builder.open_effects
-                if configuration.terminated or effect.state in left
+                if configuration.terminated or effect.state in reset_states
             ],
         )
     effects = _build_effects(builder, move.asks)

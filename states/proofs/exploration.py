@@ -257,7 +257,7 @@ def _build_edges(
     """The edges of a move: one for each way in which the effect that was answered and the calls may go on."""
     call_stage = _update_calls(state.call_stage, event, guards)
     for open_effects in _list_open_effects(state, event, effect, guards):
-        kept_effects = frozenset(other for other in open_effects if other.state not in move.left)
+        kept_effects = frozenset(other for other in open_effects if other.state not in move.reset_states)
         for stage in _list_stages(call_stage, open_effects - kept_effects):
             yield ExploredEdge(
                 source=state,
