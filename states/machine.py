@@ -113,7 +113,7 @@ class Machine:
 
     def start(self, facts: Facts) -> Move:
         """Enter the initial state."""
-        move = self._find_answer(None, START, facts)
+        move = self.try_event(None, START, facts)
         assert isinstance(move, Move)
         return move
 
@@ -133,9 +133,15 @@ class Machine:
             legal=self.legal_events(configuration),
         )
 
-    def try_event(self, configuration: Configuration, event: str, facts: Facts) -> Move | NoTransition:
+    def try_event(self, configuration: Configuration | None, event: str, facts: Facts) -> Move | NoTransition:
         """What `event` does in this configuration under these facts, if it does anything."""
-        return self._find_answer(configuration, event, facts)
+        node = self._table.get((configuration, event))
+        evaluators = self._guards.evaluators
+        while type(node) is _GuardNode:
+            node = node.branches.get(evaluators[node.guard](facts))
+        if node is None:
+            return self._learn_answer(configuration, event, facts)
+        return node  # type: ignore[return-value]  # the loop leaves only an answer
 
     def legal_events(self, configuration: Configuration) -> tuple[str, ...]:
         """Events for which an active state has a transition, whatever its guard says."""
@@ -222,15 +228,6 @@ class Machine:
         )
 
     # -- the table -------------------------------------------------------------------------------
-
-    def _find_answer(self, configuration: Configuration | None, event: str, facts: Facts) -> _Answer:
-        node = self._table.get((configuration, event))
-        evaluators = self._guards.evaluators
-        while type(node) is _GuardNode:
-            node = node.branches.get(evaluators[node.guard](facts))
-        if node is None:
-            return self._learn_answer(configuration, event, facts)
-        return node  # type: ignore[return-value]  # the loop leaves only an answer
 
     def _learn_answer(self, configuration: Configuration | None, event: str, facts: Facts) -> _Answer:
         """Ask the library once, and store the answer under the guards that it evaluated."""

@@ -18,8 +18,11 @@ from toolchart.states.messages import Message, Reply, ToolCall, ToolDefinition, 
 from toolchart.states.persistent_list import PersistentList
 
 
-class Configuration(msgspec.Struct, frozen=True, kw_only=True):
-    """The active states of a chart and all else, besides the facts, that decides its next step."""
+class Configuration(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
+    """The active states of a chart and all else, besides the facts, that decides its next step.
+
+    Every step looks up its configuration, so the hash is computed once.
+    """
 
     states: tuple[str, ...]
     """Every active state, ancestors included, in the machine's order. The order has a meaning."""
@@ -29,10 +32,6 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a top-level final state was reached. Then every event is illegal."""
     label: str = ""
     """The active leaves, joined by `+`: the name of the state in records and output."""
-
-    def __hash__(self) -> int:
-        """By the label, whose hash Python caches, because every step looks up its configuration."""
-        return hash(self.label)
 
 
 class OpenCall(msgspec.Struct, frozen=True, kw_only=True):

@@ -66,4 +66,6 @@ def close_answered_effect(builder: SnapshotBuilder, effect: Effect, event: str) 
     has_open_items = row.has_open_items
     if event not in row.closing or (has_open_items is not None and has_open_items(builder, effect)):
         return
-    builder.open_effects = tuple([other for other in builder.open_effects if other is not effect])
+    effects = builder.open_effects
+    is_only_one = len(effects) == 1
+    builder.open_effects = () if is_only_one else tuple([other for other in effects if other is not effect])

@@ -29,8 +29,6 @@ _JSON_TYPES = frozenset({str, int, float, bool, type(None), dict})
 
 _encode = msgspec.json.Encoder().encode
 
-_AT = b',"at":"'
-
 
 # -- events as JSON ------------------------------------------------------------------------------
 
@@ -41,27 +39,12 @@ def encode_event_json(event: Event) -> bytes:
     Raises:
         TypeError, ValueError, RecursionError: it holds something that JSON cannot hold.
     """
+    timeless_event = msgspec.structs.replace(event, at="")
     try:
-        return _cut_time(_encode(event), event)
+        return _encode(timeless_event)
     except UnicodeEncodeError:  # a lone surrogate: escaped
-        return _dump_escaped(event)
-
-
-def _cut_time(data: bytes, event: Event) -> bytes:
-    """The JSON of an event without `at`, its first field."""
-    start = len(event.TYPE) + len('{"type":""')
-    end = start + len(_AT) + len(event.at)
-    if data[start : start + len(_AT)] != _AT:
-        return data
-    if data[end : end + 1] != b'"':  # a time with characters beyond ASCII, or escaped ones
-        return _encode(msgspec.structs.replace(event, at=""))
-    return data[:start] + data[end + 1 :]
-
-
-def _dump_escaped(event: Event) -> bytes:
-    data = msgspec.to_builtins(event)
-    data.pop("at", None)
-    return json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
+        data = msgspec.to_builtins(timeless_event)
+        return json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
 
 
 def decode_event_json(kind: type[Event], data: bytes, at: str) -> Event:
@@ -109,14 +92,15 @@ def make_plain_event(event: Event) -> tuple[Event, bytes, bool]:
     Raises:
         ValueError: the event does not have the types of its class.
     """
+    timeless_event = msgspec.structs.replace(event, at="")
     try:
-        data = _encode(event)
+        data = _encode(timeless_event)
         plain: Event = _get_decoder(type(event)).decode(data)
     except (TypeError, ValueError, RecursionError, OverflowError):
         pass  # a lone surrogate, an object, a cycle
     else:
-        if plain == event:
-            return plain, _cut_time(data, event), False
+        if plain == timeless_event and type(event.at) is str:
+            return msgspec.structs.replace(plain, at=event.at), data, False
     walk = _PlainWalk()
     fields = walk.make_plain(event)
     fields.pop("at")

@@ -123,9 +123,12 @@ def _build_refusal(builder: SnapshotBuilder, open_call: OpenCall) -> RefusedCall
 
 
 def _has_calls_without_outcome(snapshot: SnapshotFields, effect: Effect) -> bool:
+    open_ids = [open_call.call.id for open_call in snapshot.calls if open_call.outcome is None]
+    if not open_ids:
+        return False
     assert isinstance(effect, RunTools)
     ids = {call.id for call in effect.calls} | {refusal.call.id for refusal in effect.refused}
-    return any(open_call.outcome is None and open_call.call.id in ids for open_call in snapshot.calls)
+    return not ids.isdisjoint(open_ids)
 
 
 def _has_undecided_calls(snapshot: SnapshotFields, effect: Effect) -> bool:

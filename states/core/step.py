@@ -291,7 +291,7 @@ def _complete_step(
             ],
         )
     effects = _build_effects(builder, move.asks)
-    if builder.open_effects and any(describe_effect(effect.name).ends_turn for effect in effects):
+    if builder.open_effects and True in [describe_effect(effect.name).ends_turn for effect in effects]:
         # An answer has closed all calls, so nobody may review, decide or run one any more.
         cancels += _cancel_effects(builder, _list_effects_on_calls(builder))
     if configuration.terminated:
