@@ -97,8 +97,9 @@ class PersistentList(Sequence[Item], Generic[Item]):
     def __getitem__(self, index: slice) -> list[Item]: ...
     def __getitem__(self, index: int | slice) -> Item | list[Item]:
         if isinstance(index, slice):
+            start, stop, step = index.indices(self._length)
             items = self._shared.items
-            return [items[index] for index in range(*index.indices(self._length))]
+            return items[start:stop:step] if step > 0 else [items[i] for i in range(start, stop, step)]
         if index < 0:
             index += self._length
         if not 0 <= index < self._length:

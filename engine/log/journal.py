@@ -77,7 +77,7 @@ class Journal:
             event: JSON of the event.
             sent: keyed digests of the requests that are sent, by effect id, where the log is redacted.
         """
-        seq = self.next_seq
+        seq = self._seq + len(self._pending_lines)
         line, digest = records.encode_record(
             seq, at, event, step, self._prev, checkpoint=self._unnamed_digest, sent=sent
         )

@@ -46,8 +46,11 @@ def list_message_references(new_step: Step) -> list[Any]:
     if before is None or event is None or messages is before.messages:
         return []
     count = len(before.messages)
-    if type(event) is Replied and not before.calls and len(messages) == count + 1:
-        return ["reply"]  # most replies
+    if len(messages) == count + 1:
+        if type(event) is Replied and not before.calls:
+            return ["reply"]  # most replies
+        if type(event) is ToolFinished and event.call_id and len(before.calls) == 1:
+            return [{"result": event.call_id}]  # the only call of a reply
     references: list[Any] = []
     if isinstance(event, TurnStarted):
         # The history, the inbox and the message come first, in this order.
@@ -86,6 +89,8 @@ def list_given_call_ids(new_step: Step) -> list[str]:
     if type(event) is not Replied or not event.reply.tool_calls or new_step.is_late:
         return []
     ids = [call.id for call in event.reply.tool_calls]
+    if ids == [open_call.call.id for open_call in new_step.snapshot.calls]:
+        return []  # most replies: their calls are open now
     messages, index = new_step.snapshot.messages, -1
     while not messages[index].tool_calls:  # the core may have written more, at a limit for instance
         index -= 1

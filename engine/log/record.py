@@ -205,7 +205,7 @@ def encode_record(
         prev,
     )
     try:
-        return seal_line(_encode_json(body)[:-1])
+        return seal_line(_encode_json(body))
     except UnicodeEncodeError:  # a lone surrogate in an answer: escaped
         return seal_line(_escape_surrogates(body, event))
 
@@ -237,18 +237,18 @@ class _LineBody(msgspec.Struct, omit_defaults=True):
 
 
 def _escape_surrogates(body: _LineBody, event: bytes) -> bytes:
-    """The JSON of a body without its closing brace; characters beyond ASCII are escaped outside the event."""
+    """The JSON of a body; characters beyond ASCII are escaped outside the event."""
     mark = '"(the event)"'
     data = {**msgspec.to_builtins(replace(body, event=msgspec.Raw(b"null"))), "event": mark[1:-1]}
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     before, _, after = text.partition(mark)
-    return before.encode() + event + after[:-1].encode()
+    return before.encode() + event + after.encode()
 
 
 def seal_line(body: bytes) -> tuple[bytes, str]:
-    """A JSON object that lacks its closing brace, completed by its hash; and the hash."""
-    digest = hashlib.sha256(body + b"}").hexdigest()
-    return b'%b,"hash":"%b"}' % (body, digest.encode()), digest
+    """A JSON object with its hash as the last key; and the hash."""
+    digest = hashlib.sha256(body).hexdigest()
+    return b'%b,"hash":"%b"}' % (body[:-1], digest.encode()), digest
 
 
 # -- reading -------------------------------------------------------------------------------------

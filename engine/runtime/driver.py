@@ -230,7 +230,7 @@ class Driver:
 
     def is_open(self, effect: Effect) -> bool:
         """Whether an effect waits for an answer."""
-        return any(other.id == effect.id for other in self.snapshot.open_effects)
+        return effect.id in [open_effect.id for open_effect in self.snapshot.open_effects]
 
     async def commit(self) -> None:
         """Make every record durable that was added so far."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from datetime import datetime
 from typing import Any, Protocol
@@ -209,9 +209,7 @@ class EffectPerformer:
 
     async def _review_calls(self, effect: ReviewCalls) -> None:
         """Review the calls, unless that was done before a resumption; then let people decide."""
-        calls = self._find_calls(effect.calls)
-        is_reviewed = effect.id in self._resumed_effects and all(call.ruling for call in calls)
-        if not (calls and is_reviewed):
+        if not self._is_reviewed(effect):
             dependencies = self._driver.dependencies
             review = dependencies.executor.review
             verdicts = tuple([review(call, effect.allowed) for call in effect.calls])
@@ -219,6 +217,14 @@ class EffectPerformer:
             self._driver.apply_event(event)
         if self._driver.is_open(effect):
             await self._request_decisions(effect)
+
+    def _is_reviewed(self, effect: ReviewCalls) -> bool:
+        """Whether a worker before this one has reviewed the calls."""
+        if effect.id not in self._resumed_effects:
+            return False
+        ids = {call.id for call in effect.calls}
+        calls = [open_call for open_call in self._driver.snapshot.calls if open_call.call.id in ids]
+        return bool(calls) and all(call.ruling for call in calls)
 
     async def _ask_approval(self, effect: AskApproval) -> None:
         if not self._find_undecided_calls():
@@ -246,10 +252,6 @@ class EffectPerformer:
         calls = self._driver.snapshot.calls
         return [call for call in calls if call.ruling == "needs_approval" and call.outcome is None]
 
-    def _find_calls(self, calls: Sequence[Any]) -> list[OpenCall]:
-        ids = {call.id for call in calls}
-        return [open_call for open_call in self._driver.snapshot.calls if open_call.call.id in ids]
-
     # -- tools -----------------------------------------------------------------------------------
 
     async def _run_tools(self, effect: RunTools) -> None:
@@ -274,21 +276,11 @@ class EffectPerformer:
 
     def _address_outcome(self, effect: RunTools, outcome: ToolFinished) -> ToolFinished:
         """The outcome with its time and the id of the effect that it answers."""
-        return ToolFinished(  # faster than `replace`, and every tool call passes here
-            at=self._driver.dependencies.clock.now(),
-            effect=effect.id,
-            call_id=outcome.call_id,
-            outcome=outcome.outcome,
-            result=outcome.result,
-            shown=outcome.shown,
-            notes=outcome.notes,
-        )
+        return replace(outcome, at=self._driver.dependencies.clock.now(), effect=effect.id)
 
     def _is_unanswered(self, call_id: str) -> bool:
-        return any(
-            open_call.call.id == call_id and open_call.outcome is None
-            for open_call in self._driver.snapshot.calls
-        )
+        calls = self._driver.snapshot.calls
+        return call_id in [open_call.call.id for open_call in calls if open_call.outcome is None]
 
     async def _iterate_outcomes(self, effect: RunTools) -> AsyncGenerator[ToolFinished, None]:
         """Outcomes of refused calls first, then of running calls as they end."""

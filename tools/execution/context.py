@@ -147,7 +147,10 @@ def _parse_time(text: str) -> datetime | None:
 
 
 def _find_open_call(snapshot: Snapshot, call: ToolCall) -> OpenCall | None:
-    return next((open_call for open_call in snapshot.calls if open_call.call.id == call.id), None)
+    for open_call in snapshot.calls:
+        if open_call.call.id == call.id:
+            return open_call
+    return None
 
 
 def _find_turn_start(snapshot: Snapshot) -> int:
