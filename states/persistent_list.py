@@ -34,21 +34,13 @@ class _SharedItems(Generic[Item]):
         self.earlier: dict[int, int] = {}
         """Index of an item to the index of the previous item of the same key."""
 
-    def append(self, item: Item, key: str | None) -> None:
-        """Add an item; it becomes the newest of its key."""
-        if key is not None:
-            if key in self.newest:
-                self.earlier[len(self.items)] = self.newest[key]
-            self.newest[key] = len(self.items)
-        self.keys.append(key)
-        self.items.append(item)
-
     def copy(self, length: int) -> _SharedItems[Item]:
-        """The first items under their keys."""
-        items: _SharedItems[Item] = _SharedItems()
-        for item, key in zip(self.items[:length], self.keys, strict=False):
-            items.append(item, key)
-        return items
+        """The first items with their keys."""
+        shared = _SharedItems(self.items[:length])
+        shared.keys = self.keys[:length]
+        shared.newest = {key: index for index, key in enumerate(shared.keys) if key is not None}
+        shared.earlier = {index: earlier for index, earlier in self.earlier.items() if index < length}
+        return shared
 
 
 class PersistentList(Sequence[Item], Generic[Item]):
@@ -63,11 +55,16 @@ class PersistentList(Sequence[Item], Generic[Item]):
     def append(self, item: Item, key: str | None = None) -> PersistentList[Item]:
         """A list with one more item, which `find_newest(key)` finds; this list does not change."""
         extended_list: PersistentList[Item] = PersistentList.__new__(PersistentList)
+        shared, length = self._shared, self._length
         with _append_lock:
-            shared, length = self._shared, self._length
-            if len(shared.items) != length:
+            if len(shared.items) != length:  # a newer view has appended
                 shared = shared.copy(length)
-            shared.append(item, key)
+            if key is not None:
+                if key in shared.newest:
+                    shared.earlier[length] = shared.newest[key]
+                shared.newest[key] = length
+            shared.keys.append(key)
+            shared.items.append(item)
         extended_list._shared, extended_list._length = shared, length + 1
         return extended_list
 

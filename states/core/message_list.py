@@ -72,7 +72,7 @@ class StoredMessages:
 class MessageList(Sequence[Message]):
     """The messages of a conversation without its system prompt. It never changes; `append` makes another."""
 
-    __slots__ = ("_head", "_tail", "digest")
+    __slots__ = ("_head", "_length", "_tail", "digest")
 
     digest: str
     """Hash chain over the messages."""
@@ -80,9 +80,11 @@ class MessageList(Sequence[Message]):
     def __init__(self, messages: Iterable[Message] = ()) -> None:
         self._head: StoredMessages | None = None
         self._tail: PersistentList[Message] = PersistentList()
+        self._length = 0
         self.digest = ""
         for message in messages:
             self._tail = self._tail.append(message, message.tool_call_id)
+            self._length += 1
             self.digest = _extend_digest(self.digest, message)
 
     @classmethod
@@ -93,13 +95,14 @@ class MessageList(Sequence[Message]):
             digest: hash chain over them, from a checkpoint.
         """
         messages = cls()
-        messages._head, messages.digest = head, digest
+        messages._head, messages._length, messages.digest = head, head.length, digest
         return messages
 
     def append(self, message: Message) -> MessageList:
         """A list with one more message; this list does not change. The cost does not depend on the length."""
         messages: MessageList = MessageList.__new__(MessageList)
         messages._head = self._head
+        messages._length = self._length + 1
         messages._tail = self._tail.append(message, message.tool_call_id)
         messages.digest = _extend_digest(self.digest, message)
         return messages
@@ -112,7 +115,7 @@ class MessageList(Sequence[Message]):
         return message
 
     def __len__(self) -> int:
-        return len(self._tail) + (self._head.length if self._head is not None else 0)
+        return self._length
 
     def __iter__(self) -> Iterator[Message]:
         return iter(self._tail) if self._head is None else chain(self._head.items, self._tail)
