@@ -30,7 +30,7 @@ def conversation(run_cli: RunCli) -> str:
 def replace_line(work_dir: Path, seq: int, line: bytes) -> None:
     """Replace the stored line of a record."""
     database = sqlite3.connect(work_dir / DEFAULT_LOG)
-    database.execute("UPDATE records SET line = ? WHERE seq = ?", (line, seq))
+    database.execute("UPDATE records SET line = ? WHERE id & 0xffffffff = ?", (line, seq))
     database.commit()
     database.close()
 
@@ -38,7 +38,7 @@ def replace_line(work_dir: Path, seq: int, line: bytes) -> None:
 def read_line(work_dir: Path, seq: int) -> bytes:
     """Return the stored line of a record."""
     database = sqlite3.connect(work_dir / DEFAULT_LOG)
-    (line,) = database.execute("SELECT line FROM records WHERE seq = ?", (seq,)).fetchone()
+    (line,) = database.execute("SELECT line FROM records WHERE id & 0xffffffff = ?", (seq,)).fetchone()
     database.close()
     return bytes(line)
 
@@ -214,7 +214,7 @@ def test_a_byte_edited_in_the_file_itself_is_found(
 def test_a_missing_record_is_found(run_cli: RunCli, conversation: str, work_dir: Path) -> None:
     """`verify` names a removed record; `show` and `replay` stop at it."""
     database = sqlite3.connect(work_dir / DEFAULT_LOG)
-    database.execute("DELETE FROM records WHERE seq = 2")
+    database.execute("DELETE FROM records WHERE id & 0xffffffff = 2")
     database.commit()
     database.close()
     for command in (("verify",), ("show", conversation), ("replay", conversation)):
@@ -294,7 +294,7 @@ def forge_chart(work_dir: Path, old: str, new: str) -> None:
         body = json.dumps(row, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
         prev = hashlib.sha256(body).hexdigest()
         line = body[:-1] + f',"hash":"{prev}"}}'.encode()
-        database.execute("UPDATE records SET line = ? WHERE seq = ?", (line, seq))
+        database.execute("UPDATE records SET line = ? WHERE id & 0xffffffff = ?", (line, seq))
     database.execute("DELETE FROM checkpoints")
     database.commit()
     database.close()

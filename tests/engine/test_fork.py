@@ -146,7 +146,7 @@ def test_a_fork_finds_damage_in_its_parent(tmp_path: Path) -> None:
     engine = run_two_turns(store)
     engine.fork("c", at=6, name="f")
     with sqlite3.connect(tmp_path / "log.db") as database:
-        database.execute("DELETE FROM records WHERE conversation = 1 AND seq >= 6")
+        database.execute("DELETE FROM records WHERE id >= (1 << 32) + 6 AND id < 2 << 32")
     damages = [result for result in verify_store(store) if isinstance(result, LogDamaged)]
     # The parent has a checkpoint of a record that is gone.
     assert [result.conversation for result in damages] == ["c", "f"]

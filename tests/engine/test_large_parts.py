@@ -123,6 +123,40 @@ def test_a_missing_or_changed_part_is_damage(tmp_path: Path) -> None:
     assert "a part of it is missing" in str(missing_part_damage)
 
 
+OLD_RECORDS = """
+ALTER TABLE records RENAME TO new_records;
+CREATE TABLE records (
+    conversation INTEGER NOT NULL REFERENCES conversations(number),
+    seq INTEGER NOT NULL,
+    line BLOB NOT NULL,
+    PRIMARY KEY (conversation, seq)
+) WITHOUT ROWID;
+INSERT INTO records SELECT id >> 32, id & 0xffffffff, line FROM new_records;
+DROP TABLE new_records;
+"""
+"""Turns the table of records into that of the schema versions 1 to 3."""
+
+
+def test_a_log_of_schema_version_3_is_upgraded(tmp_path: Path) -> None:
+    """Every record of every conversation is the same after the upgrade, and each conversation goes on."""
+    path = tmp_path / "log.db"
+    with Engine("quickstart", log=path) as engine:
+        for conversation in ("a", "b", "a"):
+            engine.run("2+2", conversation=conversation)
+    store = SqliteStore(path)
+    lines = {name: list(store.read_lines(name)) for name in ("a", "b")}
+    store.close()
+    with sqlite3.connect(path) as connection:
+        connection.executescript(OLD_RECORDS)
+        connection.execute("PRAGMA user_version = 3")
+    store = SqliteStore(path)
+    assert {name: list(store.read_lines(name)) for name in ("a", "b")} == lines
+    with Engine("quickstart", log=store) as engine:
+        engine.run("3+3", conversation="a")
+    assert list(store.read_lines("a"))[: len(lines["a"])] == lines["a"]
+    assert {type(result) for result in verify_store(store)} == {VerifiedConversation}
+
+
 def test_a_log_of_schema_version_1_is_upgraded(tmp_path: Path) -> None:
     """A file without the table of parts opens and reads, and new records have parts."""
     path = tmp_path / "log.db"
@@ -132,6 +166,7 @@ def test_a_log_of_schema_version_1_is_upgraded(tmp_path: Path) -> None:
     lines = list(store.read_lines("c"))
     store.close()
     with sqlite3.connect(path) as connection:
+        connection.executescript(OLD_RECORDS)
         connection.execute("DROP TABLE parts")
         connection.execute("DROP TABLE checkpoints")
         connection.execute("UPDATE records SET line = ? WHERE seq = 0", (lines[0],))

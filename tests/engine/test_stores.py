@@ -280,11 +280,12 @@ def test_a_changed_key_in_the_file_is_found(tmp_path: Path, seq: int) -> None:
     with sqlite3.connect(path) as database:
         database.execute("VACUUM")  # a page that was split may keep a stale copy of the row
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        line = database.execute("SELECT line FROM records WHERE seq = ?", (seq,)).fetchone()[0]
+        line = database.execute("SELECT line FROM records WHERE id & 0xffffffff = ?", (seq,)).fetchone()[0]
     data = bytearray(path.read_bytes())
     line_start = data.find(line)  # the whole line: records of one millisecond begin alike
-    assert data[line_start - 1] == seq
-    data[line_start - 1] ^= 0x40
+    key_end = line_start - 5  # between them stands the header of the row: its length and two types
+    assert data[key_end] == seq
+    data[key_end] ^= 0x40
     path.write_bytes(data)
     store = SqliteStore(path, create=False)
     damages = [result for result in verify_store(store) if isinstance(result, LogDamaged)]

@@ -14,9 +14,9 @@ from toolchart.engine.log.stores.large_parts import join_large_parts, list_part_
 from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable
 from toolchart.states.ports import RecordBatch
 
-SCHEMA_VERSION = 3
-"""Version of the schema. Version 1 had no table of parts, version 2 none of checkpoints; they are upgraded
-when the file is opened."""
+SCHEMA_VERSION = 4
+"""Version of the schema. Version 1 had no table of parts, version 2 none of checkpoints, version 3 kept
+conversation and number of a record in two columns; they are upgraded when the file is opened."""
 
 _PARTS = """
 CREATE TABLE parts (
@@ -36,18 +36,30 @@ CREATE TABLE checkpoints (
 ) WITHOUT ROWID;
 """
 
-_SCHEMA = """
+_CONVERSATIONS = """
 CREATE TABLE conversations (
     number INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE
 );
-CREATE TABLE records (
-    conversation INTEGER NOT NULL REFERENCES conversations(number),
-    seq INTEGER NOT NULL,
-    line BLOB NOT NULL,
-    PRIMARY KEY (conversation, seq)
-) WITHOUT ROWID;
 """
+
+_RECORDS = """
+CREATE TABLE records (
+    id INTEGER PRIMARY KEY,
+    line BLOB NOT NULL
+);
+"""
+"""`id` is the number of the conversation times 2**32 plus the number of the record. SQLite appends to a table
+with an integer key by writing one page, where a key of two columns rewrites several each time one is full."""
+
+_SET_RECORDS_ASIDE = "ALTER TABLE records RENAME TO old_records;"
+
+_TAKE_RECORDS_OVER = """
+INSERT INTO records SELECT (conversation << 32) + seq, line FROM old_records ORDER BY conversation, seq;
+DROP TABLE old_records;
+"""
+
+_SEQ_BITS = 32
 
 _BUSY_TIMEOUT_S = 10.0
 """Seconds to wait while another process writes."""
@@ -105,8 +117,12 @@ class SqliteStore:
         if version < SCHEMA_VERSION:
             with self._transaction:
                 version = self._read_schema_version()  # may have changed meanwhile
-                tables = (_SCHEMA, _PARTS, _CHECKPOINTS)[version:]  # table group N is new in version N + 1
-                for statement in "".join(tables).split(";"):
+                tables = "".join(
+                    (_CONVERSATIONS, _PARTS, _CHECKPOINTS, _RECORDS)[version:]
+                )  # new in 1, 2, ...
+                if 0 < version < SCHEMA_VERSION:
+                    tables = _SET_RECORDS_ASIDE + tables + _TAKE_RECORDS_OVER
+                for statement in tables.split(";"):
                     db.execute(statement)
                 db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         elif version != SCHEMA_VERSION:
@@ -136,11 +152,12 @@ class SqliteStore:
 
     def _insert_lines(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
         """Insert lines after checking that the first number is the next one."""
-        number = self._find_conversation_number(conversation, create=first_seq == 0)
+        number = self._find_conversation_number(conversation, create=first_seq == 0) or 0
+        first_id, last_id = _get_id_range(number)
         newest = self._db.execute(
-            "SELECT max(seq) FROM records WHERE conversation = ?", (number,)
+            "SELECT max(id) FROM records WHERE id BETWEEN ? AND ?", (first_id, last_id)
         ).fetchone()[0]
-        next_seq = 0 if newest is None else newest + 1
+        next_seq = 0 if newest is None else newest - first_id + 1
         if next_seq != first_seq:
             raise LogConflict(
                 f"conversation {conversation}: record {first_seq} cannot be appended, the log has {next_seq}"
@@ -148,13 +165,13 @@ class SqliteStore:
         rows = []
         for offset, line in enumerate(lines):
             stored_line, parts = split_large_parts(line)
-            rows.append((number, first_seq + offset, stored_line))
+            rows.append((first_id + first_seq + offset, stored_line))
             if parts:
                 self._db.executemany(
                     "INSERT INTO parts VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET uses = uses + 1",
                     list(parts.items()),
                 )
-        self._db.executemany("INSERT INTO records VALUES (?, ?, ?)", rows)
+        self._db.executemany("INSERT INTO records VALUES (?, ?)", rows)
 
     def _find_conversation_number(self, conversation: str, *, create: bool = False) -> int | None:
         """The number of a conversation in the tables; None where there is none."""
@@ -174,11 +191,13 @@ class SqliteStore:
         """The lines from number `start` on, read page by page."""
         while True:
             with self._lock, self._errors:
+                first_id, last_id = _get_id_range(self._find_conversation_number(conversation) or 0)
                 rows = self._db.execute(
-                    "SELECT seq, line FROM records WHERE conversation = ? AND seq >= ? ORDER BY seq LIMIT ?",
-                    (self._find_conversation_number(conversation), start, _PAGE_SIZE),
+                    "SELECT id, line FROM records WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?",
+                    (first_id + start, last_id, _PAGE_SIZE),
                 ).fetchall()
-            for seq, line in rows:
+            for record_id, line in rows:
+                seq = record_id - first_id
                 if seq != start:
                     raise LogDamaged("it is missing", conversation=conversation, seq=start)
                 yield self._join_parts(line, conversation, seq)
@@ -189,11 +208,14 @@ class SqliteStore:
     def read_last_line(self, conversation: str) -> tuple[int, bytes] | None:
         """Number and line of the newest record."""
         with self._lock, self._errors:
+            id_range = _get_id_range(self._find_conversation_number(conversation) or 0)
             row = self._db.execute(
-                "SELECT seq, line FROM records WHERE conversation = ? ORDER BY seq DESC LIMIT 1",
-                (self._find_conversation_number(conversation),),
+                "SELECT id, line FROM records WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1", id_range
             ).fetchone()
-        return (row[0], self._join_parts(row[1], conversation, row[0])) if row else None
+        if row is None:
+            return None
+        seq = row[0] - id_range[0]
+        return seq, self._join_parts(row[1], conversation, seq)
 
     def _join_parts(self, line: bytes | str, conversation: str, seq: int) -> bytes:
         """The original line of a stored one."""
@@ -222,14 +244,15 @@ class SqliteStore:
         with self._lock, self._errors, self._transaction:
             number = self._find_conversation_number(conversation)
             self._numbers.pop(conversation, None)
+            id_range = _get_id_range(number or 0)
             rows = self._db.execute(
-                "SELECT line FROM records WHERE conversation = ? AND instr(line, x'00')", (number,)
+                "SELECT line FROM records WHERE id BETWEEN ? AND ? AND instr(line, x'00')", id_range
             )
             digests = [(digest,) for (line,) in rows.fetchall() for digest in list_part_digests(line)]
             self._db.executemany("UPDATE parts SET uses = uses - 1 WHERE digest = ?", digests)
             self._db.execute("DELETE FROM parts WHERE uses < 1")
             self._db.execute("DELETE FROM checkpoints WHERE conversation = ?", (number,))
-            self._db.execute("DELETE FROM records WHERE conversation = ?", (number,))
+            self._db.execute("DELETE FROM records WHERE id BETWEEN ? AND ?", id_range)
             self._db.execute("DELETE FROM conversations WHERE number = ?", (number,))
 
     def write_checkpoint(self, conversation: str, seq: int, data: bytes) -> None:
@@ -272,7 +295,8 @@ class SqliteStore:
         number, newest = 0, -1
         with self._errors:
             names = dict(self._db.execute("SELECT number, id FROM conversations"))
-            for conversation_number, seq in self._db.execute("SELECT conversation, seq FROM records"):
+            for (record_id,) in self._db.execute("SELECT id FROM records ORDER BY id"):
+                conversation_number, seq = divmod(record_id, 2**_SEQ_BITS)
                 if not _is_next_row(conversation_number, seq, number, newest):
                     raise LogDamaged(
                         "another record stands in its place", conversation=names.get(number), seq=newest + 1
@@ -337,8 +361,12 @@ class _Transaction:
             self._db.execute("ROLLBACK")
 
 
-def _is_next_row(number: object, seq: object, before: int, newest: int) -> bool:
+def _get_id_range(number: int) -> tuple[int, int]:
+    """The first and the last id that records of a conversation may have; 0 is the number of none."""
+    first_id = number << _SEQ_BITS
+    return first_id, first_id + 2**_SEQ_BITS - 1
+
+
+def _is_next_row(number: int, seq: int, before: int, newest: int) -> bool:
     """Whether a row is the next one after record `newest` of conversation `before`."""
-    if not (isinstance(number, int) and isinstance(seq, int)):
-        return False
     return (number, seq) == (before, newest + 1) or (number > before and seq == 0)
