@@ -117,9 +117,8 @@ class SqliteStore:
         if version < SCHEMA_VERSION:
             with self._transaction:
                 version = self._read_schema_version()  # may have changed meanwhile
-                tables = "".join(
-                    (_CONVERSATIONS, _PARTS, _CHECKPOINTS, _RECORDS)[version:]
-                )  # new in 1, 2, ...
+                groups = (_CONVERSATIONS, _PARTS, _CHECKPOINTS, _RECORDS)  # new in version 1, 2, 3 and 4
+                tables = "".join(groups[version:])
                 if 0 < version < SCHEMA_VERSION:
                     tables = _SET_RECORDS_ASIDE + tables + _TAKE_RECORDS_OVER
                 for statement in tables.split(";"):
