@@ -111,11 +111,13 @@ class Journal:
     def _write_due_checkpoint(self) -> None:
         """Write a checkpoint of the newest record where one is due."""
         step, seq = self._newest_step, self._seq - 1
-        if step is None or self._basis.configured is None or not self._log.keeps_checkpoints:
+        if step is None:
             return
         snapshot = step.snapshot
         is_turn_end = snapshot.is_over and snapshot.turn > 0
         if not is_turn_end and seq - self._checkpoint_seq < CHECKPOINT_EVERY:
+            return
+        if self._basis.configured is None or not self._log.keeps_checkpoints:
             return
         data, mark = build_checkpoint(snapshot, self.conversation, seq, self._prev, self._basis)
         try:

@@ -85,10 +85,10 @@ class EffectPerformer:
                 self._driver.apply_event(event)
             case ReviewCalls():
                 await self._review_calls(effect)
-            case AskApproval():
-                await self._ask_approval(effect)
             case RunTools():
                 await self._run_tools(effect)
+            case AskApproval():
+                await self._ask_approval(effect)
             case Wait():
                 await self._wait(effect)
             case _:

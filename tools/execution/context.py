@@ -109,9 +109,7 @@ class CallContextBuilder:
         if turn != snapshot.turn or counted_messages > len(snapshot.messages):
             counted_messages, characters = _find_turn_start(snapshot), 0
         new_messages = snapshot.messages[counted_messages:]
-        for message in new_messages:
-            if message.role == "tool":
-                characters += len(message.content or "")
+        characters += sum([len(message.content or "") for message in new_messages if message.role == "tool"])
         self._shown_sum = (snapshot.turn, counted_messages + len(new_messages), characters)
         return characters
 

@@ -191,9 +191,9 @@ class ConversationExecutor:
         """As `ToolExecutor.refuse`."""
         return self._executor.refuse(call, outcome, reason)
 
-    async def run(self, call: ToolCall, allowed_tools: Sequence[str]) -> ToolFinished:
+    def run(self, call: ToolCall, allowed_tools: Sequence[str]) -> Coroutine[Any, Any, ToolFinished]:
         """As `ToolExecutor.run`, with the call's context."""
-        return await self._executor.run(call, allowed_tools, self._contexts.build_context(call))
+        return self._executor.run(call, allowed_tools, self._contexts.build_context(call))
 
 
 async def _run_call(

@@ -26,7 +26,8 @@ class MemoryStore:
                     f"the log has {len(stored_lines)}"
                 )
             stored_lines.extend(lines)
-            self._lines[conversation] = stored_lines
+            if first_seq == 0:
+                self._lines[conversation] = stored_lines
 
     def read_lines(self, conversation: str, start: int = 0) -> Iterator[bytes]:
         """The lines from number `start` on."""
