@@ -44,6 +44,10 @@ class Fact(Descriptor, frozen=True, kw_only=True):
     """The fact of Toolchart that limits a growing counter."""
     reads_limits: tuple[str, ...] = ()
     """The `limits` of a turn that its value depends on."""
+    minimum: int | None = 0
+    """The least value of an integer fact; None if it has none. What is possible below it is not proved."""
+    maximum: int | None = None
+    """The greatest value of an integer fact; None if it has none."""
 
     def find_gaps(self) -> list[str]:
         """What this row lacks, one sentence each; empty if it is complete."""
@@ -56,6 +60,10 @@ class Fact(Descriptor, frozen=True, kw_only=True):
             gaps.append("`words` are for text facts")
         if self.type != "integer" and (self.moved_by or self.reset_by or self.limit):
             gaps.append("`moved_by`, `reset_by` and `limit` are for integer facts")
+        if self.type != "integer" and (self.minimum or self.maximum is not None):
+            gaps.append("`minimum` and `maximum` are for integer facts")
+        if self.minimum is not None and self.maximum is not None and self.minimum > self.maximum:
+            gaps.append(f"`minimum` is {self.minimum} and `maximum` is {self.maximum}: no value lies between")
         if self.moved_by and self.limit is None and self not in FACT_ROWS:
             gaps.append("`limit` is missing: the fact of Toolchart that limits this counter")
         if self.limit is not None and self.limit not in [row.name for row in FACT_ROWS]:

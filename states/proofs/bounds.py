@@ -26,8 +26,8 @@ from toolchart.states.facts import FACTS, Fact
 from toolchart.states.proofs.exploration import LAST_OUTCOME, ExplorationGraph, ExploredEdge, ExploredState
 from toolchart.states.proofs.solver import compile_guard, find_facts, is_satisfiable, split_conjunction
 
-_FAR_BEYOND_LIMITS = 1000
-"""A guard bounds a counter only if it cannot be this many times beyond every limit."""
+_FAR_BEYOND_LIMITS = 2**70
+"""A guard bounds a counter only if it cannot be this many times beyond every limit. Constants are smaller."""
 
 
 @cache

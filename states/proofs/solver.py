@@ -1,10 +1,13 @@
-"""Decide whether guards can be true together: linear arithmetic over facts, solved by SymPy's SAT solver.
+"""Decide whether guards can be true together: exact for integers, truths and words, and with a witness.
 
-SymPy's theory solver takes linear inequalities, so every guard becomes some:
+Guards become formulas over integers (`guard_formulas`). The search then needs one idea. Solve the constraints
+that must hold anyway (`integer_systems`). If the solution also makes every alternative true, it is a
+witness. If not, branch over the parts of an alternative that it makes false. A branch uses up its
+alternative, so the search ends; and it leaves nothing out, since in every solution one of the parts holds.
+Hence both answers are proofs, with two exceptions, where the answer is "possible":
 
-- a boolean fact `b` is `b >= 1`
-- a text fact `f == 'w'` is `f:w >= 1`, and exactly one word of each fact holds
-- between integers, `a > b` is `a >= b + 1`
+- the formula says less than the guard (products of facts, rounded fractions: see `guard_formulas`)
+- the search was given up after `MAX_STEPS`
 
 `FACT_DOMAIN` lists what the core guarantees about facts when an event arrives. Without it `check` would
 report gaps for replies that cannot exist.
@@ -15,10 +18,40 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Mapping
 from functools import cache
+from itertools import islice, product
 from typing import Any
 
+import msgspec
+
+from toolchart.states.chart.vocabulary import find_fact
 from toolchart.states.compiler import GuardTable
-from toolchart.states.facts import FACTS
+from toolchart.states.proofs.guard_formulas import (
+    AllOf,
+    AnyOf,
+    FindFact,
+    Formula,
+    GuardFormula,
+    build_formula,
+    evaluate_guard,
+    find_range,
+    list_fact_names,
+)
+from toolchart.states.proofs.integer_systems import (
+    Constraint,
+    Solution,
+    WorkLimit,
+    WorkLimitReached,
+    find_integers,
+)
+
+MAX_STEPS = 20_000
+"""Steps for one question at most, some seconds of work."""
+
+Literals = frozenset[tuple[str, bool]]
+"""Guards with the truth that each must have."""
+
+_MAX_CANDIDATES = 5_000
+"""Facts to try at most, where a witness must be found by trying."""
 
 FACT_DOMAIN: tuple[tuple[tuple[str, ...], str, str], ...] = (
     ((), "max_iterations >= 1", "limits begin at one"),
@@ -66,38 +99,183 @@ FACT_DOMAIN: tuple[tuple[tuple[str, ...], str, str], ...] = (
 """Events (empty: every event), what holds when one of them arrives, and the reason."""
 
 
-def is_satisfiable(literals: Mapping[str, bool], event: str = "") -> bool:
-    """Whether some facts give every guard its required truth when `event` arrives.
+class _Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether some literals can hold together, and facts under which they do."""
 
-    A search over small numbers comes first: it is fast and finds nearly every witness. Only where it
-    finds none is the solver asked, and its answer is the proof.
+    is_satisfiable: bool
+    witness: dict[str, Any] | None = None
+
+
+class GuardSolver:
+    """Answers questions about guards over some facts, and remembers every answer.
 
     Args:
-        literals: required truth of each guard.
+        find_fact: the facts that the guards may name; a dotted name such as `draft.count` is one fact.
+        rules: events (empty: every event), what holds when one of them arrives, and the reason.
     """
-    parts = _group_by_facts(literals, event)
-    return all(_decide(frozenset(part.items()), event) for part in parts)
+
+    def __init__(
+        self,
+        find_fact: FindFact = find_fact,
+        rules: tuple[tuple[tuple[str, ...], str, str], ...] = FACT_DOMAIN,
+    ) -> None:
+        self._find_fact = find_fact
+        self._rules = rules
+        self._formulas: dict[tuple[str, bool], GuardFormula] = {}
+        self._parts: dict[tuple[Literals, str], list[Literals]] = {}
+        self._answers: dict[Literals, _Answer] = {}
+
+    def is_satisfiable(self, literals: Mapping[str, bool], event: str = "") -> bool:
+        """Whether some facts give every guard its required truth when `event` arrives.
+
+        True is also the answer where nobody knows; see the text of this module.
+
+        Args:
+            literals: required truth of each guard.
+        """
+        return all(self._answer(part).is_satisfiable for part in self._split(literals, event))
+
+    def find_witness(
+        self, literals: Mapping[str, bool], event: str = "", *, about: Iterable[str] | None = None
+    ) -> dict[str, Any] | None:
+        """Small facts that give the guards these truths; None where there are none, or none were found.
+
+        Args:
+            about: guards whose facts are returned; default: all of them.
+        """
+        facts: dict[str, Any] = {}
+        for part in self._split(literals, event):
+            witness = self._answer(part).witness
+            if witness is None:
+                return None
+            facts.update(witness)
+        named_facts = {name for text in (literals if about is None else about) for name in find_facts(text)}
+        return {name: facts[name] for name in sorted(named_facts)}
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    def _split(self, literals: Mapping[str, bool], event: str) -> list[Literals]:
+        """The literals and the rules that concern them, in parts that share no fact.
+
+        Each part can be decided separately, and the same parts come back in many questions.
+        """
+        key = (frozenset(literals.items()), event)
+        if key not in self._parts:
+            rules = [text for events, text, _ in self._rules if not events or event in events]
+            self._parts[key] = _group_by_facts([*literals.items(), *_select_rules(literals, rules)])
+        return self._parts[key]
+
+    def _answer(self, part: Literals) -> _Answer:
+        if part not in self._answers:
+            self._answers[part] = self._decide(part)
+        return self._answers[part]
+
+    # -- one part --------------------------------------------------------------------------------
+
+    def _decide(self, part: Literals) -> _Answer:
+        if any((text, not truth) in part for text, truth in part):
+            return _Answer(is_satisfiable=False)
+        formulas = [self._find_formula(text, truth) for text, truth in sorted(part)]
+        definitions = dict.fromkeys(constraint for formula in formulas for constraint in formula.definitions)
+        try:
+            solution = _search(
+                [*definitions], [formula.formula for formula in formulas], WorkLimit(MAX_STEPS)
+            )
+        except WorkLimitReached:
+            return _Answer(is_satisfiable=True)
+        if solution is None:
+            return _Answer(is_satisfiable=False)
+        names = frozenset[str]().union(*(formula.facts for formula in formulas))
+        witness = {name: self._read_value(name, solution.get(name, 0)) for name in sorted(names)}
+        if not all(formula.is_exact for formula in formulas):
+            return _Answer(is_satisfiable=True, witness=self._find_real_witness(part, witness))
+        return _Answer(is_satisfiable=True, witness=witness)
+
+    def _find_formula(self, text: str, truth: bool) -> GuardFormula:
+        key = (text, truth)
+        if key not in self._formulas:
+            self._formulas[key] = build_formula(ast.parse(text, mode="eval").body, truth, self._find_fact)
+        return self._formulas[key]
+
+    # -- witnesses -------------------------------------------------------------------------------
+
+    def _read_value(self, name: str, value: int) -> Any:
+        """The value of a fact from that of its variable."""
+        fact = self._find_fact(name)
+        assert fact is not None, "it has a formula"
+        return value if fact.type == "integer" else fact.words[value] if fact.words else bool(value)
+
+    def _find_real_witness(self, part: Literals, witness: dict[str, Any]) -> dict[str, Any] | None:
+        """Facts under which Python gives each guard its truth, where a formula says less than its guard."""
+        trees = [(ast.parse(text, mode="eval").body, truth) for text, truth in part]
+        values = [dict.fromkeys([value, *(self._list_small_values(name))]) for name, value in witness.items()]
+        for candidate in islice(product(*values), _MAX_CANDIDATES):
+            facts = dict(zip(witness, candidate, strict=True))
+            if all(bool(evaluate_guard(tree, facts)) is truth for tree, truth in trees):
+                return facts
+        return None
+
+    def _list_small_values(self, name: str) -> Iterable[Any]:
+        fact = self._find_fact(name)
+        assert fact is not None, "it has a formula"
+        minimum, maximum = find_range(fact)
+        return [
+            self._read_value(name, value)
+            for value in (0, 1, 2, 3, 5, 7)
+            if (minimum is None or minimum <= value) and (maximum is None or value <= maximum)
+        ]
 
 
-def _group_by_facts(literals: Mapping[str, bool], event: str) -> list[dict[str, bool]]:
-    """The literals and the rules of the domain, in groups that share no fact.
+@cache
+def get_core_solver() -> GuardSolver:
+    """The solver for the facts of Toolchart and of installed packages."""
+    return GuardSolver()
 
-    Each group can be decided separately, which keeps every question to the solver small.
-    """
-    groups: list[tuple[set[str], dict[str, bool]]] = []
-    domain_literals = ((text, True) for text in _select_domain_rules(literals.items(), event))
-    for text, truth in [
-        literal for pair in (*literals.items(), *domain_literals) for literal in split_conjunction(*pair)
-    ]:
-        if any(group[1].get(text, truth) is not truth for group in groups):
-            return [{"1 == 2": True}]  # the same guard would have to be true and false
-        names, merged_literals = set(find_facts(text)), {text: truth}
-        for group in [g for g in groups if g[0] & names]:
+
+def is_satisfiable(literals: Mapping[str, bool], event: str = "") -> bool:
+    """`GuardSolver.is_satisfiable` for the facts of Toolchart."""
+    return get_core_solver().is_satisfiable(literals, event)
+
+
+def find_witness(
+    literals: Mapping[str, bool], event: str = "", *, about: Iterable[str] | None = None
+) -> dict[str, Any] | None:
+    """`GuardSolver.find_witness` for the facts of Toolchart."""
+    return get_core_solver().find_witness(literals, event, about=about)
+
+
+# -- guards as texts -----------------------------------------------------------------------------
+
+
+def _select_rules(literals: Iterable[str], rules: list[str]) -> list[tuple[str, bool]]:
+    """The rules about facts that these guards name, and about facts that such rules name."""
+    names = {name for text in literals for name in find_facts(text)}
+    selected_rules: list[str] = []
+    while new_rules := [rule for rule in rules if rule not in selected_rules and find_facts(rule) & names]:
+        selected_rules += new_rules
+        names.update(*map(find_facts, new_rules))
+    return [(rule, True) for rule in selected_rules]
+
+
+def _group_by_facts(literals: Iterable[tuple[str, bool]]) -> list[Literals]:
+    """The literals, split at every conjunction, in groups that share no fact."""
+    groups: list[tuple[set[str], set[tuple[str, bool]]]] = []
+    for literal in (part for pair in literals for part in split_conjunction(*pair)):
+        names, members = set(find_facts(literal[0])), {literal}
+        for group in [
+            group for group in groups if group[0] & names or (literal[0], not literal[1]) in group[1]
+        ]:
             groups.remove(group)
             names |= group[0]
-            merged_literals = {**group[1], **merged_literals}
-        groups.append((names, merged_literals))
-    return [merged_literals for _, merged_literals in groups]
+            members |= group[1]
+        groups.append((names, members))
+    return [frozenset(members) for _, members in groups]
+
+
+@cache
+def find_facts(text: str) -> frozenset[str]:
+    """The facts that a guard names."""
+    return list_fact_names(ast.parse(text, mode="eval"))
 
 
 @cache
@@ -115,224 +293,41 @@ def split_conjunction(text: str, truth: bool) -> tuple[tuple[str, bool], ...]:
 
 
 @cache
-def _decide(literals: frozenset[tuple[str, bool]], event: str) -> bool:
-    from sympy.logic.inference import satisfiable as solve
-
-    if _find_small_facts(dict(literals)) is not None:
-        return True
-    return bool(solve(_build_formula(literals), use_lra_theory=True) is not False)
-
-
-def _build_formula(literals: frozenset[tuple[str, bool]]) -> Any:
-    from sympy import And
-
-    formulas = [_encode_guard(text, truth) for text, truth in sorted(literals)]
-    names = {name for text, _ in literals for name in find_facts(text)}
-    return And(*formulas, *(_build_fact_range(name) for name in sorted(names)))
-
-
-def _select_domain_rules(literals: Iterable[tuple[str, bool]], event: str) -> list[str]:
-    """The rules of `FACT_DOMAIN` for the facts that these guards name."""
-    names = {name for text, _ in literals for name in find_facts(text)}
-    return [
-        text
-        for events, text, _ in FACT_DOMAIN
-        if (not events or event in events) and find_facts(text) & names
-    ]
-
-
-@cache
-def find_facts(text: str) -> frozenset[str]:
-    """The facts that a guard names."""
-    tree = ast.parse(text, mode="eval")
-    return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in FACTS)
-
-
-@cache
-def _make_symbol(name: str) -> Any:
-    from sympy import Symbol
-
-    return Symbol(name, real=True)
-
-
-def _build_fact_range(name: str) -> Any:
-    """The values that a fact can have: not negative, 0 or 1, or exactly one of its words."""
-    from sympy import And, Not, Or
-
-    fact = FACTS.find(name)
-    if fact.type == "integer":
-        return _make_symbol(name) >= 0
-    if fact.type == "boolean":
-        return _encode_order(_make_symbol(name), ast.Eq, 0, 1) | _encode_order(
-            _make_symbol(name), ast.Eq, 1, 1
-        )
-    words = [_make_symbol(f"{name}:{word}") >= 1 for word in fact.words]
-    exclusions = [Or(Not(a), Not(b)) for i, a in enumerate(words) for b in words[i + 1 :]]
-    return And(Or(*words), *exclusions)
-
-
-@cache
-def _encode_guard(text: str, truth: bool) -> Any:
-    return _encode_expression(ast.parse(text, mode="eval").body, truth)
-
-
-def _encode_expression(node: ast.expr, truth: bool) -> Any:
-    """The formula for an expression that has this truth; negations move inwards to the comparisons."""
-    from sympy import And, Or, false, true
-
-    match node:
-        case ast.BoolOp(op=op, values=values):
-            join = And if isinstance(op, ast.And) is truth else Or
-            return join(*(_encode_expression(value, truth) for value in values))
-        case ast.UnaryOp(op=ast.Not(), operand=inner):
-            return _encode_expression(inner, not truth)
-        case ast.Compare(left=left, ops=ops, comparators=rights):
-            sides = [left, *rights]
-            pairs = (_encode_comparison(sides[i], op, sides[i + 1], truth) for i, op in enumerate(ops))
-            return (And if truth else Or)(*pairs)
-        case ast.Constant(value=value):
-            return true if bool(value) is truth else false
-        case _:  # a boolean fact, or a number used as one: is it not zero?
-            return _encode_comparison(node, ast.NotEq(), ast.Constant(value=0), truth)
-
-
-def _encode_comparison(left: ast.expr, op: ast.cmpop, right: ast.expr, truth: bool) -> Any:
-    from sympy import Not
-
-    if isinstance(left, ast.Constant) and isinstance(left.value, str):
-        left, right = right, left
-    if isinstance(right, ast.Constant) and isinstance(right.value, str):
-        equality = _make_symbol(f"{ast.unparse(left)}:{right.value}") >= 1
-        return equality if isinstance(op, ast.Eq) is truth else Not(equality)
-    gap = 1 if _is_whole(left) and _is_whole(right) else 0
-    return _encode_order(
-        _encode_number(left), type(op) if truth else _OPPOSITE[type(op)], _encode_number(right), gap
-    )
-
-
-_OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Lt: ast.GtE,
-    ast.GtE: ast.Lt,
-    ast.Gt: ast.LtE,
-    ast.LtE: ast.Gt,
-}
-
-
-def _encode_order(a: Any, op: type[ast.cmpop], b: Any, gap: int) -> Any:
-    """Compare two terms; `step` is 1 where both are integers, so that `>` means "at least one more"."""
-    from sympy import And, Or
-
-    above, below = (a >= b + 1, b >= a + 1) if gap else (a > b, b > a)
-    match op:
-        case ast.GtE:
-            return a >= b
-        case ast.Gt:
-            return above
-        case ast.LtE:
-            return b >= a
-        case ast.Lt:
-            return below
-        case ast.Eq:
-            return And(a >= b, b >= a)
-        case _:
-            return Or(above, below)
-
-
-def _is_whole(node: ast.expr) -> bool:
-    """Whether a term is certainly an integer."""
-    return not any(
-        isinstance(part, ast.Div) or (isinstance(part, ast.Constant) and isinstance(part.value, float))
-        for part in ast.walk(node)
-    )
-
-
-def _encode_number(node: ast.expr) -> Any:
-    """A linear term. A term that is not linear becomes an unknown of its own, so no proof is false."""
-    from sympy import Integer, Rational
-
-    match node:
-        case ast.Constant(value=bool() as value):
-            return Integer(int(value))
-        case ast.Constant(value=int() as value):
-            return Integer(value)
-        case ast.Constant(value=float() as value):
-            return Rational(str(value))
-        case ast.Name(id=name):
-            return _make_symbol(name)
-        case ast.BinOp(left=left, op=ast.Add(), right=right):
-            return _encode_number(left) + _encode_number(right)
-        case ast.BinOp(left=left, op=ast.Sub(), right=right):
-            return _encode_number(left) - _encode_number(right)
-        case ast.BinOp(left=left, op=ast.Mult(), right=ast.Constant(value=int() as factor)):
-            return _encode_number(left) * factor
-        case ast.BinOp(left=ast.Constant(value=int() as factor), op=ast.Mult(), right=right):
-            return _encode_number(right) * factor
-        case ast.UnaryOp(op=ast.USub(), operand=inner):
-            return -_encode_number(inner)
-    return _make_symbol(f"({ast.unparse(node)})")
-
-
-# -- witnesses -----------------------------------------------------------------------------------
-
-_SMALL = (0, 1, 2, 3, 5)
-
-
-def find_witness(
-    literals: Mapping[str, bool], event: str = "", *, about: Iterable[str] | None = None
-) -> dict[str, Any] | None:
-    """Concrete facts that give the guards these truths; None where no small numbers do.
-
-    Args:
-        about: guards whose facts are returned; default: all of them.
-    """
-    facts: dict[str, Any] = {}
-    for part in _group_by_facts(literals, event):
-        assignment = _find_small_facts(part)
-        if assignment is None:
-            return None
-        facts.update(assignment)
-    named_facts = {name for text in (literals if about is None else about) for name in find_facts(text)}
-    return {name: facts[name] for name in sorted(named_facts)}
-
-
-def _find_small_facts(literals: Mapping[str, bool]) -> dict[str, Any] | None:
-    """Small facts that give every guard its truth, by backtracking search."""
-    names = sorted({name for text in literals for name in find_facts(text)})
-    guards_by_depth: dict[int, list[tuple[Any, bool]]] = {}
-    for text, truth in literals.items():
-        last = max((names.index(name) for name in find_facts(text)), default=-1)
-        guards_by_depth.setdefault(last, []).append((compile_guard(text), truth))
-    if any(bool(guard({})) is not truth for guard, truth in guards_by_depth.get(-1, ())):
-        return None
-    return _extend_assignment({}, names, guards_by_depth)
-
-
-def _extend_assignment(
-    facts: dict[str, Any], names: list[str], guards_by_depth: Mapping[int, list[tuple[Any, bool]]]
-) -> dict[str, Any] | None:
-    depth = len(facts)
-    if depth == len(names):
-        return facts
-    for value in _list_small_values(names[depth]):
-        candidate = {**facts, names[depth]: value}
-        if all(bool(guard(candidate)) is truth for guard, truth in guards_by_depth.get(depth, ())):
-            assignment = _extend_assignment(candidate, names, guards_by_depth)
-            if assignment is not None:
-                return assignment
-    return None
-
-
-def _list_small_values(name: str) -> Iterable[Any]:
-    fact = FACTS.find(name)
-    if fact.type == "boolean":
-        return (False, True)
-    return fact.words if fact.type == "text" else _SMALL
-
-
-@cache
 def compile_guard(text: str) -> Any:
     """A guard as a function of facts, by the library's own parser."""
     guards = GuardTable()
     return guards.evaluators[guards.add_guard(text)]
+
+
+# -- search --------------------------------------------------------------------------------------
+
+
+def _search(constraints: list[Constraint], formulas: Iterable[Formula], limit: WorkLimit) -> Solution | None:
+    """Integers under which all of these hold; None where there are none."""
+    constraints, alternatives = list(constraints), []
+    queue = list(formulas)
+    while queue:
+        formula = queue.pop()
+        if isinstance(formula, AllOf):
+            queue += formula.parts
+        elif isinstance(formula, AnyOf):
+            alternatives.append(formula)
+        else:
+            constraints.append(formula)
+    solution = find_integers(constraints, limit)
+    if solution is None:
+        return None
+    open_alternatives = [formula for formula in alternatives if not _holds(formula, solution)]
+    if not open_alternatives:
+        return solution
+    alternative = min(open_alternatives, key=lambda formula: len(formula.parts))
+    others = [formula for formula in alternatives if formula is not alternative]
+    branches = (_search(constraints, [part, *others], limit) for part in alternative.parts)
+    return next((solution for solution in branches if solution is not None), None)
+
+
+def _holds(formula: Formula, solution: Solution) -> bool:
+    if isinstance(formula, Constraint):
+        return formula.holds(solution)
+    parts = (_holds(part, solution) for part in formula.parts)
+    return all(parts) if isinstance(formula, AllOf) else any(parts)
