@@ -16,15 +16,21 @@ The method is variable elimination, as in the Omega test (Pugh, 1991), and each 
    one with the smallest `x` that the lower bounds allow, and there one of them is nearly tight:
    `b*x = L + i` with `0 <= i < b`. The same goes for the greatest `x` and the upper bounds.
 
-Each step removes a variable or shrinks a factor, and each list of cases is finite, so it ends.
+4. *Ranges.* Pairing multiplies constraints. Where it would add many, the range of a variable is cut in
+   two, and both halves are tried. A constraint that holds everywhere in the ranges is left out.
+
+Each step removes a variable, or shrinks a factor or a range; each list of cases is finite. So it ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import gcd
 
 import msgspec
+
+MAX_ADDED_CONSTRAINTS = 12
+"""Where pairing would add more constraints, the range of a variable is halved first, if one has a range."""
 
 Terms = tuple[tuple[str, int], ...]
 """Variables with their factors, none of them zero, sorted."""
@@ -54,33 +60,33 @@ def build_constraint(factors: Mapping[str, int], constant: int, *, is_equality: 
 
 
 class WorkLimitReached(Exception):
-    """The search has used up its steps without an answer."""
+    """The search has used up its work without an answer."""
 
 
 class WorkLimit:
-    """The steps that a search may still make: each removes one variable from one system."""
+    """The work that a search may still do: the constraints of all systems that it looks at."""
 
-    def __init__(self, steps: int) -> None:
-        self._steps_left = steps
+    def __init__(self, constraints: int) -> None:
+        self._constraints_left = constraints
 
-    def use_step(self) -> None:
-        """Count one step.
+    def count_work(self, constraints: int) -> None:
+        """Count a system of this many constraints.
 
         Raises:
-            WorkLimitReached: no step was left.
+            WorkLimitReached: that is more than is left.
         """
-        self._steps_left -= 1
-        if self._steps_left < 0:
+        self._constraints_left -= constraints
+        if self._constraints_left < 0:
             raise WorkLimitReached
 
 
-def find_integers(constraints: Iterable[Constraint], limit: WorkLimit) -> Solution | None:
+def find_integers(constraints: Sequence[Constraint], limit: WorkLimit) -> Solution | None:
     """Integers, near zero where there is a choice, that satisfy every constraint; None where there are none.
 
     Raises:
         WorkLimitReached: the limit was reached first.
     """
-    limit.use_step()
+    limit.count_work(len(constraints))
     system = _tighten(constraints)
     if system is None:
         return None
@@ -120,7 +126,51 @@ def _tighten(constraints: Iterable[Constraint]) -> list[Constraint] | None:
             equalities.update({Constraint(terms, constant, True): None} if is_leading else {})
         else:
             inequalities.append(Constraint(terms, constant))
-    return [*equalities, *inequalities]
+    needed_inequalities = _drop_implied(inequalities)
+    return None if needed_inequalities is None else [*equalities, *needed_inequalities]
+
+
+def _drop_implied(inequalities: list[Constraint]) -> list[Constraint] | None:
+    """Those that do not follow from the ranges of their variables; None where one contradicts them."""
+    least, greatest = _find_ranges(inequalities)
+    needed_inequalities = []
+    for constraint in inequalities:
+        if len(constraint.terms) > 1:
+            total = _add_ends(constraint, greatest, least)
+            if total is not None and total < 0:
+                return None
+            total = _add_ends(constraint, least, greatest)
+            if total is not None and total >= 0:
+                continue
+        needed_inequalities.append(constraint)
+    return needed_inequalities
+
+
+def _find_ranges(inequalities: list[Constraint]) -> tuple[dict[str, int], dict[str, int]]:
+    """The least and the greatest values that constraints with one variable allow."""
+    least: dict[str, int] = {}
+    greatest: dict[str, int] = {}
+    for constraint in inequalities:
+        if len(constraint.terms) == 1:
+            name, factor = constraint.terms[0]  # the factor is 1 or -1 after tightening
+            if factor > 0:
+                least[name] = -constraint.constant
+            else:
+                greatest[name] = constraint.constant
+    return least, greatest
+
+
+def _add_ends(
+    constraint: Constraint, ends: Mapping[str, int], opposite_ends: Mapping[str, int]
+) -> int | None:
+    """The sum of a constraint with each variable at one end of its range; None where one has no such end."""
+    total = constraint.constant
+    for name, factor in constraint.terms:
+        end = (ends if factor > 0 else opposite_ends).get(name)
+        if end is None:
+            return None
+        total += factor * end
+    return total
 
 
 # -- equalities ----------------------------------------------------------------------------------
@@ -182,6 +232,12 @@ class _Bounds:
 def _solve_by_pairing(system: list[Constraint], limit: WorkLimit) -> Solution | None:
     """Remove the cheapest variable from a system of inequalities, and solve the rest."""
     name, bounds = _choose_variable(system)
+    if bounds.cost[1] > MAX_ADDED_CONSTRAINTS:
+        halves = _halve_range(system)
+        if halves is not None:
+            solutions = (find_integers([half, *system], limit) for half in halves)
+            return next((solution for solution in solutions if solution is not None), None)
+    limit.count_work(len(bounds.lower) * len(bounds.upper))
     paired_constraints = [
         _pair_bounds(lower, upper, name) for lower in bounds.lower for upper in bounds.upper
     ]
@@ -194,6 +250,18 @@ def _solve_by_pairing(system: list[Constraint], limit: WorkLimit) -> Solution | 
         solution[name] = value
         return solution
     return _try_cases(bounds, system, limit)
+
+
+def _halve_range(system: list[Constraint]) -> tuple[Constraint, Constraint] | None:
+    """The lower and the upper half of the smallest range of a variable; None where no range can be halved."""
+    least, greatest = _find_ranges(system)
+    widths = {name: greatest[name] - least[name] for name in least.keys() & greatest.keys()}
+    wide = {name: width for name, width in sorted(widths.items()) if width > 0}
+    if not wide:
+        return None
+    name = min(wide, key=wide.__getitem__)
+    middle = (least[name] + greatest[name]) // 2
+    return Constraint(((name, -1),), middle), Constraint(((name, 1),), -middle - 1)
 
 
 def _choose_variable(system: list[Constraint]) -> tuple[str, _Bounds]:

@@ -7,7 +7,7 @@ alternative, so the search ends; and it leaves nothing out, since in every solut
 Hence both answers are proofs, with two exceptions, where the answer is "possible":
 
 - the formula says less than the guard (products of facts, rounded fractions: see `guard_formulas`)
-- the search was given up after `MAX_STEPS`
+- the search was given up after `MAX_WORK`
 
 `FACT_DOMAIN` lists what the core guarantees about facts when an event arrives. Without it `check` would
 report gaps for replies that cannot exist.
@@ -44,8 +44,8 @@ from toolchart.states.proofs.integer_systems import (
     find_integers,
 )
 
-MAX_STEPS = 20_000
-"""Steps for one question at most, some seconds of work."""
+MAX_WORK = 300_000
+"""Constraints that the search for one answer looks at, at most: about a second."""
 
 Literals = frozenset[tuple[str, bool]]
 """Guards with the truth that each must have."""
@@ -178,9 +178,7 @@ class GuardSolver:
         formulas = [self._find_formula(text, truth) for text, truth in sorted(part)]
         definitions = dict.fromkeys(constraint for formula in formulas for constraint in formula.definitions)
         try:
-            solution = _search(
-                [*definitions], [formula.formula for formula in formulas], WorkLimit(MAX_STEPS)
-            )
+            solution = _search([*definitions], [formula.formula for formula in formulas], WorkLimit(MAX_WORK))
         except WorkLimitReached:
             return _Answer(is_satisfiable=True)
         if solution is None:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from itertools import product
 from random import Random
-from types import CodeType
 from typing import Any
 
 import z3
@@ -123,31 +121,28 @@ class GuardGenerator:
 
 def find_by_trying(literals: Mapping[str, bool], facts: Mapping[str, Fact]) -> dict[str, Any] | None:
     """The first values of the facts under which Python gives every guard its truth; None where none do."""
-    condition = " and ".join(f"({guard}) is {truth}" for guard, truth in literals.items())
-    code = compile(rename_facts(condition), "guards", "eval")
+    condition = " and ".join(f"(({guard}) is {truth})" for guard, truth in literals.items())
     names = [name for name in facts if name in condition]
-    for values in product(*(list_values(facts[name]) for name in names)):
-        if is_true(code, dict(zip(names, values, strict=True))):
-            return dict(zip(names, values, strict=True))
-    return None
+    loops = " ".join(f"for {name} in {list(list_values(facts[name]))}" for name in names)
+    values = evaluate(
+        f"next((({''.join(f'{name}, ' for name in names)}) {loops or 'for _ in [0]'} if {condition}), None)"
+    )
+    return None if values is None else dict(zip(names, values, strict=True))
 
 
 def holds_in_python(literals: Mapping[str, bool], values: Mapping[str, Any]) -> bool:
     """Whether Python gives every guard its truth under these values."""
-    return all(
-        is_true(compile(rename_facts(guard), "guard", "eval"), values) is truth
-        for guard, truth in literals.items()
-    )
+    return all(evaluate(guard, values) is truth for guard, truth in literals.items())
 
 
-def rename_facts(text: str) -> str:
-    """The text with names that Python reads as variables."""
+def evaluate(text: str, values: Mapping[str, Any] | None = None) -> Any:
+    """The value of an expression; dotted names are read as variables."""
+    variables = {_rename_facts(name): value for name, value in (values or {}).items()}
+    return eval(_rename_facts(text), variables)  # noqa: S307
+
+
+def _rename_facts(text: str) -> str:
     return text.replace("draft.count", "draft_count").replace("verdict.score", "verdict_score")
-
-
-def is_true(code: CodeType, values: Mapping[str, Any]) -> bool:
-    """The truth of a compiled guard."""
-    return bool(eval(code, {}, {rename_facts(name): value for name, value in values.items()}))  # noqa: S307
 
 
 def list_values(fact: Fact) -> Iterator[Any]:
