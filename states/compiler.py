@@ -189,6 +189,10 @@ class TransitionTrace:
     """
 
     def __init__(self, operations: list[Operation]) -> None:
+        self.restart(operations)
+
+    def restart(self, operations: list[Operation]) -> None:
+        """Begin with the next step."""
         self.fired: list[FiredTransition] = []
         self.has_fired_on_event = False
         """Whether a transition fired on the event that was sent, not on one that the chart raised."""

@@ -92,7 +92,7 @@ def test_asks_the_library_once() -> None:
     loop = Machine(load_chart("tool_loop"))
     start = loop.start(facts()).configuration
     first = loop.advance(start, "replied", facts(finish_reason="stop"))
-    loop._class = None  # asking the library fails from now on
+    loop._run_library = None  # asking the library fails from now on
     assert loop.advance(start, "replied", facts(finish_reason="stop")) is first
     with pytest.raises(TypeError):
         loop.advance(start, "replied", facts(finish_reason="length"))
@@ -147,7 +147,7 @@ def test_tables_of_shipped_charts_stay_small(name: str) -> None:
 
 
 def test_history_and_parallel_regions_survive_a_restart() -> None:
-    """Each step uses a fresh instance, and order, history and termination are carried over."""
+    """Each step restores an instance, and order, history and termination are carried over."""
     chart = machine(
         """
         name: nest
@@ -193,6 +193,43 @@ def test_history_and_parallel_regions_survive_a_restart() -> None:
         assert here.label == label
     assert here.terminated
     assert move.effects == ("answer",)
+
+
+@pytest.mark.parametrize("name", list_shipped_charts())
+def test_an_instance_that_is_used_again_remembers_nothing(name: str) -> None:
+    """Whatever one machine was asked before, also about a turn that ended, it answers like a new one."""
+    chart, world = load_chart(name), facts(finish_reason="stop", max_iterations=5, max_attempts=3)
+    loop = Machine(chart)
+    configurations = [loop.start(world).configuration]
+    for configuration in configurations:
+        for event in loop.legal_events(configuration):
+            move = loop.advance(configuration, event, world)
+            assert move == Machine(chart).advance(configuration, event, world)
+            if move.configuration not in configurations:
+                configurations.append(move.configuration)
+    assert any(configuration.terminated for configuration in configurations)
+    assert len(loop._idle_instances) == 1
+
+
+def test_a_step_that_never_rests_spoils_no_other() -> None:
+    """After an event that ends in an endless loop, the machine answers other events as before."""
+    chart = machine(
+        """
+        name: spin_later
+        states:
+          calm:
+            initial: true
+            transitions: [{event: failed, target: one}, {event: replied, target: over}]
+          one: {transitions: [{target: two}]}
+          two: {transitions: [{target: one}]}
+          over: {final: true}
+        """
+    )
+    start = chart.start(facts()).configuration
+    for _ in range(2):
+        with pytest.raises(SpecError, match="never rests"):
+            chart.advance(start, "failed", facts())
+    assert chart.advance(start, "replied", facts()).configuration.label == "over"
 
 
 def test_a_chart_that_never_rests_is_refused() -> None:
