@@ -86,10 +86,10 @@ def _describe_image(name: str, summary: str, media_type: str) -> RendererDescrip
     return RendererDescriptor(
         name=name,
         summary=summary,
-        render=f"toolchart.states.diagram.graphviz_image:render_{name}",
+        render=f"toolchart.states.diagram.picture.{name}:render",
         media_type=media_type,
         is_binary=True,
-        needs="Graphviz",
+        needs="the extra `pictures`: pip install 'toolchart[pictures]'",
     )
 
 

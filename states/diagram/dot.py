@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
+from toolchart.states.diagram.labels import make_visible
 from toolchart.states.diagram.model import Diagram, Edge, Node
 
 _MAX_LABEL_WIDTH = 34
@@ -26,20 +27,21 @@ def render(diagram: Diagram) -> str:
 
 
 def _quote(text: str) -> str:
-    escaped_text = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped_text}"'
+    """A quoted string of DOT; lines stay lines, and any other control character becomes visible."""
+    lines = [make_visible(line) for line in text.split("\n")]
+    return '"' + "\\n".join(line.replace("\\", "\\\\").replace('"', '\\"') for line in lines) + '"'
 
 
 def _render_nodes(diagram: Diagram, nodes: tuple[Node, ...], indent: str) -> Iterator[str]:
     for node in nodes:
         if node.initial:
-            start = f"__start_{node.id}"
+            start = _quote(f"__start_{node.id}")
             leaf = _find_first_leaf(node)
-            cluster_attribute = f" [lhead=cluster_{node.id}]" if leaf != node.id else ""
+            cluster_attribute = f" [lhead={_quote(f'cluster_{node.id}')}]" if leaf != node.id else ""
             yield f'{indent}{start} [shape=point, width=0.12, style=filled, fillcolor="#555555"];'
             yield f"{indent}{start} -> {_quote(leaf)}{cluster_attribute};"
         if node.children:
-            yield f"{indent}subgraph cluster_{node.id} {{"
+            yield f"{indent}subgraph {_quote(f'cluster_{node.id}')} {{"
             yield f"{indent}  {_format_cluster_style(diagram, node)}"
             yield from _render_nodes(diagram, node.children, indent + "  ")
             yield f"{indent}}}"
@@ -49,7 +51,7 @@ def _render_nodes(diagram: Diagram, nodes: tuple[Node, ...], indent: str) -> Ite
 
 def _format_cluster_style(diagram: Diagram, node: Node) -> str:
     """The style of a compound state: effects in the label, a dashed frame for parallel regions."""
-    label_lines = [node.id, *node.enter, *(f"exit {name}" for name in node.exit)]
+    label_lines = [node.title, *node.describe_entry()]
     style = f'label={_quote(chr(10).join(label_lines))}; style="rounded{",dashed" if node.parallel else ""}";'
     return f'{style} color="#2e7d32"; penwidth=2;' if diagram.is_visited(node.id) else style
 
@@ -62,7 +64,7 @@ def _wrap_label(label: str) -> str:
 def _format_node_style(diagram: Diagram, node: Node) -> str:
     if node.history:
         return f'shape=circle, label="{"H*" if node.history == "deep" else "H"}"'
-    label_lines = [node.id, *node.enter, *(f"exit {name}" for name in node.exit)]
+    label_lines = [node.title, *node.describe_entry()]
     if diagram.overlay and node.id in diagram.overlay.seconds:
         label_lines.append(f"{diagram.overlay.seconds[node.id]:.3g} s")
     style = [f"label={_quote(chr(10).join(label_lines))}"]
@@ -81,9 +83,9 @@ def _render_edge(diagram: Diagram, edge: Edge) -> Iterator[str]:
     if count:
         style += ', color="#2e7d32", penwidth=2'
     leaves = {node.id: _find_first_leaf(node) for node in _iterate_nodes(diagram.nodes)}
-    tail = "" if leaves[edge.source] == edge.source else f", ltail=cluster_{edge.source}"
+    tail = "" if leaves[edge.source] == edge.source else f", ltail={_quote(f'cluster_{edge.source}')}"
     for target in edge.targets or (edge.source,):
-        head = "" if leaves[target] == target else f", lhead=cluster_{target}"
+        head = "" if leaves[target] == target else f", lhead={_quote(f'cluster_{target}')}"
         yield f"  {_quote(leaves[edge.source])} -> {_quote(leaves[target])} [{style}{tail}{head}];"
 
 

@@ -2,35 +2,46 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
+from toolchart.states.diagram.labels import make_visible
 from toolchart.states.diagram.model import Diagram, Edge, Node
 
 
 def render(diagram: Diagram) -> str:
-    """State, event, guard, target and effects; with an overlay, how often each transition fired."""
+    """State, order, event, guard, target and effects; with an overlay, how often each transition fired."""
     has_counts = diagram.overlay is not None
-    heads = ["state", "event", "guard", "target", "then", *(["taken"] if has_counts else [])]
+    heads = ["state", "order", "event", "guard", "target", "then", *(["taken"] if has_counts else [])]
     lines = [_format_row(heads), _format_row(["---"] * len(heads))]
     nodes_by_id = {node.id: node for node in _iterate_nodes(diagram.nodes)}
     for node in diagram.nodes:
         if node.initial:
-            cells = ["(start)", "", "", f"`{node.id}`", _format_effects(_iterate_entry_effects(node))]
+            cells = [
+                "(start)",
+                "",
+                "",
+                "",
+                _format_code(node.id),
+                _format_effects(_iterate_entry_effects(node)),
+            ]
             lines.append(_format_row([*cells, *([""] if has_counts else [])]))
     lines += [_format_row(_build_cells(diagram, edge, nodes_by_id)) for edge in diagram.edges]
     return "\n".join(lines) + "\n"
 
 
 def _build_cells(diagram: Diagram, edge: Edge, nodes_by_id: Mapping[str, Node]) -> list[str]:
+    entered_states = () if edge.stays else edge.targets
     effects = [
         *edge.effects,
-        *(name for target in edge.targets for name in _iterate_entry_effects(nodes_by_id[target])),
+        *(name for target in entered_states for name in _iterate_entry_effects(nodes_by_id[target])),
     ]
     cells = [
-        f"`{edge.source}`",
-        f"`{edge.event}`" if edge.event else "",
-        f"`{edge.guard}`" if edge.guard else "",
-        ", ".join(f"`{target}`" for target in edge.targets) or "(stays)",
+        _format_code(edge.source),
+        str(edge.order) if edge.order else "",
+        _format_code(edge.event) if edge.event else "",
+        _format_code(edge.guard) if edge.guard else "",
+        _format_target(edge),
         _format_effects(effects),
     ]
     if diagram.overlay is not None:
@@ -47,7 +58,22 @@ def _iterate_entry_effects(node: Node) -> Iterator[str]:
 
 
 def _format_effects(effects: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in effects)
+    return ", ".join(_format_code(name) for name in effects)
+
+
+def _format_target(edge: Edge) -> str:
+    if edge.stays:
+        return "(stays)"
+    targets = ", ".join(_format_code(target) for target in edge.targets)
+    return f"{targets} (re-enters)" if edge.reenters else targets
+
+
+def _format_code(text: str) -> str:
+    """A code span; one with a backtick has longer fences, as CommonMark wants."""
+    text = make_visible(text)
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * (longest + 1)
+    return f"{fence} {text} {fence}" if longest else f"`{text}`"
 
 
 def _format_row(cells: list[str]) -> str:

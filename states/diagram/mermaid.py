@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from toolchart.states.diagram.labels import make_token, make_visible
 from toolchart.states.diagram.model import Diagram, Edge, Node
 
 _STYLE_CLASSES = """\
@@ -33,6 +34,14 @@ _RESERVED_WORDS = frozenset(
 Source: Mermaid 11, the grammar of `stateDiagram`.
 """
 
+_ENTITIES = {
+    **{character: f"#{ord(character)};" for character in "#:;%\\{}|`"},
+    '"': "#quot;",
+    "<": "#lt;",
+    "&": "#amp;",
+}
+"""Characters that end a label or begin something else in Mermaid, or in the HTML that it makes."""
+
 
 def render(diagram: Diagram) -> str:
     """A `stateDiagram-v2`; with an overlay, visited states are coloured and edges have counts."""
@@ -41,14 +50,23 @@ def render(diagram: Diagram) -> str:
     if diagram.overlay is not None:
         lines.append(_STYLE_CLASSES)
         for name in filter(diagram.is_visited, diagram.overlay.states):
-            mermaid_id = name in diagram.overlay.current
-            lines.append(f"    class {_get_mermaid_id(name)} {'current' if mermaid_id else 'visited'}")
+            style_class = "current" if name in diagram.overlay.current else "visited"
+            lines.append(f"    class {_get_mermaid_id(name)} {style_class}")
     return "\n".join(lines) + "\n"
 
 
 def _get_mermaid_id(name: str) -> str:
-    """The id of a state: its name, with a suffix where Mermaid reserves the name."""
-    return f"{name}__" if name.lower() in _RESERVED_WORDS else name
+    """The id of a state: its name as one word, with a suffix where Mermaid reserves the name."""
+    token = make_token(name).replace("-", "_")
+    return f"{token}__" if name.lower() in _RESERVED_WORDS else token
+
+
+def escape_mermaid(text: str) -> str:
+    """A text as a label of Mermaid: what it would interpret becomes an entity code, `#35;`.
+
+    Source: Mermaid 11, "Entity codes to escape characters".
+    """
+    return "".join(_ENTITIES.get(character, character) for character in make_visible(text))
 
 
 def _render_states(diagram: Diagram, nodes: tuple[Node, ...], indent: str) -> Iterator[str]:
@@ -73,30 +91,25 @@ def _render_states(diagram: Diagram, nodes: tuple[Node, ...], indent: str) -> It
 
 def _format_compound_head(node: Node) -> str:
     """The head of a compound state: its id, after a title where there are effects to show."""
-    details = ", ".join(_list_effects(node))
-    if not details and _get_mermaid_id(node.id) == node.id:
-        return node.id
-    title = f"{node.id}<br/>{details}" if details else node.id
-    return f'"{title}" as {_get_mermaid_id(node.id)}'
+    mermaid_id, details = _get_mermaid_id(node.id), ", ".join(node.describe_entry())
+    if not details and mermaid_id == node.title:
+        return mermaid_id
+    texts = [escape_mermaid(text) for text in (node.title, details) if text]
+    return f'"{"<br/>".join(texts)}" as {mermaid_id}'
 
 
 def _format_description(diagram: Diagram, node: Node) -> str:
-    details = list(_list_effects(node))
+    details = list(node.describe_entry())
     if diagram.overlay and node.id in diagram.overlay.seconds:
         details.append(f"{diagram.overlay.seconds[node.id]:.3g} s")
-    if not details and _get_mermaid_id(node.id) == node.id:
+    if not details and _get_mermaid_id(node.id) == node.title:
         return ""
-    return f": {'<br/>'.join([node.id, ', '.join(details)] if details else [node.id])}"
-
-
-def _list_effects(node: Node) -> Iterator[str]:
-    yield from node.enter
-    yield from (f"exit {name}" for name in node.exit)
+    texts = [escape_mermaid(text) for text in (node.title, ", ".join(details)) if text]
+    return f": {'<br/>'.join(texts)}"
 
 
 def _render_edge(diagram: Diagram, edge: Edge) -> Iterator[str]:
-    # A colon or a semicolon would end the label.
-    label = (edge.label + diagram.format_count(edge)).replace(":", "&colon;").replace(";", ",")
+    label = escape_mermaid(edge.label + diagram.format_count(edge))
     for target in edge.targets or (edge.source,):
         suffix = f": {label}" if label else ""
         yield f"    {_get_mermaid_id(edge.source)} --> {_get_mermaid_id(target)}{suffix}"

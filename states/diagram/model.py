@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from toolchart.states.chart.document import Chart
+from toolchart.states.diagram.effect_kinds import EffectBadge, list_badges
+from toolchart.states.diagram.row_order import GuardedRow, number_rows
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,7 +23,24 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     """`shallow` or `deep` for a history state."""
     enter: tuple[str, ...] = ()
     exit: tuple[str, ...] = ()
+    badges: tuple[EffectBadge, ...] = ()
+    """The effects that it asks for when it is entered, each with its kind."""
     children: tuple[Node, ...] = ()
+    name: str = ""
+    """The name to show, where it is not the id."""
+    sub_agent: str | None = None
+    """The effect that runs an agent whose chart the children are; None for any other state."""
+
+    @property
+    def title(self) -> str:
+        """The name to show."""
+        return self.name or self.id
+
+    def describe_entry(self) -> tuple[str, ...]:
+        """What entering and leaving the state does, one text each: `call_model (model)`, `exit NAME`."""
+        kinds = {badge.label: badge.kind for badge in self.badges if badge.kind not in ("answer", "other")}
+        texts = [f"{name} ({kinds[name]})" if name in kinds else name for name in self.enter]
+        return (*texts, *(f"exit {name}" for name in self.exit))
 
 
 class Edge(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,16 +54,29 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     effects: tuple[str, ...] = ()
     row: int
     """Index among the transitions of its source."""
+    order: int = 0
+    """Which row of its state is tried first, second, ... for its event; 0 where order does not decide."""
+    internal: bool = False
+
+    @property
+    def stays(self) -> bool:
+        """Whether it leaves no state: it has no target, or is internal with its own state as the target."""
+        return not self.targets or (self.internal and self.targets == (self.source,))
+
+    @property
+    def reenters(self) -> bool:
+        """Whether it leaves its state and enters it again, so that its effects are asked for again."""
+        return self.source in self.targets and not self.stays
 
     @property
     def label(self) -> str:
-        """`event [guard] (stays) / effects`, in one line.
-
-        A transition without a target stays. One with its own state as the target leaves and enters it, so
-        that its effects are asked for again; both are drawn from the state to itself.
-        """
-        stays = "" if self.targets else "(stays)"
-        parts = [self.event or "", f"[{self.guard}]" if self.guard else "", stays]
+        """`(order) event [guard] (stays) / effects`, in one line; `(re-enters)` in place of `(stays)`."""
+        parts = [
+            f"({self.order})" if self.order else "",
+            self.event or "",
+            f"[{self.guard}]" if self.guard else "",
+            "(stays)" if self.stays else "(re-enters)" if self.reenters else "",
+        ]
         text = " ".join(part for part in parts if part)
         return f"{text} / {', '.join(self.effects)}" if self.effects else text
 
@@ -97,11 +129,10 @@ def _build_nodes(states: Mapping[str, Any], edges: list[Edge], *, parallel: bool
 
 
 def _build_node(name: str, body: Mapping[str, Any], edges: list[Edge], *, first: bool = False) -> Node:
-    edges.extend(_build_edge(name, row, index) for index, row in enumerate(body.get("transitions") or ()))
+    edges.extend(_build_edges(name, body.get("transitions") or ()))
     history_states = body.get("history") or {}
     for history, history_body in history_states.items():
-        rows = (history_body or {}).get("transitions") or ()
-        edges.extend(_build_edge(history, row, index) for index, row in enumerate(rows))
+        edges.extend(_build_edges(history, (history_body or {}).get("transitions") or ()))
     history_nodes = tuple(
         Node(id=history, history=(history_body or {}).get("type", "shallow"))
         for history, history_body in history_states.items()
@@ -113,21 +144,30 @@ def _build_node(name: str, body: Mapping[str, Any], edges: list[Edge], *, first:
         parallel=bool(body.get("parallel")),
         enter=_format_actions(body.get("enter")),
         exit=_format_actions(body.get("exit")),
+        badges=list_badges(body.get("enter")),
         children=_build_nodes(body.get("states") or {}, edges, parallel=bool(body.get("parallel")))
         + history_nodes,
     )
 
 
-def _build_edge(source: str, row: Mapping[str, Any], index: int) -> Edge:
-    effects = [e for slot in ("before", "on", "after") for e in _format_actions(row.get(slot))]
-    return Edge(
-        source=source,
-        targets=tuple(str(row.get("target") or "").split()),
-        event=row.get("event"),
-        guard=_read_guard(row),
-        effects=tuple(effects),
-        row=index,
-    )
+def _build_edges(source: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[Edge]:
+    """The edges of one state, with their order."""
+    guarded_rows = [
+        GuardedRow(events=tuple(str(row.get("event") or "").split()), guard=_read_guard(row)) for row in rows
+    ]
+    numbers = number_rows(guarded_rows)
+    for index, (row, guarded_row, number) in enumerate(zip(rows, guarded_rows, numbers, strict=True)):
+        actions = [row.get(slot) for slot in ("before", "on", "after")]
+        yield Edge(
+            source=source,
+            targets=tuple(str(row.get("target") or "").split()),
+            event=row.get("event"),
+            guard=guarded_row.guard,
+            effects=tuple(text for action in actions for text in _format_actions(action)),
+            row=index,
+            order=number,
+            internal=bool(row.get("internal")),
+        )
 
 
 def _read_guard(row: Mapping[str, Any]) -> str | None:

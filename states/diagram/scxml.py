@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
+from toolchart.states.diagram.labels import make_visible
 from toolchart.states.diagram.model import Diagram
 
 
@@ -23,8 +24,8 @@ def render(diagram: Diagram) -> str:
         {
             "xmlns": "http://www.w3.org/2005/07/scxml",
             "version": "1.0",
-            "name": diagram.chart.name,
-            "initial": _find_initial_state(states),
+            "name": make_visible(diagram.chart.name),
+            "initial": make_visible(_find_initial_state(states)),
         },
     )
     for name, body in states.items():
@@ -41,9 +42,9 @@ def _find_initial_state(states: Mapping[str, Any]) -> str:
 def _add_state(parent: Element, name: str, body: Mapping[str, Any]) -> None:
     kind = "final" if body.get("final") else "parallel" if body.get("parallel") else "state"
     children = body.get("states") or {}
-    element = SubElement(parent, kind, {"id": str(name)})
+    element = SubElement(parent, kind, {"id": make_visible(name)})
     if children and kind == "state":
-        element.set("initial", _find_initial_state(children))
+        element.set("initial", make_visible(_find_initial_state(children)))
     for slot, tag in (("enter", "onentry"), ("exit", "onexit")):
         if body.get(slot):
             _add_actions(SubElement(element, tag), body[slot])
@@ -51,7 +52,9 @@ def _add_state(parent: Element, name: str, body: Mapping[str, Any]) -> None:
         _add_transition(element, row)
     for history, history_body in (body.get("history") or {}).items():
         history_element = SubElement(
-            element, "history", {"id": str(history), "type": (history_body or {}).get("type", "shallow")}
+            element,
+            "history",
+            {"id": make_visible(history), "type": (history_body or {}).get("type", "shallow")},
         )
         for row in (history_body or {}).get("transitions") or ():
             _add_transition(history_element, row)
@@ -60,10 +63,10 @@ def _add_state(parent: Element, name: str, body: Mapping[str, Any]) -> None:
 
 
 def _add_transition(parent: Element, row: Mapping[str, Any]) -> None:
-    attributes = {key: str(row[key]) for key in ("event", "target") if row.get(key)}
+    attributes = {key: make_visible(row[key]) for key in ("event", "target") if row.get(key)}
     condition = _format_condition(row)
     if condition:
-        attributes["cond"] = condition
+        attributes["cond"] = make_visible(condition)
     if row.get("internal"):
         attributes["type"] = "internal"
     element = SubElement(parent, "transition", attributes)
@@ -88,19 +91,21 @@ def _to_list(value: Any) -> list[str]:
 def _add_actions(parent: Element, value: Any) -> None:
     for action in value if isinstance(value, list) else [value]:
         if isinstance(action, str):
-            SubElement(parent, "send", {"event": f"effect.{action}"})
+            SubElement(parent, "send", {"event": make_visible(f"effect.{action}")})
         elif "raise" in action:
             raised_event = action["raise"]
             event = raised_event if isinstance(raised_event, str) else raised_event["event"]
-            SubElement(parent, "raise", {"event": event})
+            SubElement(parent, "raise", {"event": make_visible(event)})
         elif "if" in action:
-            _add_branches(SubElement(parent, "if", {"cond": action["if"]["cond"]}), action["if"])
+            _add_branches(
+                SubElement(parent, "if", {"cond": make_visible(action["if"]["cond"])}), action["if"]
+            )
 
 
 def _add_branches(element: Element, body: Mapping[str, Any]) -> None:
     _add_nested_actions(element, body.get("then"))
     for branch in body.get("elif") or ():
-        SubElement(element, "elseif", {"cond": branch["cond"]})
+        SubElement(element, "elseif", {"cond": make_visible(branch["cond"])})
         _add_nested_actions(element, branch.get("then"))
     if "else" in body:
         SubElement(element, "else")

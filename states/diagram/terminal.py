@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from toolchart.states.diagram.model import Diagram, Node
+from toolchart.states.diagram.labels import make_visible, measure_width
+from toolchart.states.diagram.model import Diagram, Edge, Node
 
 
 class BoxCharacters(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +35,7 @@ ASCII_BOXES = BoxCharacters(
 
 def render(diagram: Diagram, characters: BoxCharacters = BOXES) -> str:
     """One box per state, nested like the chart; visited states are marked."""
-    lines = [f"{diagram.chart.name}", ""]
+    lines = [make_visible(diagram.chart.name), ""]
     for node in diagram.nodes:
         lines += [*_render_node(diagram, node, characters), ""]
     return "\n".join(lines).rstrip() + "\n"
@@ -47,31 +48,41 @@ def render_ascii(diagram: Diagram) -> str:
 
 def _render_node(diagram: Diagram, node: Node, characters: BoxCharacters) -> Iterator[str]:
     head = " ".join(
-        part for part in (node.id, _format_kinds(node), _format_visits(diagram, node, characters)) if part
+        part
+        for part in (make_visible(node.title), _format_kinds(node), _format_visits(diagram, node, characters))
+        if part
     )
     content_lines = [*_format_effects(node)]
     for child in node.children:
         content_lines += _render_node(diagram, child, characters)
     content_lines += _render_rows(diagram, node, characters)
-    width = max([len(head) + 2, *(len(line) for line in content_lines)])
+    width = max([measure_width(head) + 2, *(measure_width(line) for line in content_lines)])
     left, right, low_left, low_right, bar, side = tuple(
         characters.final_frame if node.final else characters.state_frame
     )
-    yield f"{left}{bar} {head} {bar * (width - len(head) - 1)}{right}"
+    yield f"{left}{bar} {head} {bar * (width - measure_width(head) - 1)}{right}"
     for line in content_lines:
-        yield f"{side} {line.ljust(width)} {side}"
+        yield f"{side} {line}{' ' * (width - measure_width(line))} {side}"
     yield f"{low_left}{bar * (width + 2)}{low_right}"
 
 
 def _render_rows(diagram: Diagram, node: Node, characters: BoxCharacters) -> Iterator[str]:
     for edge in diagram.edges:
         if edge.source == node.id:
-            target = ", ".join(edge.targets) or "(stays)"
+            order = f"({edge.order}) " if edge.order else ""
+            target = _format_target(edge)
             effects_text = f" / {', '.join(edge.effects)}" if edge.effects else ""
             count = diagram.format_count(edge)
-            yield f"{edge.event or '(at once)'} {characters.arrow} {target}{effects_text}{count}"
+            event = edge.event or "(at once)"
+            yield make_visible(f"{order}{event} {characters.arrow} {target}{effects_text}{count}")
             if edge.guard:
-                yield f"    if {edge.guard}"
+                yield make_visible(f"    if {edge.guard}")
+
+
+def _format_target(edge: Edge) -> str:
+    if edge.stays:
+        return "(stays)"
+    return ", ".join(edge.targets) + (" (re-enters)" if edge.reenters else "")
 
 
 def _format_kinds(node: Node) -> str:
@@ -80,6 +91,8 @@ def _format_kinds(node: Node) -> str:
         for word, applies in (("initial", node.initial), ("final", node.final), ("parallel", node.parallel))
         if applies
     ]
+    if node.sub_agent:
+        kinds.append(f"agent of {node.sub_agent}")
     if node.history:
         kinds.append(f"{node.history} history")
     return f"({', '.join(kinds)})" if kinds else ""
@@ -96,7 +109,8 @@ def _format_visits(diagram: Diagram, node: Node, characters: BoxCharacters) -> s
 
 
 def _format_effects(node: Node) -> Iterator[str]:
+    entries = node.describe_entry()
     if node.enter:
-        yield f"enter: {', '.join(node.enter)}"
+        yield make_visible(f"enter: {', '.join(entries[: len(node.enter)])}")
     if node.exit:
-        yield f"exit: {', '.join(node.exit)}"
+        yield make_visible(f"exit: {', '.join(node.exit)}")

@@ -48,6 +48,7 @@ SAME_TASK_IN_EACH_ADAPTER = {
 HEAVY_PACKAGES = {
     "anyio": "loaded with the MCP client",
     "asyncio": "not needed by the child process that runs untrusted work",
+    "fast_sugiyama": "extra `pictures`",
     "google": "SDK of Gemini: hundreds of modules",
     "httpx": "HTTP client: needed only where a request is sent",
     "httpx2": "HTTP client of the MCP and Gemini SDKs",
@@ -63,6 +64,7 @@ HEAVY_PACKAGES = {
     "psycopg": "extra `postgres`",
     "pydantic": "models of specs: a fifth of a second",
     "pypdf": "extra `pdf`",
+    "resvg_py": "extra `pictures`",
     "rich": "needed only on a terminal",
     "sqlite3": "library of SQLite: needed only where a database is opened",
     "statemachine": "python-statemachine: needed only where a chart is compiled or checked",

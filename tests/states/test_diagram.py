@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,9 @@ def test_every_state_and_event_is_drawn(name: str, format_name: str) -> None:
     chart = load_chart(name)
     text = draw(chart, format_name)
     assert isinstance(text, str)
-    unescaped_text = text.replace("&gt;", ">").replace("&lt;", "<").replace("''", "'").replace("\n", " ")
+    unescaped_text = text.replace("''", "'").replace("\n", " ")
+    for escape, character in (("&gt;", ">"), ("&lt;", "<"), ("#lt;", "<")):
+        unescaped_text = unescaped_text.replace(escape, character)
     for state, body, _ in walk_states(chart):
         assert state in text
         for row in body.get("transitions", ()):
@@ -109,22 +110,8 @@ def test_the_path_of_a_conversation() -> None:
         assert draw(chart, format_name, overlay) != draw(chart, format_name)
 
 
-@pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed here")
-def test_pictures() -> None:
-    """With Graphviz there are SVG and PNG."""
-    chart, overlay = conversation()
-    svg, png = draw(chart, "svg", overlay), draw(chart, "png")
-    assert isinstance(svg, bytes)
-    assert isinstance(png, bytes)
-    assert b"<svg" in svg
-    assert png.startswith(b"\x89PNG")
-
-
-def test_without_graphviz_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without Graphviz a picture is one clear error, with a way to get it and a way around it."""
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(SpecError, match="mermaid"):
-        draw(load_chart("tool_loop"), "svg")
+def test_an_unknown_format_is_one_clear_error() -> None:
+    """The error suggests the format that was meant."""
     with pytest.raises(SpecError, match="did you mean 'mermaid'"):
         draw(load_chart("tool_loop"), "mermiad")
     assert json.dumps(RENDERERS.names())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 import pytest
@@ -143,7 +144,7 @@ def test_regions_of_a_parallel_state_are_apart() -> None:
     assert "[*] --> left\n" not in mermaid
     assert "[*] --> left_open\n" in mermaid
     assert 'style="rounded,dashed"' in dot
-    assert "lhead=cluster_busy" in dot
+    assert 'lhead="cluster_busy"' in dot
 
 
 def test_a_path_is_marked_in_every_drawing() -> None:
@@ -169,7 +170,7 @@ def test_a_colon_does_not_end_a_mermaid_label() -> None:
     for line in text("mermaid").splitlines():
         if "-->" in line:
             assert line.count(": ") <= 1
-            assert ";" not in line.replace("&colon;", "")
+            assert ";" not in re.sub(r"#\w+;", "", line)
 
 
 @pytest.mark.parametrize("word", ["state", "note", "default", "Class", "end"])

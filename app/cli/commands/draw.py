@@ -24,7 +24,7 @@ from toolchart.states.errors import SpecError
     type=RegisteredName(RENDERERS),
     default="text",
     show_default=True,
-    help="Output format; svg and png need Graphviz.",
+    help="Output format; svg and png need the extra `pictures`.",
 )
 @click.option(
     "--output", "-o", type=click.Path(), metavar="FILE", help="Write to this file instead of stdout."

@@ -1,0 +1,242 @@
+"""SVG renderer. Its ids and classes are a contract, so that a page can mark what happens in a conversation.
+
+    <g id="state-NAME" class="state state-NAME initial|final|...  visited current">
+    <g id="transition-N" class="transition transition-N stay|re-entry visited">   the label of a transition
+    <path class="arrow transition-N transition-M ... visited">                    its arrow
+    <g class="badge badge-KIND">                                                  inside a state
+
+NAME is the state's name; a character other than an ASCII letter, digit or `_` becomes `-HEX-`. N counts the
+transitions of the diagram in document order, from 0. `data-state` and `data-source` have names as they are,
+and `data-row` the number among the rows of the source: what the log's `fired` has.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from xml.etree.ElementTree import Element, SubElement, tostring
+
+from toolchart.states.diagram.labels import make_token, make_visible
+from toolchart.states.diagram.model import Diagram
+from toolchart.states.diagram.picture.content import (
+    BADGE_SIZE,
+    LINE_HEIGHT,
+    PADDING,
+    TEXT_SIZE,
+    TITLE_SIZE,
+    Line,
+    measure_badge,
+    measure_pixels,
+    shorten_name,
+)
+from toolchart.states.diagram.picture.layout import (
+    Layout,
+    PlacedLabel,
+    PlacedPath,
+    PlacedState,
+    Point,
+    compute_layout,
+)
+from toolchart.states.diagram.picture.style import ARROW_HEAD, STYLE
+
+_ROLE_CLASSES = {"stay": "text stay", "guard": "text guard", "event": "text event"}
+
+
+def render(diagram: Diagram) -> bytes:
+    """The chart as an SVG image.
+
+    Raises:
+        SpecError: the layout library failed.
+    """
+    layout = compute_layout(diagram)
+    width, height = f"{layout.width:.0f}", f"{layout.height:.0f}"
+    root = Element(
+        "svg",
+        {
+            "xmlns": "http://www.w3.org/2000/svg",
+            "class": "toolchart-diagram",
+            "width": width,
+            "height": height,
+            "viewBox": f"0 0 {width} {height}",
+            "role": "img",
+        },
+    )
+    SubElement(root, "title").text = make_visible(diagram.chart.name)
+    SubElement(root, "style").text = STYLE
+    root.append(build_arrow_head())
+    _SvgBuilder(diagram, layout).add_all(root)
+    image: bytes = tostring(root, encoding="utf-8", xml_declaration=True)
+    return image + b"\n"
+
+
+def build_arrow_head() -> Element:
+    """The definition of the head of arrows, which `marker-end` names."""
+    definitions = Element("defs")
+    attributes = {"id": ARROW_HEAD, "viewBox": "0 0 10 10", "refX": "9", "refY": "5", "orient": "auto"}
+    marker = SubElement(definitions, "marker", {**attributes, "markerWidth": "7", "markerHeight": "7"})
+    SubElement(marker, "path", {"d": "M0 0L10 5L0 10z", "class": "arrow-head"})
+    return definitions
+
+
+def add_text(parent: Element, text: str, x: float, y: float, style_class: str, width: float = 0.0) -> None:
+    """Add one line of text; with a width it takes exactly that many pixels, whatever the font."""
+    attributes = {"x": _format(x), "y": _format(y), "class": style_class}
+    if width and text:
+        attributes |= {"textLength": _format(width), "lengthAdjust": "spacingAndGlyphs"}
+    SubElement(parent, "text", attributes).text = text
+
+
+def add_box(parent: Element, box: tuple[float, float, float, float], style_class: str, radius: float) -> None:
+    """Add a rectangle: x, y, width, height."""
+    names = ("x", "y", "width", "height")
+    sides = {name: _format(value) for name, value in zip(names, box, strict=True)}
+    SubElement(parent, "rect", {**sides, "rx": _format(radius), "class": style_class})
+
+
+class _SvgBuilder:
+    def __init__(self, diagram: Diagram, layout: Layout) -> None:
+        self._diagram = diagram
+        self._layout = layout
+        self._names = [f"transition-{index}" for index in range(len(diagram.edges))]
+
+    def add_all(self, root: Element) -> None:
+        """Boxes of states first, then arrows, then all labels, so that no line crosses a text."""
+        states = {state.node.id: self._add_state(root, state) for state in self._layout.states}
+        for path in self._layout.paths:
+            self._add_path(root, path)
+        for x, y in self._layout.marks:
+            SubElement(root, "circle", {"cx": _format(x), "cy": _format(y), "r": "6", "class": "start"})
+        for state in self._layout.states:
+            if state.node.children:
+                self._add_head(SubElement(root, "g", {"class": states[state.node.id]}), state)
+        for label in self._layout.labels:
+            self._add_label(root, label)
+
+    # -- states ------------------------------------------------------------------------------
+
+    def _add_state(self, root: Element, state: PlacedState) -> str:
+        """Add a state; its classes."""
+        node, token = state.node, make_token(state.node.id)
+        classes = self._list_state_classes(state)
+        group = SubElement(
+            root, "g", {"id": f"state-{token}", "class": classes, "data-state": make_visible(node.id)}
+        )
+        box = (state.x, state.y, state.width, state.height)
+        add_box(group, box, "box", 12 if node.history else 8)
+        if node.final:
+            add_box(group, (state.x + 3, state.y + 3, state.width - 6, state.height - 6), "inner-box", 6)
+        if node.children:
+            y = _format(state.y + state.head_height)
+            ends = {"x1": _format(state.x), "x2": _format(state.x + state.width), "y1": y, "y2": y}
+            SubElement(group, "line", {**ends, "class": "divider"})
+        else:
+            self._add_head(group, state)
+        return classes
+
+    def _list_state_classes(self, state: PlacedState) -> str:
+        node, overlay = state.node, self._diagram.overlay
+        is_current = overlay is not None and node.id in overlay.current
+        marks = {
+            "initial": node.initial,
+            "final": node.final,
+            "parallel": node.parallel,
+            "compound": bool(node.children),
+            "region": state.is_region,
+            "history": bool(node.history),
+            "sub-agent": bool(node.sub_agent),
+            "visited": self._diagram.is_visited(node.id),
+            "current": is_current,
+        }
+        return " ".join(
+            ["state", f"state-{make_token(node.id)}", *(m for m, holds in marks.items() if holds)]
+        )
+
+    def _add_head(self, group: Element, state: PlacedState) -> None:
+        if state.node.history:
+            word = "H*" if state.node.history == "deep" else "H"
+            add_text(group, word, state.x + state.width / 2, state.y + 16, "name middle")
+            return
+        x, y = state.x + PADDING, state.y + PADDING + TITLE_SIZE - 2
+        name = shorten_name(state.node.title)
+        add_text(group, name, x, y, "name", measure_pixels(name, TITLE_SIZE))
+        y += TITLE_SIZE / 2
+        parent, row = group, None
+        for line in state.lines:
+            if line.edge != row:
+                row = line.edge
+                parent = group if row is None else self._add_transition(group, row, "stay")
+            y += LINE_HEIGHT
+            self._add_line(parent, line, x, y - 4)
+
+    def _add_line(self, group: Element, line: Line, x: float, y: float) -> None:
+        if line.badge:
+            width = measure_pixels(line.badge, BADGE_SIZE)
+            badge = SubElement(group, "g", {"class": f"badge badge-{line.badge}"})
+            add_box(badge, (x, y - 10, width + 8, 13), "badge-box", 6)
+            add_text(badge, line.badge, x + 4, y - 0.5, "badge-text", width)
+        style_class = _ROLE_CLASSES.get(line.role, f"text {line.role}")
+        add_text(
+            group,
+            line.text,
+            x + measure_badge(line.badge),
+            y,
+            style_class,
+            measure_pixels(line.text, TEXT_SIZE),
+        )
+
+    # -- transitions -------------------------------------------------------------------------
+
+    def _add_transition(self, parent: Element, row: int, kind: str = "") -> Element:
+        edge = self._diagram.edges[row]
+        classes = ["transition", self._names[row], kind, "visited" if self._is_taken((row,)) else ""]
+        attributes = {
+            "id": self._names[row],
+            "class": " ".join(filter(None, classes)),
+            "data-source": make_visible(edge.source),
+            "data-row": str(edge.row),
+        }
+        if any(element.get("id") == self._names[row] for element in parent.iter()):
+            del attributes["id"]  # a transition with two targets has two labels
+        return SubElement(parent, "g", attributes)
+
+    def _is_taken(self, rows: Iterable[int]) -> bool:
+        return any(self._diagram.format_count(self._diagram.edges[row]) for row in rows)
+
+    def _add_label(self, root: Element, label: PlacedLabel) -> None:
+        group = self._add_transition(
+            root, label.row, "re-entry" if self._diagram.edges[label.row].reenters else ""
+        )
+        for number, line in enumerate(label.lines, 1):
+            self._add_line(group, line, label.x, label.y + number * LINE_HEIGHT - 4)
+
+    def _add_path(self, root: Element, path: PlacedPath) -> None:
+        classes = ["arrow", *(self._names[row] for row in path.rows)]
+        classes += ["re-entry"] if path.is_loop else []
+        classes += ["visited"] if self._is_taken(path.rows) else []
+        shape = _format_loop(path.points) if path.is_loop else format_path(path.points)
+        SubElement(
+            root, "path", {"d": shape, "class": " ".join(classes), "marker-end": f"url(#{ARROW_HEAD})"}
+        )
+
+
+def format_path(points: tuple[Point, ...]) -> str:
+    """Straight lines between points with equal x, curves that begin and end upright between others."""
+    parts = [f"M{_format(points[0][0])} {_format(points[0][1])}"]
+    for (x1, y1), (x2, y2) in itertools.pairwise(points):
+        if abs(x1 - x2) < 0.5:
+            parts.append(f"L{_format(x2)} {_format(y2)}")
+        else:
+            middle = _format((y1 + y2) / 2)
+            parts.append(f"C{_format(x1)} {middle} {_format(x2)} {middle} {_format(x2)} {_format(y2)}")
+    return "".join(parts)
+
+
+def _format_loop(points: tuple[Point, ...]) -> str:
+    (x1, y1), (x2, _), (x3, y3) = points
+    return f"M{_format(x1)} {_format(y1)}C{_format(x2)} {_format(y1)} {_format(x2)} {_format(y3)} " + (
+        f"{_format(x3)} {_format(y3)}"
+    )
+
+
+def _format(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")

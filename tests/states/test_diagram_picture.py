@@ -1,0 +1,302 @@
+"""Pictures: SVG that a parser reads, labels that do not overlap, and a layout library that may die."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from random_charts import charts
+
+from toolchart.specs.charts import list_shipped_charts, load_chart
+from toolchart.states.chart.document import Chart
+from toolchart.states.chart.loading import make_chart, walk_states
+from toolchart.states.diagram import Diagram, Overlay, build_diagram, draw
+from toolchart.states.diagram.labels import make_token
+from toolchart.states.diagram.picture.content import measure_lines
+from toolchart.states.diagram.picture.graph import fit_in_order
+from toolchart.states.diagram.picture.layout import Layout, compute_layout
+from toolchart.states.diagram.picture.process import run_job
+from toolchart.states.errors import SpecError
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+Box = tuple[float, float, float, float]
+
+
+def draw_svg(chart: Chart, overlay: Overlay | None = None) -> ElementTree.Element:
+    """The parsed picture of a chart."""
+    image = draw(chart, "svg", overlay)
+    assert isinstance(image, bytes)
+    return ElementTree.fromstring(image)
+
+
+def list_classes(root: ElementTree.Element) -> list[list[str]]:
+    """The classes of every element that has some."""
+    return [element.get("class", "").split() for element in root.iter() if element.get("class")]
+
+
+def list_boxes(layout: Layout) -> Iterator[Box]:
+    """What must not overlap: states without states inside, and labels."""
+    for state in layout.states:
+        if not state.node.children:
+            yield state.x, state.y, state.x + state.width, state.y + state.height
+    for label in layout.labels:
+        width, height = measure_lines(label.lines)
+        yield label.x, label.y, label.x + width, label.y + height
+
+
+def check_layout(diagram: Diagram) -> None:
+    """Assert that nothing overlaps, lies outside, or is missing, and that arrows end at their states."""
+    layout = compute_layout(diagram)
+    boxes = list(list_boxes(layout))
+    for left, top, right, bottom in boxes:
+        assert left >= 0
+        assert top >= 0
+        assert right <= layout.width
+        assert bottom <= layout.height
+    for a, b in itertools.combinations(boxes, 2):
+        is_apart = a[0] >= b[2] or b[0] >= a[2] or a[1] >= b[3] or b[1] >= a[3]
+        assert is_apart, (a, b)
+    shown_rows = {label.row for label in layout.labels}
+    shown_rows |= {line.edge for state in layout.states for line in state.lines if line.edge is not None}
+    assert shown_rows == set(range(len(diagram.edges)))
+    assert {row for path in layout.paths for row in path.rows} == {
+        index for index, edge in enumerate(diagram.edges) if not edge.stays
+    }
+
+
+@pytest.mark.parametrize("name", list_shipped_charts())
+def test_nothing_overlaps_in_the_shipped_charts(name: str) -> None:
+    """States and labels of every shipped chart stand apart, and every transition is drawn."""
+    check_layout(build_diagram(load_chart(name)))
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(document=charts())
+def test_nothing_overlaps_in_any_chart(document: dict[str, Any]) -> None:
+    """The same for random charts with nested states, regions, histories and self-transitions."""
+    check_layout(build_diagram(make_chart(document)))
+
+
+@pytest.mark.parametrize("name", list_shipped_charts())
+def test_the_picture_keeps_its_contract(name: str) -> None:
+    """Each state and transition has its id once and its class, and ids are unique."""
+    chart = load_chart(name)
+    diagram, root = build_diagram(chart), draw_svg(chart)
+    ids = [element.get("id") for element in root.iter() if element.get("id")]
+    assert len(ids) == len(set(ids))
+    for state, _, _ in walk_states(chart):
+        assert f"state-{state}" in ids
+    classes = list_classes(root)
+    for index, edge in enumerate(diagram.edges):
+        (group,) = [element for element in root.iter() if element.get("id") == f"transition-{index}"]
+        assert (group.get("data-source"), group.get("data-row")) == (edge.source, str(edge.row))
+        arrows = [names for names in classes if "arrow" in names and f"transition-{index}" in names]
+        assert len(arrows) == (0 if edge.stays else len(edge.targets))
+    words = " ".join(text.text or "" for text in root.iter(f"{SVG}text"))
+    for edge in diagram.edges:
+        assert all(word in words for word in (edge.event or "").split())
+
+
+def test_a_picture_is_the_same_every_time() -> None:
+    """Two pictures of a chart are equal byte by byte, so they can be kept in version control."""
+    chart = load_chart("full")
+    assert draw(chart, "svg") == draw(chart, "svg")
+
+
+def test_staying_and_reentering_look_different() -> None:
+    """A row that stays stands inside its state; one that re-enters is an arrow from the state to itself."""
+    states = {
+        "asking": {
+            "initial": True,
+            "transitions": [
+                {"event": "replied", "target": "asking"},
+                {"event": "failed"},
+                {"event": "elapsed", "target": "asking", "internal": True},
+            ],
+        }
+    }
+    classes = list_classes(draw_svg(make_chart({"states": states})))
+    assert ["arrow", "transition-0", "re-entry"] in classes
+    assert ["transition", "transition-0", "re-entry"] in classes
+    assert ["transition", "transition-1", "stay"] in classes
+    assert ["transition", "transition-2", "stay"] in classes
+
+
+def test_the_path_of_a_conversation_is_marked() -> None:
+    """Visited and current states, and the rows that were taken, have their classes and counts."""
+    chart = load_chart("tool_loop")
+    overlay = Overlay(
+        states={"prompting": 2, "finished": 1},
+        edges={("prompting", 1): 1},
+        seconds={"prompting": 1.5},
+        current=("finished",),
+    )
+    root = draw_svg(chart, overlay)
+    marked = {names[1]: names[2:] for names in list_classes(root) if names[0] == "state"}
+    assert "visited" in marked["state-prompting"]
+    assert "current" in marked["state-finished"]
+    assert "visited" not in marked["state-error"]
+    assert ["arrow", "transition-1", "visited"] in list_classes(root)
+    texts = [element.text for element in root.iter(f"{SVG}text")]
+    assert "2x 1.5 s" in texts
+    assert "(2) replied (1x)" in texts
+
+
+def test_png() -> None:
+    """PNG is the same picture in pixels, without Graphviz."""
+    image = draw(load_chart("tool_loop"), "png")
+    assert isinstance(image, bytes)
+    assert image.startswith(b"\x89PNG")
+
+
+# -- the process of the library ------------------------------------------------------------------
+
+
+def test_an_abort_of_the_library_is_an_error_message() -> None:
+    """The library aborts its process on an edge from a vertex to itself; this process goes on."""
+    with pytest.raises(SpecError, match="signal 6") as caught:
+        run_job("layers", [[(0, 0)]])
+    assert "mermaid" in str(caught.value.hint)
+
+
+def test_a_hanging_library_is_stopped() -> None:
+    """A job that does not end in time is killed; so is one that uses too much processor time."""
+    edges = [(a, b) for a in range(900) for b in range(a + 1, 900, 7)]
+    with pytest.raises(SpecError, match=r"not ready after 0\.5 s"):
+        run_job("layers", [edges], timeout_s=0.5)
+    with pytest.raises(SpecError, match="cannot be drawn"):
+        run_job("layers", [edges], cpu_s=1)
+
+
+def test_without_the_packages_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing package is one clear error, with a way to get it and a way around it."""
+    monkeypatch.setattr(sys, "path", [])
+    with pytest.raises(SpecError, match="fast_sugiyama") as caught:
+        draw(load_chart("tool_loop"), "svg")
+    assert "toolchart[pictures]" in str(caught.value.hint)
+    assert "mermaid" in str(caught.value.hint)
+
+
+def test_positions_keep_order_and_gaps() -> None:
+    """Wishes are met where they can be; where they conflict, the mean is, and gaps are kept."""
+    assert fit_in_order([0, 100], [1, 1], [10]) == [0, 100]
+    assert fit_in_order([50, 50], [1, 1], [10]) == [45, 55]
+    assert fit_in_order([100, 0, 0], [2, 1, 1], [10, 10]) == pytest.approx([42.5, 52.5, 62.5])
+
+
+# -- hostile names -------------------------------------------------------------------------------
+
+HOSTILE_NAMES = (
+    'quo"te',
+    "it's",
+    "a]b[c}{d",
+    "</script><script>alert(1)</script>",
+    "]]>",
+    "line\nend\r\ttab",
+    "right\u202eleft\u2066\u200b",
+    "\x00\x1b[31m\x7f",
+    "line\u2028separators\u2029",
+    "lone\ud800",
+    "a --> b: c; %%{init} #35; &amp; `code` | x \\ y",
+    "end",
+    "-",
+    "日本語の状態",
+    "e\u0301" * 40,
+    "x" * 500,
+)
+
+
+def make_hostile_chart(name: str) -> Chart:
+    """A chart that no rule has checked: the name stands wherever a text can stand."""
+    target = name if name.split() == [name] else "plain"  # a space separates targets
+    row = {"event": name, "target": target, "cond": name, "on": [name, {"raise": name}]}
+    inner = {f"{name}2": {"enter": name}, f"{name}3": {"final": True}}
+    return Chart(
+        name=name,
+        document={
+            "states": {
+                name: {"enter": [name, {"if": {"cond": name}}], "exit": name, "transitions": [row]},
+                f"{name}1": {
+                    "parallel": True,
+                    "states": inner,
+                    "transitions": [{"event": name, "target": "plain"}],
+                },
+                "plain": {
+                    "transitions": [{"event": name}, {"target": target}],
+                    "history": {f"{name}4": None},
+                },
+            }
+        },
+    )
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+@pytest.mark.parametrize("format_name", ["svg", "scxml"])
+def test_hostile_names_stay_text_in_xml(name: str, format_name: str) -> None:
+    """XML parsers read the picture and the SCXML; no name becomes an element or a control character."""
+    chart = make_hostile_chart(name)
+    image = draw(chart, format_name)
+    text = image.decode() if isinstance(image, bytes) else image
+    root = ElementTree.fromstring(text)
+    assert not [element for element in root.iter() if element.tag.endswith("script")]
+    assert re.search("[\x00-\x08\x0b-\x1f\x7f\u2028\u2029\u202a-\u202e\u2066-\u2069]", text) is None
+
+
+MERMAID_LINE = re.compile(
+    r"""
+      stateDiagram-v2
+    | \ +[A-Za-z0-9_]+(:\ [^:;\n]+)?                                  # a state
+    | \ +state\ ([A-Za-z0-9_]+|"[^":;]*"\ as\ [A-Za-z0-9_]+)(\ \{)?   # a compound or history state
+    | \ +(\}|--)
+    | \ +(\[\*\]|[A-Za-z0-9_]+)\ -->\ (\[\*\]|[A-Za-z0-9_]+)(:\ [^:;\n]+)?
+    """,
+    re.VERBOSE,
+)
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_hostile_names_stay_labels_in_mermaid(name: str) -> None:
+    """Every line of Mermaid has one of its forms, once entity codes are read as text."""
+    text = draw(make_hostile_chart(name), "mermaid")
+    assert isinstance(text, str)
+    for line in text.splitlines():
+        assert MERMAID_LINE.fullmatch(re.sub(r"#\w+;", "?", line).replace("<br/>", "?")), line
+        assert "<" not in line.replace("<br/>", "")
+
+
+DOT_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_hostile_names_stay_strings_in_dot(name: str) -> None:
+    """Outside of its quoted strings, DOT consists of words, numbers and signs of its grammar."""
+    text = draw(make_hostile_chart(name), "dot")
+    assert isinstance(text, str)
+    assert re.fullmatch(r"[\w\s{}\[\]=,;>.#-]*", DOT_TEXT.sub("Q", text))
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+@pytest.mark.parametrize("format_name", ["text", "ascii", "table"])
+def test_hostile_names_stay_in_their_line(name: str, format_name: str) -> None:
+    """No name ends a line, moves the cursor, or turns the direction of the text."""
+    text = draw(make_hostile_chart(name), format_name)
+    plain_text = draw(make_hostile_chart("state"), format_name)
+    assert isinstance(text, str)
+    assert isinstance(plain_text, str)
+    assert len(text.splitlines()) == len(plain_text.splitlines())
+    assert re.search("[\x00-\x09\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", text) is None
+
+
+def test_tokens_are_unique() -> None:
+    """Two names never share a token, and a plain name is its own."""
+    names = ("a", "a b", "a-b", "a-20-b", "a_b", "", "-", "1", "é", "e\u0301")
+    assert len({make_token(name) for name in names}) == len(names)
+    assert make_token("awaiting_tools") == "awaiting_tools"
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]+", make_token(name)) for name in names)
