@@ -54,12 +54,13 @@ def classify_effect(row: EffectDescriptor) -> EffectKind:
 def list_badges(actions: Any) -> tuple[EffectBadge, ...]:
     """The badges of the effects under `enter` of a state, those inside `if` included."""
     return tuple(
-        EffectBadge(kind=_find_kind(name), label=name) for name in dict.fromkeys(_iterate_names(actions))
+        EffectBadge(kind=find_effect_kind(name), label=name)
+        for name in dict.fromkeys(_iterate_names(actions))
     )
 
 
-def _find_kind(name: str) -> EffectKind:
-    # A recorded chart may name an effect of a package that is not installed here.
+def find_effect_kind(name: str) -> EffectKind:
+    """The kind of an effect by its name; `other` for one of a package that is not installed here."""
     return classify_effect(EFFECTS.find(name)) if name in EFFECTS else "other"
 
 

@@ -29,20 +29,26 @@ from toolchart.states.errors import SpecError
 @click.option(
     "--output", "-o", type=click.Path(), metavar="FILE", help="Write to this file instead of stdout."
 )
+@click.option(
+    "--sequence",
+    is_flag=True,
+    help="Draw who said what to whom in a conversation, as text, ascii, mermaid, svg or png.",
+)
 @log_option
-def command(name: str, form: str, output: str | None, log: str | None) -> int:
+def command(name: str, form: str, output: str | None, sequence: bool, log: str | None) -> int:
     """Draw a chart (a shipped name or a file), the chart of an agent, or a conversation.
 
     The diagram of a conversation shows the visited path, how often each transition was taken, the time per
-    state and the current state.
+    state and the current state. With --sequence it shows the messages between user, chart, model, tools and
+    people instead; of a long conversation the pictures leave out the middle, and text has all.
 
     \b
     Example:  toolchart draw tool_loop
               toolchart draw full --format mermaid
               toolchart draw 5f0c --format svg -o run.svg
+              toolchart draw 5f0c --sequence --format mermaid
     """
-    chart, overlay = _find_chart(name, log)
-    diagram = draw(chart, form, overlay)
+    diagram = _draw_sequence(name, form, log) if sequence else _draw_chart(name, form, log)
     data = diagram.encode() if isinstance(diagram, str) else diagram
     if output:
         try:
@@ -53,6 +59,21 @@ def command(name: str, form: str, output: str | None, log: str | None) -> int:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     return 0
+
+
+def _draw_chart(name: str, form: str, log: str | None) -> str | bytes:
+    chart, overlay = _find_chart(name, log)
+    return draw(chart, form, overlay)
+
+
+def _draw_sequence(prefix: str, form: str, log: str | None) -> str | bytes:
+    from toolchart.engine.exchange.sequence import draw_sequence, read_sequence
+    from toolchart.engine.log.reading.records import read_conversation
+
+    with open_log(log) as store:
+        conversation = find_conversation(store, prefix)
+        records = read_conversation(store, conversation, include_shared=True)
+        return draw_sequence(read_sequence(conversation, records), form)
 
 
 def _find_chart(name: str, log: str | None) -> tuple[Chart, Overlay | None]:

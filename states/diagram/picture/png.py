@@ -15,4 +15,13 @@ def render(diagram: Diagram) -> bytes:
     Raises:
         SpecError: a package is not installed, or a library failed.
     """
-    return run_job("png", {"svg": svg.render(diagram).decode(), "zoom": _ZOOM})
+    return rasterize_svg(svg.render(diagram))
+
+
+def rasterize_svg(image: bytes) -> bytes:
+    """The PNG image of an SVG image.
+
+    Raises:
+        SpecError: the package that makes it is not installed, or it failed.
+    """
+    return run_job("png", {"svg": image.decode(), "zoom": _ZOOM})

@@ -29,6 +29,18 @@ STYLE = """
 .toolchart-diagram .compound.visited .box { fill: #f0f7f0; }
 .toolchart-diagram .current .box { fill: #ffe0a3; stroke: #e65100; stroke-width: 2px; }
 .toolchart-diagram .arrow.visited { stroke: #2e7d32; stroke-width: 2px; }
+.toolchart-diagram .arrow.answer { stroke-dasharray: 5 3; }
+.toolchart-diagram .lifeline { stroke: #8c959f; stroke-width: 1px; stroke-dasharray: 2 3; }
+.toolchart-diagram .message text { paint-order: stroke; stroke: #ffffff; stroke-width: 3px; }
+.toolchart-diagram .note-box { fill: #f6f8fa; stroke: #8c959f; }
+.toolchart-diagram .entered .note-box { fill: #dafbe1; stroke: #1a7f37; }
+.toolchart-diagram .separator-line { stroke: #57606a; stroke-width: 1px; }
+.toolchart-diagram .separator-box { fill: #eaeef2; stroke: #57606a; }
+.toolchart-diagram .participant .box { fill: #f6f8fa; }
+.toolchart-diagram .participant-chart .box { fill: #dafbe1; }
+.toolchart-diagram .participant-model .box { fill: #ddf4ff; }
+.toolchart-diagram .participant-tools .box { fill: #fff8c5; }
+.toolchart-diagram .participant-person .box, .toolchart-diagram .participant-user .box { fill: #ffeff7; }
 .toolchart-diagram .badge-box { fill: #eaeef2; stroke: #8c959f; stroke-width: 0.8px; }
 .toolchart-diagram text.badge-text { font-size: 9px; }
 .toolchart-diagram .badge-model .badge-box { fill: #ddf4ff; stroke: #0969da; }

@@ -13,7 +13,7 @@ and `data-row` the number among the rows of the source: what the log's `fired` h
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from toolchart.states.diagram.labels import make_token, make_visible
@@ -49,28 +49,37 @@ def render(diagram: Diagram) -> bytes:
         SpecError: the layout library failed.
     """
     layout = compute_layout(diagram)
-    width, height = f"{layout.width:.0f}", f"{layout.height:.0f}"
+    root = build_image(diagram.chart.name, layout.width, layout.height)
+    _SvgBuilder(diagram, layout).add_all(root)
+    return encode_image(root)
+
+
+def build_image(title: str, width: float, height: float) -> Element:
+    """An image without content: its size, title, style and arrow head."""
+    size = {"width": f"{width:.0f}", "height": f"{height:.0f}"}
     root = Element(
         "svg",
         {
             "xmlns": "http://www.w3.org/2000/svg",
             "class": "toolchart-diagram",
-            "width": width,
-            "height": height,
-            "viewBox": f"0 0 {width} {height}",
+            **size,
+            "viewBox": f"0 0 {size['width']} {size['height']}",
             "role": "img",
         },
     )
-    SubElement(root, "title").text = make_visible(diagram.chart.name)
+    SubElement(root, "title").text = make_visible(title)
     SubElement(root, "style").text = STYLE
-    root.append(build_arrow_head())
-    _SvgBuilder(diagram, layout).add_all(root)
+    root.append(_build_arrow_head())
+    return root
+
+
+def encode_image(root: Element) -> bytes:
+    """The image as a document."""
     image: bytes = tostring(root, encoding="utf-8", xml_declaration=True)
     return image + b"\n"
 
 
-def build_arrow_head() -> Element:
-    """The definition of the head of arrows, which `marker-end` names."""
+def _build_arrow_head() -> Element:
     definitions = Element("defs")
     attributes = {"id": ARROW_HEAD, "viewBox": "0 0 10 10", "refX": "9", "refY": "5", "orient": "auto"}
     marker = SubElement(definitions, "marker", {**attributes, "markerWidth": "7", "markerHeight": "7"})
@@ -80,17 +89,17 @@ def build_arrow_head() -> Element:
 
 def add_text(parent: Element, text: str, x: float, y: float, style_class: str, width: float = 0.0) -> None:
     """Add one line of text; with a width it takes exactly that many pixels, whatever the font."""
-    attributes = {"x": _format(x), "y": _format(y), "class": style_class}
+    attributes = {"x": format_number(x), "y": format_number(y), "class": style_class}
     if width and text:
-        attributes |= {"textLength": _format(width), "lengthAdjust": "spacingAndGlyphs"}
+        attributes |= {"textLength": format_number(width), "lengthAdjust": "spacingAndGlyphs"}
     SubElement(parent, "text", attributes).text = text
 
 
 def add_box(parent: Element, box: tuple[float, float, float, float], style_class: str, radius: float) -> None:
     """Add a rectangle: x, y, width, height."""
     names = ("x", "y", "width", "height")
-    sides = {name: _format(value) for name, value in zip(names, box, strict=True)}
-    SubElement(parent, "rect", {**sides, "rx": _format(radius), "class": style_class})
+    sides = {name: format_number(value) for name, value in zip(names, box, strict=True)}
+    SubElement(parent, "rect", {**sides, "rx": format_number(radius), "class": style_class})
 
 
 class _SvgBuilder:
@@ -105,7 +114,9 @@ class _SvgBuilder:
         for path in self._layout.paths:
             self._add_path(root, path)
         for x, y in self._layout.marks:
-            SubElement(root, "circle", {"cx": _format(x), "cy": _format(y), "r": "6", "class": "start"})
+            SubElement(
+                root, "circle", {"cx": format_number(x), "cy": format_number(y), "r": "6", "class": "start"}
+            )
         for state in self._layout.states:
             if state.node.children:
                 self._add_head(SubElement(root, "g", {"class": states[state.node.id]}), state)
@@ -126,8 +137,13 @@ class _SvgBuilder:
         if node.final:
             add_box(group, (state.x + 3, state.y + 3, state.width - 6, state.height - 6), "inner-box", 6)
         if node.children:
-            y = _format(state.y + state.head_height)
-            ends = {"x1": _format(state.x), "x2": _format(state.x + state.width), "y1": y, "y2": y}
+            y = format_number(state.y + state.head_height)
+            ends = {
+                "x1": format_number(state.x),
+                "x2": format_number(state.x + state.width),
+                "y1": y,
+                "y2": y,
+            }
             SubElement(group, "line", {**ends, "class": "divider"})
         else:
             self._add_head(group, state)
@@ -219,24 +235,28 @@ class _SvgBuilder:
         )
 
 
-def format_path(points: tuple[Point, ...]) -> str:
+def format_path(points: Sequence[Point]) -> str:
     """Straight lines between points with equal x, curves that begin and end upright between others."""
-    parts = [f"M{_format(points[0][0])} {_format(points[0][1])}"]
+    parts = [f"M{_format_points(points[0])}"]
     for (x1, y1), (x2, y2) in itertools.pairwise(points):
         if abs(x1 - x2) < 0.5:
-            parts.append(f"L{_format(x2)} {_format(y2)}")
+            parts.append(f"L{_format_points((x2, y2))}")
         else:
-            middle = _format((y1 + y2) / 2)
-            parts.append(f"C{_format(x1)} {middle} {_format(x2)} {middle} {_format(x2)} {_format(y2)}")
+            middle = (y1 + y2) / 2
+            parts.append(f"C{_format_points((x1, middle), (x2, middle), (x2, y2))}")
     return "".join(parts)
 
 
-def _format_loop(points: tuple[Point, ...]) -> str:
-    (x1, y1), (x2, _), (x3, y3) = points
-    return f"M{_format(x1)} {_format(y1)}C{_format(x2)} {_format(y1)} {_format(x2)} {_format(y3)} " + (
-        f"{_format(x3)} {_format(y3)}"
-    )
+def _format_loop(points: Sequence[Point]) -> str:
+    """A curve from the first to the last of three points; the middle one says how wide it is."""
+    start, (x, _), end = points
+    return f"M{_format_points(start)}C{_format_points((x, start[1]), (x, end[1]), end)}"
 
 
-def _format(value: float) -> str:
+def _format_points(*points: Point) -> str:
+    return " ".join(f"{format_number(x)} {format_number(y)}" for x, y in points)
+
+
+def format_number(value: float) -> str:
+    """A number of pixels with at most one decimal."""
     return f"{value:.1f}".removesuffix(".0")

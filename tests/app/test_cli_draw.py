@@ -1,0 +1,49 @@
+"""`toolchart draw`: pictures of charts, of the path of a conversation, and of its messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+RunCli = Callable[..., Any]
+
+
+@pytest.fixture
+def conversation(run_cli: RunCli) -> str:
+    """A conversation of six records in the default log."""
+    run_cli("run", "quickstart", "17 * 27", "--conversation", "talk")
+    return "talk"
+
+
+def test_a_picture_of_a_chart_and_of_a_path(run_cli: RunCli, conversation: str, work_dir: Path) -> None:
+    """`--format svg -o FILE` writes an image of a chart, and of a conversation with its path marked."""
+    for name in ("tool_loop", conversation):
+        result = run_cli("draw", name, "--format", "svg", "-o", "picture.svg")
+        assert (result.code, result.out, result.err) == (0, "", "")
+        image = (work_dir / "picture.svg").read_text("utf-8")
+        assert ElementTree.fromstring(image).tag.endswith("svg")
+        assert ('class="state state-prompting initial visited"' in image) == (name == conversation)
+
+
+def test_the_messages_of_a_conversation(run_cli: RunCli, conversation: str) -> None:
+    """`--sequence` draws who said what to whom, as text and as a picture."""
+    text = run_cli("draw", conversation, "--sequence").out
+    assert "tool_finished: calculator succeeded" in text
+    assert "user" in text
+    mermaid = run_cli("draw", conversation, "--sequence", "--format", "mermaid").out
+    assert mermaid.startswith("sequenceDiagram\n")
+    assert "actor p0 as user" in mermaid
+
+
+def test_a_sequence_needs_a_conversation_and_a_fitting_format(run_cli: RunCli, conversation: str) -> None:
+    """A chart has no sequence, and not every format can show one: exit 2, with what is allowed."""
+    result = run_cli("draw", "tool_loop", "--sequence")
+    assert result.code == 2
+    assert "'tool_loop'" in result.err
+    result = run_cli("draw", conversation, "--sequence", "--format", "scxml")
+    assert result.code == 2
+    assert "mermaid" in result.err
