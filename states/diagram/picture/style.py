@@ -13,9 +13,7 @@ STYLE = """
 .toolchart-diagram text.exit, .toolchart-diagram text.guard { fill: #57606a; }
 .toolchart-diagram text.stay, .toolchart-diagram text.note { fill: #6e7781; font-style: italic; }
 .toolchart-diagram text.visits { fill: #2e7d32; }
-.toolchart-diagram .transition text { paint-order: stroke; stroke: #ffffff; stroke-width: 3px; }
-.toolchart-diagram .state .transition text { stroke: none; }
-.toolchart-diagram .compound text { paint-order: stroke; stroke: #f6f8fa; stroke-width: 3px; }
+.toolchart-diagram .compound > text { paint-order: stroke; stroke: #f6f8fa; stroke-width: 3px; }
 .toolchart-diagram .box { fill: #ffffff; stroke: #57606a; stroke-width: 1.2px; }
 .toolchart-diagram .inner-box { fill: none; stroke: #57606a; stroke-width: 1px; }
 .toolchart-diagram .compound .box { fill: #f6f8fa; }

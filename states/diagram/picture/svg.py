@@ -107,6 +107,7 @@ class _SvgBuilder:
         self._diagram = diagram
         self._layout = layout
         self._names = [f"transition-{index}" for index in range(len(diagram.edges))]
+        self._labelled_rows: set[int] = set()
 
     def add_all(self, root: Element) -> None:
         """Boxes of states first, then arrows, then all labels, so that no line crosses a text."""
@@ -211,8 +212,9 @@ class _SvgBuilder:
             "data-source": make_visible(edge.source),
             "data-row": str(edge.row),
         }
-        if any(element.get("id") == self._names[row] for element in parent.iter()):
+        if row in self._labelled_rows:
             del attributes["id"]  # a transition with two targets has two labels
+        self._labelled_rows.add(row)
         return SubElement(parent, "g", attributes)
 
     def _is_taken(self, rows: Iterable[int]) -> bool:
