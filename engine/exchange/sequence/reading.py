@@ -96,11 +96,11 @@ class _SequenceReader:
 
     def _add_event(self, record: ReadRecord) -> None:
         event, marks = record.event, _describe_marks(record)
+        self._service = str(_get_mapping(event, "settings").get("service") or self._service)
         match record.event_type:
             case "configured" | "forked" | "continued" | "resumed" as name:
                 self._add_note(record, name + marks)
             case "turn_started":
-                self._service = str(_get_mapping(event, "settings").get("service") or "model")
                 self.entries.append(Divider(text=f"turn {record.turn}"))
                 self._add_message(record, _USER.key, _CHART.key, str(event.get("message")) + marks)
             case "user_said":

@@ -13,7 +13,6 @@ from xml.etree.ElementTree import Element, SubElement
 from toolchart.engine.exchange.sequence.model import Divider, Message, Note, SequenceDiagram
 from toolchart.states.diagram.picture.content import TEXT_SIZE, measure_pixels
 from toolchart.states.diagram.picture.png import rasterize_svg
-from toolchart.states.diagram.picture.style import ARROW_HEAD
 from toolchart.states.diagram.picture.svg import add_box, add_text, build_image, encode_image, format_number
 
 _MARGIN = 16.0
@@ -131,7 +130,7 @@ def _add_record_group(root: Element, kind: str, seq: int) -> Element:
 
 
 def _add_arrow(group: Element, shape: str, style_class: str) -> None:
-    SubElement(group, "path", {"d": shape, "class": style_class, "marker-end": f"url(#{ARROW_HEAD})"})
+    SubElement(group, "path", {"d": shape, "class": style_class})
 
 
 def _add_line(group: Element, start: tuple[float, float], end: tuple[float, float], style_class: str) -> None:

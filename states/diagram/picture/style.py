@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-ARROW_HEAD = "toolchart-arrow-head"
-"""Id of the arrow head; the same in every picture of a page."""
+ARROW_HEADS = {
+    "toolchart-arrow-head": "arrow-head",
+    "toolchart-arrow-head-visited": "arrow-head visited-head",
+}
+"""Classes of the heads of arrows by id; the same in every picture of a page."""
 
 STYLE = """
+.toolchart-diagram .background { fill: #ffffff; }
 .toolchart-diagram text { font-family: "DejaVu Sans Mono", ui-monospace, Menlo, Consolas, monospace;
   font-size: 11px; fill: #24292f; white-space: pre; }
 .toolchart-diagram text.name { font-size: 13px; font-weight: bold; }
@@ -21,12 +25,17 @@ STYLE = """
 .toolchart-diagram .sub-agent .box { fill: #f3effb; stroke: #6f42c1; }
 .toolchart-diagram .divider { stroke: #d0d7de; stroke-width: 1px; }
 .toolchart-diagram .start { fill: #24292f; }
-.toolchart-diagram .arrow { fill: none; stroke: #57606a; stroke-width: 1.2px; }
+.toolchart-diagram .arrow { fill: none; stroke: #57606a; stroke-width: 1.2px;
+  marker-end: url(#toolchart-arrow-head); }
 .toolchart-diagram .arrow-head { fill: #57606a; }
+.toolchart-diagram .visited-head { fill: #2e7d32; }
 .toolchart-diagram .visited .box { fill: #d7ecd9; stroke: #2e7d32; stroke-width: 2px; }
 .toolchart-diagram .compound.visited .box { fill: #f0f7f0; }
 .toolchart-diagram .current .box { fill: #ffe0a3; stroke: #e65100; stroke-width: 2px; }
-.toolchart-diagram .arrow.visited { stroke: #2e7d32; stroke-width: 2px; }
+.toolchart-diagram .arrow.visited { stroke: #2e7d32; stroke-width: 2px;
+  marker-end: url(#toolchart-arrow-head-visited); }
+.toolchart-diagram .transition.visited .event, .toolchart-diagram .transition.visited .stay { fill: #2e7d32;
+  font-weight: bold; }
 .toolchart-diagram .arrow.answer { stroke-dasharray: 5 3; }
 .toolchart-diagram .lifeline { stroke: #8c959f; stroke-width: 1px; stroke-dasharray: 2 3; }
 .toolchart-diagram .message text { paint-order: stroke; stroke: #ffffff; stroke-width: 3px; }

@@ -37,7 +37,7 @@ from toolchart.states.diagram.picture.layout import (
     Point,
     compute_layout,
 )
-from toolchart.states.diagram.picture.style import ARROW_HEAD, STYLE
+from toolchart.states.diagram.picture.style import ARROW_HEADS, STYLE
 
 _ROLE_CLASSES = {"stay": "text stay", "guard": "text guard", "event": "text event"}
 
@@ -69,7 +69,8 @@ def build_image(title: str, width: float, height: float) -> Element:
     )
     SubElement(root, "title").text = make_visible(title)
     SubElement(root, "style").text = STYLE
-    root.append(_build_arrow_head())
+    root.append(_build_arrow_heads())
+    SubElement(root, "rect", {**size, "class": "background"})
     return root
 
 
@@ -79,11 +80,13 @@ def encode_image(root: Element) -> bytes:
     return image + b"\n"
 
 
-def _build_arrow_head() -> Element:
+def _build_arrow_heads() -> Element:
     definitions = Element("defs")
-    attributes = {"id": ARROW_HEAD, "viewBox": "0 0 10 10", "refX": "9", "refY": "5", "orient": "auto"}
-    marker = SubElement(definitions, "marker", {**attributes, "markerWidth": "7", "markerHeight": "7"})
-    SubElement(marker, "path", {"d": "M0 0L10 5L0 10z", "class": "arrow-head"})
+    for name, style_class in ARROW_HEADS.items():
+        size = {"markerUnits": "userSpaceOnUse", "markerWidth": "9", "markerHeight": "9"}
+        place = {"viewBox": "0 0 10 10", "refX": "9", "refY": "5", "orient": "auto"}
+        marker = SubElement(definitions, "marker", {"id": name, **place, **size})
+        SubElement(marker, "path", {"d": "M0 0L10 5L0 10z", "class": style_class})
     return definitions
 
 
@@ -232,9 +235,7 @@ class _SvgBuilder:
         classes += ["re-entry"] if path.is_loop else []
         classes += ["visited"] if self._is_taken(path.rows) else []
         shape = _format_loop(path.points) if path.is_loop else format_path(path.points)
-        SubElement(
-            root, "path", {"d": shape, "class": " ".join(classes), "marker-end": f"url(#{ARROW_HEAD})"}
-        )
+        SubElement(root, "path", {"d": shape, "class": " ".join(classes)})
 
 
 def format_path(points: Sequence[Point]) -> str:

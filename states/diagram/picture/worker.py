@@ -50,7 +50,7 @@ def _compute_layers(graphs: list[list[tuple[int, int]]]) -> bytes:
 def _render_png(data: dict[str, Any]) -> bytes:
     import resvg_py
 
-    return bytes(resvg_py.svg_to_bytes(svg_string=data["svg"], zoom=data["zoom"], background="white"))
+    return bytes(resvg_py.svg_to_bytes(svg_string=data["svg"], zoom=data["zoom"]))
 
 
 _JOBS: dict[str, Callable[[Any], bytes]] = {"layers": _compute_layers, "png": _render_png}
