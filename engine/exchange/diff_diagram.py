@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from toolchart.engine.log.diff import ConversationDiff
 from toolchart.engine.log.reading.records import ReadRecord
+from toolchart.states.diagram.mermaid import escape_mermaid
 
 _VISIBLE_STEPS = 4
 """Common steps that are drawn at each end; the steps between appear as one node with their number."""
@@ -26,7 +27,7 @@ def draw_diff(diff: ConversationDiff) -> str:
     for side, rest in (("left", diff.left_rest), ("right", diff.right_rest)):
         lines += _draw_branch(side, rest, tail)
     names = ((diff.left, "left"), (diff.right, "right"))
-    lines += [f'    {side}_name(["{_escape_mermaid(name)}"]):::{side}' for name, side in names]
+    lines += [f'    {side}_name(["{escape_mermaid(name)}"]):::{side}' for name, side in names]
     return "\n".join([*lines, *(f"    {style}" for style in _STYLES), ""])
 
 
@@ -54,17 +55,12 @@ def _draw_branch(side: str, records: Iterable[ReadRecord], previous: str | None)
 
 def _build_node_line(previous: str | None, event: str, node: str, label: str, side: str) -> str:
     """The line of a node and of the edge that leads to it."""
-    box = f'{node}["{_escape_mermaid(label)}"]:::{side}'
+    box = f'{node}["{escape_mermaid(label)}"]:::{side}'
     if previous is None:
         return f"    {box}"
-    return f"    {previous} -->|{_escape_mermaid(event)}| {box}" if event else f"    {previous} --> {box}"
+    return f'    {previous} -->|"{escape_mermaid(event)}"| {box}' if event else f"    {previous} --> {box}"
 
 
 def _build_label(record: ReadRecord) -> str:
     """Record number and target state of a step."""
     return f"{record.seq} {record.target or record.event['type']}"
-
-
-def _escape_mermaid(text: str) -> str:
-    """The text with characters replaced that Mermaid would interpret."""
-    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace("|", "/")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import agents
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolchart.engine import Engine
 from toolchart.engine.exchange.diff_diagram import draw_diff
-from toolchart.engine.log.diff import compare_conversations
+from toolchart.engine.log.diff import ConversationDiff, compare_conversations
 from toolchart.engine.log.fork import ForkChanges
+from toolchart.engine.log.reading.records import ReadRecord
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.states.messages import Reply, ToolCall, Usage
 
@@ -87,3 +91,42 @@ def test_the_diagram_has_one_node_per_step() -> None:
     assert diagram.count(":::right") == len(diff.right_rest) + 1
     assert f"... {len(diff.common) - 8} steps ..." in diagram
     assert diagram.startswith("flowchart TD\n")
+
+
+FLOWCHART_LINE = re.compile(
+    r"""
+      flowchart\ TD
+    | \ +(\w+\ -->(\|"[^"\n]*"\|)?\ )?\w+(\["[^"\n]*"\]|\(\["[^"\n]*"\]\)):::\w+
+    | \ +classDef\ .*
+    """,
+    re.VERBOSE,
+)
+
+
+@pytest.mark.parametrize(
+    "text", ['a"] --> b["c', "line\nend", "x|y", "%%{init: {}}%%", "right\u202eleft", "</b>"]
+)
+def test_hostile_names_stay_labels_in_the_diagram(text: str) -> None:
+    """Names of conversations, states and events from a foreign log cannot become lines or arrows."""
+    record = ReadRecord(
+        format=2,
+        seq=1,
+        at="2026-01-01T00:00:00.000Z",
+        turn=1,
+        iteration=1,
+        event={"type": text},
+        source="",
+        target=text,
+        guards={},
+        prev="",
+        hash="",
+        line=b"",
+    )
+    diff = ConversationDiff(
+        left=text, right=text, common=(record,), first=None, left_rest=(record, record), right_rest=()
+    )
+    for line in draw_diff(diff).splitlines():
+        assert FLOWCHART_LINE.fullmatch(line), line
+        assert "%%{" not in line
+        assert "</b>" not in line
+        assert "\u202e" not in line
