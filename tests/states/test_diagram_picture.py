@@ -51,8 +51,16 @@ def list_boxes(layout: Layout) -> Iterator[Box]:
         yield label.x, label.y, label.x + width, label.y + height
 
 
+def list_upright_lines(layout: Layout) -> Iterator[tuple[float, float, float]]:
+    """The x, upper and lower end of each upright part of an arrow; the curves lie between the layers."""
+    for path in layout.paths:
+        for (x1, y1), (x2, y2) in itertools.pairwise(path.points):
+            if abs(x1 - x2) < 0.5:
+                yield x1, min(y1, y2), max(y1, y2)
+
+
 def check_layout(diagram: Diagram) -> None:
-    """Assert that nothing overlaps, lies outside, or is missing, and that arrows end at their states."""
+    """Assert that nothing overlaps, lies outside or is missing, and that no arrow crosses one."""
     layout = compute_layout(diagram)
     boxes = list(list_boxes(layout))
     for left, top, right, bottom in boxes:
@@ -63,6 +71,9 @@ def check_layout(diagram: Diagram) -> None:
     for a, b in itertools.combinations(boxes, 2):
         is_apart = a[0] >= b[2] or b[0] >= a[2] or a[1] >= b[3] or b[1] >= a[3]
         assert is_apart, (a, b)
+    for x, upper, lower in list_upright_lines(layout):
+        for left, top, right, bottom in boxes:
+            assert not (left + 1 < x < right - 1 and upper < bottom - 1 and top + 1 < lower)
     shown_rows = {label.row for label in layout.labels}
     shown_rows |= {line.edge for state in layout.states for line in state.lines if line.edge is not None}
     assert shown_rows == set(range(len(diagram.edges)))
@@ -102,6 +113,22 @@ def test_the_picture_keeps_its_contract(name: str) -> None:
     words = " ".join(text.text or "" for text in root.iter(f"{SVG}text"))
     for edge in diagram.edges:
         assert all(word in words for word in (edge.event or "").split())
+
+
+def test_every_initial_mark_points_at_its_state() -> None:
+    """Levels number their vertices alike; the marks of one never point where another's states stand."""
+    wide = {"enter": "describe_tools_in_text"}
+    states = {
+        "first": {"states": {"a": wide, "b": {}}, "transitions": [{"event": "replied", "target": "second"}]},
+        "second": {"states": {"c": {}, "d": wide}, "transitions": [{"event": "failed", "target": "first"}]},
+    }
+    layout = compute_layout(build_diagram(make_chart({"states": states})))
+    tops = {state.node.id: state for state in layout.states if state.node.initial}
+    ends = [path.points[-1] for path in layout.paths if not path.rows]
+    assert len(ends) == len(tops) == 3
+    for x, y in ends:
+        owners = [s for s in tops.values() if s.x < x < s.x + s.width and abs(s.y - y) < 1]
+        assert len(owners) == 1
 
 
 def test_a_picture_is_the_same_every_time() -> None:

@@ -37,6 +37,8 @@ class PlacedState(msgspec.Struct, frozen=True, kw_only=True):
     height: float
     head_height: float
     """Height of the part with its name and lines."""
+    head_inset: float = PADDING
+    """From the left side of the box to its name: arrows that come in from above pass beside it."""
     lines: tuple[Line, ...]
     is_region: bool
 
@@ -101,8 +103,8 @@ class _LayoutBuilder:
         self._rows = [list_row_lines(diagram, index) for index in range(len(diagram.edges))]
         self._boxes: dict[str, _Box] = {}
         self._origins: dict[str, Point] = {}
-        self._ports: dict[tuple[int, int], float] = {}
-        """By strand and vertex: x of the end, in its level."""
+        self._ports: dict[tuple[str, int, int], float] = {}
+        """By level, strand and vertex: x of the end, in its level."""
         self._layout = Layout()
 
     def build(self) -> Layout:
@@ -171,7 +173,7 @@ class _LayoutBuilder:
                 inner = strand.inner.get(vertex)
                 if inner is not None:
                     x = self._find_border_x(inner) + self._find_left_side(level, vertex)
-                    self._ports[(id(strand), vertex)] = x
+                    self._ports[(level.name, id(strand), vertex)] = x
                 elif graph.vertices[vertex].is_box:
                     sides[(vertex, side)].append((graph.vertices[other].x, id(strand)))
         for mark in level.starts.values():
@@ -179,16 +181,16 @@ class _LayoutBuilder:
             chain = chains[-mark - 1] = graph.chains[(mark, child)]
             sides[(child, -1)].append((graph.vertices[chain[-2]].x, -mark - 1))
         for (vertex, _), ends in sides.items():
-            self._spread_ends(graph, vertex, sorted(ends))
+            self._spread_ends(level, vertex, sorted(ends))
 
-    def _spread_ends(self, graph: LayeredGraph, number: int, ends: list[tuple[float, int]]) -> None:
-        vertex = graph.vertices[number]
+    def _spread_ends(self, level: Level, number: int, ends: list[tuple[float, int]]) -> None:
+        vertex = level.graph.vertices[number]
         low, high = vertex.x - vertex.left + 10, vertex.x + vertex.left - 10
         gap = min(_PORT_GAP, (high - low) / max(len(ends) - 1, 1))
         places = fit_in_order([x for x, _ in ends], [1.0] * len(ends), [gap] * (len(ends) - 1))
         for index, (x, (_, strand)) in enumerate(zip(places, ends, strict=True)):
             x = max(x, low + index * gap)
-            self._ports[(strand, number)] = min(x, high - (len(ends) - 1 - index) * gap)
+            self._ports[(level.name, strand, number)] = min(x, high - (len(ends) - 1 - index) * gap)
 
     def _find_left_side(self, level: Level, number: int) -> float:
         """Where the level inside the state of this vertex begins."""
@@ -219,6 +221,7 @@ class _LayoutBuilder:
                 width=box.width,
                 height=box.height,
                 head_height=box.head_height,
+                head_inset=self._find_head_inset(box),
                 lines=box.lines,
                 is_region=is_parallel and not child.history,
             )
@@ -230,6 +233,23 @@ class _LayoutBuilder:
             self._place_labels(rows, left + vertex.x + 6, top + vertex.top + 2)
         for child_name, mark in level.starts.items():
             self._place_start(level, mark, level.vertices[child_name])
+
+    def _find_head_inset(self, box: _Box) -> float:
+        """The first place for the name of a state that no incoming arrow crosses, if there is one."""
+        level = self._hierarchy.levels.get(box.node.id)
+        if level is None or level.ceiling is None:
+            return PADDING
+        width, _ = measure_head(box.node, box.lines)
+        arrows = sorted(
+            box.inset + self._find_border_x(strand)
+            for strand in self._list_strands(level.name)
+            if strand.edges[0][0] == level.ceiling
+        )
+        for inset in (PADDING, *(x + PADDING for x in arrows)):
+            end = inset + width - 2 * PADDING
+            if end < box.width and not any(inset - 5 < x < end + 5 for x in arrows):
+                return inset
+        return PADDING
 
     def _place_labels(self, rows: tuple[int, ...], x: float, y: float) -> None:
         for row in rows:
@@ -250,7 +270,7 @@ class _LayoutBuilder:
         left, top = self._origins[level.name]
         vertex = level.graph.vertices[mark]
         self._layout.marks.append((left + vertex.x, top + vertex.top + 6))
-        self._ports[(-mark - 1, mark)] = vertex.x
+        self._ports[(level.name, -mark - 1, mark)] = vertex.x
         points = self._trace_chain(level, level.graph.chains[(mark, child)], -mark - 1)
         self._layout.paths.append(PlacedPath(rows=(), points=tuple(_drop_needless_points(points))))
 
@@ -270,7 +290,7 @@ class _LayoutBuilder:
         points: list[Point] = []
         for position, number in enumerate(chain):
             vertex = graph.vertices[number]
-            x = self._ports.get((strand, number), vertex.x)
+            x = self._ports.get((level.name, strand, number), vertex.x)
             if number in (level.ceiling, level.floor):
                 x = graph.vertices[chain[1] if position == 0 else chain[-2]].x
             y_top, y_bottom = graph.tops[vertex.layer], graph.bottoms[vertex.layer]

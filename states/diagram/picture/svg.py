@@ -176,7 +176,7 @@ class _SvgBuilder:
             word = "H*" if state.node.history == "deep" else "H"
             add_text(group, word, state.x + state.width / 2, state.y + 16, "name middle")
             return
-        x, y = state.x + PADDING, state.y + PADDING + TITLE_SIZE - 2
+        x, y = state.x + state.head_inset, state.y + PADDING + TITLE_SIZE - 2
         name = shorten_name(state.node.title)
         add_text(group, name, x, y, "name", measure_pixels(name, TITLE_SIZE))
         y += TITLE_SIZE / 2
