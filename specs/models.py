@@ -192,7 +192,8 @@ class Handler(Section):
     stop: list[str] | str | None = None
     """Texts at which the model stops its reply."""
     tool_choice: Any = None
-    """`auto`, `none`, `required` or the name of a tool."""
+    """`auto`, `none`, `required`, the name of a tool, or `{allowed: [names], mode: auto or required}`.
+    A forced call is asked for until the first outcome of a turn; then the model may answer."""
     parallel_tool_calls: bool | None = None
     """Whether one reply may ask for several calls."""
     response_format: dict[str, Any] | None = None

@@ -15,7 +15,7 @@ from toolchart.providers.shared.failures import convert_exceptions, raise_for_st
 from toolchart.providers.shared.host_client import find_api_key
 from toolchart.providers.shared.settings import AdapterSettings, HttpHooks, read_adapter_settings
 from toolchart.providers.shared.stream_frames import iterate_event_data
-from toolchart.providers.shared.tool_choice import parse_tool_choice
+from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice
 from toolchart.providers.shared.warnings import find_foreign_data, find_unmet_tool_choice
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
@@ -112,7 +112,7 @@ class AnthropicProvider(HostAdapter):
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:
         """A warning for each part of the request that Anthropic's API cannot express."""
-        choice = parse_tool_choice(request.options.get("tool_choice"))
+        choice = read_tool_choice(request) or ToolChoice()
         warnings = find_foreign_data(request.messages, NAME)
         warnings += find_unmet_tool_choice(choice, reply, "Anthropic")
         if request.options.get("seed") is not None:

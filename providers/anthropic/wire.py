@@ -14,7 +14,7 @@ from typing import Any
 from toolchart.providers.shared.arguments import parse_arguments
 from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
-from toolchart.providers.shared.tool_choice import ToolChoice, parse_tool_choice, select_offered_tools
+from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice, select_offered_tools
 from toolchart.providers.shared.wire_values import read_string, read_token_count
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Message, Reply, Request, ToolCall, Usage
@@ -74,7 +74,7 @@ def _encode_tools(request: Request) -> dict[str, Any]:
 
     The API can require one named tool. A choice among several is expressed by offering only those.
     """
-    choice = parse_tool_choice(request.options.get("tool_choice"))
+    choice = read_tool_choice(request) or ToolChoice()
     offered_tools = select_offered_tools(choice, request.tools, ANTHROPIC)
     if not offered_tools:
         return {}

@@ -12,7 +12,7 @@ from typing import Any
 
 from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
-from toolchart.providers.shared.tool_choice import ToolChoice, parse_tool_choice
+from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice
 from toolchart.providers.shared.wire_values import read_string, read_token_count
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.schema_dialects import GEMINI, lower_parameters
@@ -79,8 +79,8 @@ def encode_request(request: Request) -> dict[str, Any]:
     if request.tools:
         # One Tool with all declarations: the REST interface reads only the first Tool.
         body["tools"] = [{"functionDeclarations": list(map(_encode_tool, request.tools))}]
-        if options.get("tool_choice") is not None:
-            choice = parse_tool_choice(options["tool_choice"])
+        choice = read_tool_choice(request)
+        if choice is not None:
             body["toolConfig"] = {"functionCallingConfig": _encode_tool_choice(choice)}
     config = _encode_options(options)
     return {**body, "generationConfig": config} if config else body

@@ -16,7 +16,7 @@ from typing import Any
 from toolchart.providers.shared.arguments import parse_arguments
 from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
-from toolchart.providers.shared.tool_choice import parse_tool_choice, select_offered_tools
+from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice, select_offered_tools
 from toolchart.providers.shared.warnings import find_foreign_data, find_parallel_calls, find_unmet_tool_choice
 from toolchart.providers.shared.wire_values import read_string, read_token_count
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
@@ -53,7 +53,7 @@ def encode_request(
     Args:
         options: the server's own options (`num_ctx`, ...); the request's options override them.
     """
-    choice = parse_tool_choice(request.options.get("tool_choice"))
+    choice = read_tool_choice(request) or ToolChoice()
     body: dict[str, Any] = {
         "model": request.model,
         "messages": [_encode_message(message) for message in request.messages],
@@ -199,7 +199,7 @@ means that the rest was cached, which older servers do not count."""
 
 def collect_warnings(request: Request, reply: Reply, options: Mapping[str, Any] | None) -> list[str]:
     """Warnings about parts of the request that the server could not follow."""
-    choice = parse_tool_choice(request.options.get("tool_choice"))
+    choice = read_tool_choice(request) or ToolChoice()
     return [
         *find_foreign_data(request.messages, NAME),
         *find_unmet_tool_choice(choice, reply, "Ollama"),

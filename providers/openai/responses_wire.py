@@ -16,7 +16,7 @@ from toolchart.providers.openai.wire import classify_error_body
 from toolchart.providers.shared.arguments import parse_arguments
 from toolchart.providers.shared.failures import build_bad_response_error
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
-from toolchart.providers.shared.tool_choice import ToolChoice, parse_tool_choice
+from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice
 from toolchart.providers.shared.wire_values import read_string, read_token_count
 from toolchart.states.messages import (
     Message,
@@ -60,8 +60,9 @@ def encode_request(request: Request) -> dict[str, Any]:
         body["instructions"] = "\n\n".join(system)
     if request.tools:
         body["tools"] = [_encode_tool(tool) for tool in request.tools]
-        if "tool_choice" in options:
-            body["tool_choice"] = _encode_tool_choice(parse_tool_choice(options["tool_choice"]))
+        choice = read_tool_choice(request)
+        if choice is not None:
+            body["tool_choice"] = _encode_tool_choice(choice)
         if "parallel_tool_calls" in options:
             body["parallel_tool_calls"] = options["parallel_tool_calls"]
     if "max_tokens" in options:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from toolchart.providers.shared.arguments import parse_arguments
 from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
-from toolchart.providers.shared.tool_choice import parse_tool_choice
+from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice
 from toolchart.providers.shared.wire_values import read_string, read_token_count
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import (
@@ -78,8 +78,9 @@ def encode_request(
     }
     if request.tools:
         body["tools"] = [_encode_tool(tool) for tool in request.tools]
-        if request.options.get("tool_choice") is not None:
-            body["tool_choice"] = _encode_tool_choice(request.options["tool_choice"])
+        choice = read_tool_choice(request)
+        if choice is not None:
+            body["tool_choice"] = _encode_tool_choice(request.options["tool_choice"], choice)
     if "max_tokens" in request.options:
         body[max_tokens_name] = request.options["max_tokens"]
     for name in _OPTIONS:
@@ -99,14 +100,13 @@ def _encode_tool(tool: ToolDefinition) -> dict[str, Any]:
     }
 
 
-def _encode_tool_choice(option: Any) -> Any:
+def _encode_tool_choice(option: Any, choice: ToolChoice) -> Any:
     """Modes stay words; one name or several become OpenAI's mappings.
 
     Source: openai 3.52.0, `chat_completion_tool_choice_option_param.py`.
     """
     if isinstance(option, Mapping) and "allowed" not in option:
         return option  # already in the host's own spelling
-    choice = parse_tool_choice(option)
     tools = [{"type": "function", "function": {"name": name}} for name in choice.names]
     if not tools:
         return choice.mode

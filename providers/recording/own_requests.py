@@ -16,7 +16,12 @@ from toolchart.providers.recording.canonical_requests import (
     canonicalize_tool_choice,
     read_tool_result,
 )
-from toolchart.providers.shared.tool_choice import parse_tool_choice, select_offered_tools
+from toolchart.providers.shared.tool_choice import (
+    ToolChoice,
+    parse_tool_choice,
+    read_tool_choice,
+    select_offered_tools,
+)
 from toolchart.states.messages import Request, ToolCall
 from toolchart.states.schema_dialects import ANTHROPIC, OLLAMA, SchemaDialect, lower_parameters
 
@@ -42,7 +47,7 @@ def canonicalize_request(request: Request, dialect: SchemaDialect | None = None)
             case "tool":
                 result = read_tool_result(message.content)
                 builder.add_tool_result(message.tool_call_id, message.name, result)
-    choice = parse_tool_choice(request.options.get("tool_choice"))
+    choice = read_tool_choice(request) or ToolChoice()
     offered_tools = select_offered_tools(choice, request.tools, dialect) if dialect else request.tools
     tools = {
         tool.name: canonicalize_tool(

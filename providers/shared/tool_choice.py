@@ -1,4 +1,4 @@
-"""Parse the `tool_choice` option of a request: which tools the model may, must or must not call.
+"""Read the `tool_choice` option of a request: which tools the model may, must or must not call.
 
 Every spelling is parsed into one `ToolChoice`; each adapter's `wire.py` encodes it for its host.
 """
@@ -10,8 +10,8 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from toolchart.states.errors import ProviderError
-from toolchart.states.messages import ToolDefinition
+from toolchart.states.errors import ProviderError, suggest_name
+from toolchart.states.messages import Request, ToolDefinition
 from toolchart.states.schema_dialects import ANTHROPIC, OLLAMA, SchemaDialect
 
 ToolChoiceMode = Literal["auto", "none", "required"]
@@ -45,6 +45,26 @@ def select_offered_tools(
     if choice.mode == "none":
         return () if dialect is OLLAMA else tuple(tools)
     return tuple(tool for tool in tools if not choice.names or tool.name in choice.names)
+
+
+def read_tool_choice(request: Request) -> ToolChoice | None:
+    """The choice of a request; None where it has none, or offers no tools.
+
+    Raises:
+        ProviderError: `bad_request`; it has no known form, or names a tool that is not offered.
+    """
+    option = request.options.get("tool_choice")
+    if option is None or not request.tools:
+        return None
+    choice = parse_tool_choice(option)
+    tool_names = [tool.name for tool in request.tools]
+    for name in choice.names:
+        if name not in tool_names:
+            raise ProviderError(
+                kind="bad_request",
+                message=f"tool_choice names {name!r}, which is not offered; {suggest_name(name, tool_names)}",
+            )
+    return choice
 
 
 def parse_tool_choice(option: Any) -> ToolChoice:

@@ -14,7 +14,9 @@ the step's `SnapshotBuilder`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -59,12 +61,34 @@ def _build_call(builder: SnapshotBuilder, name: str, id_: int, state: str, tools
         model=settings.model,
         messages=RequestMessages(builder.system or None, builder.messages),
         tools=tools,
-        options=settings.options,
+        options=_choose_options(builder, settings.options),
         writes_tools_as_text=builder.writes_tools_as_text,
         turn=builder.turn,
         iteration=builder.iteration,
     )
     return CallModel(id=id_, name=name, state=state, request=request)
+
+
+def _choose_options(builder: SnapshotBuilder, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The options of the next request.
+
+    A forced tool choice (`required`, a name) holds until the first outcome of the turn: forced in every
+    iteration, the model could never answer. What it allows still holds.
+    """
+    choice = options.get("tool_choice")
+    if not builder.iteration or choice in (None, "auto", "none"):
+        return options
+    new_choice = _release_choice(choice) if isinstance(choice, Mapping) else None
+    others = {name: value for name, value in options.items() if name != "tool_choice"}
+    return others if new_choice is None else {**others, "tool_choice": new_choice}
+
+
+def _release_choice(choice: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The choice among several tools without its force; None for a single tool."""
+    inner = choice.get("allowed_tools")
+    if isinstance(inner, Mapping):
+        return {**choice, "allowed_tools": {**inner, "mode": "auto"}}
+    return {**choice, "mode": "auto"} if {"allowed", "tools"} & set(choice) else None
 
 
 # -- tools and waits -----------------------------------------------------------------------------

@@ -27,8 +27,6 @@ from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDef
 
 NOT_STRICT = {
     "string_tool_results_ollama": "its client rewrote a result into text and a picture",
-    "respects_choice_required": "its client dropped tool_choice after the first call",
-    "respects_specific_tool_choice": "its client dropped tool_choice after the first call",
     "multimodal_tool_return_matrix": "its client worded a refused call in its own way",
     "vertex_tool_combination": "it offers a search tool that the host runs itself",
 }
