@@ -23,6 +23,7 @@ from typing import Any, final
 from msgspec.structs import replace
 
 from toolchart.providers.shared.failures import convert_exceptions
+from toolchart.providers.shared.own_data import Origin
 from toolchart.providers.shared.reply_deltas import stream_reply
 from toolchart.states.canonical_json import encode_canonical
 from toolchart.states.errors import ProviderError
@@ -85,6 +86,10 @@ class HostAdapter(ABC):
     name: str
     """Adapter name, as in the spec's `provider`."""
 
+    host: str = ""
+    """Name and port of the host. What a reply keeps for this host goes back to no other one; empty: every
+    host of this adapter gets it."""
+
     @abstractmethod
     def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         """The complete body, as JSON data; pure."""
@@ -111,6 +116,10 @@ class HostAdapter(ABC):
     def list_warnings(self, request: Request, reply: Reply) -> Sequence[str]:
         """A warning for each part of the request that the host could not follow."""
         return ()
+
+    def get_origin(self, request: Request) -> Origin:
+        """Where the reply to a request comes from: the owner of its private data."""
+        return Origin(provider=self.name, host=self.host, model=request.model)
 
     @abstractmethod
     async def aclose(self) -> None:
@@ -148,4 +157,5 @@ class HostAdapter(ABC):
 
     def _finish_reply(self, request: Request, reply: Reply, digest: str) -> Reply:
         warnings = (*reply.warnings, *self.list_warnings(request, reply))
-        return replace(reply, warnings=warnings, wire_digest=digest)
+        data = self.get_origin(request).mark_data(reply.provider_data)
+        return replace(reply, warnings=warnings, wire_digest=digest, provider_data=data)

@@ -13,10 +13,11 @@ from toolchart.providers.hosts import find_host
 from toolchart.providers.shared.addresses import resolve_address
 from toolchart.providers.shared.failures import convert_exceptions, raise_for_status
 from toolchart.providers.shared.host_client import find_api_key
+from toolchart.providers.shared.own_data import find_foreign_data
 from toolchart.providers.shared.settings import AdapterSettings, HttpHooks, read_adapter_settings
 from toolchart.providers.shared.stream_frames import iterate_event_data
 from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice
-from toolchart.providers.shared.warnings import find_foreign_data, find_unmet_tool_choice
+from toolchart.providers.shared.warnings import find_unmet_tool_choice
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Delta, Reply, Request
@@ -43,6 +44,7 @@ class AnthropicProvider(HostAdapter):
 
     def __init__(self, client: httpx.AsyncClient, settings: AnthropicSettings | None = None) -> None:
         self._client = client
+        self.host = client.base_url.netloc.decode()
         self._settings = settings or AnthropicSettings()
 
     @classmethod
@@ -78,7 +80,8 @@ class AnthropicProvider(HostAdapter):
     def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         """The body of `POST /v1/messages`."""
         thinking = {"thinking": self._settings.thinking} if self._settings.thinking else {}
-        return {**encode_request(request, stream=stream), **thinking, **(self._settings.extra_body or {})}
+        body = encode_request(request, stream=stream, origin=self.get_origin(request))
+        return {**body, **thinking, **(self._settings.extra_body or {})}
 
     async def send_body(self, body: dict[str, Any]) -> Reply:
         """The whole reply to a body.
@@ -113,7 +116,7 @@ class AnthropicProvider(HostAdapter):
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:
         """A warning for each part of the request that Anthropic's API cannot express."""
         choice = read_tool_choice(request) or ToolChoice()
-        warnings = find_foreign_data(request.messages, NAME)
+        warnings = find_foreign_data(request.messages, self.get_origin(request), "content")
         warnings += find_unmet_tool_choice(choice, reply, "Anthropic")
         if request.options.get("seed") is not None:
             warnings.append("seed: Anthropic has no such option")

@@ -14,6 +14,7 @@ from typing import Any
 from toolchart.providers.shared.arguments import parse_arguments
 from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
+from toolchart.providers.shared.own_data import Origin
 from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice, select_offered_tools
 from toolchart.providers.shared.wire_values import read_string, read_token_count
 from toolchart.states.errors import ProviderError
@@ -21,6 +22,9 @@ from toolchart.states.messages import Message, Reply, Request, ToolCall, Usage
 from toolchart.states.schema_dialects import ANTHROPIC, lower_parameters
 
 NAME = "anthropic"
+
+ANY_HOST = Origin(provider=NAME)
+"""The origin of requests that go to no known host: data of every host of this adapter goes with them."""
 
 FINISH_WORDS: FinishWords = MappingProxyType(
     {
@@ -48,14 +52,18 @@ _OPTIONS = {"temperature": "temperature", "top_p": "top_p"}
 # -- encoding ------------------------------------------------------------------------------------
 
 
-def encode_request(request: Request, *, stream: bool = False) -> dict[str, Any]:
-    """The body of `POST /v1/messages`."""
+def encode_request(request: Request, *, stream: bool = False, origin: Origin = ANY_HOST) -> dict[str, Any]:
+    """The body of `POST /v1/messages`.
+
+    Args:
+        origin: where the request goes: data of its own replies goes with it.
+    """
     options = request.options
     system = [m.content for m in request.messages if m.role == "system" and m.content]
     body: dict[str, Any] = {
         "model": request.model,
         "max_tokens": options.get("max_tokens") or DEFAULT_MAX_TOKENS,
-        "messages": encode_messages(request.messages),
+        "messages": encode_messages(request.messages, origin),
         **{wire: options[name] for name, wire in _OPTIONS.items() if options.get(name) is not None},
     }
     if stream:
@@ -107,7 +115,7 @@ def _encode_response_format(response_format: Any) -> dict[str, Any]:
     return {"output_config": {"format": {"type": "json_schema", "schema": inner["schema"]}}}
 
 
-def encode_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def encode_messages(messages: Sequence[Message], origin: Origin = ANY_HOST) -> list[dict[str, Any]]:
     """The conversation without system messages.
 
     Adjacent messages of one role become one: tool results share a user message with the user's next text.
@@ -117,8 +125,8 @@ def encode_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
         if message.role == "system":
             continue
         role = "assistant" if message.role == "assistant" else "user"
-        encode = _encode_assistant_message if role == "assistant" else _encode_user_message
-        blocks = encode(message)
+        is_own = role == "assistant"
+        blocks = _encode_assistant_message(message, origin) if is_own else _encode_user_message(message)
         if wire_messages and wire_messages[-1]["role"] == role:
             wire_messages[-1]["content"] += blocks
         else:
@@ -130,11 +138,11 @@ def _encode_text(content: str | None) -> dict[str, Any]:
     return {"type": "text", "text": content if content and content.strip() else EMPTY_TEXT}
 
 
-def _encode_assistant_message(message: Message) -> list[dict[str, Any]]:
-    data = message.provider_data or {}
-    if data.get("provider") == NAME and isinstance(data.get("content"), list):
+def _encode_assistant_message(message: Message, origin: Origin) -> list[dict[str, Any]]:
+    own_blocks = origin.get_data(message).get("content")
+    if isinstance(own_blocks, list):
         # Verbatim: the API refuses thinking that is left out or does not fit its signature.
-        return [_encode_own_block(block) for block in data["content"]]
+        return [_encode_own_block(block) for block in own_blocks]
     blocks = [_encode_text(message.content)] if message.content or not message.tool_calls else []
     return [*blocks, *(_encode_tool_call(call) for call in message.tool_calls)]
 

@@ -6,15 +6,17 @@ import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.gemini.host import API_VERSION
 from toolchart.providers.gemini.stream import GeminiAccumulator
-from toolchart.providers.gemini.wire import NAME, decode_reply, encode_request
+from toolchart.providers.gemini.wire import decode_reply, encode_request
 from toolchart.providers.shared.failures import convert_exceptions
+from toolchart.providers.shared.own_data import find_foreign_data
 from toolchart.providers.shared.settings import AdapterSettings, HttpHooks, read_adapter_settings
 from toolchart.providers.shared.stream_frames import iterate_event_data
-from toolchart.providers.shared.warnings import find_foreign_data, find_parallel_calls
+from toolchart.providers.shared.warnings import find_parallel_calls
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Delta, Reply, Request
@@ -85,6 +87,7 @@ class GeminiProvider(HostAdapter):
     def __init__(self, client: Client, settings: GeminiSettings | None = None) -> None:
         # The client closes its connections when it is garbage-collected, so it is kept here.
         self._client = client
+        self.host = urlsplit(client._api_client._http_options.base_url or "").netloc
         self._settings = settings or GeminiSettings()
 
     @classmethod
@@ -125,7 +128,7 @@ class GeminiProvider(HostAdapter):
 
         A streamed call has the same body and another path.
         """
-        body = encode_request(request)
+        body = encode_request(request, self.get_origin(request))
         thinking = self._settings.build_thinking_config()
         if thinking is not None:
             body["generationConfig"] = {**body.get("generationConfig", {}), "thinkingConfig": thinking}
@@ -180,7 +183,8 @@ class GeminiProvider(HostAdapter):
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:
         """A warning for each part of the request that Gemini could not follow."""
-        return [*find_foreign_data(request.messages, NAME), *find_parallel_calls(request, reply, "Gemini")]
+        foreign_data = find_foreign_data(request.messages, self.get_origin(request), "content")
+        return [*foreign_data, *find_parallel_calls(request, reply, "Gemini")]
 
     async def aclose(self) -> None:
         """Close the connections."""

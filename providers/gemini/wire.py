@@ -12,12 +12,16 @@ from typing import Any
 
 from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
+from toolchart.providers.shared.own_data import Origin
 from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice
 from toolchart.providers.shared.wire_values import read_string, read_token_count
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.schema_dialects import GEMINI, lower_parameters
 
 NAME = "gemini"
+
+ANY_HOST = Origin(provider=NAME)
+"""The origin of requests that go to no known host: data of every host of this adapter goes with them."""
 
 FINISH_WORDS: FinishWords = MappingProxyType(
     {
@@ -57,6 +61,10 @@ FINISH_WORDS: FinishWords = MappingProxyType(
 )
 """Finish words and their meaning. Source: google-genai 3.4.0, `types.FinishReason`."""
 
+FOREIGN_SIGNATURE = "skip_thought_signature_validator"
+"""Sent with a call whose thought signature belongs to another model: Gemini 3 refuses a call without one.
+Source: ai.google.dev, Thought signatures, FAQ on transferring a trace from a different model."""
+
 _OPTIONS = {"max_tokens": "maxOutputTokens", "temperature": "temperature", "top_p": "topP", "seed": "seed"}
 """Our option names and those of `generationConfig`."""
 
@@ -64,14 +72,17 @@ _OPTIONS = {"max_tokens": "maxOutputTokens", "temperature": "temperature", "top_
 # -- encoding ------------------------------------------------------------------------------------
 
 
-def encode_request(request: Request) -> dict[str, Any]:
+def encode_request(request: Request, origin: Origin = ANY_HOST) -> dict[str, Any]:
     """The body of `generateContent`; the `model` in it belongs to the path.
 
     Source: google-genai 3.4.0, `models.py`, `_GenerateContentParameters_to_mldev`.
+
+    Args:
+        origin: where the request goes: data of its own replies goes with it.
     """
     options = request.options
     # The API refuses empty contents; it accepts an empty text if there are only system messages.
-    contents = encode_messages(request.messages) or [{"role": "user", "parts": [{"text": ""}]}]
+    contents = encode_messages(request.messages, origin) or [{"role": "user", "parts": [{"text": ""}]}]
     body: dict[str, Any] = {"model": request.model, "contents": contents}
     system = [m.content for m in request.messages if m.role == "system" and m.content]
     if system:
@@ -125,7 +136,7 @@ def _encode_response_format(response_format: Any) -> dict[str, Any]:
     return wire
 
 
-def encode_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def encode_messages(messages: Sequence[Message], origin: Origin = ANY_HOST) -> list[dict[str, Any]]:
     """The conversation as contents; adjacent tool results share one user content, in order."""
     contents: list[dict[str, Any]] = []
     native_ids: dict[str, str | None] = {}
@@ -141,7 +152,7 @@ def encode_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
                 contents.append({"role": "user", "parts": [part]})
         elif message.role == "assistant":
             native_ids.update({call.id: call.native_id for call in message.tool_calls})
-            contents.append(_encode_assistant_message(message))
+            contents.append(_encode_assistant_message(message, origin))
         else:
             # The API refuses an empty part, so an empty message becomes a blank one.
             contents.append({"role": "user", "parts": [{"text": message.content or " "}]})
@@ -149,13 +160,16 @@ def encode_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     return contents
 
 
-def _encode_assistant_message(message: Message) -> dict[str, Any]:
-    data = message.provider_data or {}
-    if data.get("provider") == NAME and isinstance(data.get("content"), Mapping):
+def _encode_assistant_message(message: Message, origin: Origin) -> dict[str, Any]:
+    own_content = origin.get_data(message).get("content")
+    if isinstance(own_content, Mapping):
         # Verbatim: Gemini 3 refuses a call that comes back without its thought signature.
-        return {"role": "model", **data["content"]}
+        return {"role": "model", **own_content}
+    calls = [_encode_tool_call(call) for call in message.tool_calls]
+    if calls and (message.provider_data or {}).get("provider") == NAME:
+        calls[0]["thoughtSignature"] = FOREIGN_SIGNATURE
     parts: list[dict[str, Any]] = [{"text": message.content}] if message.content else []
-    parts += map(_encode_tool_call, message.tool_calls)
+    parts += calls
     return {"role": "model", "parts": parts or [{"text": " "}]}
 
 

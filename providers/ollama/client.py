@@ -42,6 +42,7 @@ class OllamaProvider(HostAdapter):
 
     def __init__(self, client: AsyncClient, settings: OllamaSettings | None = None) -> None:
         self._client = client
+        self.host = client._client.base_url.netloc.decode()
         self._settings = settings or OllamaSettings()
 
     @classmethod
@@ -66,7 +67,7 @@ class OllamaProvider(HostAdapter):
 
     def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         """The body of `POST /api/chat`."""
-        body = encode_request(request, self._settings.options, stream=stream)
+        body = encode_request(request, self._settings.options, stream=stream, origin=self.get_origin(request))
         for name in ("think", "keep_alive"):
             value = getattr(self._settings, name)
             if value is not None:
@@ -105,7 +106,7 @@ class OllamaProvider(HostAdapter):
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:
         """A warning for each part of the request that the server could not follow."""
-        return collect_warnings(request, reply, self._settings.options)
+        return collect_warnings(request, reply, self._settings.options, self.get_origin(request))
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -16,13 +16,17 @@ from typing import Any
 from toolchart.providers.shared.arguments import parse_arguments
 from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
+from toolchart.providers.shared.own_data import Origin, find_foreign_data
 from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice, select_offered_tools
-from toolchart.providers.shared.warnings import find_foreign_data, find_parallel_calls, find_unmet_tool_choice
+from toolchart.providers.shared.warnings import find_parallel_calls, find_unmet_tool_choice
 from toolchart.providers.shared.wire_values import read_string, read_token_count
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.schema_dialects import OLLAMA, lower_parameters
 
 NAME = "ollama"
+
+ANY_HOST = Origin(provider=NAME)
+"""The origin of requests that go to no known host: data of every host of this adapter goes with them."""
 
 FINISH_WORDS: FinishWords = MappingProxyType(
     {"stop": "stop", "length": "length", "load": "paused", "unload": "paused"}
@@ -43,7 +47,11 @@ _OPTIONS = {
 
 
 def encode_request(
-    request: Request, options: Mapping[str, Any] | None = None, *, stream: bool = False
+    request: Request,
+    options: Mapping[str, Any] | None = None,
+    *,
+    stream: bool = False,
+    origin: Origin = ANY_HOST,
 ) -> dict[str, Any]:
     """The body of `POST /api/chat`.
 
@@ -52,11 +60,12 @@ def encode_request(
 
     Args:
         options: the server's own options (`num_ctx`, ...); the request's options override them.
+        origin: where the request goes: data of its own replies goes with it.
     """
     choice = read_tool_choice(request) or ToolChoice()
     body: dict[str, Any] = {
         "model": request.model,
-        "messages": [_encode_message(message) for message in request.messages],
+        "messages": [_encode_message(message, origin) for message in request.messages],
         "stream": stream,
     }
     offered_tools = select_offered_tools(choice, request.tools, OLLAMA)
@@ -98,16 +107,16 @@ def _encode_response_format(response_format: Any) -> Any:
     return "json"
 
 
-def _encode_message(message: Message) -> dict[str, Any]:
+def _encode_message(message: Message, origin: Origin) -> dict[str, Any]:
     wire: dict[str, Any] = {"role": message.role, "content": message.content or ""}
     if message.role == "tool":
         wire["tool_name"] = message.name
         wire["tool_call_id"] = message.tool_call_id
     if message.tool_calls:
         wire["tool_calls"] = [_encode_tool_call(call) for call in message.tool_calls]
-    data = message.provider_data or {}
-    if data.get("provider") == NAME and data.get("thinking"):
-        wire["thinking"] = data["thinking"]
+    thinking = origin.get_data(message).get("thinking")
+    if thinking:
+        wire["thinking"] = thinking
     return wire
 
 
@@ -197,11 +206,13 @@ _MIN_COUNTED_TOKENS = 512
 means that the rest was cached, which older servers do not count."""
 
 
-def collect_warnings(request: Request, reply: Reply, options: Mapping[str, Any] | None) -> list[str]:
+def collect_warnings(
+    request: Request, reply: Reply, options: Mapping[str, Any] | None, origin: Origin
+) -> list[str]:
     """Warnings about parts of the request that the server could not follow."""
     choice = read_tool_choice(request) or ToolChoice()
     return [
-        *find_foreign_data(request.messages, NAME),
+        *find_foreign_data(request.messages, origin, "thinking"),
         *find_unmet_tool_choice(choice, reply, "Ollama"),
         *find_parallel_calls(request, reply, "Ollama"),
         *find_truncated_context(request, reply.usage, (options or {}).get("num_ctx")),

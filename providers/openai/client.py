@@ -12,13 +12,13 @@ from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.openai.compatible_hosts import find_profile
 from toolchart.providers.openai.responses_client import ResponsesProvider
 from toolchart.providers.openai.stream import ChatAccumulator
-from toolchart.providers.openai.wire import NAME, EchoReasoning, decode_reply, encode_request
+from toolchart.providers.openai.wire import EchoReasoning, decode_reply, encode_request
 from toolchart.providers.shared.addresses import resolve_address
 from toolchart.providers.shared.failures import convert_exceptions
 from toolchart.providers.shared.host_client import find_api_key
+from toolchart.providers.shared.own_data import find_foreign_data
 from toolchart.providers.shared.settings import AdapterSettings, HttpHooks, read_adapter_settings
 from toolchart.providers.shared.stream_frames import EventFrameReader, iterate_frames
-from toolchart.providers.shared.warnings import find_foreign_data
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Delta, FinishReason, Reply, Request
@@ -60,6 +60,7 @@ class OpenAIProvider(HostAdapter):
 
     def __init__(self, client: AsyncOpenAI, settings: OpenAISettings | None = None) -> None:
         self._client = client
+        self.host = client.base_url.netloc.decode()
         self._settings = settings or OpenAISettings()
 
     @classmethod
@@ -103,6 +104,7 @@ class OpenAIProvider(HostAdapter):
         """The body of `POST /chat/completions`."""
         wire = encode_request(
             request,
+            origin=self.get_origin(request),
             max_tokens_name=self._choose_max_tokens_name(),
             echo_reasoning=self._settings.echo_reasoning,
         )
@@ -154,7 +156,7 @@ class OpenAIProvider(HostAdapter):
             for name in self._settings.refuses
             if name in request.options
         ]
-        return [*refused_options, *find_foreign_data(request.messages, NAME)]
+        return [*refused_options, *find_foreign_data(request.messages, self.get_origin(request), "message")]
 
     def _choose_max_tokens_name(self) -> str:
         if self._settings.max_tokens_name:

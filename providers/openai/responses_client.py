@@ -16,8 +16,8 @@ from toolchart.providers.openai.responses_wire import (
     find_unsupported_options,
 )
 from toolchart.providers.shared.failures import convert_exceptions
+from toolchart.providers.shared.own_data import find_foreign_data
 from toolchart.providers.shared.stream_frames import EventFrameReader, iterate_frames
-from toolchart.providers.shared.warnings import find_foreign_data
 from toolchart.states.messages import Delta, Reply, Request
 
 if TYPE_CHECKING:
@@ -39,12 +39,13 @@ class ResponsesProvider(HostAdapter):
         self, client: AsyncOpenAI, *, store: bool = True, extra_body: dict[str, Any] | None = None
     ) -> None:
         self._client = client
+        self.host = client.base_url.netloc.decode()
         self._store = store
         self._extra_body = extra_body
 
     def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         """The body of `POST /responses`."""
-        body = encode_request(request)
+        body = encode_request(request, self.get_origin(request))
         if not self._store:
             body |= {"store": False, "include": ["reasoning.encrypted_content"]}
         if stream:
@@ -83,7 +84,8 @@ class ResponsesProvider(HostAdapter):
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:
         """A warning for each part of the request that the Responses API cannot express."""
-        return [*find_unsupported_options(request), *find_foreign_data(request.messages, NAME)]
+        foreign_data = find_foreign_data(request.messages, self.get_origin(request), "output")
+        return [*find_unsupported_options(request), *foreign_data]
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -16,6 +16,7 @@ from toolchart.providers.openai.wire import classify_error_body
 from toolchart.providers.shared.arguments import parse_arguments
 from toolchart.providers.shared.failures import build_bad_response_error
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
+from toolchart.providers.shared.own_data import Origin
 from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice
 from toolchart.providers.shared.wire_values import read_string, read_token_count
 from toolchart.states.messages import (
@@ -30,6 +31,9 @@ from toolchart.states.messages import (
 from toolchart.states.schema_dialects import OPENAI, lower_parameters
 
 NAME = "openai"
+
+ANY_HOST = Origin(provider=NAME)
+"""The origin of requests that go to no known host: data of every host of this adapter goes with them."""
 
 Item = Mapping[str, Any]
 
@@ -51,11 +55,15 @@ _OWN_CALL_TYPES = ("function_call", "custom_tool_call")
 # -- encoding ------------------------------------------------------------------------------------
 
 
-def encode_request(request: Request) -> dict[str, Any]:
-    """The body of `POST /responses`. The API has no `seed` and no `stop`."""
+def encode_request(request: Request, origin: Origin = ANY_HOST) -> dict[str, Any]:
+    """The body of `POST /responses`. The API has no `seed` and no `stop`.
+
+    Args:
+        origin: where the request goes: data of its own replies goes with it.
+    """
     options = request.options
     system = [message.content or "" for message in request.messages if message.role == "system"]
-    body: dict[str, Any] = {"model": request.model, "input": _encode_messages(request)}
+    body: dict[str, Any] = {"model": request.model, "input": _encode_messages(request, origin)}
     if system:
         body["instructions"] = "\n\n".join(system)
     if request.tools:
@@ -109,18 +117,18 @@ def _encode_response_format(response_format: Any) -> Any:
     return {"type": "json_schema", **inner} if isinstance(inner, Mapping) else response_format
 
 
-def _encode_messages(request: Request) -> list[dict[str, Any]]:
+def _encode_messages(request: Request, origin: Origin) -> list[dict[str, Any]]:
     """The input items of the messages without the system's."""
     custom_call_ids: set[str] = set()
     return [
         item
         for message in request.messages
         if message.role != "system"
-        for item in _encode_message(message, custom_call_ids)
+        for item in _encode_message(message, origin, custom_call_ids)
     ]
 
 
-def _encode_message(message: Message, custom_call_ids: set[str]) -> list[dict[str, Any]]:
+def _encode_message(message: Message, origin: Origin, custom_call_ids: set[str]) -> list[dict[str, Any]]:
     """The items of a message.
 
     Args:
@@ -134,17 +142,16 @@ def _encode_message(message: Message, custom_call_ids: set[str]) -> list[dict[st
         return [{"type": kind, "call_id": call_id, "output": message.content or ""}]
     if message.role != "assistant":
         return [{"role": message.role, "content": message.content or ""}]
-    own_items = _restore_own_items(message)
+    own_items = _restore_own_items(message, origin)
     custom_call_ids.update(
         str(item.get("call_id")) for item in own_items if item.get("type") == "custom_tool_call"
     )
     return own_items or _encode_assistant_message(message)
 
 
-def _restore_own_items(message: Message) -> list[dict[str, Any]]:
-    """The host's own items of an earlier reply; empty if they do not match the message's calls."""
-    data = message.provider_data or {}
-    items = _read_list(data.get("output")) if data.get("provider") == NAME else []
+def _restore_own_items(message: Message, origin: Origin) -> list[dict[str, Any]]:
+    """The items of an earlier reply of this host and model; empty if they do not match its calls."""
+    items = _read_list(origin.get_data(message).get("output"))
     call_ids = {
         str(item.get("call_id"))
         for item in items

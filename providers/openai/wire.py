@@ -14,6 +14,7 @@ from typing import Any, Literal
 from toolchart.providers.shared.arguments import parse_arguments
 from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
+from toolchart.providers.shared.own_data import Origin
 from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice
 from toolchart.providers.shared.wire_values import read_string, read_token_count
 from toolchart.states.errors import ProviderError
@@ -29,6 +30,9 @@ from toolchart.states.messages import (
 from toolchart.states.schema_dialects import OPENAI, lower_parameters
 
 NAME = "openai"
+
+ANY_HOST = Origin(provider=NAME)
+"""The origin of requests that go to no known host: data of every host of this adapter goes with them."""
 
 FINISH_WORDS: FinishWords = MappingProxyType(
     {
@@ -68,13 +72,18 @@ Source: openai 3.52.0, `types/responses/response_error.py`; `insufficient_quota`
 def encode_request(
     request: Request,
     *,
+    origin: Origin = ANY_HOST,
     max_tokens_name: str = "max_completion_tokens",
     echo_reasoning: EchoReasoning = "tool_turns",
 ) -> dict[str, Any]:
-    """The body of `POST /chat/completions`."""
+    """The body of `POST /chat/completions`.
+
+    Args:
+        origin: where the request goes: data of its own replies goes with it.
+    """
     body: dict[str, Any] = {
         "model": request.model,
-        "messages": [_encode_message(message, echo_reasoning) for message in request.messages],
+        "messages": [_encode_message(message, echo_reasoning, origin) for message in request.messages],
     }
     if request.tools:
         body["tools"] = [_encode_tool(tool) for tool in request.tools]
@@ -115,7 +124,7 @@ def _encode_tool_choice(option: Any, choice: ToolChoice) -> Any:
     return {"type": "allowed_tools", "allowed_tools": {"mode": choice.mode, "tools": tools}}
 
 
-def _encode_message(message: Message, echo: EchoReasoning) -> dict[str, Any]:
+def _encode_message(message: Message, echo: EchoReasoning, origin: Origin) -> dict[str, Any]:
     if message.role == "tool":
         return {"role": "tool", "tool_call_id": message.tool_call_id, "content": message.content or ""}
     if message.role != "assistant":
@@ -126,14 +135,13 @@ def _encode_message(message: Message, echo: EchoReasoning) -> dict[str, Any]:
     elif not message.content:
         wire["content"] = ""  # hosts refuse an assistant message with neither calls nor text
     if echo == "always" or (echo == "tool_turns" and message.tool_calls):
-        wire.update(_restore_own_keys(message))
+        wire.update(_restore_own_keys(message, origin))
     return wire
 
 
-def _restore_own_keys(message: Message) -> dict[str, Any]:
-    """The reasoning keys of an earlier reply of this host."""
-    data = message.provider_data or {}
-    own_keys = data.get("message") if data.get("provider") == NAME else None
+def _restore_own_keys(message: Message, origin: Origin) -> dict[str, Any]:
+    """The reasoning keys of an earlier reply of this host and model."""
+    own_keys = origin.get_data(message).get("message")
     return dict(own_keys) if isinstance(own_keys, Mapping) else {}
 
 

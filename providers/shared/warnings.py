@@ -5,41 +5,18 @@ Every `find_*` function returns the texts of its warnings; an empty list means t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
 from toolchart.providers.shared.tool_choice import ToolChoice
-from toolchart.states.messages import Message, Reply, Request
-
-IMPORTED_PROVIDER = "imported"
-"""Name of the provider in data that an import attached to a message. It belongs to no host, so leaving it
-out of a request loses nothing."""
+from toolchart.states.messages import Reply, Request
 
 
 def add_warnings(reply: Reply, warnings: Iterable[str]) -> Reply:
     """The reply with these warnings after its own."""
     new_warnings = tuple(warnings)
     return replace(reply, warnings=(*reply.warnings, *new_warnings)) if new_warnings else reply
-
-
-def find_foreign_data(messages: Sequence[Message], *names: str) -> list[str]:
-    """A warning if the last assistant message holds data that only another provider can use.
-
-    Reasoning, signatures and the like of one host mean nothing to another, so the request omits them. Only
-    the last assistant message counts: the first reply after a change of provider warns, later ones do not.
-
-    Args:
-        names: the adapter's own provider names.
-    """
-    last = next((message for message in reversed(messages) if message.role == "assistant"), None)
-    provider = ((last.provider_data or {}) if last else {}).get("provider")
-    if provider is None or provider in names or provider == IMPORTED_PROVIDER:
-        return []
-    return [
-        f"data that {provider} attached to its messages (reasoning, signatures) was left out of "
-        f"the request to {names[0]}"
-    ]
 
 
 def find_unmet_tool_choice(choice: ToolChoice, reply: Reply, host: str) -> list[str]:

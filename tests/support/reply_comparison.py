@@ -12,5 +12,10 @@ Outcome = TypeVar("Outcome")
 
 
 def drop_digest(outcome: Outcome) -> Outcome:
-    """A reply without the digest of its request's body; any other value unchanged."""
-    return replace(outcome, wire_digest=None) if isinstance(outcome, Reply) else outcome  # type: ignore[return-value]
+    """A reply without what the adapter adds: the digest, host and model; any other value unchanged."""
+    if not isinstance(outcome, Reply):
+        return outcome
+    data = {
+        key: value for key, value in (outcome.provider_data or {}).items() if key not in ("host", "model")
+    }
+    return replace(outcome, wire_digest=None, provider_data=data or None)

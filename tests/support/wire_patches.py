@@ -185,7 +185,7 @@ OWN: list[tuple[str, str, str, Wrap]] = [
     ("gemini", "gemini.wire", "_encode_response_format", drop_key("responseJsonSchema")),
     ("gemini", "gemini.wire", "_encode_options", drop_key("stopSequences")),
     ("gemini", "gemini.wire", "_OPTIONS", without("seed")),
-    ("gemini", "gemini.wire", "NAME", give("another")),
+    ("gemini", "shared.own_data:Origin", "get_data", give({})),
     ("gemini", "gemini.client:GeminiSettings", "build_thinking_config", give(None)),
     ("anthropic", "anthropic.wire", "_encode_call_id", give("one")),
     ("anthropic", "anthropic.wire", "_encode_own_block", drop_key("signature")),
