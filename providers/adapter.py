@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from hashlib import sha256
 from typing import Any, final
 
@@ -25,10 +25,15 @@ from msgspec.structs import replace
 from toolchart.providers.shared.failures import convert_exceptions
 from toolchart.providers.shared.own_data import Origin
 from toolchart.providers.shared.reply_deltas import stream_reply
+from toolchart.providers.transport.deadlines import await_in_time, iterate_in_time
+from toolchart.providers.transport.host_limits import HostLimiter, Reservation
 from toolchart.states.canonical_json import encode_canonical
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Delta, Reply, Request
 from toolchart.states.ports import BodyBuilder
+
+_UNLIMITED = Reservation(0.0, 0)
+"""The reservation of calls of a host without limits."""
 
 _DIGEST_LENGTH = 32
 """Hexadecimal digits, as in the other digests of a log."""
@@ -90,6 +95,12 @@ class HostAdapter(ABC):
     """Name and port of the host. What a reply keeps for this host goes back to no other one; empty: every
     host of this adapter gets it."""
 
+    timeout_s: float | None = None
+    """Seconds for one whole call; None for no limit."""
+
+    limiter: HostLimiter | None = None
+    """Keeps the calls of the host below its limits; the wait for it does not count for `timeout_s`."""
+
     @abstractmethod
     def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         """The complete body, as JSON data; pure."""
@@ -134,7 +145,9 @@ class HostAdapter(ABC):
         """
         body = self._prepare_body(request, stream=False)
         with report_digest(body) as digest:
-            reply = await self.send_body(body)
+            async with self._admit(request) as reservation:
+                reply = await await_in_time(self.send_body(body), self.timeout_s)
+                reservation.count_tokens(reply)
         return self._finish_reply(request, reply, digest)
 
     @final
@@ -146,9 +159,20 @@ class HostAdapter(ABC):
         """
         body = self._prepare_body(request, stream=True)
         with report_digest(body) as digest:
-            async with aclosing(self.stream_body(body)) as items:
+            async with (
+                self._admit(request) as reservation,
+                aclosing(iterate_in_time(self.stream_body(body), self.timeout_s)) as items,
+            ):
                 async for item in items:
-                    yield self._finish_reply(request, item, digest) if isinstance(item, Reply) else item
+                    if isinstance(item, Reply):
+                        reservation.count_tokens(item)
+                        yield self._finish_reply(request, item, digest)
+                    else:
+                        yield item
+
+    def _admit(self, request: Request) -> AbstractAsyncContextManager[Reservation]:
+        """A block that begins when the limits of the host allow the call."""
+        return self.limiter.admit(request) if self.limiter is not None else nullcontext(_UNLIMITED)
 
     def _prepare_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         """The body; a request that breaks the wire format is a failed call, and no fault of the driver."""

@@ -10,18 +10,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.hosts import find_host
 from toolchart.providers.recording.player import RecordedProvider
 from toolchart.providers.recording.recorder import Recorder
 from toolchart.providers.shared.addresses import check_offline_mode, resolve_address
 from toolchart.providers.text_calls.provider import TextCallProvider, accept_text_calls
+from toolchart.providers.transport.connections import HttpHooks
+from toolchart.providers.transport.host_limits import find_limiter
 from toolchart.specs.models import LLMConfig
 from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import SpecError
 from toolchart.states.ports import BodyBuilder, Provider
 
-_FILE_KEYS = ("record", "cassette", "log")
+_FILE_KEYS = ("record", "cassette", "log", "ca_file", "client_certificate")
 """Keys of an entry that name files."""
+
+_CONNECTION_KEYS = ("record", "proxy", "ca_file", "client_certificate")
+"""Keys of an entry that only a provider with a network needs."""
 
 
 def create_provider(
@@ -41,11 +47,27 @@ def create_provider(
     check_offline_mode(config, resolve)
     config = _resolve_file_paths(config, beside or Path(), resolve)
     adapter = load_reference(host.adapter)
+    limiter = find_limiter(config, resolve_address(config, resolve))
+    hooks: list[HttpHooks] = [limiter.build_hooks()] if limiter is not None else []
     if config.record is None:
-        provider = cast(Provider, adapter.from_config(config, resolve))
+        provider = _create_adapter(adapter, config, resolve, hooks)
     else:
-        provider = _create_recording_provider(adapter, config, resolve)
+        provider = _create_recording_provider(adapter, config, resolve, hooks)
+    if isinstance(provider, HostAdapter):
+        provider.timeout_s, provider.limiter = config.timeout_s, limiter
     return _wrap_text_calls(provider, config)
+
+
+def _create_adapter(
+    adapter: Any, config: LLMConfig, resolve: Callable[[str], str], hooks: list[HttpHooks]
+) -> Provider:
+    """The adapter of an entry, with the hooks where it has an HTTP client."""
+    if not hooks or "hooks" not in inspect.signature(adapter.from_config).parameters:
+        return cast(Provider, adapter.from_config(config, resolve))
+    merged_hooks = {
+        kind: [hook for one in hooks for hook in one.get(kind, ())] for kind in ("request", "response")
+    }
+    return cast(Provider, adapter.from_config(config, resolve, merged_hooks))
 
 
 def create_body_builder(config: LLMConfig, *, resolve: Callable[[str], str]) -> BodyBuilder:
@@ -64,7 +86,7 @@ def create_body_builder(config: LLMConfig, *, resolve: Callable[[str], str]) -> 
     host = find_host(config.provider)
     if config.provider == RecordedProvider.name:
         return accept_text_calls(_wrap_text_calls(RecordedProvider(()), config))
-    placeholders = {"api_key": "none", "record": None}
+    placeholders: dict[str, Any] = {"api_key": "none", **dict.fromkeys(_CONNECTION_KEYS)}
     if host.needs_network and resolve_address(config, resolve) is None:
         placeholders["base_url"] = "http://none.invalid"
 
@@ -92,7 +114,9 @@ def _resolve_file_paths(config: LLMConfig, folder: Path, resolve: Callable[[str]
     return config.model_copy(update=paths) if paths else config
 
 
-def _create_recording_provider(adapter: Any, config: LLMConfig, resolve: Callable[[str], str]) -> Provider:
+def _create_recording_provider(
+    adapter: Any, config: LLMConfig, resolve: Callable[[str], str], hooks: list[HttpHooks]
+) -> Provider:
     """The provider of an entry with `record`: its HTTP traffic is written to a cassette."""
     if "hooks" not in inspect.signature(adapter.from_config).parameters:
         raise SpecError(
@@ -102,4 +126,4 @@ def _create_recording_provider(adapter: Any, config: LLMConfig, resolve: Callabl
         )
     recorder = Recorder(Path(str(config.record)), config)
     tracking_resolve = recorder.track_secrets(resolve)
-    return cast(Provider, adapter.from_config(config, tracking_resolve, recorder.build_hooks()))
+    return _create_adapter(adapter, config, tracking_resolve, [*hooks, recorder.build_hooks()])

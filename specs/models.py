@@ -77,7 +77,23 @@ class LLMConfig(Section):
     model: str | None = None
     """Model of handlers that name none."""
     timeout_s: float = Field(default=60.0, gt=0)
-    """Seconds for one model call."""
+    """Seconds for one whole model call, to the last byte of its answer."""
+    idle_timeout_s: float | None = Field(default=None, gt=0)
+    """Seconds of silence after which a call has failed; default: only `timeout_s` counts."""
+    requests_per_minute: int | None = Field(default=None, ge=1)
+    """Most calls in any 60 seconds; more calls wait. Entries with the same address and limits share them."""
+    tokens_per_minute: int | None = Field(default=None, ge=1)
+    """Most tokens in any 60 seconds, estimated until a reply says how many they were."""
+    concurrent: int | None = Field(default=None, ge=1)
+    """Most calls at the same time."""
+    max_connections: int | None = Field(default=None, ge=1)
+    """Most connections to the host; default: that of the HTTP library."""
+    proxy: str | None = None
+    """Address of a proxy; default: the environment's (`HTTPS_PROXY`, ...)."""
+    ca_file: str | None = None
+    """PEM file, relative to the spec, of an authority that is trusted besides the usual ones."""
+    client_certificate: str | None = None
+    """PEM file, relative to the spec, with the certificate and the key that the host asks for."""
     tool_format: Annotated[str, AfterValidator(_check_tool_format)] = "native"
     """How the model writes tool calls: in the host's API, or as text in one of these formats
     (`docs/text-calls.md`)."""

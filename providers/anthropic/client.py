@@ -14,10 +14,11 @@ from toolchart.providers.shared.addresses import resolve_address
 from toolchart.providers.shared.failures import convert_exceptions, raise_for_status
 from toolchart.providers.shared.host_client import find_api_key
 from toolchart.providers.shared.own_data import find_foreign_data
-from toolchart.providers.shared.settings import AdapterSettings, HttpHooks, read_adapter_settings
+from toolchart.providers.shared.settings import AdapterSettings, read_adapter_settings
 from toolchart.providers.shared.stream_frames import iterate_event_data
 from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice
 from toolchart.providers.shared.warnings import find_unmet_tool_choice
+from toolchart.providers.transport.connections import HttpHooks, build_client_options
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Delta, Reply, Request
@@ -72,8 +73,7 @@ class AnthropicProvider(HostAdapter):
         client = httpx.AsyncClient(
             base_url=resolve_address(config, resolve) or "",
             headers={**find_host(config.provider).build_headers(key), **headers},
-            timeout=config.timeout_s,
-            event_hooks=hooks,
+            **build_client_options(config, resolve, httpx, hooks),
         )
         return cls(client, settings)
 

@@ -14,9 +14,10 @@ from toolchart.providers.gemini.stream import GeminiAccumulator
 from toolchart.providers.gemini.wire import decode_reply, encode_request
 from toolchart.providers.shared.failures import convert_exceptions
 from toolchart.providers.shared.own_data import find_foreign_data
-from toolchart.providers.shared.settings import AdapterSettings, HttpHooks, read_adapter_settings
+from toolchart.providers.shared.settings import AdapterSettings, read_adapter_settings
 from toolchart.providers.shared.stream_frames import iterate_event_data
 from toolchart.providers.shared.warnings import find_parallel_calls
+from toolchart.providers.transport.connections import HttpHooks, build_client_options, get_silence_timeout_s
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Delta, Reply, Request
@@ -99,20 +100,24 @@ class GeminiProvider(HostAdapter):
         Raises:
             SpecError: there is no key, or the entry has an unknown key or a wrong value.
         """
+        import httpx2
         from google import genai
         from google.genai import types
 
         settings = read_adapter_settings(GeminiSettings, config)
+        http_client = httpx2.AsyncClient(
+            follow_redirects=True, **build_client_options(config, resolve, httpx2, hooks)
+        )
         try:
             client = genai.Client(
                 api_key=resolve(config.api_key) if config.api_key else None,
                 http_options=types.HttpOptions(
                     base_url=resolve(config.base_url) if config.base_url else None,
                     api_version=settings.api_version,
-                    timeout=round(config.timeout_s * 1000),
-                    # Explicitly one attempt: with aiohttp installed the SDK would add a second one.
+                    timeout=round(get_silence_timeout_s(config) * 1000),
                     retry_options=types.HttpRetryOptions(attempts=1),
-                    async_client_args=_build_client_args(hooks) if hooks else None,
+                    # The client also keeps the SDK from aiohttp, which it prefers where that is installed.
+                    httpx_async_client=http_client,
                 ),
             )
         except ValueError:
@@ -169,17 +174,11 @@ class GeminiProvider(HostAdapter):
         http_request = api._build_request("post", path, data)
         answer: Any = (await api._async_request(http_request=http_request, stream=True)).response_stream
         try:
-            # aiohttp is the SDK's transport where it is installed, httpx2 otherwise.
-            is_httpx = hasattr(answer, "aiter_bytes")
-            pieces = answer.aiter_bytes() if is_httpx else answer.content.iter_any()
-            async with aclosing(iterate_event_data(pieces)) as chunks:
+            async with aclosing(iterate_event_data(answer.aiter_bytes())) as chunks:
                 async for chunk in chunks:
                     yield chunk
         finally:
-            if hasattr(answer, "aclose"):
-                await answer.aclose()
-            else:
-                answer.close()
+            await answer.aclose()
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:
         """A warning for each part of the request that Gemini could not follow."""
@@ -189,16 +188,7 @@ class GeminiProvider(HostAdapter):
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client.aio.aclose()
-
-
-def _build_client_args(hooks: HttpHooks) -> dict[str, Any]:
-    """Arguments of the SDK's HTTP client.
-
-    The explicit transport keeps the SDK from using aiohttp, which it prefers where that is installed.
-    """
-    import httpx2
-
-    return {"event_hooks": hooks, "transport": httpx2.AsyncHTTPTransport()}
+        await self._client._api_client._async_httpx_client.aclose()  # type: ignore[union-attr]
 
 
 def _split_body(api: Any, body: dict[str, Any], method: str) -> tuple[str, dict[str, Any]]:

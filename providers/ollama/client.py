@@ -10,8 +10,9 @@ from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.ollama.stream import OllamaAccumulator
 from toolchart.providers.ollama.wire import collect_warnings, decode_reply, encode_request
 from toolchart.providers.shared.failures import convert_exceptions, raise_for_status
-from toolchart.providers.shared.settings import AdapterSettings, HttpHooks, read_adapter_settings
+from toolchart.providers.shared.settings import AdapterSettings, read_adapter_settings
 from toolchart.providers.shared.stream_frames import iterate_json_lines
+from toolchart.providers.transport.connections import HttpHooks, build_client_options
 from toolchart.specs.models import LLMConfig
 from toolchart.states.messages import Delta, Reply, Request
 
@@ -56,13 +57,14 @@ class OllamaProvider(HostAdapter):
         Raises:
             SpecError: the entry has an unknown key or a wrong value.
         """
+        import httpx
         from ollama import AsyncClient
 
         settings = read_adapter_settings(OllamaSettings, config)
         headers = {"authorization": f"Bearer {resolve(config.api_key)}"} if config.api_key else None
         host = resolve(config.base_url) if config.base_url else None
-        client_options = {"event_hooks": hooks} if hooks else {}
-        client = AsyncClient(host, headers=headers, timeout=config.timeout_s, **client_options)
+        options = build_client_options(config, resolve, httpx, hooks)
+        client = AsyncClient(host, headers=headers, **options)
         return cls(client, settings)
 
     def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from toolchart.providers.openai.client import OpenAIProvider, OpenAISettings
 from toolchart.providers.openai.compatible_hosts import find_profile
 from toolchart.providers.openai.responses_client import ResponsesProvider
-from toolchart.providers.shared.settings import HttpHooks, read_adapter_settings
+from toolchart.providers.shared.settings import read_adapter_settings
+from toolchart.providers.transport.connections import HttpHooks, build_client_options, get_silence_timeout_s
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
 
@@ -36,6 +37,7 @@ class AzureProvider(OpenAIProvider):
         Raises:
             SpecError: there is no endpoint or no key, or the entry has an unknown key or a wrong value.
         """
+        import httpx2
         from openai import AsyncAzureOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
         settings = read_adapter_settings(AzureSettings, config, find_profile("openai.azure.com"))
@@ -47,9 +49,9 @@ class AzureProvider(OpenAIProvider):
                 azure_deployment=settings.deployment,
                 api_key=key,
                 api_version=settings.api_version,
-                timeout=config.timeout_s,
+                timeout=get_silence_timeout_s(config),
                 max_retries=0,
-                http_client=DefaultAsyncHttpxClient(event_hooks=hooks) if hooks else None,
+                http_client=DefaultAsyncHttpxClient(**build_client_options(config, resolve, httpx2, hooks)),
                 default_headers={k: resolve(v) for k, v in (settings.headers or {}).items()},
             )
         except (OpenAIError, ValueError):

@@ -17,8 +17,9 @@ from toolchart.providers.shared.addresses import resolve_address
 from toolchart.providers.shared.failures import convert_exceptions
 from toolchart.providers.shared.host_client import find_api_key
 from toolchart.providers.shared.own_data import find_foreign_data
-from toolchart.providers.shared.settings import AdapterSettings, HttpHooks, read_adapter_settings
+from toolchart.providers.shared.settings import AdapterSettings, read_adapter_settings
 from toolchart.providers.shared.stream_frames import EventFrameReader, iterate_frames
+from toolchart.providers.transport.connections import HttpHooks, build_client_options, get_silence_timeout_s
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Delta, FinishReason, Reply, Request
@@ -72,6 +73,7 @@ class OpenAIProvider(HostAdapter):
         Raises:
             SpecError: there is no key, or the entry has an unknown key or a wrong value.
         """
+        import httpx2
         from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
         address = resolve_address(config, resolve) or ""
@@ -85,9 +87,9 @@ class OpenAIProvider(HostAdapter):
             client = AsyncOpenAI(
                 api_key=key,
                 base_url=address,
-                timeout=config.timeout_s,
+                timeout=get_silence_timeout_s(config),
                 max_retries=0,
-                http_client=DefaultAsyncHttpxClient(event_hooks=hooks) if hooks else None,
+                http_client=DefaultAsyncHttpxClient(**build_client_options(config, resolve, httpx2, hooks)),
                 default_headers={k: resolve(v) for k, v in (settings.headers or {}).items()},
             )
         except OpenAIError:

@@ -28,7 +28,7 @@ import yaml
 
 from toolchart.providers.hosts import HOSTS
 from toolchart.providers.recording.cassettes import decompress_body
-from toolchart.providers.shared.settings import HttpHooks
+from toolchart.providers.transport.connections import HttpHooks
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import SECRET_PLACEHOLDER, find_literal_secrets, find_references
 from toolchart.states.errors import SpecError

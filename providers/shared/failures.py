@@ -11,10 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
+from toolchart.providers.transport.retry_after import find_retry_info, read_retry_after_s
 from toolchart.states.errors import ProviderError
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ def classify_http_error(
             if pattern.search(text):
                 kind, is_retryable = text_kind, False
                 break
-    if kind == "rate_limited" and _QUOTA.search(text) and _find_retry_delay(body) is None:
+    if kind == "rate_limited" and _QUOTA.search(text) and find_retry_info(body) is None:
         kind, is_retryable = "quota", False
     return ProviderError(
         kind=kind,
@@ -193,44 +192,3 @@ def _clean_message(text: str) -> str:
     """The text on one line, without secrets, cut at `_MAX_CHARACTERS`."""
     text = _SECRETS.sub("(secret)", " ".join(text.split()))
     return text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 3] + "..."
-
-
-# -- retry-after ---------------------------------------------------------------------------------
-
-
-def read_retry_after_s(headers: Mapping[str, str], body: Any = None) -> float | None:
-    """Seconds that the host asks to wait: from its headers, else from Gemini's `RetryInfo` in the body."""
-    lower = {str(key).lower(): value for key, value in headers.items()}
-    if "retry-after-ms" in lower:
-        return _parse_seconds(lower["retry-after-ms"], 1000)
-    if "retry-after" in lower:
-        return _parse_seconds(lower["retry-after"]) or _compute_seconds_until(lower["retry-after"])
-    delay = _find_retry_delay(body)
-    return _parse_seconds(delay.removesuffix("s")) if delay else None
-
-
-def _parse_seconds(text: str, divisor: float = 1.0) -> float | None:
-    """The number in seconds; None unless it lies between zero and a day."""
-    try:
-        value = float(text) / divisor
-    except ValueError:
-        return None
-    return value if 0 <= value < 86_400 else None
-
-
-def _compute_seconds_until(date: str) -> float | None:
-    """Seconds from now until an HTTP date."""
-    try:
-        return max(0.0, (parsedate_to_datetime(date) - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError):
-        return None
-
-
-def _find_retry_delay(body: Any) -> str | None:
-    """`retryDelay` of a Gemini error body. Source: google.rpc.RetryInfo."""
-    inner = body.get("error", body) if isinstance(body, Mapping) else None
-    details = inner.get("details") if isinstance(inner, Mapping) else None
-    for detail in details if isinstance(details, list) else ():
-        if isinstance(detail, Mapping) and isinstance(detail.get("retryDelay"), str):
-            return str(detail["retryDelay"])
-    return None

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError, suggest_name
-
-HttpHooks = dict[str, list[Callable[[Any], Awaitable[None]]]]
-"""Event hooks of an HTTP client: functions that it calls with each `request` and each `response`.
-httpx and httpx2 use the same form."""
 
 
 class AdapterSettings(BaseModel):

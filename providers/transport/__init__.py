@@ -1,0 +1,1 @@
+"""How a model host is called: deadlines, limits of calls, connections."""

@@ -1,0 +1,83 @@
+"""Options of the HTTP clients of an `llms` entry: silence, pool, proxy, certificates and hooks."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from toolchart.specs.models import LLMConfig
+from toolchart.states.errors import SpecError
+
+HttpHooks = dict[str, list[Callable[[Any], Awaitable[None]]]]
+"""Event hooks of an HTTP client: functions that it calls with each `request` and each `response`.
+httpx and httpx2 use the same form."""
+
+
+def get_silence_timeout_s(config: LLMConfig) -> float:
+    """Seconds after which a host that sends nothing is given up. The whole call has a deadline besides."""
+    return min(config.idle_timeout_s or config.timeout_s, config.timeout_s)
+
+
+def build_client_options(
+    config: LLMConfig, resolve: Callable[[str], str], http: Any, hooks: HttpHooks | None = None
+) -> dict[str, Any]:
+    """Keyword arguments of the asynchronous client of an HTTP library.
+
+    Args:
+        resolve: replaces `${VARIABLE}` references by their values.
+        http: the module `httpx` or `httpx2`.
+
+    Raises:
+        SpecError: a certificate cannot be read, or the proxy is no address.
+    """
+    options: dict[str, Any] = {"timeout": get_silence_timeout_s(config)}
+    if hooks:
+        options["event_hooks"] = hooks
+    if config.max_connections:
+        count = config.max_connections
+        options["limits"] = http.Limits(max_connections=count, max_keepalive_connections=count)
+    if config.proxy:
+        options["proxy"] = _check_proxy(resolve(config.proxy), http)
+    if config.ca_file or config.client_certificate:
+        options["verify"] = _build_ssl_context(config, http)
+    return options
+
+
+def _check_proxy(address: str, http: Any) -> Any:
+    """The proxy of an address, which may hold user and password.
+
+    Raises:
+        SpecError: without the address, which may be secret.
+    """
+    try:
+        return http.Proxy(address)
+    except (ValueError, http.InvalidURL):
+        raise SpecError(
+            "the proxy is no address",
+            path="llms.*.proxy",
+            hint="write it as http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT",
+        ) from None
+
+
+def _build_ssl_context(config: LLMConfig, http: Any) -> ssl.SSLContext:
+    """The usual trusted authorities and those of `ca_file`, and the client's own certificate."""
+    context: ssl.SSLContext = http.create_ssl_context()
+    try:
+        if config.ca_file:
+            context.load_verify_locations(config.ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise _build_file_error("ca_file", config.ca_file, error) from None
+    try:
+        if config.client_certificate:
+            context.load_cert_chain(config.client_certificate)
+    except (OSError, ssl.SSLError) as error:
+        raise _build_file_error("client_certificate", config.client_certificate, error) from None
+    return context
+
+
+def _build_file_error(key: str, path: str | None, error: Exception) -> SpecError:
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+    return SpecError(
+        f"{path}: {reason}", path=f"llms.*.{key}", hint="give a PEM file; its path is relative to the spec"
+    )

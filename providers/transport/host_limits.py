@@ -1,0 +1,154 @@
+"""Keeps the calls of a host below its limits: requests and tokens per minute, calls at the same time.
+
+Each call reserves its time when it arrives, so calls go in their order and none starves. A minute is any 60
+seconds, and no calendar minute: at its edge twice the limit would pass. What the host itself says in its
+headers (`retry-after`, no requests left) stops all calls of the limiter, and not only the one that heard it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from toolchart.providers.transport.connections import HttpHooks
+from toolchart.providers.transport.retry_after import read_retry_after_s
+from toolchart.specs.models import LLMConfig
+from toolchart.states.messages import Reply, Request
+
+_WINDOW_S = 60.0
+_CHARACTERS_PER_TOKEN = 4
+"""Of English text; an estimate for a call that runs. Once its reply is here, its own count replaces it."""
+
+
+class Reservation:
+    """The time of one call, and its tokens."""
+
+    __slots__ = ("time_s", "tokens")
+
+    def __init__(self, time_s: float, tokens: int) -> None:
+        self.time_s = time_s
+        """When it may start, on the monotonic clock."""
+        self.tokens = tokens
+        """Estimated; counted, once the reply is here."""
+
+    def count_tokens(self, reply: Reply) -> None:
+        """Replace the estimate by what the host counted."""
+        if reply.usage is not None and reply.usage.total is not None:
+            self.tokens = reply.usage.total
+
+
+class HostLimiter:
+    """Admits the calls of one host. It may serve several event loops, one after the other.
+
+    Args:
+        requests_per_minute, tokens_per_minute: None for no limit.
+        concurrent: most calls at the same time; None for no limit.
+    """
+
+    def __init__(
+        self,
+        *,
+        requests_per_minute: int | None = None,
+        tokens_per_minute: int | None = None,
+        concurrent: int | None = None,
+    ) -> None:
+        self._max_requests = requests_per_minute
+        self._max_tokens = tokens_per_minute
+        self._max_calls = concurrent
+        self._reservations: deque[Reservation] = deque()
+        self._closed_until_s = 0.0
+        self._slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+    @asynccontextmanager
+    async def admit(self, request: Request) -> AsyncGenerator[Reservation]:
+        """Wait until the call may start; inside the block it runs."""
+        tokens = _estimate_tokens(request) if self._max_tokens else 0
+        slot = self._get_slot()
+        if slot is not None:
+            await slot.acquire()
+        try:
+            yield await self._wait_for_start(tokens)
+        finally:
+            if slot is not None:
+                slot.release()
+
+    def build_hooks(self) -> HttpHooks:
+        """The event hooks by which the limiter reads the headers of the host."""
+        return {"request": [], "response": [self._read_response]}
+
+    def close_for(self, seconds: float) -> None:
+        """Start no call for so long."""
+        self._closed_until_s = max(self._closed_until_s, time.monotonic() + seconds)
+
+    async def _read_response(self, response: Any) -> None:
+        is_refusal = response.status_code in (429, 503, 529)
+        wait_s = read_retry_after_s(response.headers, is_refusal=is_refusal)
+        if wait_s:
+            self.close_for(wait_s)
+
+    def _get_slot(self) -> asyncio.Semaphore | None:
+        if self._max_calls is None:
+            return None
+        return self._slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self._max_calls))
+
+    async def _wait_for_start(self, tokens: int) -> Reservation:
+        reservation = Reservation(self._find_start(tokens), tokens)
+        self._reservations.append(reservation)
+        try:
+            # Headers of other calls may put the start off while this one sleeps.
+            while (wait_s := self._compute_wait_s(reservation)) > 0:  # noqa: ASYNC110
+                await asyncio.sleep(wait_s)
+        except asyncio.CancelledError:
+            self._reservations.remove(reservation)
+            raise
+        reservation.time_s = max(reservation.time_s, self._closed_until_s)
+        return reservation
+
+    def _compute_wait_s(self, reservation: Reservation) -> float:
+        return max(reservation.time_s, self._closed_until_s) - time.monotonic()
+
+    def _find_start(self, tokens: int) -> float:
+        """The earliest time at which one more call keeps both limits."""
+        now = time.monotonic()
+        while self._reservations and self._reservations[0].time_s <= now - _WINDOW_S:
+            self._reservations.popleft()
+        start = max(now, self._closed_until_s, *(r.time_s for r in list(self._reservations)[-1:]))
+        window = [r for r in self._reservations if r.time_s > start - _WINDOW_S]
+        while window and self._exceeds_limit(len(window), sum(r.tokens for r in window) + tokens):
+            start = max(start, window.pop(0).time_s + _WINDOW_S)
+        return start
+
+    def _exceeds_limit(self, requests_before: int, tokens: int) -> bool:
+        has_requests = self._max_requests is not None and requests_before >= self._max_requests
+        return has_requests or (self._max_tokens is not None and tokens > self._max_tokens)
+
+
+def _estimate_tokens(request: Request) -> int:
+    """Tokens of a call: those of its texts, and the most that its reply may have."""
+    characters = sum(len(message.content or "") for message in request.messages)
+    return characters // _CHARACTERS_PER_TOKEN + int(request.options.get("max_tokens") or 0)
+
+
+_limiters: WeakValueDictionary[tuple[Any, ...], HostLimiter] = WeakValueDictionary()
+"""By address and limits: entries that name the same host and the same limits share one."""
+
+
+def find_limiter(config: LLMConfig, address: str | None) -> HostLimiter | None:
+    """The limiter of an entry; None where it sets no limit."""
+    limits = {
+        "requests_per_minute": config.requests_per_minute,
+        "tokens_per_minute": config.tokens_per_minute,
+        "concurrent": config.concurrent,
+    }
+    if not any(limits.values()):
+        return None
+    key = (config.provider, address, *limits.values())
+    limiter = _limiters.get(key)
+    if limiter is None:
+        limiter = _limiters[key] = HostLimiter(**limits)
+    return limiter

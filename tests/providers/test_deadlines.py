@@ -1,0 +1,86 @@
+"""A model call ends at its deadline, whatever the host does meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from slow_hosts import serve_dribble
+from wire_requests import QUESTION, make_config
+
+from toolchart.providers.registry import create_provider
+from toolchart.states.errors import ProviderError
+from toolchart.states.messages import Request
+
+REQUEST = Request(model="m", messages=[QUESTION])
+WIRES = ("openai", "openai responses", "azure", "azure responses", "ollama", "gemini", "anthropic")
+SSE, JSON, LINES = "text/event-stream", "application/json", "application/x-ndjson"
+for_each_wire = pytest.mark.parametrize("entry", WIRES)
+
+
+async def measure_failure(entry: str, address: str, *, stream: bool, **keys: Any) -> tuple[str, float]:
+    """Kind and message of the failure of a call, and the seconds that it took."""
+    provider: Any = create_provider(make_config(entry, address, api_key="k", **keys), resolve=str)
+    start = time.perf_counter()
+    try:
+        if not stream:
+            await provider.complete(REQUEST)
+        else:
+            async for _ in provider.stream(REQUEST):
+                pass
+        return "no failure", 0.0
+    except ProviderError as error:
+        return str(error), time.perf_counter() - start
+    finally:
+        await provider.aclose()
+
+
+@for_each_wire
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_a_dribbling_host_ends_at_the_deadline(entry: str, stream: bool) -> None:
+    """Issue 15.3: bytes that mean nothing keep no call alive: it ends within 0.2 s of `timeout_s`."""
+    piece = b" " if not stream else b"\n" if entry == "ollama" else b": keep-alive\n\n"
+    content_type = JSON if not stream else LINES if entry == "ollama" else SSE
+    async with serve_dribble(content_type, piece) as address:
+        failure, seconds = await measure_failure(entry, address, stream=stream, timeout_s=0.6)
+    assert failure.startswith("timeout: ")
+    assert "0.6 s" in failure
+    assert 0.55 < seconds < 0.8
+
+
+@for_each_wire
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_a_host_that_never_begins_ends_at_the_deadline(entry: str, stream: bool) -> None:
+    """Issue 15.3: interim answers (`100 Continue`) before the headers do not put the deadline off."""
+    async with serve_dribble(SSE, b"x", sends_head=False) as address:
+        failure, seconds = await measure_failure(entry, address, stream=stream, timeout_s=0.6)
+    assert failure.startswith("timeout: ")
+    assert 0.55 < seconds < 0.8
+
+
+@for_each_wire
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_silence_has_its_own_limit(entry: str, stream: bool) -> None:
+    """Issue 15.3: `idle_timeout_s` ends a call in which nothing arrives, before the whole time is over."""
+    async with serve_dribble(SSE if stream else JSON, b"") as address:
+        keys = {"timeout_s": 20, "idle_timeout_s": 0.3}
+        failure, seconds = await measure_failure(entry, address, stream=stream, **keys)
+    assert failure.startswith("timeout: ")
+    assert 0.25 < seconds < 0.6
+
+
+@for_each_wire
+async def test_a_consumer_may_take_its_time(entry: str) -> None:
+    """Issue 15.3: the deadline cancels the wait for the host, and never the work of who reads the stream."""
+    async with serve_dribble(SSE, b"") as address:
+        provider: Any = create_provider(make_config(entry, address, api_key="k", timeout_s=0.2), resolve=str)
+        task = asyncio.current_task()
+        assert task is not None
+        with pytest.raises(ProviderError, match="timeout"):
+            async for _ in provider.stream(REQUEST):
+                pass
+        await asyncio.sleep(0.1)
+        assert task.cancelling() == 0
+        await provider.aclose()
