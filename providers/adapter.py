@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from toolchart.providers.shared.failures import convert_exceptions
 from toolchart.providers.shared.own_data import Origin
-from toolchart.providers.shared.reply_deltas import stream_reply
+from toolchart.providers.shared.reply_deltas import DeltaJoiner, stream_reply
 from toolchart.providers.transport.deadlines import await_in_time, iterate_in_time
 from toolchart.providers.transport.host_limits import HostLimiter, Reservation
 from toolchart.states.canonical_json import encode_canonical
@@ -163,12 +163,13 @@ class HostAdapter(ABC):
                 self._admit(request) as reservation,
                 aclosing(iterate_in_time(self.stream_body(body), self.timeout_s)) as items,
             ):
+                joiner = DeltaJoiner()
                 async for item in items:
                     if isinstance(item, Reply):
                         reservation.count_tokens(item)
                         yield self._finish_reply(request, item, digest)
-                    else:
-                        yield item
+                    elif (delta := joiner.join_delta(item)) is not None:
+                        yield delta
 
     def _admit(self, request: Request) -> AbstractAsyncContextManager[Reservation]:
         """A block that begins when the limits of the host allow the call."""

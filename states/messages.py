@@ -168,6 +168,9 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     response_id: str | None = None
     provider_data: dict[str, Any] | None = None
     """Data that must be sent back unchanged with this message (`{"provider": name, ...}`)."""
+    details: dict[str, Any] | None = None
+    """What else the provider said, in its own words: citations, log probabilities, service tier, ... Nothing
+    decides by it."""
     warnings: tuple[str, ...] = ()
     wire_digest: str | None = None
     """Digest of the body that the adapter handed to its SDK or HTTP client for this reply."""

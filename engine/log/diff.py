@@ -25,6 +25,7 @@ _VOLATILE_KEYS = frozenset(
         "usage",
         "response_id",
         "provider_data",
+        "details",
         "jitter",
         "conversation",
         "native_id",

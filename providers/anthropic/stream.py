@@ -12,6 +12,7 @@ from typing import Any
 
 from toolchart.providers.anthropic.wire import classify_error_body, decode_reply
 from toolchart.providers.shared.failures import build_bad_response_error
+from toolchart.providers.shared.wire_values import join_text
 from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, Reply, TextDelta
 
 _DELTA_KEYS = {
@@ -131,7 +132,7 @@ class AnthropicAccumulator:
     def _build_block(self, index: int) -> dict[str, Any]:
         block = dict(self._blocks[index])
         for key, pieces in self._pieces.get(index, {}).items():
-            text = "".join(pieces)
+            text = join_text(pieces)
             if key == "input":
                 block[key] = _decode_input(text) if text.strip() else block.get(key)
             else:

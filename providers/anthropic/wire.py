@@ -16,7 +16,12 @@ from toolchart.providers.shared.failures import build_bad_response_error, classi
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
 from toolchart.providers.shared.own_data import Origin
 from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice, select_offered_tools
-from toolchart.providers.shared.wire_values import read_string, read_token_count
+from toolchart.providers.shared.wire_values import (
+    read_string,
+    read_token_count,
+    select_other_counts,
+    select_others,
+)
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Message, Reply, Request, ToolCall, Usage
 from toolchart.states.schema_dialects import ANTHROPIC, lower_parameters
@@ -212,6 +217,13 @@ def classify_error_body(body: Mapping[str, Any]) -> ProviderError:
     return classify_http_error(status, dict(body))
 
 
+_KNOWN_KEYS = ("id", "type", "role", "model", "content", "stop_reason", "usage", "error")
+_KNOWN_COUNTS = (
+    *("input_tokens", "output_tokens", "thinking_tokens"),
+    *("cache_read_input_tokens", "cache_creation_input_tokens"),
+)
+
+
 def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
     """The reply of a response body.
 
@@ -243,6 +255,8 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
         model=read_string(body.get("model")),
         response_id=read_string(body.get("id")),
         provider_data=_build_provider_data(blocks),
+        details={**select_others(body, _KNOWN_KEYS), **select_other_counts(body.get("usage"), _KNOWN_COUNTS)}
+        or None,
     )
 
 

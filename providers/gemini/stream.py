@@ -15,21 +15,55 @@ from toolchart.providers.shared.failures import build_bad_response_error, classi
 from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, Reply, TextDelta
 
 
+class _CandidateBuilder:
+    """Builds one candidate. Parts keep their order and are not merged: a signature belongs to its part."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self._content: dict[str, Any] = {}
+        self._parts: list[Any] = []
+        self._call_count = 0
+
+    def add_candidate(self, candidate: Mapping[str, Any]) -> Iterator[Delta]:
+        """Add a piece; yields its deltas."""
+        self.values |= _drop_nulls(candidate)
+        content = candidate.get("content")
+        if not isinstance(content, Mapping):
+            return
+        self._content |= _drop_nulls(content)
+        parts = content.get("parts")
+        new_parts = [p for p in parts if isinstance(p, Mapping)] if isinstance(parts, list) else []
+        self._parts += new_parts
+        for part in new_parts:
+            yield from self._iterate_deltas(part)
+
+    def _iterate_deltas(self, part: Mapping[str, Any]) -> Iterator[Delta]:
+        text, call = part.get("text"), part.get("functionCall")
+        if isinstance(text, str) and text:
+            yield ReasoningDelta(text=text) if part.get("thought") else TextDelta(text=text)
+        if isinstance(call, Mapping):
+            index, self._call_count = self._call_count, self._call_count + 1
+            yield CallStarted(index=index, name=str(call.get("name") or ""))
+            if isinstance(call.get("args"), Mapping):
+                yield CallArguments(index=index, text=json.dumps(call["args"], ensure_ascii=False))
+
+    def build_candidate(self) -> dict[str, Any]:
+        """The candidate as an unstreamed answer has it."""
+        return {**self.values, "content": {**self._content, "parts": self._parts}}
+
+
 class GeminiAccumulator:
     """Accumulates one streamed answer of `streamGenerateContent`.
 
-    Parts keep their order and are not merged, because a thought signature belongs to its part. Any chunk may
-    have usage; the last one counts. Each call comes whole, in one part.
+    Any chunk may have usage; the last one counts. Each call comes whole, in one part. Several candidates come
+    mixed, by index; the first one is the reply, and only its deltas are shown.
 
     Source: recorded traffic; google-genai 3.4.0, `types.py` (`partial_args` is for Vertex, on request).
     """
 
     def __init__(self) -> None:
         self._body: dict[str, Any] = {}
-        self._candidate: dict[str, Any] = {}
-        self._content: dict[str, Any] = {}
-        self._parts: list[Any] = []
-        self._call_count = 0
+        self._candidates: dict[Any, _CandidateBuilder] = {}
 
     def add_frame(self, chunk: Any) -> list[Delta]:
         """The deltas of one chunk; without `alt=sse` all chunks come in one array.
@@ -52,27 +86,19 @@ class GeminiAccumulator:
             raise classify_http_error(code if isinstance(code, int) else 200, dict(chunk))
         self._body |= _drop_nulls(chunk)
         candidates = chunk.get("candidates")
-        candidate = candidates[0] if isinstance(candidates, list) and candidates else None
-        if not isinstance(candidate, Mapping):
-            return []
-        self._candidate |= _drop_nulls(candidate)
-        content = candidate.get("content")
-        parts = content.get("parts") if isinstance(content, Mapping) else None
-        if isinstance(content, Mapping):
-            self._content |= _drop_nulls(content)
-        new_parts = [p for p in parts if isinstance(p, Mapping)] if isinstance(parts, list) else []
-        self._parts += new_parts
-        return [delta for part in new_parts for delta in self._iterate_deltas(part)]
+        return [
+            delta
+            for candidate in (candidates if isinstance(candidates, list) else ())
+            if isinstance(candidate, Mapping)
+            for delta in self._add_candidate(candidate)
+        ]
 
-    def _iterate_deltas(self, part: Mapping[str, Any]) -> Iterator[Delta]:
-        text, call = part.get("text"), part.get("functionCall")
-        if isinstance(text, str) and text:
-            yield ReasoningDelta(text=text) if part.get("thought") else TextDelta(text=text)
-        if isinstance(call, Mapping):
-            index, self._call_count = self._call_count, self._call_count + 1
-            yield CallStarted(index=index, name=str(call.get("name") or ""))
-            if isinstance(call.get("args"), Mapping):
-                yield CallArguments(index=index, text=json.dumps(call["args"], ensure_ascii=False))
+    def _add_candidate(self, candidate: Mapping[str, Any]) -> list[Delta]:
+        """The deltas of a piece of a candidate; none for those that are not the reply."""
+        index = candidate.get("index") or 0
+        is_reply = not self._candidates or index == next(iter(self._candidates))
+        deltas = list(self._candidates.setdefault(index, _CandidateBuilder()).add_candidate(candidate))
+        return deltas if is_reply else []
 
     def build_body(self, is_done: bool = False) -> dict[str, Any]:
         """The body that an unstreamed answer would have had.
@@ -85,13 +111,12 @@ class GeminiAccumulator:
         """
         feedback = self._body.get("promptFeedback")
         is_blocked = isinstance(feedback, Mapping) and feedback.get("blockReason")
-        if not self._candidate.get("finishReason") and not is_blocked:
+        builders = list(self._candidates.values())
+        if not (builders and builders[0].values.get("finishReason")) and not is_blocked:
             raise build_bad_response_error("the stream ends without a finish reason")
         body = {key: value for key, value in self._body.items() if key != "candidates"}
-        if self._candidate:
-            content = {**self._content, "parts": self._parts}
-            body["candidates"] = [{**self._candidate, "content": content}]
-        return body
+        candidates = [builder.build_candidate() for builder in builders]
+        return {**body, "candidates": candidates} if candidates else body
 
     def build_reply(self) -> Reply:
         """The whole reply.

@@ -14,7 +14,13 @@ from toolchart.providers.shared.failures import build_bad_response_error, classi
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
 from toolchart.providers.shared.own_data import Origin
 from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice
-from toolchart.providers.shared.wire_values import read_string, read_token_count
+from toolchart.providers.shared.wire_values import (
+    join_text,
+    read_string,
+    read_token_count,
+    select_other_counts,
+    select_others,
+)
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.schema_dialects import GEMINI, lower_parameters
 
@@ -249,8 +255,39 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
         model=read_string(body.get("modelVersion")),
         response_id=read_string(body.get("responseId")),
         provider_data=_build_provider_data(content, parts),
-        warnings=(str(candidate["finishMessage"]),) if candidate.get("finishMessage") else (),
+        details=_collect_details(body, candidates) or None,
+        warnings=_collect_warnings(candidates),
     )
+
+
+_KNOWN_KEYS = {
+    "body": ("candidates", "usageMetadata", "modelVersion", "responseId", "createTime"),
+    "candidate": ("content", "finishReason", "index", "finishMessage"),
+}
+"""Keys that the reply has elsewhere; the time is the event's."""
+
+_KNOWN_COUNTS = (
+    *("promptTokenCount", "candidatesTokenCount", "totalTokenCount"),
+    *("thoughtsTokenCount", "cachedContentTokenCount"),
+)
+
+
+def _collect_details(body: Mapping[str, Any], candidates: list[Any]) -> dict[str, Any]:
+    """What else the host said: grounding, citations, safety ratings, other candidates, ..."""
+    return {
+        **select_others(body, _KNOWN_KEYS["body"]),
+        **select_others(candidates[0] if candidates else None, _KNOWN_KEYS["candidate"]),
+        **select_other_counts(body.get("usageMetadata"), _KNOWN_COUNTS),
+        **({"other_candidates": candidates[1:]} if len(candidates) > 1 else {}),
+    }
+
+
+def _collect_warnings(candidates: list[Any]) -> tuple[str, ...]:
+    """The message of the first candidate, and that there are others."""
+    message = candidates[0].get("finishMessage") if isinstance(candidates[0], Mapping) else None
+    count = len(candidates)
+    others = (f"the host sent {count} candidates; the first is the reply",) if count > 1 else ()
+    return (*((str(message),) if message else ()), *others)
 
 
 _VERTEX_NUMBERS = {"1": "STOP", "2": "MAX_TOKENS", "3": "SAFETY", "4": "RECITATION", "5": "OTHER"}
@@ -272,6 +309,7 @@ def _decode_blocked_reply(body: Mapping[str, Any]) -> Reply:
     return Reply(
         finish_reason="content_filter",
         native_reason=str(reason),
+        details=_collect_details(body, []) or None,
         usage=_decode_usage(body.get("usageMetadata")),
         model=read_string(body.get("modelVersion")),
         response_id=read_string(body.get("responseId")),
@@ -284,7 +322,7 @@ def _join_texts(parts: Sequence[Mapping[str, Any]], *, is_thought: bool) -> str 
         for part in parts
         if isinstance(part.get("text"), str) and bool(part.get("thought")) is is_thought
     ]
-    return "".join(texts) or None
+    return join_text(texts) or None
 
 
 def _decode_tool_call(wire: Mapping[str, Any]) -> ToolCall:

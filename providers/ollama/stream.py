@@ -12,6 +12,7 @@ from typing import Any
 
 from toolchart.providers.ollama.wire import decode_reply
 from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
+from toolchart.providers.shared.wire_values import join_text
 from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, Reply, TextDelta
 
 
@@ -82,7 +83,7 @@ class OllamaAccumulator:
         """
         if self._body.get("done") is not True:
             raise build_bad_response_error("the stream ends before it is done")
-        texts = {key: "".join(pieces) for key, pieces in self._texts.items()}
+        texts = {key: join_text(pieces) for key, pieces in self._texts.items()}
         message = {**self._message, **texts, "tool_calls": self._calls}
         return {**self._body, "message": message}
 

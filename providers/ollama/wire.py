@@ -19,7 +19,7 @@ from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finis
 from toolchart.providers.shared.own_data import Origin, find_foreign_data
 from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice, select_offered_tools
 from toolchart.providers.shared.warnings import find_parallel_calls, find_unmet_tool_choice
-from toolchart.providers.shared.wire_values import read_string, read_token_count
+from toolchart.providers.shared.wire_values import read_string, read_token_count, select_others
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.schema_dialects import OLLAMA, lower_parameters
 
@@ -129,6 +129,13 @@ def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
 # -- decoding ------------------------------------------------------------------------------------
 
 
+_KNOWN_KEYS = (
+    *("model", "created_at", "message", "done", "done_reason", "prompt_eval_count", "eval_count"),
+    *("error", "status", "status_code"),
+)
+_KNOWN_MESSAGE_KEYS = ("role", "content", "thinking", "tool_calls")
+
+
 def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
     """The reply of a response body.
 
@@ -162,6 +169,7 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
         model=read_string(body.get("model")),
         # Models that think between calls need their thoughts back in the same turn.
         provider_data={"provider": NAME, "thinking": thinking} if thinking and calls else None,
+        details={**select_others(body, _KNOWN_KEYS), **select_others(message, _KNOWN_MESSAGE_KEYS)} or None,
     )
 
 

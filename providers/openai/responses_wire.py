@@ -18,7 +18,12 @@ from toolchart.providers.shared.failures import build_bad_response_error
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
 from toolchart.providers.shared.own_data import Origin
 from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice
-from toolchart.providers.shared.wire_values import read_string, read_token_count
+from toolchart.providers.shared.wire_values import (
+    read_string,
+    read_token_count,
+    select_other_counts,
+    select_others,
+)
 from toolchart.states.messages import (
     Message,
     Reply,
@@ -211,7 +216,40 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
         model=read_string(body.get("model")),
         response_id=read_string(body.get("id")),
         provider_data=_build_provider_data(items),
+        details=_collect_details(body, items) or None,
     )
+
+
+_KNOWN_KEYS = (
+    *("id", "object", "created_at", "completed_at", "model", "output", "output_text", "usage"),
+    *("status", "error", "incomplete_details"),
+)
+
+_ECHOED_KEYS = (
+    *("instructions", "tools", "tool_choice", "parallel_tool_calls", "max_output_tokens", "max_tool_calls"),
+    *("temperature", "top_p", "top_logprobs", "text", "reasoning", "truncation", "store", "background"),
+    *("metadata", "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
+    *("previous_response_id", "presence_penalty", "frequency_penalty", "prompt"),
+)
+"""Keys in which the host repeats the request."""
+
+_KNOWN_COUNTS = ("input_tokens", "output_tokens", "total_tokens", "cached_tokens", "reasoning_tokens")
+
+
+def _collect_details(body: Item, items: list[Item]) -> dict[str, Any]:
+    """What else the host said: service tier, annotations, log probabilities, ..."""
+    messages = [item for item in items if item.get("type") == "message"]
+    parts = [part for item in messages for part in _read_list(item.get("content"))]
+    texts = [part for part in parts if isinstance(part, Mapping)]
+    lists = {
+        key: [entry for part in texts for entry in _read_list(part.get(key))]
+        for key in ("annotations", "logprobs")
+    }
+    return {
+        **select_others(body, (*_KNOWN_KEYS, *_ECHOED_KEYS)),
+        **select_others(lists, ()),
+        **select_other_counts(body.get("usage"), _KNOWN_COUNTS),
+    }
 
 
 def _read_finish_word(body: Item) -> str | None:
@@ -259,7 +297,7 @@ def _decode_reasoning(items: list[Item]) -> str | None:
 
 def _build_provider_data(items: list[Item]) -> dict[str, Any] | None:
     """The items themselves, if text and calls alone would not reproduce them."""
-    is_plain = all(item.get("type") in ("message", "function_call") for item in items)
+    is_plain = all(item.get("type") in ("message", "function_call") and "phase" not in item for item in items)
     return None if is_plain else {"provider": NAME, "output": [dict(item) for item in items]}
 
 

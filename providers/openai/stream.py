@@ -12,6 +12,7 @@ from typing import Any
 
 from toolchart.providers.openai.wire import classify_error_body
 from toolchart.providers.shared.failures import build_bad_response_error
+from toolchart.providers.shared.wire_values import join_text
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
 
@@ -24,8 +25,10 @@ def _read_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-class _MessageBuilder:
-    """Builds a message: texts and lists are extended, and any other value is replaced by the newest one.
+class _ValueBuilder:
+    """Builds a mapping: texts and lists are extended, and any other value is replaced by the newest one.
+
+    Where text and lists of parts take turns (Mistral), the text becomes a part.
 
     Texts are joined once, at the end. Joining them at every piece would take quadratic time.
     """
@@ -39,17 +42,21 @@ class _MessageBuilder:
         if isinstance(value, str) and key != "role":
             if isinstance(previous, _TextPieces):
                 previous.pieces.append(value)
+            elif isinstance(previous, list):
+                previous.append({"type": "text", "text": value})
             else:
                 self._values[key] = _TextPieces([value])
-        elif isinstance(value, list) and isinstance(previous, list):
-            previous.extend(value)
+        elif isinstance(value, list):
+            if isinstance(previous, _TextPieces):
+                previous = [{"type": "text", "text": join_text(previous.pieces)}]
+            self._values[key] = [*previous, *value] if isinstance(previous, list) else list(value)
         else:
-            self._values[key] = list(value) if isinstance(value, list) else value
+            self._values[key] = value
 
-    def build_message(self) -> dict[str, Any]:
-        """The message of all pieces so far."""
+    def build_mapping(self) -> dict[str, Any]:
+        """The mapping of all pieces so far."""
         return {
-            key: "".join(value.pieces) if isinstance(value, _TextPieces) else value
+            key: join_text(value.pieces) if isinstance(value, _TextPieces) else value
             for key, value in self._values.items()
         }
 
@@ -91,7 +98,7 @@ class _CallBuilder:
 
     def build_call(self) -> dict[str, Any]:
         """The call as an unstreamed answer has it."""
-        text = "".join(self.argument_pieces)
+        text = join_text(self.argument_pieces)
         has_value = self.argument_value is not None and not text
         arguments = self.argument_value if has_value else text
         if self.type == "custom":  # free text
@@ -101,40 +108,23 @@ class _CallBuilder:
         return {"id": self.id, "type": self.type, "function": function}
 
 
-class ChatAccumulator:
-    """Accumulates one streamed chat completion.
-
-    Source: openai 3.52.0 `chat_completion_chunk.py`, and recorded streams of hosts that leave out indexes,
-    number every call 0, or send a call whole.
-    """
+class _ChoiceBuilder:
+    """Builds one choice: its message, its calls, its log probabilities, and its finish word."""
 
     def __init__(self) -> None:
-        self._body: dict[str, Any] = {}
-        self._message = _MessageBuilder()
+        self.finish_word: Any = None
+        self._message = _ValueBuilder()
+        self._log_probabilities = _ValueBuilder()
         self._calls: list[_CallBuilder] = []
         self._positions: dict[int, int] = {}
         self._function_call: _CallBuilder | None = None
-        self._finish_word: Any = None
 
-    def add_frame(self, chunk: Any) -> list[Delta]:
-        """The deltas of one chunk: text, reasoning and calls.
-
-        Raises:
-            ProviderError: the chunk is an error, or no object.
-        """
-        if not isinstance(chunk, Mapping):
-            raise build_bad_response_error(
-                f"the stream has a piece that is not an object but {type(chunk).__name__}"
-            )
-        if chunk.get("error"):
-            raise classify_error_body(chunk)
-        return list(self._iterate_deltas(chunk))
-
-    def _iterate_deltas(self, chunk: Mapping[str, Any]) -> Iterator[Delta]:
-        self._body |= {key: chunk[key] for key in ("id", "model", "usage") if chunk.get(key)}
-        choice = _read_mapping(next(iter(_read_list(chunk.get("choices"))), None))
+    def add_choice(self, choice: Mapping[str, Any]) -> Iterator[Delta]:
+        """Add a piece; yields its deltas."""
+        self.finish_word = choice.get("finish_reason") or self.finish_word
+        for key, value in _read_mapping(choice.get("logprobs")).items():
+            self._log_probabilities.add_value(key, value)
         delta = _read_mapping(choice.get("delta") or choice.get("message"))
-        self._finish_word = choice.get("finish_reason") or self._finish_word
         for key, value in delta.items():
             if key == "tool_calls":
                 yield from self._add_call_pieces(_read_list(value))
@@ -145,24 +135,15 @@ class ChatAccumulator:
                 self._message.add_value(key, value)
                 yield from _build_text_deltas(key, value)
 
-    def build_body(self, is_done: bool = False) -> Any:
-        """The body that an unstreamed answer would have had.
-
-        Args:
-            is_done: whether the stream ended with `[DONE]`. Then the finish reason may be missing (recorded
-                from Novita).
-
-        Raises:
-            ProviderError: the stream was cut.
-        """
-        if self._finish_word is None and not is_done:
-            raise build_bad_response_error("the stream ended without a finish reason")
-        message = self._message.build_message()
+    def build_choice(self) -> dict[str, Any]:
+        """The choice as an unstreamed answer has it."""
+        message = self._message.build_mapping()
         if self._calls:
             message["tool_calls"] = [call.build_call() for call in self._calls]
         if self._function_call:
             message["function_call"] = self._function_call.build_call()["function"]
-        return {**self._body, "choices": [{"message": message, "finish_reason": self._finish_word}]}
+        log_probabilities = self._log_probabilities.build_mapping() or None
+        return {"message": message, "logprobs": log_probabilities, "finish_reason": self.finish_word}
 
     def _add_call_pieces(self, values: Iterable[Any]) -> Iterator[Delta]:
         pieces = [piece for piece in values if isinstance(piece, Mapping)]
@@ -191,6 +172,65 @@ class ChatAccumulator:
         if isinstance(index, int):
             self._positions[index] = position
         return position
+
+
+class ChatAccumulator:
+    """Accumulates one streamed chat completion.
+
+    A host that was asked for several choices sends them mixed, by index. The one that begins the stream is
+    the reply; only its deltas are shown.
+
+    Source: openai 3.52.0 `chat_completion_chunk.py`, and recorded streams of hosts that leave out indexes,
+    number every call 0, or send a call whole.
+    """
+
+    def __init__(self) -> None:
+        self._body: dict[str, Any] = {}
+        self._choices: dict[Any, _ChoiceBuilder] = {}
+
+    def add_frame(self, chunk: Any) -> list[Delta]:
+        """The deltas of one chunk: text, reasoning and calls.
+
+        Raises:
+            ProviderError: the chunk is an error, or no object.
+        """
+        if not isinstance(chunk, Mapping):
+            raise build_bad_response_error(
+                f"the stream has a piece that is not an object but {type(chunk).__name__}"
+            )
+        if chunk.get("error"):
+            raise classify_error_body(chunk)
+        self._body |= {key: value for key, value in chunk.items() if value and key != "choices"}
+        return [
+            delta
+            for choice in _read_list(chunk.get("choices"))
+            if isinstance(choice, Mapping)
+            for delta in self._add_choice(choice)
+        ]
+
+    def _add_choice(self, choice: Mapping[str, Any]) -> list[Delta]:
+        """The deltas of a piece of a choice; none for those that are not the reply."""
+        index = choice.get("index") if isinstance(choice.get("index"), int) else 0
+        is_reply = not self._choices or index == next(iter(self._choices))
+        builder = self._choices.setdefault(index, _ChoiceBuilder())
+        deltas = list(builder.add_choice(choice))
+        return deltas if is_reply else []
+
+    def build_body(self, is_done: bool = False) -> Any:
+        """The body that an unstreamed answer would have had.
+
+        Args:
+            is_done: whether the stream ended with `[DONE]`. Then the finish reason may be missing (recorded
+                from Novita).
+
+        Raises:
+            ProviderError: the stream was cut.
+        """
+        first = next(iter(self._choices.values()), None)
+        if (first is None or first.finish_word is None) and not is_done:
+            raise build_bad_response_error("the stream ended without a finish reason")
+        choices = [builder.build_choice() for builder in self._choices.values()]
+        return {**self._body, "choices": choices or [_ChoiceBuilder().build_choice()]}
 
 
 def _read_call_id(piece: Mapping[str, Any]) -> str:

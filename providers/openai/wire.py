@@ -16,7 +16,12 @@ from toolchart.providers.shared.failures import build_bad_response_error, classi
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
 from toolchart.providers.shared.own_data import Origin
 from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice
-from toolchart.providers.shared.wire_values import read_string, read_token_count
+from toolchart.providers.shared.wire_values import (
+    read_string,
+    read_token_count,
+    select_other_counts,
+    select_others,
+)
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import (
     Message,
@@ -174,7 +179,7 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
         if body.get("error"):
             raise classify_error_body(body)
         raise build_bad_response_error("the answer has no choices")
-    return _decode_choice(body, choices[0], {**FINISH_WORDS, **(finish_words or {})})
+    return _decode_choice(body, choices, {**FINISH_WORDS, **(finish_words or {})})
 
 
 def classify_error_body(body: Mapping[str, Any]) -> ProviderError:
@@ -186,7 +191,9 @@ def classify_error_body(body: Mapping[str, Any]) -> ProviderError:
     return classify_http_error(_ERROR_STATUSES.get(str(code), 200), body)
 
 
-def _decode_choice(body: Mapping[str, Any], choice: Mapping[str, Any], finish_words: FinishWords) -> Reply:
+def _decode_choice(body: Mapping[str, Any], choices: list[Any], finish_words: FinishWords) -> Reply:
+    """The reply of the first of several choices."""
+    choice = choices[0]
     message = choice.get("message")
     message = message if isinstance(message, Mapping) else {}
     calls, word = _decode_tool_calls(message), choice.get("finish_reason")
@@ -206,8 +213,49 @@ def _decode_choice(body: Mapping[str, Any], choice: Mapping[str, Any], finish_wo
         model=read_string(body.get("model")),
         response_id=read_string(body.get("id")),
         provider_data={"provider": NAME, "message": own_keys} if own_keys else None,
-        warnings=_find_word_conflict(word, calls, finish_words),
+        details=_collect_details(body, choices, message) or None,
+        warnings=(*_find_word_conflict(word, calls, finish_words), *_find_other_choices(choices)),
     )
+
+
+_KNOWN_KEYS = {
+    "body": ("id", "object", "created", "model", "choices", "usage", "obfuscation"),
+    "choice": ("index", "message", "delta", "finish_reason"),
+    "message": ("role", "content", "tool_calls", "function_call", "refusal", *_REASONING_KEYS),
+}
+"""Keys that the reply has elsewhere, or that say nothing: the time is the event's, the objects are known."""
+
+_KNOWN_COUNTS = (
+    *("prompt_tokens", "completion_tokens", "total_tokens", "cost"),
+    *("cached_tokens", "reasoning_tokens", "prompt_cache_hit_tokens", "num_cached_tokens"),
+)
+
+
+def _collect_details(
+    body: Mapping[str, Any], choices: list[Any], message: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What else the host said: tier, fingerprint, log probabilities, annotations, other choices, ..."""
+    content = message.get("content")
+    parts = [part for part in content if not _is_plain_part(part)] if isinstance(content, list) else []
+    return {
+        **select_others(body, _KNOWN_KEYS["body"]),
+        **select_others(choices[0], _KNOWN_KEYS["choice"]),
+        **select_others(message, _KNOWN_KEYS["message"]),
+        **({"content": parts} if parts else {}),
+        **select_other_counts(body.get("usage"), _KNOWN_COUNTS),
+        **({"other_choices": choices[1:]} if len(choices) > 1 else {}),
+    }
+
+
+def _is_plain_part(part: Any) -> bool:
+    """Whether a part of a content is text or thinking, which the reply has."""
+    return isinstance(part, Mapping) and part.get("type") in ("text", "thinking")
+
+
+def _find_other_choices(choices: list[Any]) -> tuple[str, ...]:
+    """A warning if the host sent several choices."""
+    count = len(choices)
+    return (f"the host sent {count} choices; the first is the reply",) if count > 1 else ()
 
 
 def _find_word_conflict(word: Any, calls: tuple[ToolCall, ...], finish_words: FinishWords) -> tuple[str, ...]:

@@ -1,8 +1,13 @@
-"""Read single values from a host's JSON, and return None for a value of the wrong type."""
+"""Read values from a host's JSON: of the wrong type, in pieces, or beside those that an adapter knows."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
+
+_HALVES = re.compile("[\ud800-\udfff]")
+_EMPTY_VALUES: tuple[Any, ...] = (None, "", [], {})
 
 
 def read_string(value: Any) -> str | None:
@@ -23,3 +28,43 @@ def read_token_count(value: Any) -> int | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return int(value) if value == value and abs(value) < 2**53 else None
+
+
+def join_text(pieces: Iterable[str]) -> str:
+    """The text of its pieces. A character whose halves (UTF-16 surrogates) came in two pieces is whole.
+
+    >>> join_text(["a\\ud83d", "\\ude00"]) == "a\\U0001f600"
+    True
+    """
+    text = "".join(pieces)
+    if text.isascii() or not _HALVES.search(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def select_others(mapping: Any, known_keys: Collection[str]) -> dict[str, Any]:
+    """What a mapping holds besides the known keys and empty values."""
+    if not isinstance(mapping, Mapping):
+        return {}
+    return {
+        key: value
+        for key, value in mapping.items()
+        if key not in known_keys and not any(value is empty or value == empty for empty in _EMPTY_VALUES)
+    }
+
+
+def select_other_counts(usage: Any, known_keys: Collection[str]) -> dict[str, Any]:
+    """`{"usage": ...}` with the counts besides the known ones and zeros; empty where there are none.
+
+    Args:
+        known_keys: names of counts, at any depth.
+    """
+    others = _select_counts(usage, known_keys)
+    return {"usage": others} if others else {}
+
+
+def _select_counts(value: Any, known_keys: Collection[str]) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    counts = {key: _select_counts(item, known_keys) for key, item in value.items() if key not in known_keys}
+    return {key: count for key, count in counts.items() if count}

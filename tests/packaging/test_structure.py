@@ -41,7 +41,6 @@ SAME_TASK_IN_EACH_ADAPTER = {
     "_encode_response_format": "encodes the format that the answer must have",
     "_decode_tool_call": "decodes a tool call of a reply",
     "_decode_usage": "decodes the token counts of a reply",
-    "_iterate_deltas": "iterates over the deltas of one frame of a stream",
 }
 """Private functions that do the same task for the wire format of each host, and so share a name."""
 
