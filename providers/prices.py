@@ -48,14 +48,19 @@ class Price(_PriceModel):
     """Completion tokens, reasoning included."""
     cached: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """Prompt tokens that the host had in its cache; without it they cost as `input` says."""
+    cache_write: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """Prompt tokens that the host wrote to its cache; without it they cost as `input` says."""
 
     def compute_cost(self, usage: Usage) -> float | None:
         """The cost of these tokens, in the table's currency; None if the host did not count them."""
         if usage.input is None and usage.output is None:
             return None
         input_tokens, cached_tokens = usage.input or 0, min(usage.cached or 0, usage.input or 0)
+        written_tokens = min(usage.cache_write or 0, input_tokens - cached_tokens)
         cached_price = self.input if self.cached is None else self.cached
-        input_cost = (input_tokens - cached_tokens) * self.input + cached_tokens * cached_price
+        write_price = self.input if self.cache_write is None else self.cache_write
+        input_cost = (input_tokens - cached_tokens - written_tokens) * self.input
+        input_cost += cached_tokens * cached_price + written_tokens * write_price
         return round((input_cost + (usage.output or 0) * self.output) / _MILLION, _DECIMALS)
 
 

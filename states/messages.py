@@ -125,6 +125,9 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Completion tokens, reasoning included."""
     reasoning: int | None = None
     cached: int | None = None
+    """Prompt tokens that the host read from its cache."""
+    cache_write: int | None = None
+    """Prompt tokens that the host wrote to its cache; part of `input`, and priced apart."""
     total: int | None = None
     cost: float | None = None
     """Money, if the host reports it or a price table has it; in the currency of the table."""
@@ -138,6 +141,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             output=_add_optional(self.output, other.output),
             reasoning=_add_optional(self.reasoning, other.reasoning),
             cached=_add_optional(self.cached, other.cached),
+            cache_write=_add_optional(self.cache_write, other.cache_write),
             total=_add_optional(self.total, other.total),
             cost=_add_optional(self.cost, other.cost),
         )

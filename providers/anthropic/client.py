@@ -79,9 +79,10 @@ class AnthropicProvider(HostAdapter):
 
     def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         """The body of `POST /v1/messages`."""
-        thinking = {"thinking": self._settings.thinking} if self._settings.thinking else {}
-        body = encode_request(request, stream=stream, origin=self.get_origin(request))
-        return {**body, **thinking, **(self._settings.extra_body or {})}
+        body = encode_request(
+            request, stream=stream, origin=self.get_origin(request), thinking=self._settings.thinking
+        )
+        return body | (self._settings.extra_body or {})
 
     async def send_body(self, body: dict[str, Any]) -> Reply:
         """The whole reply to a body.

@@ -57,20 +57,32 @@ _OPTIONS = {"temperature": "temperature", "top_p": "top_p"}
 # -- encoding ------------------------------------------------------------------------------------
 
 
-def encode_request(request: Request, *, stream: bool = False, origin: Origin = ANY_HOST) -> dict[str, Any]:
+def encode_request(
+    request: Request,
+    *,
+    stream: bool = False,
+    origin: Origin = ANY_HOST,
+    thinking: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """The body of `POST /v1/messages`.
 
     Args:
         origin: where the request goes: data of its own replies goes with it.
+        thinking: the entry's `thinking`.
+
+    Raises:
+        ProviderError: `bad_request`; the budget of thinking leaves no tokens for the answer.
     """
     options = request.options
     system = [m.content for m in request.messages if m.role == "system" and m.content]
     body: dict[str, Any] = {
         "model": request.model,
-        "max_tokens": options.get("max_tokens") or DEFAULT_MAX_TOKENS,
+        "max_tokens": _choose_max_tokens(options.get("max_tokens"), thinking),
         "messages": encode_messages(request.messages, origin),
         **{wire: options[name] for name, wire in _OPTIONS.items() if options.get(name) is not None},
     }
+    if thinking:
+        body["thinking"] = dict(thinking)
     if stream:
         body["stream"] = True
     if system:
@@ -80,6 +92,20 @@ def encode_request(request: Request, *, stream: bool = False, origin: Origin = A
         body["stop_sequences"] = [stop] if isinstance(stop, str) else list(stop)
     body.update(_encode_tools(request), **_encode_response_format(options.get("response_format")))
     return body
+
+
+def _choose_max_tokens(max_tokens: int | None, thinking: Mapping[str, Any] | None) -> int:
+    """The tokens of thinking and answer together. Source: platform.claude.com, Extended thinking."""
+    budget = read_token_count((thinking or {}).get("budget_tokens")) or 0
+    if not max_tokens:
+        return budget + DEFAULT_MAX_TOKENS
+    if budget >= max_tokens:
+        raise ProviderError(
+            kind="bad_request",
+            message=f"thinking: budget_tokens ({budget}) must be less than max_tokens ({max_tokens}), "
+            "which counts thinking and answer together",
+        )
+    return max_tokens
 
 
 def _encode_tools(request: Request) -> dict[str, Any]:
@@ -303,5 +329,6 @@ def _decode_usage(wire: Any) -> Usage | None:
         output=output,
         reasoning=read_token_count(thinking),
         cached=cache_reads,
+        cache_write=cache_writes,
         total=None if total_input is None or output is None else total_input + output,
     )

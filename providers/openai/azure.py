@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from toolchart.providers.openai.client import OpenAIProvider, OpenAISettings
 from toolchart.providers.openai.compatible_hosts import find_profile
@@ -13,14 +14,17 @@ from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
 
 API_VERSION = "2024-10-21"
-"""The newest version without `preview`. Source: Azure's table of data plane versions, GA row."""
+"""The newest dated version without `preview`. Source: Azure's table of data plane versions, GA row."""
+
+V1_PATH = "/openai/v1"
+"""The undated interface, which Responses need. Source: learn.microsoft.com, Azure OpenAI Responses API."""
 
 
 class AzureSettings(OpenAISettings):
     """Keys that only an `azure` entry has; `base_url` is the endpoint of the Azure resource."""
 
-    api_version: str = API_VERSION
-    """Version of the REST interface."""
+    api_version: str | None = None
+    """Version of the REST interface; default: the newest dated one, and for Responses the v1 interface."""
     deployment: str | None = None
     """Name of the deployment; the default is the model's name."""
 
@@ -38,22 +42,28 @@ class AzureProvider(OpenAIProvider):
             SpecError: there is no endpoint or no key, or the entry has an unknown key or a wrong value.
         """
         import httpx2
-        from openai import AsyncAzureOpenAI, DefaultAsyncHttpxClient, OpenAIError
+        from openai import AsyncAzureOpenAI, AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
         settings = read_adapter_settings(AzureSettings, config, find_profile("openai.azure.com"))
         endpoint = resolve(config.base_url) if config.base_url else None
         key = resolve(config.api_key) if config.api_key else None
+        shared_options: dict[str, Any] = {
+            "api_key": key,
+            "timeout": get_silence_timeout_s(config),
+            "max_retries": 0,
+            "http_client": DefaultAsyncHttpxClient(**build_client_options(config, resolve, httpx2, hooks)),
+            "default_headers": {k: resolve(v) for k, v in (settings.headers or {}).items()},
+        }
         try:
-            client = AsyncAzureOpenAI(
+            client: AsyncOpenAI = AsyncAzureOpenAI(
                 azure_endpoint=endpoint,  # type: ignore[arg-type]  # None: AZURE_OPENAI_ENDPOINT
                 azure_deployment=settings.deployment,
-                api_key=key,
-                api_version=settings.api_version,
-                timeout=get_silence_timeout_s(config),
-                max_retries=0,
-                http_client=DefaultAsyncHttpxClient(**build_client_options(config, resolve, httpx2, hooks)),
-                default_headers={k: resolve(v) for k, v in (settings.headers or {}).items()},
+                api_version=settings.api_version or API_VERSION,
+                **shared_options,
             )
+            if settings.api == "responses" and settings.api_version is None:
+                base_url = f"{str(client.base_url).partition('/openai/')[0]}{V1_PATH}"
+                client = AsyncOpenAI(base_url=base_url, **shared_options | {"api_key": client.api_key})
         except (OpenAIError, ValueError):
             raise SpecError(
                 "there is no endpoint or no key for Azure",

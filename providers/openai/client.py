@@ -39,6 +39,8 @@ class OpenAISettings(AdapterSettings):
     """Responses: whether the host stores them; if not, encrypted reasoning is kept in the log."""
     max_tokens_name: Literal["max_tokens", "max_completion_tokens"] | None = None
     """How the host spells the token limit; by default the new name at OpenAI and the old one elsewhere."""
+    seed_name: Literal["seed", "random_seed"] = "seed"
+    """How the host spells the seed."""
     echo_reasoning: EchoReasoning = "tool_turns"
     """Whether reasoning is sent back to the host that sent it."""
     finish_words: dict[str, FinishReason] | None = None
@@ -108,6 +110,7 @@ class OpenAIProvider(HostAdapter):
             request,
             origin=self.get_origin(request),
             max_tokens_name=self._choose_max_tokens_name(),
+            seed_name=self._settings.seed_name,
             echo_reasoning=self._settings.echo_reasoning,
         )
         body = {key: value for key, value in wire.items() if key not in self._settings.refuses}

@@ -79,6 +79,7 @@ def encode_request(
     *,
     origin: Origin = ANY_HOST,
     max_tokens_name: str = "max_completion_tokens",
+    seed_name: str = "seed",
     echo_reasoning: EchoReasoning = "tool_turns",
 ) -> dict[str, Any]:
     """The body of `POST /chat/completions`.
@@ -99,7 +100,7 @@ def encode_request(
         body[max_tokens_name] = request.options["max_tokens"]
     for name in _OPTIONS:
         if name in request.options and (request.tools or name != "parallel_tool_calls"):
-            body[name] = request.options[name]
+            body[seed_name if name == "seed" else name] = request.options[name]
     return body
 
 
@@ -227,7 +228,8 @@ _KNOWN_KEYS = {
 
 _KNOWN_COUNTS = (
     *("prompt_tokens", "completion_tokens", "total_tokens", "cost"),
-    *("cached_tokens", "reasoning_tokens", "prompt_cache_hit_tokens", "num_cached_tokens"),
+    *("cached_tokens", "reasoning_tokens", "cache_write_tokens"),
+    *("prompt_cache_hit_tokens", "prompt_cache_miss_tokens", "num_cached_tokens"),
 )
 
 
@@ -337,10 +339,23 @@ def decode_usage(wire: Any) -> Usage | None:
         input=read_token_count(wire.get("prompt_tokens")),
         output=read_token_count(wire.get("completion_tokens")),
         reasoning=read_token_count(_read_detail(wire, "completion_tokens_details", "reasoning_tokens")),
-        cached=read_token_count(_read_detail(wire, "prompt_tokens_details", "cached_tokens")),
+        cached=_read_cached_tokens(wire),
+        cache_write=read_token_count(_read_detail(wire, "prompt_tokens_details", "cache_write_tokens")),
         total=read_token_count(wire.get("total_tokens")),
         cost=_read_amount(wire.get("cost")),
     )
+
+
+def _read_cached_tokens(wire: Mapping[str, Any]) -> int | None:
+    """Cached prompt tokens, as OpenAI, Mistral and DeepSeek name them (recorded)."""
+    spellings = (
+        _read_detail(wire, "prompt_tokens_details", "cached_tokens"),
+        _read_detail(wire, "prompt_token_details", "cached_tokens"),
+        wire.get("num_cached_tokens"),
+        wire.get("prompt_cache_hit_tokens"),
+    )
+    counts = [count for spelling in spellings if (count := read_token_count(spelling)) is not None]
+    return max(counts, default=None)
 
 
 def _read_detail(wire: Mapping[str, Any], key: str, name: str) -> Any:

@@ -1,0 +1,118 @@
+"""What single hosts count, name or refuse in their own way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from host_answers import RESPONSE, WHOLE_BODIES
+from web import WebAnswer, serve_web
+from wire_requests import QUESTION, make_config
+
+from toolchart.providers.anthropic.wire import DEFAULT_MAX_TOKENS
+from toolchart.providers.anthropic.wire import decode_reply as decode_message
+from toolchart.providers.openai.wire import decode_usage
+from toolchart.providers.prices import Price
+from toolchart.providers.registry import create_body_builder, create_provider
+from toolchart.specs.models import LLMConfig
+from toolchart.states.errors import ProviderError
+from toolchart.states.messages import Request, Usage
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        {"prompt_tokens_details": {"cached_tokens": 7}},
+        {"prompt_token_details": {"cached_tokens": 7}},
+        {"num_cached_tokens": 7},
+        {"prompt_cache_hit_tokens": 7, "prompt_cache_miss_tokens": 3},
+        {"prompt_tokens_details": {"cached_tokens": 7}, "num_cached_tokens": 0},
+    ],
+    ids=str,
+)
+def test_cached_tokens_are_counted_in_every_spelling(spelling: dict[str, Any]) -> None:
+    """Issue 15.6: OpenAI, Mistral and DeepSeek name the cached tokens differently."""
+    usage = decode_usage({"prompt_tokens": 10, "completion_tokens": 1, "total_tokens": 11, **spelling})
+    assert usage is not None
+    assert (usage.input, usage.cached) == (10, 7)
+
+
+def test_cache_writes_are_counted_and_priced() -> None:
+    """Issue 15.6: tokens that are written to a cache are part of the input, and have their own price."""
+    wire = {
+        "input_tokens": 10,
+        "output_tokens": 5,
+        "cache_read_input_tokens": 20,
+        "cache_creation_input_tokens": 30,
+    }
+    usage = decode_message({"content": [], "usage": wire}).usage
+    assert usage == Usage(input=60, output=5, cached=20, cache_write=30, total=65)
+    price = Price(input=1.0, output=2.0, cached=0.1, cache_write=1.25)
+    assert usage.plus(usage).cache_write == 60
+    assert price.compute_cost(usage) == pytest.approx((10 + 2 + 37.5 + 10) / 1e6)
+    assert Price(input=1.0, output=2.0).compute_cost(usage) == pytest.approx(70 / 1e6)
+    openrouter = decode_usage({"prompt_tokens": 9, "prompt_tokens_details": {"cache_write_tokens": 4}})
+    assert openrouter is not None
+    assert openrouter.cache_write == 4
+
+
+def test_the_seed_has_mistrals_name() -> None:
+    """Issue 15.6: Mistral calls the seed `random_seed`, and refuses `seed`."""
+    request = Request(model="m", messages=[QUESTION], options={"seed": 3})
+    bodies = [
+        create_body_builder(LLMConfig(provider="openai", base_url=url), resolve=str).build_body(
+            request, stream=False
+        )
+        for url in ("https://api.mistral.ai/v1", "https://api.openai.com/v1")
+    ]
+    assert [(body.get("seed"), body.get("random_seed")) for body in bodies] == [(None, 3), (3, None)]
+
+
+def test_a_thinking_budget_leaves_room_for_the_answer() -> None:
+    """Issue 15.6: a budget above `max_tokens` fails before sending; the default grows by it."""
+    entry = make_config("anthropic", thinking={"type": "enabled", "budget_tokens": 8000})
+    builder = create_body_builder(entry, resolve=str)
+
+    def build(**options: Any) -> dict[str, Any]:
+        return builder.build_body(Request(model="m", messages=[QUESTION], options=options), stream=False)
+
+    with pytest.raises(ProviderError, match=r"budget_tokens.*8000.*max_tokens.*500") as caught:
+        build(max_tokens=500)
+    assert caught.value.kind == "bad_request"
+    assert build(max_tokens=9000)["max_tokens"] == 9000
+    assert build()["max_tokens"] == 8000 + DEFAULT_MAX_TOKENS
+
+
+DATED_PATH = "/openai/responses?api-version=2025-04-01-preview"
+
+
+@pytest.mark.parametrize(
+    ("keys", "path"),
+    [
+        ({"api": "responses"}, "/openai/v1/responses"),
+        ({"api": "responses", "api_version": "2025-04-01-preview"}, DATED_PATH),
+        ({}, "/openai/deployments/m/chat/completions?api-version=2024-10-21"),
+        ({"deployment": "d"}, "/openai/deployments/d/chat/completions?api-version=2024-10-21"),
+    ],
+)
+def test_azure_is_asked_with_the_version_that_it_has(keys: dict[str, Any], path: str) -> None:
+    """Issue 15.6: Responses are part of Azure's v1 interface; no dated version without `preview` has them."""
+
+    def answer(http_request: dict[str, Any]) -> WebAnswer:
+        body = RESPONSE if "responses" in http_request["path"] else WHOLE_BODIES["chat"]
+        return 200, {"content-type": "application/json"}, json.dumps(body).encode()
+
+    async def complete_request(address: str) -> None:
+        provider = create_provider(
+            LLMConfig(provider="azure", base_url=address, api_key="secret", **keys), resolve=str
+        )
+        assert (await provider.complete(Request(model="m", messages=[QUESTION]))).content == "Hello there"
+        await provider.aclose()
+
+    with serve_web(answer) as server:
+        asyncio.run(complete_request(server.url))
+    request = server.requests[0]
+    assert request["path"] == path
+    assert "secret" in str(request["headers"])
