@@ -26,8 +26,8 @@ from toolchart.providers.shared.failures import convert_exceptions
 from toolchart.providers.shared.own_data import Origin
 from toolchart.providers.shared.reply_deltas import DeltaJoiner, stream_reply
 from toolchart.providers.transport.deadlines import await_in_time, iterate_in_time
+from toolchart.providers.transport.encoded_bodies import encode_canonical_body
 from toolchart.providers.transport.host_limits import HostLimiter, Reservation
-from toolchart.states.canonical_json import encode_canonical
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Delta, Reply, Request
 from toolchart.states.ports import BodyBuilder
@@ -41,7 +41,7 @@ _DIGEST_LENGTH = 32
 
 def compute_body_digest(body: Mapping[str, Any]) -> str:
     """The digest of a body: the first 32 digits of the SHA-256 of its canonical JSON."""
-    return sha256(encode_canonical(body)).hexdigest()[:_DIGEST_LENGTH]
+    return sha256(encode_canonical_body(body)).hexdigest()[:_DIGEST_LENGTH]
 
 
 def compute_wire_digest(builder: BodyBuilder, request: Request, *, stream: bool) -> str:

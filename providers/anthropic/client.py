@@ -19,12 +19,17 @@ from toolchart.providers.shared.stream_frames import iterate_event_data
 from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice
 from toolchart.providers.shared.warnings import find_unmet_tool_choice
 from toolchart.providers.transport.connections import HttpHooks, build_client_options
+from toolchart.providers.transport.encoded_bodies import encode_body
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Delta, Reply, Request
 
 if TYPE_CHECKING:
     import httpx
+
+
+_PATH = "/v1/messages"
+_JSON_HEADERS = {"content-type": "application/json"}
 
 
 class AnthropicSettings(AdapterSettings):
@@ -91,7 +96,7 @@ class AnthropicProvider(HostAdapter):
             ProviderError: the call failed.
         """
         with convert_exceptions(ValueError):
-            response = await self._client.post("/v1/messages", json=body)
+            response = await self._client.post(_PATH, content=encode_body(body), headers=_JSON_HEADERS)
             raise_for_status(response)
             data = response.json()
         return decode_reply(data)
@@ -104,7 +109,8 @@ class AnthropicProvider(HostAdapter):
         """
         accumulator = AnthropicAccumulator()
         with convert_exceptions():
-            async with self._client.stream("POST", "/v1/messages", json=body) as response:
+            data = encode_body(body)
+            async with self._client.stream("POST", _PATH, content=data, headers=_JSON_HEADERS) as response:
                 if response.is_error:
                     await response.aread()
                 raise_for_status(response)

@@ -22,6 +22,7 @@ from toolchart.providers.shared.wire_values import (
     select_other_counts,
     select_others,
 )
+from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Message, Reply, Request, ToolCall, Usage
 from toolchart.states.schema_dialects import ANTHROPIC, lower_parameters
@@ -151,18 +152,27 @@ def encode_messages(messages: Sequence[Message], origin: Origin = ANY_HOST) -> l
 
     Adjacent messages of one role become one: tool results share a user message with the user's next text.
     """
+    kept = find_message_parts(NAME, origin)
+
+    def encode(message: Message, _: None) -> list[dict[str, Any]]:
+        return [_encode_message(message, origin)]
+
     wire_messages: list[dict[str, Any]] = []
     for message in messages:
         if message.role == "system":
             continue
-        role = "assistant" if message.role == "assistant" else "user"
-        is_own = role == "assistant"
-        blocks = _encode_assistant_message(message, origin) if is_own else _encode_user_message(message)
-        if wire_messages and wire_messages[-1]["role"] == role:
-            wire_messages[-1]["content"] += blocks
+        (wire,) = kept.get_parts(message, encode)
+        if wire_messages and wire_messages[-1]["role"] == wire["role"]:
+            wire_messages[-1] = {**wire, "content": [*wire_messages[-1]["content"], *wire["content"]]}
         else:
-            wire_messages.append({"role": role, "content": blocks})
+            wire_messages.append(wire)
     return wire_messages
+
+
+def _encode_message(message: Message, origin: Origin) -> dict[str, Any]:
+    is_own = message.role == "assistant"
+    blocks = _encode_assistant_message(message, origin) if is_own else _encode_user_message(message)
+    return {"role": "assistant" if is_own else "user", "content": list(map(EncodedObject, blocks))}
 
 
 def _encode_text(content: str | None) -> dict[str, Any]:

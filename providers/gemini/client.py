@@ -18,6 +18,7 @@ from toolchart.providers.shared.settings import AdapterSettings, read_adapter_se
 from toolchart.providers.shared.stream_frames import iterate_event_data
 from toolchart.providers.shared.warnings import find_parallel_calls
 from toolchart.providers.transport.connections import HttpHooks, build_client_options, get_silence_timeout_s
+from toolchart.providers.transport.encoded_bodies import encode_body
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Delta, Reply, Request
@@ -148,9 +149,9 @@ class GeminiProvider(HostAdapter):
         api = self._client._api_client
         # Other ValueErrors are the SDK's and not about the answer's JSON.
         with convert_exceptions(json.JSONDecodeError, TypeError):
-            path, data = _split_body(api, body, "generateContent")
-            response = await api.async_request("post", path, data)
-            answer = json.loads(response.body or "")
+            http_request = _build_http_request(api, body, "generateContent")
+            response = await api._async_request(http_request=http_request, stream=False)
+            answer = json.loads(response.response_stream[0])
         return decode_reply(answer)
 
     async def stream_body(self, body: dict[str, Any]) -> AsyncGenerator[Delta | Reply, None]:
@@ -170,8 +171,7 @@ class GeminiProvider(HostAdapter):
     async def _iterate_chunks(self, body: dict[str, Any]) -> AsyncGenerator[Any, None]:
         """The raw chunks of a stream."""
         api = self._client._api_client
-        path, data = _split_body(api, body, "streamGenerateContent?alt=sse")
-        http_request = api._build_request("post", path, data)
+        http_request = _build_http_request(api, body, "streamGenerateContent?alt=sse")
         answer: Any = (await api._async_request(http_request=http_request, stream=True)).response_stream
         try:
             async with aclosing(iterate_event_data(answer.aiter_bytes())) as chunks:
@@ -191,12 +191,14 @@ class GeminiProvider(HostAdapter):
         await self._client._api_client._async_httpx_client.aclose()  # type: ignore[union-attr]
 
 
-def _split_body(api: Any, body: dict[str, Any], method: str) -> tuple[str, dict[str, Any]]:
-    """The path of a method with the model in it, and the JSON that is sent to it: the rest of the body.
+def _build_http_request(api: Any, body: dict[str, Any], method: str) -> Any:
+    """The SDK's request: the model in its path, and the rest of the body as bytes, which it sends unchanged.
 
-    Source: google-genai 3.4.0, `models.py`, `_generate_content`.
+    Source: google-genai 3.4.0, `models.py`, `_generate_content`; `_api_client.py`, `_async_request_once`.
     """
     from google.genai import _transformers
 
     path = f"{_transformers.t_model(api, body['model'])}:{method}"
-    return path, {key: value for key, value in body.items() if key != "model"}
+    http_request = api._build_request("post", path, {})
+    http_request.data = encode_body({key: value for key, value in body.items() if key != "model"})
+    return http_request

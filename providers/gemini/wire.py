@@ -21,6 +21,7 @@ from toolchart.providers.shared.wire_values import (
     select_other_counts,
     select_others,
 )
+from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.schema_dialects import GEMINI, lower_parameters
 
@@ -144,26 +145,39 @@ def _encode_response_format(response_format: Any) -> dict[str, Any]:
 
 def encode_messages(messages: Sequence[Message], origin: Origin = ANY_HOST) -> list[dict[str, Any]]:
     """The conversation as contents; adjacent tool results share one user content, in order."""
+    kept = find_message_parts(NAME, origin)
+
+    def encode(message: Message, native_id: str | None) -> list[dict[str, Any]]:
+        return [_encode_message(message, native_id, origin)]
+
     contents: list[dict[str, Any]] = []
     native_ids: dict[str, str | None] = {}
     is_after_result = False
     for message in messages:
         if message.role == "system":
             continue
-        if message.role == "tool":
-            part = _encode_tool_result(message, native_ids.get(message.tool_call_id or ""))
-            if is_after_result:
-                contents[-1]["parts"].append(part)
-            else:
-                contents.append({"role": "user", "parts": [part]})
-        elif message.role == "assistant":
-            native_ids.update({call.id: call.native_id for call in message.tool_calls})
-            contents.append(_encode_assistant_message(message, origin))
+        native_ids.update({call.id: call.native_id for call in message.tool_calls})
+        (content,) = kept.get_parts(message, encode, native_ids.get(message.tool_call_id or ""))
+        if is_after_result and message.role == "tool":
+            contents[-1] = {**content, "parts": [*contents[-1]["parts"], *content["parts"]]}
         else:
-            # The API refuses an empty part, so an empty message becomes a blank one.
-            contents.append({"role": "user", "parts": [{"text": message.content or " "}]})
+            contents.append(content)
         is_after_result = message.role == "tool"
     return contents
+
+
+def _encode_message(message: Message, native_id: str | None, origin: Origin) -> dict[str, Any]:
+    """The content of a message.
+
+    Args:
+        native_id: for a tool result, the host's own id of its call.
+    """
+    if message.role == "assistant":
+        return _encode_assistant_message(message, origin)
+    if message.role == "tool":
+        return {"role": "user", "parts": [EncodedObject(_encode_tool_result(message, native_id))]}
+    # The API refuses an empty part, so an empty message becomes a blank one.
+    return {"role": "user", "parts": [{"text": message.content or " "}]}
 
 
 def _encode_assistant_message(message: Message, origin: Origin) -> dict[str, Any]:

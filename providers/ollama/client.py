@@ -13,11 +13,15 @@ from toolchart.providers.shared.failures import convert_exceptions, raise_for_st
 from toolchart.providers.shared.settings import AdapterSettings, read_adapter_settings
 from toolchart.providers.shared.stream_frames import iterate_json_lines
 from toolchart.providers.transport.connections import HttpHooks, build_client_options
+from toolchart.providers.transport.encoded_bodies import encode_body
 from toolchart.specs.models import LLMConfig
 from toolchart.states.messages import Delta, Reply, Request
 
 if TYPE_CHECKING:
     from ollama import AsyncClient
+
+
+_JSON_HEADERS = {"content-type": "application/json"}
 
 
 class OllamaSettings(AdapterSettings):
@@ -83,7 +87,9 @@ class OllamaProvider(HostAdapter):
             ProviderError: the call failed.
         """
         with convert_exceptions(ValueError):
-            response = await self._client._client.post("/api/chat", json=body)
+            response = await self._client._client.post(
+                "/api/chat", content=encode_body(body), headers=_JSON_HEADERS
+            )
             raise_for_status(response)
             data = response.json()
         return decode_reply(data)
@@ -96,7 +102,8 @@ class OllamaProvider(HostAdapter):
         """
         accumulator, http = OllamaAccumulator(), self._client._client
         with convert_exceptions():
-            async with http.stream("POST", "/api/chat", json=body) as response:
+            data = encode_body(body)
+            async with http.stream("POST", "/api/chat", content=data, headers=_JSON_HEADERS) as response:
                 if response.is_error:
                     await response.aread()
                 raise_for_status(response)

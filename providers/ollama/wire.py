@@ -20,6 +20,7 @@ from toolchart.providers.shared.own_data import Origin, find_foreign_data
 from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice, select_offered_tools
 from toolchart.providers.shared.warnings import find_parallel_calls, find_unmet_tool_choice
 from toolchart.providers.shared.wire_values import read_string, read_token_count, select_others
+from toolchart.providers.transport.encoded_bodies import find_message_parts
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.schema_dialects import OLLAMA, lower_parameters
 
@@ -63,11 +64,13 @@ def encode_request(
         origin: where the request goes: data of its own replies goes with it.
     """
     choice = read_tool_choice(request) or ToolChoice()
-    body: dict[str, Any] = {
-        "model": request.model,
-        "messages": [_encode_message(message, origin) for message in request.messages],
-        "stream": stream,
-    }
+    kept = find_message_parts(NAME, origin)
+
+    def encode(message: Message, _: None) -> list[dict[str, Any]]:
+        return [_encode_message(message, origin)]
+
+    wire_messages = [part for message in request.messages for part in kept.get_parts(message, encode)]
+    body: dict[str, Any] = {"model": request.model, "messages": wire_messages, "stream": stream}
     offered_tools = select_offered_tools(choice, request.tools, OLLAMA)
     if offered_tools:
         body["tools"] = [_encode_tool(tool) for tool in offered_tools]

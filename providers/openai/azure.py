@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 from toolchart.providers.openai.client import OpenAIProvider, OpenAISettings
 from toolchart.providers.openai.compatible_hosts import find_profile
@@ -31,6 +32,12 @@ class AzureSettings(OpenAISettings):
 
 class AzureProvider(OpenAIProvider):
     """Calls chat completions of one Azure resource."""
+
+    def _get_path(self, body: dict[str, Any]) -> str:
+        """The path with the deployment, where the address does not have it."""
+        path = super()._get_path(body)
+        has_deployment = "/deployments" in self._client.base_url.path
+        return path if has_deployment else f"/deployments/{quote(body['model'], safe='')}{path}"
 
     @classmethod
     def from_config(

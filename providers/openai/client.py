@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.openai.compatible_hosts import find_profile
+from toolchart.providers.openai.http import post_body, stream_bytes
 from toolchart.providers.openai.responses_client import ResponsesProvider
 from toolchart.providers.openai.stream import ChatAccumulator
 from toolchart.providers.openai.wire import EchoReasoning, decode_reply, encode_request
@@ -126,33 +127,28 @@ class OpenAIProvider(HostAdapter):
         Raises:
             ProviderError: the call failed.
         """
-        create = self._client.chat.completions.with_raw_response.create
         with convert_exceptions(ValueError):
-            # The SDK merges `extra_body` over its arguments last, so the body is sent as it is.
-            response = await create(model=body["model"], messages=(), extra_body=body)
+            response = await post_body(self._client, self._get_path(body), body)
             data = json.loads(response.content)
         return decode_reply(data, self._settings.finish_words)
 
     async def stream_body(self, body: dict[str, Any]) -> AsyncGenerator[Delta | Reply, None]:
         """The deltas of the reply as they arrive, and last the whole reply.
 
-        The raw bytes are read instead of the SDK's stream, which ends silently if the connection is cut and
-        raises a plain exception for a piece that is not JSON (measured at 3.52.0).
-
         Raises:
             ProviderError: the call failed, or the stream was cut.
         """
         reader, accumulator = EventFrameReader(), ChatAccumulator()
-        create = self._client.chat.completions.with_streaming_response.create
         with convert_exceptions():
-            async with (
-                create(model=body["model"], messages=(), extra_body=body) as response,
-                aclosing(iterate_frames(response.iter_bytes(), reader)) as frames,
-            ):
-                async for frame in frames:
+            async with aclosing(stream_bytes(self._client, self._get_path(body), body)) as pieces:
+                async for frame in iterate_frames(pieces, reader):
                     for delta in accumulator.add_frame(frame):
                         yield delta
         yield decode_reply(accumulator.build_body(reader.is_done), self._settings.finish_words)
+
+    def _get_path(self, body: dict[str, Any]) -> str:
+        """The path of the call, below the address."""
+        return "/chat/completions"
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:
         """A warning for each option that this host refuses, and for data of another host."""

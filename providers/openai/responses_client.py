@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from toolchart.providers.adapter import HostAdapter
+from toolchart.providers.openai.http import post_body, stream_bytes
 from toolchart.providers.openai.responses_stream import ResponsesAccumulator
 from toolchart.providers.openai.responses_wire import (
     NAME,
@@ -59,8 +60,7 @@ class ResponsesProvider(HostAdapter):
             ProviderError: the call failed.
         """
         with convert_exceptions(ValueError):
-            # The SDK merges `extra_body` over its arguments last, so the body is sent as it is.
-            response = await self._client.responses.with_raw_response.create(extra_body=body)
+            response = await post_body(self._client, "/responses", body)
             data = json.loads(response.content)
         return decode_reply(data)
 
@@ -71,13 +71,9 @@ class ResponsesProvider(HostAdapter):
             ProviderError: the call failed, or the stream was cut.
         """
         reader, accumulator = EventFrameReader(), ResponsesAccumulator()
-        create = self._client.responses.with_streaming_response.create
         with convert_exceptions():
-            async with (
-                create(extra_body=body) as response,
-                aclosing(iterate_frames(response.iter_bytes(), reader)) as frames,
-            ):
-                async for frame in frames:
+            async with aclosing(stream_bytes(self._client, "/responses", body)) as pieces:
+                async for frame in iterate_frames(pieces, reader):
                     for delta in accumulator.add_frame(frame):
                         yield delta
         yield decode_reply(accumulator.build_body())

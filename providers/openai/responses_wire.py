@@ -24,6 +24,7 @@ from toolchart.providers.shared.wire_values import (
     select_other_counts,
     select_others,
 )
+from toolchart.providers.transport.encoded_bodies import find_message_parts
 from toolchart.states.messages import (
     Message,
     Reply,
@@ -124,34 +125,39 @@ def _encode_response_format(response_format: Any) -> Any:
 
 def _encode_messages(request: Request, origin: Origin) -> list[dict[str, Any]]:
     """The input items of the messages without the system's."""
+    kept = find_message_parts("responses", origin)
+
+    def encode(message: Message, is_custom: bool) -> list[dict[str, Any]]:
+        return _encode_message(message, origin, is_custom)
+
     custom_call_ids: set[str] = set()
-    return [
-        item
-        for message in request.messages
-        if message.role != "system"
-        for item in _encode_message(message, origin, custom_call_ids)
-    ]
+    wire_items: list[dict[str, Any]] = []
+    for message in request.messages:
+        if message.role == "system":
+            continue
+        is_custom = message.tool_call_id in custom_call_ids
+        items = kept.get_parts(message, encode, is_custom)
+        if message.provider_data:
+            custom_call_ids.update(
+                str(item.get("call_id")) for item in items if item.get("type") == "custom_tool_call"
+            )
+        wire_items += items
+    return wire_items
 
 
-def _encode_message(message: Message, origin: Origin, custom_call_ids: set[str]) -> list[dict[str, Any]]:
+def _encode_message(message: Message, origin: Origin, is_custom: bool) -> list[dict[str, Any]]:
     """The items of a message.
 
     Args:
-        custom_call_ids: ids of the calls with free text so far, which is extended here: their results have
-            an item type of their own.
+        is_custom: whether it is the result of a call with free text, which has an item type of its own.
     """
     if message.role == "tool":
         call_id = message.tool_call_id or ""
-        is_custom = call_id in custom_call_ids
         kind = "custom_tool_call_output" if is_custom else "function_call_output"
         return [{"type": kind, "call_id": call_id, "output": message.content or ""}]
     if message.role != "assistant":
         return [{"role": message.role, "content": message.content or ""}]
-    own_items = _restore_own_items(message, origin)
-    custom_call_ids.update(
-        str(item.get("call_id")) for item in own_items if item.get("type") == "custom_tool_call"
-    )
-    return own_items or _encode_assistant_message(message)
+    return _restore_own_items(message, origin) or _encode_assistant_message(message)
 
 
 def _restore_own_items(message: Message, origin: Origin) -> list[dict[str, Any]]:

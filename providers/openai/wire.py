@@ -22,6 +22,7 @@ from toolchart.providers.shared.wire_values import (
     select_other_counts,
     select_others,
 )
+from toolchart.providers.transport.encoded_bodies import find_message_parts
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import (
     Message,
@@ -87,10 +88,13 @@ def encode_request(
     Args:
         origin: where the request goes: data of its own replies goes with it.
     """
-    body: dict[str, Any] = {
-        "model": request.model,
-        "messages": [_encode_message(message, echo_reasoning, origin) for message in request.messages],
-    }
+    kept = find_message_parts("chat", echo_reasoning, origin)
+
+    def encode(message: Message, _: None) -> list[dict[str, Any]]:
+        return [_encode_message(message, echo_reasoning, origin)]
+
+    wire_messages = [part for message in request.messages for part in kept.get_parts(message, encode)]
+    body: dict[str, Any] = {"model": request.model, "messages": wire_messages}
     if request.tools:
         body["tools"] = [_encode_tool(tool) for tool in request.tools]
         choice = read_tool_choice(request)

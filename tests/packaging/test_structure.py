@@ -35,6 +35,7 @@ IRREGULAR_PARTICIPLES = {
 NOT_PARTICIPLES = {"feed", "need", "seed", "speed", "embed", "shed", "exceed", "proceed", "succeed"}
 
 SAME_TASK_IN_EACH_ADAPTER = {
+    "_encode_message": "encodes one message",
     "_encode_tool": "encodes a tool definition",
     "_encode_tool_call": "encodes an earlier tool call",
     "_encode_tool_choice": "encodes the tool choice",

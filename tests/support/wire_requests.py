@@ -7,6 +7,7 @@ from typing import Any
 
 from toolchart.providers.adapter import compute_wire_digest
 from toolchart.providers.registry import create_body_builder
+from toolchart.providers.transport.encoded_bodies import forget_message_parts
 from toolchart.specs.models import LLMConfig
 from toolchart.states.messages import Message, Request, ToolCall, ToolDefinition
 from toolchart.states.ports import BodyBuilder
@@ -153,6 +154,7 @@ def make_builders() -> dict[str, BodyBuilder]:
 
 def iterate_digests(builders: dict[str, BodyBuilder]) -> Iterator[tuple[str, str]]:
     """Yield the digest of each request for each entry, streamed and whole, with its place."""
+    forget_message_parts()  # the code that encodes may be patched
     for entry, builder in builders.items():
         for name, request in REQUESTS.items():
             for stream in (False, True):

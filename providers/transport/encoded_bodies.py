@@ -1,0 +1,180 @@
+"""Encodes request bodies, and keeps each message's part of them: a conversation is encoded once, as it grows.
+
+A request repeats the whole conversation, so encoding it anew at every iteration takes quadratic time. But a
+message never changes. Its part of the body (`EncodedObject`) is made once and kept as long as the message,
+with its JSON in two forms: as it is sent, and canonical, for the digest.
+
+    Message  --encode-->  EncodedObject (a dict)  --join-->  bytes of the body, digest of the body
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from operator import attrgetter
+from typing import Any
+from weakref import ref
+
+import orjson
+
+from toolchart.states.canonical_json import encode_canonical
+from toolchart.states.messages import Message
+
+
+class EncodedObject(dict[str, Any]):
+    """A JSON object that does not change any more; its bytes are made once."""
+
+    __slots__ = ("_canonical", "_json")
+
+    def __init__(self, value: Mapping[str, Any]) -> None:
+        super().__init__(value)
+        self._json: bytes | None = None
+        self._canonical: bytes | None = None
+
+    @property
+    def json(self) -> bytes:
+        """Its JSON, keys in their order."""
+        if self._json is None:
+            self._json = encode_json(self)
+        return self._json
+
+    @property
+    def canonical(self) -> bytes:
+        """Its canonical JSON."""
+        if self._canonical is None:
+            self._canonical = encode_canonical(self)
+        return self._canonical
+
+
+Variant = Any
+"""What the part of a message depends on besides the message itself; a hashable value."""
+
+Encoder = Callable[[Message, Variant], Iterable[Mapping[str, Any]]]
+"""Makes the parts of a message."""
+
+
+class MessageParts:
+    """The parts of the messages in the requests to one host and model, each encoded once."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self) -> None:
+        self._parts: dict[int, tuple[ref[Message], Variant, tuple[EncodedObject, ...]]] = {}
+        """By the identity of the message, which is faster than its value."""
+
+    def get_parts(
+        self, message: Message, encode: Encoder, variant: Variant = None
+    ) -> tuple[EncodedObject, ...]:
+        """The parts of a message: kept, or encoded now.
+
+        Args:
+            encode: makes them of message and variant, where they are not kept.
+            variant: kept parts of another variant do not count.
+        """
+        key = id(message)
+        entry = self._parts.get(key)
+        if entry is not None and entry[1] == variant and entry[0]() is message:
+            return entry[2]
+        parts = tuple(map(EncodedObject, encode(message, variant)))
+        forget = self._parts.pop
+        self._parts[key] = (ref(message, lambda _: forget(key, None)), variant, parts)
+        return parts
+
+
+_MAX_KEPT_WIRES = 256
+_kept_parts: OrderedDict[Hashable, MessageParts] = OrderedDict()
+
+
+def find_message_parts(*wire: Hashable) -> MessageParts:
+    """The kept parts of a wire: everything that its encoding depends on besides the message."""
+    parts = _kept_parts.get(wire)
+    if parts is None:
+        parts = _kept_parts[wire] = MessageParts()
+        if len(_kept_parts) > _MAX_KEPT_WIRES:
+            _kept_parts.popitem(last=False)
+    return parts
+
+
+def forget_message_parts() -> None:
+    """Encode every message anew. For tests that change the code that encodes."""
+    _kept_parts.clear()
+
+
+def encode_json(value: Any) -> bytes:
+    """The JSON of a value as it is sent: compact, UTF-8, keys in their order."""
+    try:
+        return orjson.dumps(value)
+    except (TypeError, orjson.JSONEncodeError):  # integers beyond 64 bits, lone surrogates
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+def encode_body(body: Mapping[str, Any]) -> bytes:
+    """The JSON of a body as it is sent."""
+    return b"".join(_iterate_json(body))
+
+
+def encode_canonical_body(body: Mapping[str, Any]) -> bytes:
+    """The canonical JSON of a body, as `encode_canonical` writes it."""
+    return b"".join(_iterate_canonical(body))
+
+
+def _iterate_json(value: Any) -> Iterable[bytes]:
+    """The JSON of a value in pieces; what is encoded already is not encoded again."""
+    if type(value) is EncodedObject:
+        yield value.json
+    elif not _has_parts(value):
+        yield encode_json(value)
+    elif isinstance(value, list):
+        yield from _join_list(value, _get_json, _iterate_json)
+    else:
+        start = b"{"
+        for key, item in value.items():
+            yield start + encode_json(key) + b":"
+            yield from _iterate_json(item)
+            start = b","
+        yield b"}"
+
+
+def _iterate_canonical(value: Any) -> Iterable[bytes]:
+    if type(value) is EncodedObject:
+        yield value.canonical
+    elif not _has_parts(value):
+        yield encode_canonical(value)
+    elif isinstance(value, list):
+        yield from _join_list(value, _get_canonical, _iterate_canonical)
+    else:
+        start = b"{"
+        for key in sorted(value):
+            yield start + encode_canonical(key) + b":"
+            yield from _iterate_canonical(value[key])
+            start = b","
+        yield b"}"
+
+
+_get_json = attrgetter("json")
+_get_canonical = attrgetter("canonical")
+
+
+def _join_list(
+    items: list[Any], get_bytes: Callable[[Any], bytes], iterate_bytes: Callable[[Any], Iterable[bytes]]
+) -> Iterable[bytes]:
+    """A list in pieces.
+
+    Args:
+        get_bytes: gives the bytes of an encoded object; fails for others, which is the faster way to ask.
+        iterate_bytes: gives those of any value.
+    """
+    try:
+        yield b"[" + b",".join(map(get_bytes, items)) + b"]"
+    except AttributeError:
+        yield b"[" + b",".join(b"".join(iterate_bytes(item)) for item in items) + b"]"
+
+
+def _has_parts(value: Any) -> bool:
+    """Whether encoded objects stand in a value: in a list, or in the lists of its objects."""
+    if isinstance(value, list):
+        return any(type(item) is EncodedObject or _has_parts(item) for item in value[-2:])
+    return isinstance(value, dict) and any(
+        isinstance(item, list) and _has_parts(item) for item in value.values()
+    )
