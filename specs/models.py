@@ -176,8 +176,8 @@ class ToolsConfig(Section):
 class HandlerTools(Section):
     """Whether and which tools a handler offers."""
 
-    enabled: bool = True
-    """Whether this handler offers tools."""
+    enabled: bool = False
+    """Whether this handler offers tools; only `true` says so."""
     allowed_tools: list[str] = Field(default_factory=list)
     """Names or globs; empty means all."""
     max_iterations: int | None = Field(default=None, ge=1)

@@ -111,7 +111,7 @@ def select_tools(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names of the tools that a handler offers, and warnings.
 
-    A handler offers tools if the spec has an enabled `tools` section, and the handler has one too (or
+    A handler offers tools if the spec has an enabled `tools` section, and its own says `enabled: true` (or
     `apply_globally` is set). Its `allowed_tools` then selects among them.
 
     Args:
@@ -122,7 +122,9 @@ def select_tools(
     if handler.tools is None:
         return (tuple(tools) if spec.tools.apply_globally else ()), ()
     if not handler.tools.enabled:
-        return (), ()
+        is_forgotten = bool(handler.tools.allowed_tools) and "enabled" not in handler.tools.model_fields_set
+        warning = "the handler lists allowed_tools, and offers none without `enabled: true`"
+        return (), (warning,) if is_forgotten else ()
     globs = handler.tools.allowed_tools
     if not globs:
         return tuple(tools), ()

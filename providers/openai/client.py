@@ -42,6 +42,8 @@ class OpenAISettings(AdapterSettings):
     """How the host spells the token limit; by default the new name at OpenAI and the old one elsewhere."""
     seed_name: Literal["seed", "random_seed"] = "seed"
     """How the host spells the seed."""
+    sends_tool_names: bool = False
+    """Whether a tool's result carries the tool's name."""
     echo_reasoning: EchoReasoning = "tool_turns"
     """Whether reasoning is sent back to the host that sent it."""
     finish_words: dict[str, FinishReason] | None = None
@@ -112,6 +114,7 @@ class OpenAIProvider(HostAdapter):
             origin=self.get_origin(request),
             max_tokens_name=self._choose_max_tokens_name(),
             seed_name=self._settings.seed_name,
+            sends_tool_names=self._settings.sends_tool_names,
             echo_reasoning=self._settings.echo_reasoning,
         )
         body = {key: value for key, value in wire.items() if key not in self._settings.refuses}

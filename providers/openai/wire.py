@@ -81,6 +81,7 @@ def encode_request(
     origin: Origin = ANY_HOST,
     max_tokens_name: str = "max_completion_tokens",
     seed_name: str = "seed",
+    sends_tool_names: bool = False,
     echo_reasoning: EchoReasoning = "tool_turns",
 ) -> dict[str, Any]:
     """The body of `POST /chat/completions`.
@@ -88,10 +89,11 @@ def encode_request(
     Args:
         origin: where the request goes: data of its own replies goes with it.
     """
-    kept = find_message_parts("chat", echo_reasoning, origin)
+    kept = find_message_parts("chat", echo_reasoning, sends_tool_names, origin)
 
     def encode(message: Message, _: None) -> list[dict[str, Any]]:
-        return [_encode_message(message, echo_reasoning, origin)]
+        wire = _encode_message(message, echo_reasoning, origin)
+        return [{**wire, "name": message.name}] if sends_tool_names and message.role == "tool" else [wire]
 
     wire_messages = [part for message in request.messages for part in kept.get_parts(message, encode)]
     body: dict[str, Any] = {"model": request.model, "messages": wire_messages}

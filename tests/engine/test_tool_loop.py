@@ -199,7 +199,7 @@ def test_a_tool_outside_the_allow_list_does_not_run() -> None:
     run = make_engine(
         [reply_with_calls(("secret", {}), ("echo", {"text": "x"})), "end"],
         functions=[make_function_tool("secret", NOTHING, lambda a: runs.append(a))],
-        responses=[{"llm": "model", "tools": {"allowed_tools": ["ec*"]}}],
+        responses=[{"llm": "model", "tools": {"enabled": True, "allowed_tools": ["ec*"]}}],
     )
     result = run.run("go")
     assert [tool.name for tool in get_requests(run)[0].tools] == ["echo"]
@@ -214,7 +214,7 @@ def test_a_tool_outside_the_allow_list_does_not_run() -> None:
         ({"enabled": False, "registry": [{"name": "echo"}]}, {"enabled": True}),
         ({"registry": [{"name": "echo"}]}, {"enabled": False}),
         ({"registry": [{"name": "echo"}]}, None),
-        ({"registry": [{"name": "echo"}]}, {"allowed_tools": ["nothing"]}),
+        ({"registry": [{"name": "echo"}]}, {"enabled": True, "allowed_tools": ["nothing"]}),
     ],
 )
 def test_the_standard_flow_without_tools(tools: Any, handler: Any) -> None:
@@ -224,7 +224,7 @@ def test_the_standard_flow_without_tools(tools: Any, handler: Any) -> None:
     assert (result.content, result.state) == ("plain", "finished")
     assert len(get_requests(run)) == 1
     assert get_requests(run)[0].tools == ()
-    has_no_tools = handler == {"allowed_tools": ["nothing"]}
+    has_no_tools = handler == {"enabled": True, "allowed_tools": ["nothing"]}
     assert any("leaves no tool" in warning for warning in result.warnings) == has_no_tools
 
 

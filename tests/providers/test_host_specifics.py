@@ -18,7 +18,7 @@ from toolchart.providers.prices import Price
 from toolchart.providers.registry import create_body_builder, create_provider
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError
-from toolchart.states.messages import Request, Usage
+from toolchart.states.messages import Message, Request, ToolCall, Usage
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,19 @@ def test_the_seed_has_mistrals_name() -> None:
         for url in ("https://api.mistral.ai/v1", "https://api.openai.com/v1")
     ]
     assert [(body.get("seed"), body.get("random_seed")) for body in bodies] == [(None, 3), (3, None)]
+
+
+def test_a_result_has_the_name_of_its_tool_where_the_host_takes_one() -> None:
+    """Issue 15.8: Mistral and Gemini's compatible endpoint get `name` in tool messages, OpenAI does not."""
+    call = ToolCall(id="c1", name="count", arguments={})
+    result = Message(role="tool", tool_call_id="c1", name="count", content="2")
+    request = Request(model="m", messages=[QUESTION, Message(role="assistant", tool_calls=(call,)), result])
+    names = {}
+    for host in ("api.mistral.ai", "generativelanguage.googleapis.com", "api.openai.com"):
+        config = LLMConfig(provider="openai", base_url=f"https://{host}/v1")
+        body = create_body_builder(config, resolve=str).build_body(request, stream=False)
+        names[host] = body["messages"][-1].get("name")
+    assert list(names.values()) == ["count", "count", None]
 
 
 def test_a_thinking_budget_leaves_room_for_the_answer() -> None:

@@ -68,7 +68,7 @@ def test_a_document_is_never_a_template() -> None:
 @pytest.mark.parametrize("name", ["ECHO", "echo ", " echo", "ech\u043e", "echo\x00", "*", "[e]cho"])
 def test_a_name_that_looks_like_an_allowed_one_is_refused(name: str) -> None:
     """Names with other letters, white space, globs or another case do not pass the allow-list."""
-    responses = [{"llm": "model", "tools": {"allowed_tools": ["echo"]}}]
+    responses = [{"llm": "model", "tools": {"enabled": True, "allowed_tools": ["echo"]}}]
     with make_engine([reply_with_calls((name, {"text": "x"})), "done"], responses=responses) as agent:
         (call,) = agent.run("go").tool_calls
     assert not call["result"]["success"]

@@ -306,3 +306,29 @@ def test_a_bad_history_names_the_message(tmp_path: Path, messages: Any, expected
     path = write_file(tmp_path, json.dumps(messages), "h.json")
     with pytest.raises(SpecError, match=expected):
         load_history(path)
+
+
+@pytest.mark.parametrize(
+    ("tools", "names"),
+    [
+        (None, ()),
+        ({}, ()),
+        ({"enabled": False}, ()),
+        ({"allowed_tools": ["calculator"]}, ()),
+        ({"enabled": True}, ("calculator",)),
+    ],
+)
+def test_only_an_enabled_section_offers_tools(tools: Any, names: tuple[str, ...]) -> None:
+    """Issue 15.8: a handler offers tools if its section says `enabled: true`; a list alone is warned of."""
+    handler = {"llm": "a", **({"tools": tools} if tools is not None else {})}
+    spec = load_spec(
+        {
+            "llms": {"a": {"provider": "scripted", "model": "m"}},
+            "tools": {"registry": [{"name": "calculator"}]},
+            "responses": [handler],
+        }
+    )
+    plan = plan_turn(spec, spec.responses[0], {}, ["calculator"])
+    assert plan.settings.tools == names
+    has_unused_list = bool(tools) and "enabled" not in tools
+    assert any("`enabled: true`" in warning for warning in plan.warnings) is has_unused_list

@@ -83,7 +83,7 @@ def test_lists_may_use_the_spec_s_own_names() -> None:
             {"name": "geo.lookup", "implementation": {"type": "mock", "mock_response": "Brno"}},
         ]
     }
-    responses = [{"llm": "model", "tools": {"allowed_tools": ["geo.*", "echo"]}}]
+    responses = [{"llm": "model", "tools": {"enabled": True, "allowed_tools": ["geo.*", "echo"]}}]
     llms = build_llms(max_tools=1, essential_tools=["geo.lookup"])
     replies = [reply_with_calls(("geo.lookup", {})), model]
     with make_engine(replies, llms=llms, tools=tools_section, responses=responses) as engine:
@@ -160,7 +160,7 @@ def test_an_own_search_serves_tool_and_prompt() -> None:
     model, own_search = RecordingModel(), OwnSearch()
     tools_section = {"registry": [{"name": "search_documents", "implementation": {"type": "internal"}}]}
     replies = [reply_with_calls(("search_documents", {"query": "deep"})), model]
-    responses = [{**PROMPT[0], "tools": {}}]
+    responses = [{**PROMPT[0], "tools": {"enabled": True}}]
     services = {"search_documents": own_search}
     with make_engine(replies, tools=tools_section, responses=responses, services=services) as engine:
         result = engine.run("abc")

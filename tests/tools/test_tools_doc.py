@@ -32,7 +32,7 @@ from toolchart.tools.validation.suites import load_suite
 DOC = (Path(__file__).resolve().parents[2] / "docs" / "tools.md").read_text("utf-8")
 REST = {
     "llms": {"m": {"provider": "scripted", "model": "m", "replies": ["x"]}},
-    "responses": [{"llm": "m", "tools": {}}],
+    "responses": [{"llm": "m", "tools": {"enabled": True}}],
 }
 
 
