@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
@@ -114,10 +115,18 @@ def _list_validation_problems(error: ValidationError, document: Document) -> Ite
             yield _make_problem(document, position[:-1], f"the key {position[-1]!r} is missing")
             continue
         value = detail.get("input")
+        hint = _suggest_word(value, detail)
         is_plain = isinstance(value, (str, int, float, bool, type(None)))
         suffix = f", found {value!r}" if is_plain else ""
         message = detail["msg"][:1].lower() + detail["msg"][1:]
-        yield _make_problem(document, position, message + suffix)
+        yield _make_problem(document, position, message + suffix, hint)
+
+
+def _suggest_word(value: Any, detail: Mapping[str, Any]) -> str | None:
+    """The nearest of the allowed words; None where the value is no word, or like none of them."""
+    words = re.findall(r"'([^']*)'", str(detail.get("ctx", {}).get("expected", "")))
+    close = get_close_matches(value, words, n=1) if isinstance(value, str) else []
+    return f"did you mean {close[0]!r}?" if close else None
 
 
 def _trim_location(data: Any, loc: tuple[Any, ...]) -> SourcePosition:

@@ -205,6 +205,28 @@ class Handler(Section):
     """Nucleus sampling."""
     seed: int | None = None
     """Seed, for providers that support one."""
+    top_k: int | None = Field(default=None, ge=1)
+    """Sample among that many most likely tokens."""
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    """Above 0: speak of new things."""
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    """Above 0: repeat fewer words."""
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    """How much the model reasons before it answers."""
+    thinking_budget: int | None = Field(default=None, ge=0)
+    """Most tokens of reasoning, for hosts that count it so."""
+    verbosity: Literal["low", "medium", "high"] | None = None
+    """How long answers are."""
+    logprobs: int | None = Field(default=None, ge=0, le=20)
+    """Log probabilities of so many tokens at each position; they are kept in the reply's details."""
+    service_tier: str | None = None
+    """How fast and at which price the host answers, in its own words."""
+    cache_key: str | None = None
+    """Requests with the same key share the host's prompt cache."""
+    metadata: dict[str, Any] | None = None
+    """Names and values that the host keeps with the call."""
+    extra_body: dict[str, Any] | None = None
+    """More keys of the request body, as the host names them."""
     stop: list[str] | str | None = None
     """Texts at which the model stops its reply."""
     tool_choice: Any = None

@@ -12,18 +12,7 @@ from toolchart.specs.models import DEFAULT_MAX_ITERATIONS, AgentSpec, Handler, L
 from toolchart.specs.prompts import render_template
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.events import Limits, Settings
-
-_MODEL_OPTIONS = (
-    "max_tokens",
-    "temperature",
-    "top_p",
-    "seed",
-    "stop",
-    "tool_choice",
-    "parallel_tool_calls",
-    "response_format",
-)
-"""Keys of a handler that are sent to the model."""
+from toolchart.states.messages import MODEL_OPTIONS
 
 
 class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +92,7 @@ def _render_prompt(handler: Handler, variables: Mapping[str, Any]) -> tuple[str 
 
 
 def _collect_options(handler: Handler) -> dict[str, Any]:
-    return {name: value for name in _MODEL_OPTIONS if (value := getattr(handler, name)) is not None}
+    return {name: value for name in MODEL_OPTIONS if (value := getattr(handler, name)) is not None}
 
 
 def select_tools(

@@ -100,6 +100,30 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """JSON Schema (2020-12) of the arguments object."""
 
 
+MODEL_OPTIONS = (
+    "max_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "seed",
+    "stop",
+    "presence_penalty",
+    "frequency_penalty",
+    "reasoning_effort",
+    "thinking_budget",
+    "verbosity",
+    "logprobs",
+    "service_tier",
+    "cache_key",
+    "metadata",
+    "extra_body",
+    "tool_choice",
+    "parallel_tool_calls",
+    "response_format",
+)
+"""Options of a model call; keys of a handler have the same names."""
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One model request, complete and provider-neutral."""
 
@@ -109,8 +133,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     tools: tuple[ToolDefinition, ...] = ()
     """Offered tools; empty means that the call is made without tools."""
     options: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    """Sampling options in neutral spelling: `max_tokens`, `temperature`, `top_p`, `seed`, `stop`,
-    `tool_choice`, `parallel_tool_calls`, `response_format`."""
+    """Options in neutral spelling: some of `MODEL_OPTIONS`. An adapter leaves out what its host lacks,
+    and says so."""
     writes_tools_as_text: bool = False
     """Whether tools are described in the prompt and calls are read from text, for a host that refuses native
     calls."""

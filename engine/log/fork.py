@@ -19,23 +19,13 @@ from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.core.encoding import decode, encode
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.events import Forked, Limits, Settings, ToolFinished, TurnStarted
+from toolchart.states.messages import MODEL_OPTIONS
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot
 
-SETTABLE_OPTIONS = (
-    "temperature",
-    "top_p",
-    "max_tokens",
-    "seed",
-    "stop",
-    "tool_choice",
-    "parallel_tool_calls",
-    "response_format",
-)
-
 _LIMIT_NAMES = tuple(Limits.__struct_fields__)
 
-SETTABLE_NAMES = ("model", "llm", "tools", *SETTABLE_OPTIONS, *(f"limits.{name}" for name in _LIMIT_NAMES))
+SETTABLE_NAMES = ("model", "llm", "tools", *MODEL_OPTIONS, *(f"limits.{name}" for name in _LIMIT_NAMES))
 """Names of the settings that a fork may change."""
 
 _SETTING_ALIASES = {
@@ -167,7 +157,7 @@ def _replace_setting(settings: Settings, name: str, value: Any) -> Settings:
     data = encode(settings)
     if name not in SETTABLE_NAMES:
         raise SpecError(f"a fork cannot set {name!r}", hint=suggest_name(name, SETTABLE_NAMES))
-    if name in SETTABLE_OPTIONS:
+    if name in MODEL_OPTIONS:
         return replace(settings, options={**settings.options, name: value})
     if name.startswith("limits."):
         data["limits"] = {**data.get("limits", {}), name.removeprefix("limits."): value}

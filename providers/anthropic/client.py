@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.anthropic.stream import AnthropicAccumulator
-from toolchart.providers.anthropic.wire import NAME, decode_reply, encode_request
+from toolchart.providers.anthropic.wire import NAME, SUPPORTED_OPTIONS, decode_reply, encode_request
 from toolchart.providers.hosts import find_host
 from toolchart.providers.shared.addresses import resolve_address
 from toolchart.providers.shared.failures import convert_exceptions, raise_for_status
@@ -17,7 +17,7 @@ from toolchart.providers.shared.own_data import find_foreign_data
 from toolchart.providers.shared.settings import AdapterSettings, read_adapter_settings
 from toolchart.providers.shared.stream_frames import iterate_event_data
 from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice
-from toolchart.providers.shared.warnings import find_unmet_tool_choice
+from toolchart.providers.shared.warnings import find_unmet_tool_choice, find_unsupported_options
 from toolchart.providers.transport.connections import HttpHooks, build_client_options
 from toolchart.providers.transport.encoded_bodies import encode_body
 from toolchart.specs.models import LLMConfig
@@ -125,8 +125,7 @@ class AnthropicProvider(HostAdapter):
         choice = read_tool_choice(request) or ToolChoice()
         warnings = find_foreign_data(request.messages, self.get_origin(request), "content")
         warnings += find_unmet_tool_choice(choice, reply, "Anthropic")
-        if request.options.get("seed") is not None:
-            warnings.append("seed: Anthropic has no such option")
+        warnings += find_unsupported_options(request, SUPPORTED_OPTIONS, "Anthropic")
         response_format = request.options.get("response_format")
         if isinstance(response_format, Mapping) and response_format.get("type") == "json_object":
             warnings.append("response_format: Anthropic cannot be asked for JSON without a schema")

@@ -17,6 +17,7 @@ from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finis
 from toolchart.providers.shared.own_data import Origin
 from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice, select_offered_tools
 from toolchart.providers.shared.wire_values import (
+    add_extra_body,
     read_string,
     read_token_count,
     select_other_counts,
@@ -51,8 +52,10 @@ EMPTY_TEXT = "(nothing)"
 DEFAULT_MAX_TOKENS = 4096
 """Sent if the request has no `max_tokens`: the API requires a number."""
 
-_OPTIONS = {"temperature": "temperature", "top_p": "top_p"}
+_OPTIONS = {name: name for name in ("temperature", "top_p", "top_k", "service_tier", "metadata")}
 """Our option names and the API's."""
+
+SUPPORTED_OPTIONS = (*_OPTIONS, "stop", "reasoning_effort", "thinking_budget")
 
 
 # -- encoding ------------------------------------------------------------------------------------
@@ -75,6 +78,9 @@ def encode_request(
         ProviderError: `bad_request`; the budget of thinking leaves no tokens for the answer.
     """
     options = request.options
+    budget = options.get("thinking_budget")
+    if budget is not None:
+        thinking = {"type": "enabled", "budget_tokens": budget} if budget else {"type": "disabled"}
     system = [m.content for m in request.messages if m.role == "system" and m.content]
     body: dict[str, Any] = {
         "model": request.model,
@@ -91,8 +97,11 @@ def encode_request(
     stop = options.get("stop")
     if stop:
         body["stop_sequences"] = [stop] if isinstance(stop, str) else list(stop)
-    body.update(_encode_tools(request), **_encode_response_format(options.get("response_format")))
-    return body
+    output = _encode_response_format(options.get("response_format"))
+    if options.get("reasoning_effort") is not None:
+        output["effort"] = options["reasoning_effort"]
+    body.update(_encode_tools(request), **({"output_config": output} if output else {}))
+    return add_extra_body(body, options.get("extra_body"))
 
 
 def _choose_max_tokens(max_tokens: int | None, thinking: Mapping[str, Any] | None) -> int:
@@ -140,11 +149,11 @@ def _encode_tool_choice(choice: ToolChoice) -> dict[str, Any]:
 
 
 def _encode_response_format(response_format: Any) -> dict[str, Any]:
-    """The key `output_config`; the API has no JSON without a schema (the client warns of it)."""
+    """`output_config` of a schema; the API has no JSON without a schema (the client warns of it)."""
     inner = response_format.get("json_schema") if isinstance(response_format, Mapping) else None
     if not isinstance(inner, Mapping) or "schema" not in inner:
         return {}
-    return {"output_config": {"format": {"type": "json_schema", "schema": inner["schema"]}}}
+    return {"format": {"type": "json_schema", "schema": inner["schema"]}}
 
 
 def encode_messages(messages: Sequence[Message], origin: Origin = ANY_HOST) -> list[dict[str, Any]]:

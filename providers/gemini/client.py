@@ -10,13 +10,14 @@ from urllib.parse import urlsplit
 
 from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.gemini.host import API_VERSION
+from toolchart.providers.gemini.options import SUPPORTED_OPTIONS
 from toolchart.providers.gemini.stream import GeminiAccumulator
 from toolchart.providers.gemini.wire import decode_reply, encode_request
 from toolchart.providers.shared.failures import convert_exceptions
 from toolchart.providers.shared.own_data import find_foreign_data
 from toolchart.providers.shared.settings import AdapterSettings, read_adapter_settings
 from toolchart.providers.shared.stream_frames import iterate_event_data
-from toolchart.providers.shared.warnings import find_parallel_calls
+from toolchart.providers.shared.warnings import find_parallel_calls, find_unsupported_options
 from toolchart.providers.transport.connections import HttpHooks, build_client_options, get_silence_timeout_s
 from toolchart.providers.transport.encoded_bodies import encode_body
 from toolchart.specs.models import LLMConfig
@@ -137,7 +138,9 @@ class GeminiProvider(HostAdapter):
         body = encode_request(request, self.get_origin(request))
         thinking = self._settings.build_thinking_config()
         if thinking is not None:
-            body["generationConfig"] = {**body.get("generationConfig", {}), "thinkingConfig": thinking}
+            config = body.get("generationConfig", {})
+            config = {**config, "thinkingConfig": {**thinking, **config.get("thinkingConfig", {})}}
+            body = {**body, "generationConfig": config}
         return body
 
     async def send_body(self, body: dict[str, Any]) -> Reply:
@@ -183,7 +186,8 @@ class GeminiProvider(HostAdapter):
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:
         """A warning for each part of the request that Gemini could not follow."""
         foreign_data = find_foreign_data(request.messages, self.get_origin(request), "content")
-        return [*foreign_data, *find_parallel_calls(request, reply, "Gemini")]
+        unsupported_options = find_unsupported_options(request, SUPPORTED_OPTIONS, "Gemini")
+        return [*foreign_data, *unsupported_options, *find_parallel_calls(request, reply, "Gemini")]
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from toolchart.providers.gemini.options import encode_options
 from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
 from toolchart.providers.shared.own_data import Origin
 from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice
 from toolchart.providers.shared.wire_values import (
+    add_extra_body,
     join_text,
     read_string,
     read_token_count,
@@ -72,9 +74,6 @@ FOREIGN_SIGNATURE = "skip_thought_signature_validator"
 """Sent with a call whose thought signature belongs to another model: Gemini 3 refuses a call without one.
 Source: ai.google.dev, Thought signatures, FAQ on transferring a trace from a different model."""
 
-_OPTIONS = {"max_tokens": "maxOutputTokens", "temperature": "temperature", "top_p": "topP", "seed": "seed"}
-"""Our option names and those of `generationConfig`."""
-
 
 # -- encoding ------------------------------------------------------------------------------------
 
@@ -100,17 +99,8 @@ def encode_request(request: Request, origin: Origin = ANY_HOST) -> dict[str, Any
         choice = read_tool_choice(request)
         if choice is not None:
             body["toolConfig"] = {"functionCallingConfig": _encode_tool_choice(choice)}
-    config = _encode_options(options)
-    return {**body, "generationConfig": config} if config else body
-
-
-def _encode_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The request's part of `generationConfig`."""
-    config = {wire: options[name] for name, wire in _OPTIONS.items() if options.get(name) is not None}
-    stop = options.get("stop")
-    if stop:
-        config["stopSequences"] = [stop] if isinstance(stop, str) else list(stop)
-    return {**config, **_encode_response_format(options.get("response_format"))}
+    config = encode_options(options)
+    return add_extra_body({**body, "generationConfig": config} if config else body, options.get("extra_body"))
 
 
 def _encode_tool(tool: ToolDefinition) -> dict[str, Any]:
@@ -130,16 +120,6 @@ def _encode_tool_choice(choice: ToolChoice) -> dict[str, Any]:
     wire: dict[str, Any] = {"mode": modes[choice.mode]}
     if choice.names:
         wire["allowedFunctionNames"] = list(choice.names)
-    return wire
-
-
-def _encode_response_format(response_format: Any) -> dict[str, Any]:
-    if not isinstance(response_format, Mapping) or response_format.get("type") == "text":
-        return {}
-    wire: dict[str, Any] = {"responseMimeType": "application/json"}
-    schema = response_format.get("json_schema")
-    if isinstance(schema, Mapping) and "schema" in schema:
-        wire["responseJsonSchema"] = schema["schema"]
     return wire
 
 

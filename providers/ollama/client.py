@@ -77,7 +77,7 @@ class OllamaProvider(HostAdapter):
         for name in ("think", "keep_alive"):
             value = getattr(self._settings, name)
             if value is not None:
-                body[name] = value
+                body.setdefault(name, value)
         return body
 
     async def send_body(self, body: dict[str, Any]) -> Reply:

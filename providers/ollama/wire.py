@@ -18,8 +18,17 @@ from toolchart.providers.shared.failures import build_bad_response_error, classi
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
 from toolchart.providers.shared.own_data import Origin, find_foreign_data
 from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice, select_offered_tools
-from toolchart.providers.shared.warnings import find_parallel_calls, find_unmet_tool_choice
-from toolchart.providers.shared.wire_values import read_string, read_token_count, select_others
+from toolchart.providers.shared.warnings import (
+    find_parallel_calls,
+    find_unmet_tool_choice,
+    find_unsupported_options,
+)
+from toolchart.providers.shared.wire_values import (
+    add_extra_body,
+    read_string,
+    read_token_count,
+    select_others,
+)
 from toolchart.providers.transport.encoded_bodies import find_message_parts
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.schema_dialects import OLLAMA, lower_parameters
@@ -40,8 +49,16 @@ _OPTIONS = {
     "top_p": "top_p",
     "seed": "seed",
     "stop": "stop",
+    "top_k": "top_k",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
 }
 """Our option names and the server's."""
+
+SUPPORTED_OPTIONS = (*_OPTIONS, "reasoning_effort", "logprobs")
+
+_EFFORTS: Mapping[str, Any] = {"none": False, "minimal": "low", "xhigh": "high"}
+"""Efforts that the server calls otherwise: it has `low`, `medium` and `high`."""
 
 
 # -- encoding ------------------------------------------------------------------------------------
@@ -82,7 +99,12 @@ def encode_request(
     response_format = _encode_response_format(request.options.get("response_format"))
     if response_format is not None:
         body["format"] = response_format
-    return body
+    effort = request.options.get("reasoning_effort")
+    if effort is not None:
+        body["think"] = _EFFORTS.get(effort, effort)
+    if request.options.get("logprobs") is not None:
+        body |= {"logprobs": True, "top_logprobs": request.options["logprobs"]}
+    return add_extra_body(body, request.options.get("extra_body"))
 
 
 def _encode_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -225,6 +247,7 @@ def collect_warnings(
     return [
         *find_foreign_data(request.messages, origin, "thinking"),
         *find_unmet_tool_choice(choice, reply, "Ollama"),
+        *find_unsupported_options(request, SUPPORTED_OPTIONS, "Ollama"),
         *find_parallel_calls(request, reply, "Ollama"),
         *find_truncated_context(request, reply.usage, (options or {}).get("num_ctx")),
     ]

@@ -13,13 +13,14 @@ from toolchart.providers.openai.compatible_hosts import find_profile
 from toolchart.providers.openai.http import post_body, stream_bytes
 from toolchart.providers.openai.responses_client import ResponsesProvider
 from toolchart.providers.openai.stream import ChatAccumulator
-from toolchart.providers.openai.wire import EchoReasoning, decode_reply, encode_request
+from toolchart.providers.openai.wire import SUPPORTED_OPTIONS, EchoReasoning, decode_reply, encode_request
 from toolchart.providers.shared.addresses import resolve_address
 from toolchart.providers.shared.failures import convert_exceptions
 from toolchart.providers.shared.host_client import find_api_key
 from toolchart.providers.shared.own_data import find_foreign_data
 from toolchart.providers.shared.settings import AdapterSettings, read_adapter_settings
 from toolchart.providers.shared.stream_frames import EventFrameReader, iterate_frames
+from toolchart.providers.shared.warnings import find_unsupported_options
 from toolchart.providers.transport.connections import HttpHooks, build_client_options, get_silence_timeout_s
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
@@ -160,7 +161,9 @@ class OpenAIProvider(HostAdapter):
             for name in self._settings.refuses
             if name in request.options
         ]
-        return [*refused_options, *find_foreign_data(request.messages, self.get_origin(request), "message")]
+        unsupported_options = find_unsupported_options(request, SUPPORTED_OPTIONS, "the host")
+        foreign_data = find_foreign_data(request.messages, self.get_origin(request), "message")
+        return [*refused_options, *unsupported_options, *foreign_data]
 
     def _choose_max_tokens_name(self) -> str:
         if self._settings.max_tokens_name:

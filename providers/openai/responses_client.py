@@ -10,15 +10,11 @@ from typing import TYPE_CHECKING, Any
 from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.openai.http import post_body, stream_bytes
 from toolchart.providers.openai.responses_stream import ResponsesAccumulator
-from toolchart.providers.openai.responses_wire import (
-    NAME,
-    decode_reply,
-    encode_request,
-    find_unsupported_options,
-)
+from toolchart.providers.openai.responses_wire import NAME, SUPPORTED_OPTIONS, decode_reply, encode_request
 from toolchart.providers.shared.failures import convert_exceptions
 from toolchart.providers.shared.own_data import find_foreign_data
 from toolchart.providers.shared.stream_frames import EventFrameReader, iterate_frames
+from toolchart.providers.shared.warnings import find_unsupported_options
 from toolchart.states.messages import Delta, Reply, Request
 
 if TYPE_CHECKING:
@@ -48,7 +44,8 @@ class ResponsesProvider(HostAdapter):
         """The body of `POST /responses`."""
         body = encode_request(request, self.get_origin(request))
         if not self._store:
-            body |= {"store": False, "include": ["reasoning.encrypted_content"]}
+            include = [*body.get("include", ()), "reasoning.encrypted_content"]
+            body |= {"store": False, "include": include}
         if stream:
             body["stream"] = True
         return body | (self._extra_body or {})
@@ -81,7 +78,7 @@ class ResponsesProvider(HostAdapter):
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:
         """A warning for each part of the request that the Responses API cannot express."""
         foreign_data = find_foreign_data(request.messages, self.get_origin(request), "output")
-        return [*find_unsupported_options(request), *foreign_data]
+        return [*find_unsupported_options(request, SUPPORTED_OPTIONS, "the Responses API"), *foreign_data]
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -19,6 +19,7 @@ from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finis
 from toolchart.providers.shared.own_data import Origin
 from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice
 from toolchart.providers.shared.wire_values import (
+    add_extra_body,
     read_string,
     read_token_count,
     select_other_counts,
@@ -53,7 +54,10 @@ FINISH_WORDS: FinishWords = {
 """Statuses of a response; for an incomplete response, its reason."""
 
 
-_OPTIONS = ("temperature", "top_p")
+_OPTIONS = ("temperature", "top_p", "service_tier", "metadata")
+"""Options that the Responses API spells as we do."""
+
+SUPPORTED_OPTIONS = (*_OPTIONS, "reasoning_effort", "verbosity", "logprobs", "cache_key")
 
 _OWN_CALL_TYPES = ("function_call", "custom_tool_call")
 """Types of calls that we answer. The host's own calls (search, code) already have their results."""
@@ -84,16 +88,15 @@ def encode_request(request: Request, origin: Origin = ANY_HOST) -> dict[str, Any
     body |= {name: options[name] for name in _OPTIONS if name in options}
     if "response_format" in options:
         body["text"] = {"format": _encode_response_format(options["response_format"])}
-    return body
-
-
-def find_unsupported_options(request: Request) -> list[str]:
-    """A warning for each option of a request that the Responses API does not have."""
-    return [
-        f"{name}: the Responses API has no such option"
-        for name in ("seed", "stop")
-        if name in request.options
-    ]
+    if "verbosity" in options:
+        body["text"] = {**body.get("text", {}), "verbosity": options["verbosity"]}
+    if "reasoning_effort" in options:
+        body["reasoning"] = {"effort": options["reasoning_effort"]}
+    if options.get("logprobs") is not None:
+        body |= {"include": ["message.output_text.logprobs"], "top_logprobs": options["logprobs"]}
+    if "cache_key" in options:
+        body["prompt_cache_key"] = options["cache_key"]
+    return add_extra_body(body, options.get("extra_body"))
 
 
 def _encode_tool(tool: ToolDefinition) -> dict[str, Any]:

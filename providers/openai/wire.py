@@ -17,6 +17,7 @@ from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finis
 from toolchart.providers.shared.own_data import Origin
 from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice
 from toolchart.providers.shared.wire_values import (
+    add_extra_body,
     read_string,
     read_token_count,
     select_other_counts,
@@ -64,7 +65,13 @@ _REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_details")
 """Message keys that hold reasoning. Source: DeepSeek, vLLM and xAI use `reasoning_content`; OpenRouter, Groq
 and Ollama's /v1 use `reasoning`, OpenRouter with `reasoning_details` beside it (recorded traffic)."""
 
-_OPTIONS = ("temperature", "top_p", "seed", "stop", "parallel_tool_calls", "response_format")
+_OPTIONS = (
+    *("temperature", "top_p", "top_k", "seed", "stop", "parallel_tool_calls", "response_format"),
+    *("presence_penalty", "frequency_penalty", "reasoning_effort", "verbosity", "service_tier", "metadata"),
+)
+"""Options that chat completions spell as we do."""
+
+SUPPORTED_OPTIONS = (*_OPTIONS, "logprobs", "cache_key")
 
 
 _ERROR_STATUSES = {"rate_limit_exceeded": 429, "insufficient_quota": 429, "server_error": 500}
@@ -107,7 +114,11 @@ def encode_request(
     for name in _OPTIONS:
         if name in request.options and (request.tools or name != "parallel_tool_calls"):
             body[seed_name if name == "seed" else name] = request.options[name]
-    return body
+    if request.options.get("logprobs") is not None:
+        body |= {"logprobs": True, "top_logprobs": request.options["logprobs"]}
+    if "cache_key" in request.options:
+        body["prompt_cache_key"] = request.options["cache_key"]
+    return add_extra_body(body, request.options.get("extra_body"))
 
 
 def _encode_tool(tool: ToolDefinition) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Every `find_*` function returns the texts of its warnings; an empty list means t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from msgspec.structs import replace
 
@@ -47,3 +47,20 @@ def find_parallel_calls(request: Request, reply: Reply, host: str) -> list[str]:
         return []
     count = len(reply.tool_calls)
     return [f"parallel_tool_calls: {host} cannot be limited to one call, and made {count}"]
+
+
+def find_unsupported_options(request: Request, supported: Collection[str], host: str) -> list[str]:
+    """A warning for each option of a request that a host does not have.
+
+    Args:
+        supported: names of the options that its wire map writes.
+    """
+    return [
+        f"{name}: {host} has no such option, so it was left out"
+        for name, value in request.options.items()
+        if value is not None and name not in supported and name not in _COMMON_OPTIONS
+    ]
+
+
+_COMMON_OPTIONS = ("tool_choice", "parallel_tool_calls", "response_format", "max_tokens", "extra_body")
+"""Options that every wire map reads, and warns of itself where it must."""

@@ -6,6 +6,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from toolchart.states.errors import ProviderError
+
 _HALVES = re.compile("[\ud800-\udfff]")
 _EMPTY_VALUES: tuple[Any, ...] = (None, "", [], {})
 
@@ -68,3 +70,31 @@ def _select_counts(value: Any, known_keys: Collection[str]) -> Any:
         return value
     counts = {key: _select_counts(item, known_keys) for key, item in value.items() if key not in known_keys}
     return {key: count for key, count in counts.items() if count}
+
+
+_OWN_KEYS = ("model", "messages", "input", "contents", "instructions", "system", "systemInstruction", "tools")
+_OWN_FLAGS = ("stream", "stream_options", "n")
+
+
+def add_extra_body(body: dict[str, Any], extra: Any) -> dict[str, Any]:
+    """The body with the keys of a handler's `extra_body`, merged into its objects.
+
+    Raises:
+        ProviderError: `bad_request`; a key for which the engine answers: the conversation, the tools, the
+            model, the stream.
+    """
+    if not isinstance(extra, Mapping):
+        return body
+    for key in extra:
+        if key in (*_OWN_KEYS, *_OWN_FLAGS):
+            raise ProviderError(kind="bad_request", message=f"extra_body must not set {key!r}")
+    return _merge_objects(body, extra)
+
+
+def _merge_objects(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in more.items():
+        old = merged.get(key)
+        is_object = isinstance(old, Mapping) and isinstance(value, Mapping)
+        merged[key] = _merge_objects(old, value) if is_object else value  # type: ignore[arg-type]
+    return merged

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded_traffic import CORPORA, find_recording, read_index
 
-from toolchart.providers.openai.responses_wire import decode_reply, encode_request, find_unsupported_options
+from toolchart.providers.openai.responses_wire import SUPPORTED_OPTIONS, decode_reply, encode_request
 from toolchart.providers.recording.cassettes import Exchange, read_cassette
+from toolchart.providers.shared.warnings import find_unsupported_options
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Message, Request, ToolDefinition
 
@@ -206,4 +207,5 @@ def test_tool_choice_and_schema_are_encoded_flat() -> None:
     assert body["text"]["format"] == {"type": "json_schema", "name": "x", "schema": {"type": "object"}}
     assert body["max_output_tokens"] == 5
     assert "seed" not in body
-    assert find_unsupported_options(request) == ["seed: the Responses API has no such option"]
+    (warning,) = find_unsupported_options(request, SUPPORTED_OPTIONS, "the Responses API")
+    assert warning.startswith("seed: the Responses API has no such option")
