@@ -54,14 +54,28 @@ Encoder = Callable[[Message, Variant], Iterable[Mapping[str, Any]]]
 """Makes the parts of a message."""
 
 
+class _MessageReference(ref[Message]):
+    """A weak reference to a message that knows under which key its parts are kept."""
+
+    __slots__ = ("key",)
+
+    key: int
+
+
 class MessageParts:
     """The parts of the messages in the requests to one host and model, each encoded once."""
 
-    __slots__ = ("_parts",)
+    __slots__ = ("_forget", "_parts")
 
     def __init__(self) -> None:
-        self._parts: dict[int, tuple[ref[Message], Variant, tuple[EncodedObject, ...]]] = {}
+        self._parts: dict[int, tuple[_MessageReference, Variant, tuple[EncodedObject, ...]]] = {}
         """By the identity of the message, which is faster than its value."""
+        parts = self._parts
+
+        def forget(reference: _MessageReference) -> None:
+            parts.pop(reference.key, None)
+
+        self._forget: Callable[[Any], None] = forget
 
     def get_parts(
         self, message: Message, encode: Encoder, variant: Variant = None
@@ -77,8 +91,9 @@ class MessageParts:
         if entry is not None and entry[1] == variant and entry[0]() is message:
             return entry[2]
         parts = tuple(map(EncodedObject, encode(message, variant)))
-        forget = self._parts.pop
-        self._parts[key] = (ref(message, lambda _: forget(key, None)), variant, parts)
+        reference = _MessageReference(message, self._forget)
+        reference.key = key
+        self._parts[key] = (reference, variant, parts)
         return parts
 
 
