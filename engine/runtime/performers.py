@@ -33,6 +33,7 @@ from toolchart.states.events import (
     Reviewed,
     ToolFinished,
 )
+from toolchart.states.facts import compute_elapsed_s
 from toolchart.states.messages import Reply, TextDelta, encode_delta
 from toolchart.states.ports import StreamingProvider
 from toolchart.states.snapshot import OpenCall, Snapshot
@@ -110,7 +111,7 @@ class EffectPerformer:
         host = settings.service if settings is not None else None
         deltas: list[dict[str, Any]] = []
         try:
-            reply = await self._request_reply(dependencies, effect, deltas)
+            reply = await self._request_reply_in_time(dependencies, effect, deltas)
             if dependencies.price is not None:
                 reply = dependencies.price(reply, effect.request)
             return Replied(at=clock.now(), effect=effect.id, reply=reply, deltas=tuple(deltas))
@@ -144,6 +145,36 @@ class EffectPerformer:
 
     def _get_streamed_text_of(self, effect: CallModel) -> str | None:
         return "".join(self._streamed_texts.get(effect.id, ())) or None
+
+    async def _request_reply_in_time(
+        self, dependencies: Dependencies, effect: CallModel, deltas: list[dict[str, Any]]
+    ) -> Reply:
+        """The reply; the call ends with the seconds of the turn (`max_seconds`).
+
+        A call that the chart makes after that, to say what was found, is bounded by `timeout_s` only.
+
+        Raises:
+            ProviderError: as `_request_reply`, and `timeout`.
+        """
+        limit = asyncio.timeout(self._find_remaining_s())
+        try:
+            async with limit:
+                return await self._request_reply(dependencies, effect, deltas)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            message = "the model host did not finish its answer within the seconds of the turn (max_seconds)"
+            raise ProviderError(kind="timeout", message=message) from None
+
+    def _find_remaining_s(self) -> float | None:
+        """Seconds that are left of the turn's budget; None where there is none, or nothing of it is left."""
+        snapshot = self._driver.snapshot
+        max_seconds = snapshot.settings.limits.max_seconds if snapshot.settings is not None else None
+        if max_seconds is None:
+            return None
+        now = self._driver.dependencies.clock.now()
+        remaining = max_seconds - compute_elapsed_s(replace(snapshot, now=now))
+        return remaining if remaining > 0 else None
 
     async def _request_reply(
         self, dependencies: Dependencies, effect: CallModel, deltas: list[dict[str, Any]]

@@ -10,6 +10,7 @@ import pytest
 from slow_hosts import serve_dribble
 from wire_requests import QUESTION, make_config
 
+from toolchart.engine.runtime.engine import Engine
 from toolchart.providers.registry import create_provider
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Request
@@ -84,3 +85,25 @@ async def test_a_consumer_may_take_its_time(entry: str) -> None:
         await asyncio.sleep(0.1)
         assert task.cancelling() == 0
         await provider.aclose()
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_the_seconds_of_a_turn_end_a_call(stream: bool) -> None:
+    """Issue 15.3: `max_seconds` ends the model call that is running, and with it the turn."""
+    async with serve_dribble(SSE if stream else JSON, b": \n\n" if stream else b" ") as address:
+        llm = {"provider": "openai", "model": "m", "api_key": "k", "base_url": f"{address}/v1"}
+        spec = {
+            "chart": "full",
+            "llms": {"a": llm},
+            "limits": {"max_seconds": 0.6},
+            "responses": [{"llm": "a"}],
+        }
+        engine = Engine(spec, log="memory")
+        engine.hosts.get_provider("a")  # the import of its SDK is no part of the turn
+        start = time.perf_counter()
+        result = await engine.arun("Go on.", on_delta=(lambda _: None) if stream else None)
+        seconds = time.perf_counter() - start
+        await engine.hosts.aclose()
+    assert result.error is not None
+    assert result.error.kind == "timeout"
+    assert 0.5 < seconds < 0.85
