@@ -23,28 +23,16 @@ from toolchart.states.messages import Message
 
 
 class EncodedObject(dict[str, Any]):
-    """A JSON object that does not change any more; its bytes are made once."""
+    """A JSON object that does not change any more, with its bytes."""
 
-    __slots__ = ("_canonical", "_json")
+    __slots__ = ("canonical", "json")
 
     def __init__(self, value: Mapping[str, Any]) -> None:
         super().__init__(value)
-        self._json: bytes | None = None
-        self._canonical: bytes | None = None
-
-    @property
-    def json(self) -> bytes:
+        self.json: bytes = encode_json(value)
         """Its JSON, keys in their order."""
-        if self._json is None:
-            self._json = encode_json(self)
-        return self._json
-
-    @property
-    def canonical(self) -> bytes:
+        self.canonical: bytes = encode_canonical(value)
         """Its canonical JSON."""
-        if self._canonical is None:
-            self._canonical = encode_canonical(self)
-        return self._canonical
 
 
 Variant = Any
