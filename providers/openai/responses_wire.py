@@ -237,7 +237,7 @@ _KNOWN_KEYS = (
 _ECHOED_KEYS = (
     *("instructions", "tools", "tool_choice", "parallel_tool_calls", "max_output_tokens", "max_tool_calls"),
     *("temperature", "top_p", "top_logprobs", "text", "reasoning", "truncation", "store", "background"),
-    *("metadata", "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
+    *("user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
     *("previous_response_id", "presence_penalty", "frequency_penalty", "prompt"),
 )
 """Keys in which the host repeats the request."""

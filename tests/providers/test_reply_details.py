@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
+from recorded_traffic import CORPORA, find_recording, list_cassette_paths
 from web import WebAnswer, serve_web
 from wire_requests import QUESTION, make_config
 
 from toolchart.providers.anthropic.wire import decode_reply as decode_message
 from toolchart.providers.gemini.stream import GeminiAccumulator
 from toolchart.providers.gemini.wire import decode_reply as decode_candidate
+from toolchart.providers.hosts import find_wire_format
 from toolchart.providers.ollama.wire import decode_reply as decode_chat
 from toolchart.providers.openai.responses_wire import decode_reply as decode_response
 from toolchart.providers.openai.responses_wire import encode_request as encode_response_request
 from toolchart.providers.openai.stream import ChatAccumulator
 from toolchart.providers.openai.wire import decode_reply as decode_choice
+from toolchart.providers.recording.cassettes import read_cassette
 from toolchart.providers.registry import create_provider
+from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Delta, Message, Reply, Request, TextDelta
 
 CALL = {"index": 0, "id": "c1", "type": "function", "function": {"name": "f", "arguments": ""}}
@@ -298,3 +305,49 @@ def test_details_of_streams_are_kept() -> None:
         "logprobs": {"content": [{"token": "a"}, {"token": "b"}]},
         "annotations": [CITATION],
     }
+
+
+LEFT_OUT = {
+    "chat": r"object|created|choices\.message\.(role|tool_calls\.type)|usage\.prompt_cache_miss_tokens",
+    "responses": r"(object|created_at|completed_at|output\.(id|type|role|status|content\.type))"
+    r"|(instructions|tools|tool_choice|truncation|text|reasoning|prompt_cache_retention|top_p|temperature"
+    r"|max_output_tokens|max_tool_calls|previous_response_id|prompt_cache_key|safety_identifier|user"
+    r"|top_logprobs|presence_penalty|frequency_penalty|prompt)(\..*)?",
+    "gemini": r"createTime|usageMetadata\.candidatesTokenCount|candidates\.(index|content\.role)",
+    "ollama": r"created_at|message\.role",
+    "messages": r"type|role|content\.type|usage\.(input_tokens|output_tokens)",
+}
+"""Key paths that no reply keeps, as `docs/providers.md` says: repetitions, times, types, roles, plain ids."""
+
+
+def iterate_leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The key path and the value of every text and number that is not empty."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from iterate_leaves(item, f"{path}.{key}".lstrip("."))
+    elif isinstance(value, list):
+        for item in value:
+            yield from iterate_leaves(item, path)
+    elif value not in (None, "", False, True, 0):
+        yield path, value
+
+
+@pytest.mark.parametrize("corpus", CORPORA)
+def test_every_field_of_a_recorded_reply_is_kept_or_listed(corpus: str) -> None:
+    """Issue 15: each value of each recorded whole answer is in the reply, or its key is on the list."""
+    count = 0
+    for path in list_cassette_paths(corpus):
+        for exchange in read_cassette(find_recording(path)):
+            wire_format = find_wire_format(exchange.endpoint)
+            if wire_format is None:
+                continue  # embeddings, lists of models
+            try:
+                body = json.loads(exchange.response_body)
+                reply = wire_format.load_reply_decoder()(body)
+            except (ValueError, ProviderError):
+                continue  # a stream, or a failure
+            text, count = json.dumps(to_builtins(reply)), count + 1
+            for key, value in iterate_leaves(body):
+                is_kept = json.dumps(value).strip('"') in text or json.dumps(json.dumps(value))[3:-3] in text
+                assert is_kept or re.fullmatch(LEFT_OUT[exchange.endpoint], key), (path, key, value)
+    assert count >= {"own": 15, "recorded": 500}[corpus]
