@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from msgspec.structs import replace
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from toolchart.app.cli.exit_codes import CANCELLED, LIMIT_REACHED, NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import format_command
+from toolchart.app.cli.stored_agent import choose_agent
 from toolchart.app.cli.terminal.approval_prompt import TerminalApprover, can_ask_user
 from toolchart.app.cli.terminal.log_messages import configure_logging
 from toolchart.app.cli.terminal.text import escape_controls, is_terminal, print_notice, shorten
@@ -127,9 +128,14 @@ def report_cancellation(store: Store, conversation: str, retry_command: list[str
 
 
 def continue_turn(
-    store: Store, conversation: str, spec: str | None, decision: Decided | None, as_json: bool
+    store: Store,
+    conversation: str,
+    spec: str | None,
+    decision: Decided | None,
+    as_json: bool,
+    trust_log: bool,
 ) -> int:
-    """Continue an open turn with the agent of the log, or with another one. Returns the exit code."""
+    """Continue an open turn with the operator's agent; see `choose_agent`. Returns the exit code."""
     from toolchart.engine.runtime.engine import Engine
 
     replayed = load_conversation(store, conversation)
@@ -138,7 +144,7 @@ def continue_turn(
         _require_waiting_call(replayed.snapshot, conversation, decision.call_id)
     elif replayed.snapshot.is_over:
         print_notice("no turn is open: this is the answer of the last turn")
-    agent: Any = spec or replayed.configured.spec
+    agent = choose_agent(spec, replayed.configured.spec, trust_log=trust_log)
     observer = build_observer(is_silent=as_json)
     approver = TerminalApprover() if can_ask_user() else None
     with Engine(agent, log=store, observer=observer, approver=approver) as engine:

@@ -82,7 +82,11 @@ def find_repeatable_calls(snapshot: Snapshot, tools: ToolManager) -> tuple[str, 
     return tuple(
         open_call.call.id
         for open_call in snapshot.calls
-        if open_call.outcome is None
-        and (tool := tools.registry.get(open_call.call.name)) is not None
-        and tool.idempotent
+        if open_call.outcome is None and is_idempotent(tools, open_call.call.name)
     )
+
+
+def is_idempotent(tools: ToolManager, name: str) -> bool:
+    """Whether a tool exists and may run a second time without harm."""
+    tool = tools.registry.get(name)
+    return tool is not None and tool.idempotent

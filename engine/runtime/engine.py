@@ -18,13 +18,13 @@ from toolchart.engine.log.fork import ForkChanges, plan_fork
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.replay import load_conversation, replay_conversation
 from toolchart.engine.log.stores import open_store
-from toolchart.engine.runtime.agent_tools import build_agent_tools, find_repeatable_calls
+from toolchart.engine.runtime.agent_tools import build_agent_tools, find_repeatable_calls, is_idempotent
 from toolchart.engine.runtime.clock import Clock, SystemClock, generate_conversation_id
 from toolchart.engine.runtime.conversations import Conversations, SharedDependencies
 from toolchart.engine.runtime.dependencies import Approver, DeltaObserver, Observer
 from toolchart.engine.runtime.model_hosts import ModelHosts
 from toolchart.engine.runtime.prompt_documents import fill_rag_context
-from toolchart.engine.runtime.recorded_answers import collect_recorded_answers, use_recorded_answers
+from toolchart.engine.runtime.recorded_answers import ForkTools, build_fork_result, fork_from_log
 from toolchart.engine.runtime.result import ForkResult, TurnResult, build_turn_result
 from toolchart.engine.runtime.streaming import StepTaken, stream_turn
 from toolchart.providers.prices import build_pricer
@@ -34,7 +34,7 @@ from toolchart.specs.models import AgentSpec, Handler
 from toolchart.specs.turn_plan import plan_turn
 from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.core.answers import find_answered_effect
-from toolchart.states.errors import NoRecordedAnswer, SpecError, ToolchartError
+from toolchart.states.errors import SpecError, ToolchartError
 from toolchart.states.events import Cancelled, Configured, Decided, Event, Resumed, TurnStarted, UserSaid
 from toolchart.states.messages import Delta, Message
 from toolchart.states.ports import Provider, Store
@@ -293,39 +293,41 @@ class Engine:
         *,
         name: str | None = None,
         from_log: bool = False,
+        run_tools: bool = False,
     ) -> ForkResult:
         """Begin a new conversation from a record of another one, with changes, and run its turn.
+
+        A call that the parent made too gets its recorded result. Any other call of a tool that is not
+        idempotent needs an approval here; no approval of the parent counts.
 
         Args:
             conversation: the parent.
             at: number of the newest shared record; None chooses the one that the changes need.
             name: id of the fork; None generates one.
             from_log: whether the recorded conversation answers instead of model, tools and people.
+            run_tools: whether tools run again instead of giving their recorded results.
 
         Raises:
             SpecError: the fork is not possible; nothing was written.
         """
+        if from_log:
+            return await fork_from_log(
+                self.store, conversation, at, changes, name=name, observer=self._observer
+            )
         name = name or generate_conversation_id()
         plan = plan_fork(self.store, conversation, name, at, changes or ForkChanges())
         driver = self._conversations.fork_driver(name, plan)
-        if from_log:
-            answers = collect_recorded_answers(
-                replay_conversation(self.store, conversation, include_shared=True)
-            )
-            driver.dependencies = use_recorded_answers(driver.dependencies, answers)
-        missing_answer = None
-        try:
-            with self._log:
-                await driver.run_turn(*plan.replacements)
-        except NoRecordedAnswer as error:
-            missing_answer = str(error)
-        return ForkResult(
-            conversation=name,
-            parent=conversation,
-            at=plan.event.seq,
-            result=build_turn_result(driver.snapshot, name) if driver.snapshot.settings else None,
-            stopped=missing_answer,
+        steps = () if run_tools else replay_conversation(self.store, conversation)
+        tools = ForkTools(
+            driver.dependencies.executor,
+            (step for step in steps if step.record.seq > plan.event.seq),
+            partial(is_idempotent, self.tools),
+            lambda: driver.snapshot,
         )
+        driver.dependencies = replace(driver.dependencies, executor=tools)
+        with self._log:
+            await driver.run_turn(*plan.replacements)
+        return build_fork_result(name, plan, driver.snapshot, None)
 
     def fork(
         self,
@@ -335,9 +337,12 @@ class Engine:
         *,
         name: str | None = None,
         from_log: bool = False,
+        run_tools: bool = False,
     ) -> ForkResult:
         """The blocking form of `afork`, with the same arguments and errors."""
-        return self._run_blocking(lambda: self.afork(conversation, at, changes, name=name, from_log=from_log))
+        return self._run_blocking(
+            lambda: self.afork(conversation, at, changes, name=name, from_log=from_log, run_tools=run_tools)
+        )
 
     def build_configured_event(self, conversation: str) -> Configured:
         """The `configured` event that record 0 of a conversation of this agent holds."""

@@ -1,29 +1,43 @@
 """Recorded answers: a logged conversation answers in place of the model, the tools and people.
 
-A model request gets the reply that the same request got in the log, a tool call the outcome of the same
-call. The first request or call that the log does not have ends the run with `NoRecordedAnswer`. Up to
-that point the run asked for the same things as the recorded one.
+`fork_from_log` runs a fork from the log alone: it builds no tool and no host, whatever the stored agent spec
+says. A model request gets the reply that the same request got in the log, a tool call the outcome of the
+same call. The first request or call that the log does not have ends the run. Up to that point the run asked
+for the same things as the recorded one.
+
+A fork with a real model takes recorded results too (`ForkTools`), so that no tool runs a second time for the
+same call.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
 
-from toolchart.engine.log.replay import ReplayedStep
-from toolchart.engine.runtime.clock import SystemClock
-from toolchart.engine.runtime.dependencies import Dependencies
+from toolchart.engine.log.continuation.versions import build_versions
+from toolchart.engine.log.fork import ForkChanges, ForkPlan, plan_fork
+from toolchart.engine.log.group_commit import GroupCommit
+from toolchart.engine.log.journal import Journal
+from toolchart.engine.log.replay import ReplayedStep, replay_conversation
+from toolchart.engine.runtime.clock import SystemClock, generate_conversation_id
+from toolchart.engine.runtime.dependencies import Dependencies, Observer
+from toolchart.engine.runtime.driver import Driver
+from toolchart.engine.runtime.result import ForkResult, build_turn_result
 from toolchart.providers.shared.plain_requests import encode_plain_request
+from toolchart.states.core.calls import build_call_key
 from toolchart.states.core.message_list import compute_request_digest
 from toolchart.states.effects import CallModel
 from toolchart.states.errors import NoRecordedAnswer, ProviderError
-from toolchart.states.events import Decided, Failed, Replied, Reviewed, ToolFinished, Verdict
+from toolchart.states.events import Continued, Decided, Failed, Replied, Reviewed, ToolFinished, Verdict
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
-from toolchart.states.ports import Executor
+from toolchart.states.ports import Executor, Store
+from toolchart.states.snapshot import Snapshot
+from toolchart.tools.execution.executor import ToolExecutor
+from toolchart.tools.registry import Registry
 
 
 @dataclass(slots=True)
@@ -150,18 +164,18 @@ class RecordedTools:
             raise NoRecordedAnswer(f"the recorded conversation has no call {call.id!r} of {call.name!r}")
 
 
-def use_recorded_answers(dependencies: Dependencies, answers: RecordedAnswers) -> Dependencies:
-    """The dependencies with provider, executor and approver replaced by recorded answers."""
+def build_recorded_dependencies(answers: RecordedAnswers, observer: Observer | None = None) -> Dependencies:
+    """Dependencies in which recorded answers stand for provider, executor and approver."""
 
     async def replay_decision(call: ToolCall) -> Decided | None:
         decision = answers.decisions.get(call.id)
         return replace(decision, at="") if decision else None
 
-    return replace(
-        dependencies,
+    return Dependencies(
         provider=RecordedModel(answers),
-        executor=RecordedTools(answers, dependencies.executor),
+        executor=RecordedTools(answers, ToolExecutor(Registry())),
         approver=replay_decision,
+        observer=observer,
         clock=InstantClock(),
     )
 
@@ -175,3 +189,130 @@ class InstantClock(SystemClock):
     def jitter(self) -> float:
         """Always 0."""
         return 0.0
+
+
+# -- forks ---------------------------------------------------------------------------------------
+
+
+async def fork_from_log(
+    store: Store,
+    conversation: str,
+    at: int | None = None,
+    changes: ForkChanges | None = None,
+    *,
+    name: str | None = None,
+    observer: Observer | None = None,
+) -> ForkResult:
+    """Fork a conversation and let the log alone answer; the stored agent spec is not even read.
+
+    The arguments are those of `Engine.afork`.
+
+    Raises:
+        SpecError: the fork is not possible; nothing was written.
+    """
+    name = name or generate_conversation_id()
+    plan = plan_fork(store, conversation, name, at, changes or ForkChanges())
+    answers = collect_recorded_answers(replay_conversation(store, conversation, include_shared=True))
+    log = GroupCommit(store)
+    driver = Driver(
+        plan.parent.machine,
+        plan.parent.snapshot,
+        Journal(log, name, basis=plan.parent.basis.without_checkpoint()),
+        build_recorded_dependencies(answers, observer),
+    )
+    driver.apply_event(plan.event)
+    versions = build_versions((), {})
+    if (versions.toolchart, versions.semantics) != (
+        plan.parent.versions.toolchart,
+        plan.parent.versions.semantics,
+    ):
+        tools, sources = plan.parent.versions.tools, plan.parent.versions.sources
+        driver.apply_event(Continued(versions=replace(versions, tools=tools, sources=sources)))
+    missing_answer = None
+    try:
+        with log:
+            await driver.run_turn(*plan.replacements)
+    except NoRecordedAnswer as error:
+        missing_answer = str(error)
+    return build_fork_result(name, plan, driver.snapshot, missing_answer)
+
+
+def build_fork_result(
+    name: str, plan: ForkPlan, snapshot: Snapshot, missing_answer: str | None
+) -> ForkResult:
+    """The result of a fork that has run."""
+    return ForkResult(
+        conversation=name,
+        parent=plan.event.parent,
+        at=plan.event.seq,
+        result=build_turn_result(snapshot, name) if snapshot.settings else None,
+        stopped=missing_answer,
+    )
+
+
+_RUN_OUTCOMES = ("succeeded", "failed", "timed_out")
+"""Outcomes of calls that have run."""
+
+
+class ForkTools:
+    """The executor of a fork: it takes recorded results, and runs nothing twice that must not run twice.
+
+    A call that the parent made too, with the same arguments and after the shared records, gets the recorded
+    outcome. Any other call runs if its tool is idempotent; else a person must approve it here, in the fork.
+
+    Args:
+        steps: the replayed steps of the parent that the fork does not share; their outcomes are taken.
+        find_idempotent: tells whether a tool may run twice without harm, by its name.
+        get_snapshot: returns the newest snapshot of the fork.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        steps: Iterable[ReplayedStep],
+        find_idempotent: Callable[[str], bool],
+        get_snapshot: Callable[[], Snapshot],
+    ) -> None:
+        self._executor = executor
+        self._is_idempotent = find_idempotent
+        self._get_snapshot = get_snapshot
+        answers = collect_recorded_answers(steps)
+        self._outcomes: dict[str, deque[ToolFinished]] = defaultdict(deque)
+        for call_id, outcome in answers.outcomes.items():
+            if outcome.outcome in _RUN_OUTCOMES and call_id in answers.calls:
+                self._outcomes[build_call_key(answers.calls[call_id])].append(outcome)
+
+    def definitions(self) -> tuple[ToolDefinition, ...]:
+        """Definitions of the agent's tools."""
+        return self._executor.definitions()
+
+    def review(self, call: ToolCall, allowed_tools: Sequence[str]) -> Verdict:
+        """The verdict of the real executor; a call that would run a tool a second time needs approval."""
+        verdict = self._executor.review(call, allowed_tools)
+        if verdict.ruling not in ("run", "needs_approval"):
+            return verdict
+        if verdict.arguments is not None:
+            call = replace(call, arguments=verdict.arguments)
+        if self._outcomes.get(build_call_key(call)):
+            return replace(verdict, ruling="run", reason=None)
+        if verdict.ruling == "run" and not self._is_idempotent(call.name):
+            return replace(verdict, ruling="needs_approval")
+        return verdict
+
+    async def run(self, call: ToolCall, allowed_tools: Sequence[str]) -> ToolFinished:
+        """The recorded outcome of the same call; without one, a run that is harmless or was approved here."""
+        outcomes = self._outcomes.get(build_call_key(call))
+        if outcomes:
+            outcome = outcomes.popleft()
+            notes = (*outcome.notes, "the recorded result of the parent's call")
+            return replace(outcome, at="", effect=0, call_id=call.id, notes=notes)
+        is_approved = any(
+            open_call.call.id == call.id and open_call.decided_at for open_call in self._get_snapshot().calls
+        )
+        if is_approved or self._is_idempotent(call.name):
+            return await self._executor.run(call, allowed_tools)
+        return self.refuse(call, "denied", "not executed: nobody approved this call in the fork")
+
+    def refuse(self, call: ToolCall, outcome: str, reason: str) -> ToolFinished:
+        """The result of a call that is not run."""
+        return self._executor.refuse(call, outcome, reason)

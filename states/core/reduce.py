@@ -81,7 +81,16 @@ def open_turn(snapshot: Snapshot, event: TurnStarted) -> SnapshotBuilder:
 
 
 def apply_fork(builder: SnapshotBuilder, event: Forked) -> None:
-    """The same conversation, with the settings and system prompt that the fork changes, if any."""
+    """The same conversation, with the settings and system prompt that the fork changes, if any.
+
+    No decision of the parent counts: a call that it approved and that has not run is undecided again.
+    """
+    builder.calls = tuple(
+        replace(call, ruling="needs_approval", decided_at="")
+        if call.ruling == "run" and call.decided_at and call.outcome is None
+        else call
+        for call in builder.calls
+    )
     if event.system is not None:
         builder.system = event.system
     if event.settings is not None:

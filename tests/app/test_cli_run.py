@@ -370,5 +370,5 @@ def test_ctrl_c_if_the_chart_does_not_handle_it(run_cli: RunCli, work_dir: Path,
         "      transitions: [{event: replied, target: done}, {event: failed, target: done}]\n"
         "    done: {final: true, enter: answer}\n",
     )
-    assert (code, command) == (3, "toolchart resume c")
+    assert (code, command) == (3, "toolchart resume c --spec agent.yaml")
     assert run_cli("verify").code == 0

@@ -115,7 +115,8 @@ class CallContextBuilder:
 
     def _use_grant(self, snapshot: Snapshot, call: ToolCall, open_call: OpenCall | None) -> bool:
         """Whether there is an unused grant for exactly this call. It is used up: one grant, one run."""
-        if open_call is None or open_call.ruling != "run" or open_call.outcome is not None:
+        is_granted = open_call is not None and open_call.ruling == "run" and open_call.decided_at
+        if open_call is None or not is_granted or open_call.outcome is not None:
             return False
         reply, used_digests = self._used_grants
         if reply != (snapshot.turn, snapshot.replies):

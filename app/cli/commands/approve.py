@@ -8,6 +8,7 @@ import click
 
 from toolchart.app.cli.log_access import find_conversation, open_log
 from toolchart.app.cli.parameters.options import json_option, log_option
+from toolchart.app.cli.stored_agent import spec_option, trust_option
 from toolchart.app.cli.turn_output import continue_turn
 from toolchart.providers.shared.arguments import parse_arguments
 from toolchart.states.errors import SpecError
@@ -25,7 +26,8 @@ from toolchart.states.events import Decided
     metavar="JSON",
     help="Run the call with these arguments instead. They must match the schema of the tool.",
 )
-@click.option("--spec", metavar="SPEC", help="Agent to use. Default: the agent recorded in the log.")
+@spec_option
+@trust_option
 @json_option
 @log_option
 def command(
@@ -35,15 +37,16 @@ def command(
     reason: str | None,
     arguments: str | None,
     spec: str | None,
+    trust_log: bool,
     as_json: bool,
     log: str | None,
 ) -> int:
     """Approve or deny the call CALL_ID of CONVERSATION, then continue its turn.
 
     \b
-    Example:  toolchart approve 5f0c call_1_0_0
-              toolchart approve 5f0c call_1_0_0 --deny --reason "not on a Friday"
-              toolchart approve 5f0c call_1_0_0 --args '{"path": "draft.txt"}'
+    Example:  toolchart approve 5f0c call_1_0_0 --spec agent.yaml
+              toolchart approve 5f0c call_1_0_0 --spec agent.yaml --deny --reason "not on a Friday"
+              toolchart approve 5f0c call_1_0_0 --spec agent.yaml --args '{"path": "draft.txt"}'
     """
     if deny and arguments is not None:
         raise click.UsageError("--deny and --args cannot be used together.")
@@ -55,7 +58,8 @@ def command(
         by="command line",
     )
     with open_log(log) as store:
-        return continue_turn(store, find_conversation(store, conversation), spec, decision, as_json)
+        name = find_conversation(store, conversation)
+        return continue_turn(store, name, spec, decision, as_json, trust_log)
 
 
 def _parse_arguments(arguments: str | None) -> dict[str, Any] | None:

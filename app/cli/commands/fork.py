@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +12,13 @@ import click
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log, print_json
 from toolchart.app.cli.parameters.options import format_command, json_option, log_option
+from toolchart.app.cli.stored_agent import choose_agent, spec_option, trust_option
+from toolchart.app.cli.terminal.approval_prompt import TerminalApprover, can_ask_user
 from toolchart.app.cli.terminal.text import escape_controls, print_notice
 from toolchart.app.cli.turn_output import build_observer, report_result
 from toolchart.engine.log.fork import ForkChanges
 from toolchart.engine.log.replay import load_conversation
+from toolchart.engine.runtime.recorded_answers import fork_from_log
 from toolchart.states.errors import SpecError
 
 if TYPE_CHECKING:
@@ -47,11 +51,17 @@ if TYPE_CHECKING:
     "--prompt", type=click.Path(), metavar="FILE", help="Use the text of this file as system prompt."
 )
 @click.option("--name", metavar="ID", help="Id of the new conversation. Default: a generated id.")
-@click.option("--spec", metavar="SPEC", help="Agent to use. Default: the agent recorded in the log.")
+@spec_option
+@trust_option
 @click.option(
     "--offline",
     is_flag=True,
     help="Answer from the log only; stop at the first request that has no recorded answer.",
+)
+@click.option(
+    "--run-tools",
+    is_flag=True,
+    help="Run every tool again, and take no recorded results. Asks before a tool that is not idempotent.",
 )
 @json_option
 @log_option
@@ -63,18 +73,22 @@ def command(
     prompt: str | None,
     name: str | None,
     spec: str | None,
+    trust_log: bool,
     offline: bool,
+    run_tools: bool,
     as_json: bool,
     log: str | None,
 ) -> int:
     """Continue from a record of CONVERSATION in a new conversation, with changes.
 
     The records before it are shared, not copied. Effects that were still open there are performed again: a
-    changed model repeats the newest turn, and a changed tool result continues after that call.
+    changed model repeats the newest turn, and a changed tool result continues after that call. A tool call
+    that the log has already gets its recorded result. Before any other call of a tool that is not idempotent
+    a person is asked; no approval of CONVERSATION counts.
 
     \b
-    Example:  toolchart fork 5f0c --set model=qwen3
-              toolchart fork 5f0c --tool-result call_1={"sky":"grey"}
+    Example:  toolchart fork 5f0c --spec agent.yaml --set model=qwen3
+              toolchart fork 5f0c --spec agent.yaml --tool-result call_1={"sky":"grey"}
               toolchart fork 5f0c --set limits.max_iterations=2 --offline
     """
     from toolchart.engine.runtime.engine import Engine
@@ -90,10 +104,16 @@ def command(
         parent = find_conversation(store, conversation)
         replayed = load_conversation(store, parent)
         assert replayed is not None, "find_conversation returns only conversations of this log"
-        agent: Any = spec or replayed.configured.spec
         observer = build_observer(is_silent=as_json)
-        with Engine(agent, log=store, observer=observer) as engine:
-            fork = engine.fork(parent, at=at, changes=changes, name=name, from_log=offline)
+        if offline:
+            fork = asyncio.run(fork_from_log(store, parent, at, changes, name=name, observer=observer))
+        else:
+            agent = choose_agent(spec, replayed.configured.spec, trust_log=trust_log)
+            approver = TerminalApprover() if can_ask_user() else None
+            with Engine(agent, log=store, observer=observer, approver=approver) as engine:
+                if approver is not None:
+                    approver.tools = engine.tools
+                fork = engine.fork(parent, at=at, changes=changes, name=name, run_tools=run_tools)
     if as_json:
         print_json(_encode_fork(fork))
         return NEGATIVE if fork.stopped else SUCCESS

@@ -57,12 +57,18 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 """`--json`: machine-readable output."""
 
 
+_CONTINUING_COMMANDS = ("resume", "approve", "fork")
+"""Commands that go on with a conversation, and so need the operator's agent spec."""
+
+
 def format_command(*words: str) -> str:
-    """Return a command line to copy, with the `--log` of the present command.
+    """Return a command line to copy, with the log of the present command and, to go on, its agent.
 
     >>> format_command("show", "my chat")
     "toolchart show 'my chat'"
     """
     context: Any = click.get_current_context(silent=True)
     log = context.meta.get(_LOG_KEY) if context else None
-    return shlex.join(["toolchart", *words, *(["--log", log] if log else [])])
+    spec = context.params.get("spec") if context and words[0] in _CONTINUING_COMMANDS else None
+    options = [*(["--spec", spec] if spec else []), *(["--log", log] if log else [])]
+    return shlex.join(["toolchart", *words, *options])
