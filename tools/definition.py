@@ -63,7 +63,9 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     function: Callable[..., Any] | None = None
     """The plain function behind `run`; a child process imports it by its name."""
     memory_mb: int = 512
-    """Address space of a child process, in MiB."""
+    """Memory of a child process and everything that it starts together, in MiB."""
+    environment: tuple[str, ...] = ()
+    """Variables of the environment that a child process gets, beyond the plain ones such as PATH."""
     alias: str | None = None
     """The name in the spec or on the server, where providers would refuse that name."""
     rewrites: tuple[str, ...] = ()

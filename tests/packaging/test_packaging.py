@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("states", "specs", "tools", "providers", "engine", "testing", "app")
+ROOMS = ("states", "workers", "specs", "tools", "providers", "engine", "testing", "app")
 
 
 def list_declared_packages() -> set[str]:

@@ -23,7 +23,16 @@ MAX_FUNCTION_LINES = 45
 MAX_MODULE_LINES = 400
 MAX_LATE_IMPORTS = 120
 
-RANKS = {"states": 0, "specs": 1, "tools": 2, "providers": 2, "engine": 3, "testing": 4, "app": 5}
+RANKS = {
+    "states": 0,
+    "workers": 1,
+    "specs": 2,
+    "tools": 3,
+    "providers": 3,
+    "engine": 4,
+    "testing": 5,
+    "app": 6,
+}
 
 CROWDED_ROOMS = {"app/cli/commands": "one module for each command, loaded by name"}
 

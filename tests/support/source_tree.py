@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LAYERS = ("states", "specs", "tools", "providers", "engine", "testing", "app")
+LAYERS = ("states", "workers", "specs", "tools", "providers", "engine", "testing", "app")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

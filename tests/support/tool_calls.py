@@ -59,9 +59,10 @@ def run_calls(executor: Any, *calls: ToolCall, allowed: Sequence[str] | None = N
 
 
 def build_snapshot(*calls: ToolCall, repeat_count: int = 1, **fields: Any) -> Snapshot:
-    """A snapshot whose latest reply has these calls, which are about to run."""
+    """A snapshot whose latest reply has these calls, which were approved and are about to run."""
     limits = fields.pop("limits", Limits())
-    open_calls = tuple(OpenCall(call=call, ruling="run", repeat=repeat_count) for call in calls)
+    approval = {"ruling": "run", "decided_at": "2026-01-01T00:00:00+00:00"}
+    open_calls = tuple(OpenCall(call=call, repeat=repeat_count, **approval) for call in calls)  # type: ignore[arg-type]
     messages = fields.pop("messages", (Message(role="user", content="go"),))
     return Snapshot(
         turn=1,

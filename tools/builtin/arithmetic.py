@@ -1,36 +1,48 @@
-"""Computes the exact value of an arithmetic syntax tree with SymPy numbers.
+"""Computes exact arithmetic on integers and fractions in this process, in microseconds and without SymPy.
 
-Every node must be on the allow-list. The size of each result is estimated before it is computed, so that
-a short expression cannot cost much time or memory.
+Every node must be on the allow-list, and the size of each result is checked before it is computed, so that a
+short expression cannot cost much time or memory. What is not a fraction (roots, logarithms, pi) is left to
+`symbolic_numbers.py`, which runs in a bounded worker.
 """
 
 from __future__ import annotations
 
 import ast
+import math
+import operator
 from collections.abc import Callable
-from functools import cache
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
+from fractions import Fraction
 from typing import Any
 
-from toolchart.tools.builtin.expressions import DEEPEST, make_refusal
+from toolchart.tools.builtin.expressions import (
+    CONSTANTS,
+    DEEPEST,
+    FUNCTIONS,
+    check_argument_count,
+    make_refusal,
+)
 from toolchart.tools.definition import ToolFailure
 
 MAX_BITS = 20_000
 """Size of the largest integer that a power, a factorial or a product may give."""
-MAX_EXPONENT = 10_000
-"""Largest argument of exp, sinh and the like, and largest exponent that is not exact."""
-MAX_ANGLE = 10**15
-"""Largest argument of a periodic function. Beyond it, the precision alone would cost memory."""
-DIGITS = 15
-"""Significant digits of a decimal approximation."""
+MAX_FACTORIAL = 2000
+MAX_PLACES = 100
+MAX_EXACT_INTEGER = 2**63
+"""Integers from here on are returned as text, because not every JSON reader keeps their digits."""
+
+Number = int | Fraction
 
 
-def evaluate_node(node: ast.expr, depth: int) -> Any:
-    """Compute the SymPy number of a node; the size of each result is checked before it is computed.
+class NotPlain(Exception):
+    """The expression is allowed, but its value need not be a fraction."""
 
-    Args:
-        depth: nesting depth of the node, 0 for a whole expression.
+
+def evaluate_plain(node: ast.expr, depth: int = 0) -> Number:
+    """Compute the exact value of a node.
 
     Raises:
+        NotPlain: a part of it needs algebra.
         ToolFailure: a part is not on the allow-list, or a value would be too large or is undefined.
     """
     if depth > DEEPEST:
@@ -38,32 +50,42 @@ def evaluate_node(node: ast.expr, depth: int) -> Any:
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
             return _make_number(value)
-        case ast.Name(id=name) if name.lower() in get_constants():
-            return get_constants()[name.lower()]
-        case ast.UnaryOp(op=ast.USub(), operand=inner):
-            return -evaluate_node(inner, depth + 1)
-        case ast.UnaryOp(op=ast.UAdd(), operand=inner):
-            return evaluate_node(inner, depth + 1)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)](evaluate_node(left, depth + 1), evaluate_node(right, depth + 1))
-        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _get_functions():
-            return _call_function(name, [evaluate_node(argument, depth + 1) for argument in args])
+            return _OPERATORS[type(op)](evaluate_plain(left, depth + 1), evaluate_plain(right, depth + 1))
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            return -evaluate_plain(inner, depth + 1)
+        case ast.UnaryOp(op=ast.UAdd(), operand=inner):
+            return evaluate_plain(inner, depth + 1)
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in FUNCTIONS:
+            return _call_function(name, [evaluate_plain(argument, depth + 1) for argument in args])
+        case ast.Name(id=name) if name.lower() in CONSTANTS:
+            raise NotPlain
     raise make_refusal(node)
 
 
-def _make_number(value: int | float) -> Any:
-    import sympy
-
+def _make_number(value: int | float) -> Number:
     if isinstance(value, int):
-        _check_size(value.bit_length())
-        return sympy.Integer(value)
-    if value in (float("inf"), float("-inf")):
+        return value
+    if math.isinf(value):
         raise ToolFailure("a number is too large")
     # The decimal as written, not the binary float: 0.1 is one tenth, so 0.1 + 0.2 is 0.3.
-    return sympy.Rational(repr(value))
+    return _simplify(Fraction(repr(value)))
 
 
-def _check_size(bits: float) -> None:
+def _simplify(value: Number) -> Number:
+    return value.numerator if value.denominator == 1 else value
+
+
+def _measure_bits(value: Number) -> int:
+    return max(value.numerator.bit_length(), value.denominator.bit_length())
+
+
+def check_size(bits: float) -> None:
+    """Refuse a value of more than `MAX_BITS` bits.
+
+    Raises:
+        ToolFailure: names the number of digits.
+    """
     if bits > MAX_BITS:
         raise ToolFailure(
             f"the result would be too large (about {bits * 0.30103:.3g} digits; "
@@ -71,73 +93,63 @@ def _check_size(bits: float) -> None:
         )
 
 
-def measure_bits(value: Any) -> float:
-    """Size of an exact number in bits; for an inexact number the size of its binary exponent."""
-    if value.is_Rational:
-        return float(max(abs(value.p).bit_length(), value.q.bit_length()))
-    return abs(_estimate_magnitude(value))
+# -- operators -----------------------------------------------------------------------------------
 
 
-def _estimate_magnitude(value: Any) -> float:
-    """Approximate binary logarithm of the absolute value of a number."""
-    import sympy
+def _make_sum(compute: Callable[[Any, Any], Any]) -> Callable[[Number, Number], Number]:
+    def add_numbers(left: Number, right: Number) -> Number:
+        """The sum or difference; the size of a common denominator is checked first."""
+        if not (isinstance(left, int) and isinstance(right, int)):
+            check_size((_measure_bits(left) + _measure_bits(right)) / 2)
+            return _simplify(compute(left, right))
+        result: int = compute(left, right)
+        check_size(result.bit_length())
+        return result
 
-    approximate = sympy.Abs(value).evalf(DIGITS)
-    if approximate == 0:
-        return 0.0
-    return float(sympy.log(approximate, 2).evalf(DIGITS))
-
-
-def _multiply_numbers(left: Any, right: Any) -> Any:
-    _check_size(measure_bits(left) + measure_bits(right))
-    return left * right
+    return add_numbers
 
 
-def _divide_numbers(left: Any, right: Any) -> Any:
-    if right.is_zero:
+def _multiply_numbers(left: Number, right: Number) -> Number:
+    check_size(_measure_bits(left) + _measure_bits(right))
+    return _simplify(left * right)
+
+
+def _divide_numbers(left: Number, right: Number) -> Number:
+    _check_divisor(left, right)
+    return _simplify(Fraction(left) / right)
+
+
+def _divide_with_floor(left: Number, right: Number) -> Number:
+    _check_divisor(left, right)
+    return left // right
+
+
+def _compute_remainder(left: Number, right: Number) -> Number:
+    _check_divisor(left, right)
+    return _simplify(left % right)
+
+
+def _check_divisor(left: Number, right: Number) -> None:
+    if not right:
         raise ToolFailure("division by zero")
-    _check_size(measure_bits(left) + measure_bits(right))
-    return left / right
+    check_size((_measure_bits(left) + _measure_bits(right)) / 2)
 
 
-def _divide_with_floor(left: Any, right: Any) -> Any:
-    import sympy
-
-    return sympy.floor(_divide_numbers(left, right))
-
-
-def _compute_remainder(left: Any, right: Any) -> Any:
-    import sympy
-
-    if right.is_zero:
+def _raise_power(base: Number, exponent: Number) -> Number:
+    if not base and exponent < 0:
         raise ToolFailure("division by zero")
-    return sympy.Mod(left, right)
+    if not isinstance(exponent, int):
+        raise NotPlain
+    if base in (0, 1, -1):
+        return base ** (exponent % 2 if base else min(exponent, 1))
+    bits = max(math.log2(abs(base.numerator)), math.log2(base.denominator))
+    check_size(bits * min(abs(exponent), 10**9))
+    return _simplify(Fraction(base) ** exponent) if exponent < 0 else _simplify(base**exponent)
 
 
-def _raise_power(base: Any, exponent: Any) -> Any:
-    if base.is_zero and exponent.is_negative:
-        raise ToolFailure("division by zero")
-    size = abs(_approximate_real(exponent))
-    if (not base.is_Rational or not exponent.is_Integer) and size > MAX_EXPONENT:
-        raise ToolFailure(f"the exponent is too large; at most {MAX_EXPONENT} here")
-    if base not in (0, 1, -1):
-        _check_size(measure_bits(base) * size)
-    return base**exponent
-
-
-def _approximate_real(value: Any) -> float:
-    import sympy
-
-    approximate = sympy.re(value).evalf(DIGITS)
-    try:
-        return float(approximate)
-    except (TypeError, OverflowError):
-        raise ToolFailure("a number is too large") from None
-
-
-_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: lambda left, right: left + right,
-    ast.Sub: lambda left, right: left - right,
+_OPERATORS: dict[type[ast.operator], Callable[[Number, Number], Number]] = {
+    ast.Add: _make_sum(operator.add),
+    ast.Sub: _make_sum(operator.sub),
     ast.Mult: _multiply_numbers,
     ast.Div: _divide_numbers,
     ast.FloorDiv: _divide_with_floor,
@@ -149,105 +161,109 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 # -- functions -----------------------------------------------------------------------------------
 
 
-@cache
-def get_constants() -> dict[str, Any]:
-    """The named constants, as SymPy numbers."""
-    import sympy
-
-    return {"pi": sympy.pi, "e": sympy.E, "tau": 2 * sympy.pi}
-
-
-@cache
-def _get_functions() -> dict[str, tuple[Callable[..., Any], int, int, float]]:
-    """By name: the function, the smallest and largest number of arguments, limit of the first one."""
-    import sympy
-
-    no_limit, exponent_limit, angle_limit = float("inf"), float(MAX_EXPONENT), float(MAX_ANGLE)
-    return {
-        "sqrt": (sympy.sqrt, 1, 1, no_limit),
-        "cbrt": (sympy.cbrt, 1, 1, no_limit),
-        "abs": (sympy.Abs, 1, 1, no_limit),
-        "min": (sympy.Min, 1, 20, no_limit),
-        "max": (sympy.Max, 1, 20, no_limit),
-        "round": (_round_half_up, 1, 2, no_limit),
-        "floor": (sympy.floor, 1, 1, angle_limit),
-        "ceil": (sympy.ceiling, 1, 1, angle_limit),
-        "exp": (sympy.exp, 1, 1, exponent_limit),
-        "ln": (_compute_logarithm, 1, 1, no_limit),
-        "log": (_compute_logarithm, 1, 2, no_limit),
-        "log2": (lambda x: _compute_logarithm(x, sympy.Integer(2)), 1, 1, no_limit),
-        "log10": (lambda x: _compute_logarithm(x, sympy.Integer(10)), 1, 1, no_limit),
-        "sin": (sympy.sin, 1, 1, angle_limit),
-        "cos": (sympy.cos, 1, 1, angle_limit),
-        "tan": (sympy.tan, 1, 1, angle_limit),
-        "asin": (sympy.asin, 1, 1, no_limit),
-        "acos": (sympy.acos, 1, 1, no_limit),
-        "atan": (sympy.atan, 1, 1, no_limit),
-        "sinh": (sympy.sinh, 1, 1, exponent_limit),
-        "cosh": (sympy.cosh, 1, 1, exponent_limit),
-        "tanh": (sympy.tanh, 1, 1, exponent_limit),
-        "degrees": (sympy.deg, 1, 1, no_limit),
-        "radians": (sympy.rad, 1, 1, no_limit),
-        "factorial": (_compute_factorial, 1, 1, no_limit),
-        "binomial": (_compute_binomial, 2, 2, no_limit),
-        "gcd": (_require_integers(sympy.gcd), 2, 2, no_limit),
-        "lcm": (_require_integers(sympy.lcm), 2, 2, no_limit),
-    }
+def _call_function(name: str, values: list[Number]) -> Number:
+    check_argument_count(name, len(values))
+    if name not in _PLAIN_FUNCTIONS:
+        raise NotPlain
+    return _simplify(_PLAIN_FUNCTIONS[name](*values))
 
 
-def _call_function(name: str, values: list[Any]) -> Any:
-    function, fewest, most, limit = _get_functions()[name]
-    if not fewest <= len(values) <= most:
-        count_text = str(fewest) if fewest == most else f"{fewest} to {most}"
-        raise ToolFailure(f"{name} takes {count_text} arguments, not {len(values)}")
-    if limit != float("inf") and abs(_approximate_real(values[0])) > limit:
-        raise ToolFailure(f"the argument of {name} is too large; at most {limit:g}")
-    return function(*values)
+def _compute_root(value: Number) -> Number:
+    """The square root of the square of a fraction."""
+    if value < 0:
+        raise NotPlain
+    upper, lower = math.isqrt(value.numerator), math.isqrt(value.denominator)
+    if upper**2 != value.numerator or lower**2 != value.denominator:
+        raise NotPlain
+    return Fraction(upper, lower)
 
 
-def _compute_logarithm(value: Any, base: Any = None) -> Any:
-    import sympy
-
-    if value.is_zero or (base is not None and (base.is_zero or base == 1)):
-        raise ToolFailure("the logarithm is not defined there")
-    return sympy.log(value) if base is None else sympy.log(value, base)
-
-
-def _round_half_up(value: Any, places: Any = 0) -> Any:
-    import sympy
-
-    places = sympy.Integer(places) if isinstance(places, int) else places
-    if not places.is_Integer or abs(int(places)) > 100:
-        raise ToolFailure("round takes a whole number of places, at most 100")
-    scale = sympy.Integer(10) ** int(places)
-    return sympy.floor(value * scale + sympy.Rational(1, 2)) / scale
+def _round_half_up(value: Number, places: Number = 0) -> Number:
+    if not isinstance(places, int) or abs(places) > MAX_PLACES:
+        raise ToolFailure(f"round takes a whole number of places, at most {MAX_PLACES}")
+    scale = Fraction(10) ** places
+    return math.floor(value * scale + Fraction(1, 2)) / scale
 
 
-def _compute_factorial(value: Any) -> Any:
-    import sympy
-
-    if not value.is_Integer or value < 0:
+def _compute_factorial(value: Number) -> int:
+    if not isinstance(value, int) or value < 0:
         raise ToolFailure("factorial takes a whole number from 0 on")
-    if value > 2000:
-        raise ToolFailure("the result would be too large; factorial takes at most 2000")
-    return sympy.factorial(value)
+    if value > MAX_FACTORIAL:
+        raise ToolFailure(f"the result would be too large; factorial takes at most {MAX_FACTORIAL}")
+    return math.factorial(value)
 
 
-def _compute_binomial(count: Any, size: Any) -> Any:
-    import sympy
-
-    if not (count.is_Integer and size.is_Integer) or count < 0 or size < 0:
+def _compute_binomial(count: Number, size: Number) -> int:
+    if not (isinstance(count, int) and isinstance(size, int)) or count < 0 or size < 0:
         raise ToolFailure("binomial takes whole numbers from 0 on")
     if count > MAX_BITS:
         raise ToolFailure(f"the result would be too large; binomial takes at most {MAX_BITS}")
-    return sympy.binomial(count, size)
+    return math.comb(count, size)
 
 
-def _require_integers(function: Callable[..., Any]) -> Callable[..., Any]:
-    def call_with_integers(left: Any, right: Any) -> Any:
+def _require_integers(function: Callable[[int, int], int]) -> Callable[[Number, Number], Number]:
+    def call_with_integers(left: Number, right: Number) -> Number:
         """Call the function, or refuse arguments that are not integers."""
-        if not (left.is_Integer and right.is_Integer):
+        if not (isinstance(left, int) and isinstance(right, int)):
             raise ToolFailure("gcd and lcm take whole numbers")
+        check_size(_measure_bits(left) + _measure_bits(right) if function is math.lcm else 0)
         return function(left, right)
 
     return call_with_integers
+
+
+_PLAIN_FUNCTIONS: dict[str, Callable[..., Number]] = {
+    "abs": abs,
+    "min": min,
+    "max": max,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "round": _round_half_up,
+    "sqrt": _compute_root,
+    "factorial": _compute_factorial,
+    "binomial": _compute_binomial,
+    "gcd": _require_integers(math.gcd),
+    "lcm": _require_integers(math.lcm),
+}
+
+
+# -- results -------------------------------------------------------------------------------------
+
+_APPROXIMATION = Context(prec=15, Emax=MAX_EMAX, Emin=MIN_EMIN)
+
+
+def format_exact(value: Number) -> Any:
+    """A number as JSON: an integer (beyond 64 bits as text), a short decimal, or both forms of a fraction."""
+    if isinstance(value, int):
+        return value if abs(value) < MAX_EXACT_INTEGER else format_integer(value)
+    if _is_short_decimal(value):
+        return float(value)
+    exact = f"{format_integer(value.numerator)}/{format_integer(value.denominator)}"
+    return {"exact": exact, "decimal": _approximate(value)}
+
+
+def format_integer(value: int) -> str:
+    """The digits of an integer; Python's own `str` refuses more than 4,300 of them."""
+    return str(value) if abs(value) < MAX_EXACT_INTEGER else format(Decimal(value), "f")
+
+
+def _is_short_decimal(value: Fraction) -> bool:
+    """Whether a float holds the fraction without loss: its decimal form is short and finite."""
+    divisor = value.denominator
+    if divisor.bit_length() >= 50 or value.numerator.bit_length() >= 50:
+        return False
+    for prime in (2, 5):
+        while divisor % prime == 0:
+            divisor //= prime
+    return divisor == 1
+
+
+def _approximate(value: Fraction) -> float | str:
+    """The nearest float; a text where there is none."""
+    try:
+        decimal = float(value)
+    except OverflowError:
+        decimal = 0.0
+    if decimal:
+        return decimal
+    return str(_APPROXIMATION.divide(Decimal(value.numerator), Decimal(value.denominator)))

@@ -18,6 +18,19 @@ MAX_NODES = 200
 DEEPEST = 50
 """Largest nesting depth of an expression."""
 
+CONSTANTS = ("pi", "e", "tau")
+"""Names of numbers."""
+
+FUNCTIONS: dict[str, tuple[int, int]] = {
+    **dict.fromkeys(("sqrt", "cbrt", "abs", "floor", "ceil", "exp", "ln", "log2", "log10"), (1, 1)),
+    **dict.fromkeys(("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh"), (1, 1)),
+    **dict.fromkeys(("degrees", "radians", "factorial"), (1, 1)),
+    **dict.fromkeys(("round", "log"), (1, 2)),
+    **dict.fromkeys(("binomial", "gcd", "lcm"), (2, 2)),
+    **dict.fromkeys(("min", "max"), (1, 20)),
+}
+"""Functions by name, with the smallest and the largest number of arguments."""
+
 ALLOWED = (
     "numbers, + - * / // % ** (or ^), brackets, the constants pi, e and tau, and the functions "
     "sqrt, cbrt, abs, min, max, round, floor, ceil, exp, ln, log, log2, log10, sin, cos, tan, "
@@ -62,3 +75,15 @@ def make_refusal(node: ast.AST) -> ToolFailure:
     source = ast.unparse(node)
     source = source if len(source) <= 60 else source[:57] + "..."
     return ToolFailure(f"{source!r} is not allowed in an expression; allowed: {ALLOWED}")
+
+
+def check_argument_count(name: str, count: int) -> None:
+    """Refuse a call with too few or too many arguments.
+
+    Raises:
+        ToolFailure: names the allowed number.
+    """
+    fewest, most = FUNCTIONS[name]
+    if not fewest <= count <= most:
+        text = str(fewest) if fewest == most else f"{fewest} to {most}"
+        raise ToolFailure(f"{name} takes {text} arguments, not {count}")

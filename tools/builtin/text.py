@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import re
 from collections.abc import Awaitable, Callable, Mapping
-from functools import cache
 from typing import Any
 
-from toolchart.tools.builtin import regexes
-from toolchart.tools.definition import Tool, ToolFailure
-from toolchart.tools.sources.python import make_tool, tool
+from toolchart.tools.builtin.worker_calls import run_in_worker
+from toolchart.tools.definition import ToolFailure
 
 MAX_CHARACTERS = 200_000
 """Characters of all texts of one call together, and of a result."""
+
+PATTERN_TIMEOUT_S = 0.5
+
+MAX_MATCHES = 100
 
 MAX_DIFF_LINES = 2000
 """Lines of each text of a diff; the time grows with the product of the two."""
@@ -133,25 +136,19 @@ def _run_regex(arguments: Mapping[str, Any]) -> Awaitable[Any]:
         "ignore_case": bool(arguments.get("ignore_case")),
     }
     if "replacement" in arguments:
-        return _run_isolated("substitute", {**values, "replacement": arguments["replacement"]})
-    return _run_isolated("search", values)
+        return _run_pattern("substitute", {**values, "replacement": arguments["replacement"]})
+    return _run_pattern("search", values)
 
 
-async def _run_isolated(name: str, values: dict[str, Any]) -> Any:
-    from toolchart.tools.execution.isolation import ChildEnded, run_in_process
-
-    try:
-        return await run_in_process(_make_isolated_tool(name), values)
-    except ChildEnded:
-        raise ToolFailure(
-            "the pattern takes too much time or memory on this text; use a simpler one, without "
-            "repetition inside repetition"
-        ) from None
-
-
-@cache
-def _make_isolated_tool(name: str) -> Tool:
-    return make_tool(tool(isolation="process", timeout_s=10.0, memory_mb=256)(getattr(regexes, name)))
+def _run_pattern(function: str, values: dict[str, Any]) -> Awaitable[Any]:
+    return run_in_worker(
+        function,
+        values,
+        module="toolchart.tools.builtin.text",
+        timeout_s=PATTERN_TIMEOUT_S,
+        refusal="the pattern takes too much time or memory on this text; use a simpler one, without "
+        "repetition inside repetition",
+    )
 
 
 _OPERATIONS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
@@ -162,3 +159,41 @@ _OPERATIONS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "slice": _slice_text,
     "diff": _compare_texts,
 }
+
+
+# -- regular expressions, in a worker: Python's engine cannot be interrupted -----------------------
+
+
+def search(pattern: str, text: str, ignore_case: bool) -> dict[str, Any]:
+    """Find matches: `{count, matches: [{text, start, groups?}]}`, at most `MAX_MATCHES` of them."""
+    regex = _compile_pattern(pattern, ignore_case)
+    matches = []
+    count = 0
+    for match in regex.finditer(text):
+        count += 1
+        if count <= MAX_MATCHES:
+            matches.append(_encode_match(match))
+    return {"count": count, "matches": matches}
+
+
+def substitute(pattern: str, text: str, ignore_case: bool, replacement: str) -> dict[str, Any]:
+    """Replace every match: `{text, count}`; `\\1` and `\\g<name>` in the replacement are groups."""
+    try:
+        result, count = _compile_pattern(pattern, ignore_case).subn(replacement, text)
+    except (re.error, IndexError) as error:
+        raise ToolFailure(f"the replacement cannot be used: {error}") from None
+    return {"text": result, "count": count}
+
+
+def _encode_match(match: re.Match[str]) -> dict[str, Any]:
+    result: dict[str, Any] = {"text": match.group(), "start": match.start()}
+    if match.groups():
+        result["groups"] = list(match.groups())
+    return result
+
+
+def _compile_pattern(pattern: str, ignore_case: bool) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern, re.IGNORECASE if ignore_case else 0)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ToolFailure(f"not a regular expression: {error}") from None

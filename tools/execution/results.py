@@ -18,7 +18,7 @@ from toolchart.states.canonical_json import encode_canonical_text, make_json_saf
 from toolchart.states.events import Outcome, ToolFinished
 from toolchart.states.messages import ToolCall
 from toolchart.tools.definition import Tool
-from toolchart.tools.execution.json_data import to_json_data
+from toolchart.workers.json_data import to_json_data
 
 MAX_RESULT_CHARACTERS = 1_000_000
 """A longer result is refused and not logged."""

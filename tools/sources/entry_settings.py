@@ -28,7 +28,9 @@ class RunSettings(BaseModel):
     listing: bool | None = None
     """Whether its results are listings, which may show more."""
     memory_mb: int = Field(default=512, ge=64)
-    """Memory of a tool with `isolation: process`."""
+    """Memory of a tool with `isolation: process` and everything that it starts together."""
+    environment: list[str] = Field(default_factory=list)
+    """Variables of the environment that such a tool gets, beyond the plain ones such as PATH."""
 
 
 def get_implementation(entry: ToolEntry) -> Implementation:

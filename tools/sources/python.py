@@ -39,6 +39,7 @@ class ToolOptions(TypedDict, total=False):
     max_result_size: int | None
     listing: bool
     memory_mb: int
+    environment: tuple[str, ...]
 
 
 _PLAIN_TYPES = (str, int, float, bool)
@@ -72,7 +73,8 @@ def tool(function: Any = None, **options: Unpack[ToolOptions]) -> Any:
     Args:
         options: `name`, `description`, `timeout_s`, `idempotent`, `requires_approval`, `risk`
             (`low`, `medium`, `high`), `isolation` (`inline`, `thread`, `process`), `parallel`,
-            `repeatable`, `cacheable`, `cache_ttl_s`, `max_result_size`, `listing`, `memory_mb`.
+            `repeatable`, `cacheable`, `cache_ttl_s`, `max_result_size`, `listing`, `memory_mb`,
+            `environment`.
             `Tool` and `ToolOptions` describe them.
 
     Raises:

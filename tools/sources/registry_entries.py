@@ -161,6 +161,7 @@ def _apply_entry_settings(tool: Tool, entry: ToolEntry, config: ToolsConfig) -> 
         "cacheable": settings.cacheable or settings.cache_ttl_s is not None,
         "cache_ttl_s": settings.cache_ttl_s,
         "memory_mb": settings.memory_mb,
+        "environment": tuple(settings.environment) or tool.environment,
         "listing": tool.listing if settings.listing is None else settings.listing,
     }
     return replace(

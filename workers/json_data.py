@@ -1,5 +1,5 @@
-"""Conversion of any Python value to JSON data. Imports only the standard library, since the child
-process of an isolated tool loads this file too."""
+"""Conversion of any Python value to JSON data. Imports only the standard library, since every host of bounded
+work loads it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,101 @@
+"""Faults 4, 5 and 11: bounded work is killed with everything that it started, and sees no key."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hostile_work
+import pytest
+
+from toolchart.tools.execution.isolation import run_in_process
+from toolchart.tools.sources.python import make_tool, tool
+from toolchart.workers import pool
+from toolchart.workers.pool import BoundExceeded, Work, run_bounded, run_bounded_async
+
+
+def make_work(function: Callable[..., Any], **arguments: Any) -> Work:
+    """Work that calls a function of this test's support."""
+    return Work(
+        module=function.__module__,
+        function=function.__name__,
+        file=hostile_work.__file__,
+        arguments=arguments,
+        memory_mb=200,
+    )
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process exists and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until_gone(path: Path) -> bool:
+    """Whether the process that wrote its number into the file ends within some seconds."""
+    pid = int(path.read_text())
+    end = time.monotonic() + 5
+    while is_running(pid) and time.monotonic() < end:
+        time.sleep(0.02)
+    return not is_running(pid)
+
+
+@pytest.mark.parametrize("function", [hostile_work.leave_a_process, hostile_work.leave_an_orphan])
+def test_what_a_tool_started_ends_with_it(tmp_path: Path, function: Callable[..., Any]) -> None:
+    """A process in a session of its own, and an orphan, are killed when the work returns."""
+    assert run_bounded(make_work(function, path=str(tmp_path / "pid")), timeout_s=20) == "done"
+    assert wait_until_gone(tmp_path / "pid")
+
+
+def test_what_a_tool_started_ends_at_the_deadline(tmp_path: Path) -> None:
+    """At the deadline, too, nothing survives."""
+    with pytest.raises(BoundExceeded, match="time"):
+        run_bounded(make_work(hostile_work.leave_and_hang, path=str(tmp_path / "pid")), timeout_s=2)
+    assert wait_until_gone(tmp_path / "pid")
+
+
+async def test_what_a_tool_started_ends_with_a_cancellation(tmp_path: Path) -> None:
+    """A cancelled call ends what it started."""
+    work = make_work(hostile_work.leave_and_hang, path=str(tmp_path / "pid"))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(run_bounded_async(work, timeout_s=30), 3)
+    assert wait_until_gone(tmp_path / "pid")
+
+
+def test_the_memory_counts_in_total() -> None:
+    """Four processes that each stay below the limit are ended together."""
+    with pytest.raises(BoundExceeded, match="memory"):
+        run_bounded(make_work(hostile_work.share_the_memory, count=4), timeout_s=20)
+
+
+def test_a_long_answer_is_refused() -> None:
+    """An answer beyond the limit is not read to its end."""
+    with pytest.raises(BoundExceeded):
+        run_bounded(make_work(hostile_work.fill_the_answer), timeout_s=20)
+
+
+async def test_a_child_sees_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No variable with a key reaches a process-isolated tool, but one that the tool names does."""
+    monkeypatch.setenv("OPENAI_API_KEY", "planted-key-1234")
+    monkeypatch.setenv("DATABASE", "db-5678")
+    options: dict[str, Any] = {"isolation": "process", "environment": ("DATABASE",)}
+    shown = str(await run_in_process(make_tool(tool(**options)(hostile_work.list_environment)), {}))
+    assert "planted-key-1234" not in shown
+    assert shown.count("db-5678") == 2
+
+
+def test_a_dead_host_is_replaced() -> None:
+    """If the host is killed, the next work starts another one."""
+    work = Work(module="os", function="getpid", arguments={})
+    run_bounded(work, timeout_s=5)
+    process = pool._hosts[()]._process
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert run_bounded(work, timeout_s=5) > 0

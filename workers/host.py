@@ -1,0 +1,227 @@
+"""The host process: it has imported what the work needs, and forks one child for each piece of work.
+
+A fork costs milliseconds where a new interpreter with its imports costs a second, and a child that is killed
+leaves the host warm. The host has one thread and touches no untrusted data. For each child it watches three
+things: the child's end, its deadline and the memory of everything that it started, and the other end of the
+child's socket, which closes when nobody waits any more. However a child ends, everything below it is killed.
+
+    pool  -- one byte with a socket per piece of work -->  host  -- fork -->  child
+    pool  <------- request, then one line of answer, on that socket -------->  child
+
+When the pool's process ends, its end of the control socket closes, and the host kills all children and exits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import json
+import os
+import pickle
+import select
+import socket
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toolchart.workers.json_data import to_json_data
+from toolchart.workers.process_tree import adopt_orphans, kill_tree, list_children, measure_memory
+
+TICK_S = 0.02
+"""Seconds between two looks at deadlines and memory, while there are children."""
+
+MAX_HEADER_BYTES = 1_000_000
+
+LIMITS_BYTES = 96
+"""Size of the message that passes a socket; it holds the limits, filled up with spaces."""
+
+
+@dataclass(slots=True)
+class _Child:
+    """One child and its limits."""
+
+    pid: int
+    socket: socket.socket
+    deadline: float
+    """On the monotonic clock."""
+    memory: int
+    """Bytes for the child and everything below it."""
+
+
+def main() -> None:
+    """Read the configuration, import what is asked for, say that the host is ready, and fork until the
+    end."""
+    control = socket.socket(fileno=int(sys.argv[2]))
+    with control.makefile("rb", buffering=0) as lines:
+        configuration = json.loads(lines.readline(MAX_HEADER_BYTES))
+    sys.path[:] = configuration["path"]
+    adopt_orphans()
+    for name in configuration["preload"]:
+        module = importlib.import_module(name)
+        if hasattr(module, "prepare"):
+            module.prepare()
+    control.sendall(b"ready\n")
+    _Host(control).serve()
+
+
+class _Host:
+    """Forks children, and ends them at their limits."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._children: dict[int, _Child] = {}
+
+    def serve(self) -> None:
+        """Start work until the control socket closes; then kill every child."""
+        poller = select.poll()
+        poller.register(self._control, select.POLLIN)
+        while True:
+            ready = poller.poll(TICK_S * 1000 if self._children else None)
+            if ready and not self._start_child():
+                break
+            self._look_at_children()
+        for child in list(self._children.values()):
+            self._end_child(child, "abandoned")
+        os._exit(0)
+
+    def _start_child(self) -> bool:
+        """Fork a child for the socket that came; false where the control socket has closed."""
+        data, descriptors, _, _ = socket.recv_fds(self._control, LIMITS_BYTES, 1)
+        if not data or not descriptors:
+            return False
+        limits = json.loads(data)
+        work = socket.socket(fileno=descriptors[0])
+        pid = os.fork()
+        if pid == 0:
+            self._control.close()
+            for sibling in self._children.values():
+                sibling.socket.close()
+            _run_child(work, limits["memory"], limits["cpu_s"])
+        deadline = time.monotonic() + limits["timeout_s"]
+        self._children[pid] = _Child(pid, work, deadline, limits["memory"])
+        return True
+
+    def _look_at_children(self) -> None:
+        now = time.monotonic()
+        for child in list(self._children.values()):
+            pid, status = os.waitpid(child.pid, os.WNOHANG)
+            if pid:
+                self._end_child(child, "exit", os.waitstatus_to_exitcode(status))
+            elif _is_abandoned(child.socket):
+                self._end_child(child, "abandoned")
+            elif now >= child.deadline:
+                self._end_child(child, "time")
+            elif list_children(child.pid) and measure_memory(child.pid) > child.memory:
+                self._end_child(child, "memory")
+
+    def _end_child(self, child: _Child, reason: str, code: int | None = None) -> None:
+        """Kill a child and everything below it, and say why; with an exit code it has ended itself."""
+        del self._children[child.pid]
+        if code is None:
+            kill_tree(child.pid)
+            os.waitpid(child.pid, 0)
+        for orphan in list_children(os.getpid()):
+            if orphan not in self._children:
+                kill_tree(orphan)
+                os.waitpid(orphan, 0)
+        child.socket.setblocking(False)
+        with contextlib.suppress(OSError):  # nobody waits, or the answer is there and not read yet
+            child.socket.send(json.dumps({"ended": reason, "code": code}).encode() + b"\n")
+        child.socket.close()
+
+
+def _is_abandoned(work: socket.socket) -> bool:
+    """Whether the other end of a socket is closed."""
+    poller = select.poll()
+    poller.register(work, 0)
+    return any(events & select.POLLHUP for _, events in poller.poll(0))
+
+
+# -- in the child --------------------------------------------------------------------------------
+
+
+def _run_child(work: socket.socket, memory: int, cpu_s: int) -> None:
+    """Set the limits, read the request, run it, answer, and end. Never returns."""
+    try:
+        os.setsid()
+        adopt_orphans()
+        _set_limits(memory, cpu_s)
+        with work.makefile("rb") as requests:
+            header = json.loads(requests.readline())
+            body = requests.read(header["body_bytes"])
+            threading.Thread(target=_watch_host, args=(os.getppid(),), daemon=True).start()
+            os.environ.update(header["environment"])
+            sys.path[:] = header["path"]
+            answer = _run_request(header, body, memory)
+        work.sendall(answer + b"\n")
+    finally:
+        # The host kills what is left; waiting for threads would only delay that.
+        os._exit(0)
+
+
+def _set_limits(memory: int, cpu_s: int) -> None:
+    try:
+        import resource
+    except ImportError:  # this system has no such limits; the deadline still holds
+        return
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+
+
+def _watch_host(host: int) -> None:
+    """Kill this process and everything below it once the host is gone."""
+    while os.getppid() == host:
+        time.sleep(0.2)
+    kill_tree(os.getpid())
+
+
+def _run_request(header: dict[str, Any], body: bytes, memory: int) -> bytes:
+    """Run the function; the answer is `{"result": ...}` or `{"error": text, "kind": class name}` as JSON."""
+    try:
+        function = _import_function(header)
+        value = function(**pickle.loads(body))
+        if header["is_async"]:
+            import asyncio
+
+            value = asyncio.run(value)
+        return json.dumps({"result": to_json_data(value)}).encode()
+    except MemoryError:
+        return json.dumps({"error": f"over {memory // 2**20} MB", "kind": "MemoryError"}).encode()
+    except BaseException as error:
+        return json.dumps({"error": str(error), "kind": type(error).__name__}).encode()
+
+
+def _import_function(header: dict[str, Any]) -> Any:
+    value: Any = _import_module(header["module"], header["file"])
+    for name in header["function"].split("."):
+        value = getattr(value, name)
+    return value
+
+
+def _import_module(name: str, file: str | None) -> Any:
+    """A module; a script that was run as `__main__` is loaded without its main part."""
+    if name == "__main__" and file:
+        module = _load_file("__mp_main__", Path(file))
+        sys.modules["__main__"] = module
+        return module
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        if not file:
+            raise
+        return _load_file(name, Path(file))
+
+
+def _load_file(name: str, file: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"cannot load {file}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
