@@ -8,15 +8,15 @@ partial result.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from toolchart.specs.models import AgentSpec, Handler
 from toolchart.specs.prompts import look_up_variable
 from toolchart.states.errors import SpecError, suggest_name
+from toolchart.workers.patterns import Pattern, PatternTimeout, get_pattern
 
-_FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE}
+_FLAGS = "imsx"
 
 _SUCCESSFUL_SEARCHES = ("match", "partial", "any")
 """Values of the variable `rag_results` for which the condition `rag_results: any` holds."""
@@ -69,8 +69,16 @@ def _condition_holds(key: str, condition: Any, variables: Mapping[str, Any]) -> 
         return _value_contains(look_up_variable(variables, key.removesuffix("_contains")), condition)
     if key.endswith("_regexp"):
         value = look_up_variable(variables, key.removesuffix("_regexp"))
-        return value is not None and compile_pattern(str(condition)).search(str(value)) is not None
+        return value is not None and _pattern_occurs(key, str(condition), str(value))
     return bool(look_up_variable(variables, key) == condition)
+
+
+def _pattern_occurs(key: str, pattern: str, text: str) -> bool:
+    try:
+        return compile_pattern(pattern).occurs_in(text)
+    except PatternTimeout as error:
+        hint = "write it without look-around and back references: then its time is linear"
+        raise SpecError(str(error), path=f"match.{key}", hint=hint) from None
 
 
 def _value_contains(value: Any, condition: Any) -> bool:
@@ -79,20 +87,16 @@ def _value_contains(value: Any, condition: Any) -> bool:
     return value is not None and str(condition).lower() in str(value).lower()
 
 
-def compile_pattern(text: str) -> re.Pattern[str]:
+def compile_pattern(text: str) -> Pattern:
     """Compile `/pattern/flags` or a plain pattern.
 
     Raises:
         ValueError: it does not compile, or a flag is unknown.
     """
-    flags = re.NOFLAG
+    letters = ""
     if len(text) > 1 and text.startswith("/") and "/" in text[1:]:
         text, _, letters = text[1:].rpartition("/")
-        for letter in letters:
-            if letter not in _FLAGS and letter not in "gu":  # g and u change nothing here
-                raise ValueError(f"unknown flag {letter!r}; known: {', '.join(_FLAGS)}")
-            flags |= _FLAGS.get(letter, re.NOFLAG)
-    try:
-        return re.compile(text, flags)
-    except re.error as error:
-        raise ValueError(str(error)) from None
+    for letter in letters:
+        if letter not in (*_FLAGS, "g", "u"):  # g and u change nothing here
+            raise ValueError(f"unknown flag {letter!r}; known: {', '.join(_FLAGS)}")
+    return get_pattern(text, "".join(letter for letter in letters if letter in _FLAGS))

@@ -48,6 +48,8 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     decided_at: str = ""
     """Time of the decision of a person or a policy; empty if none was needed."""
+    decided_by: str = ""
+    """Who decided, where the decision says so."""
     is_requested: bool = False
     """Whether `run_tools` asked for it, so that it may have begun."""
     outcome: Outcome | None = None

@@ -6,44 +6,35 @@
       - {tools: transfer, when: {amount: {gt: 1000}}, decision: never, reason: "over the limit"}
       - {tools: "*", decision: ask}
 
-The first rule that matches a call decides. Where none matches, a tool with `risk: high` or
-`requires_approval` needs approval and every other tool runs. A grant allows one run of one call. This
-module is pure: the engine asks the person.
+The first rule that matches a call decides. A rule whose conditions cannot be compared with the call's values
+(`conditions.py`) fails closed: with `never` and `ask` it matches, with `always` it does not. Where no rule
+matches, `{default: ask | never, rules: [...]}` decides; without a default a tool with `risk: high` or
+`requires_approval` needs approval and every other tool runs. A grant allows one run of one call. This module
+asks nobody: that is the engine's part.
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 import msgspec
 
-from toolchart.states.canonical_json import encode_canonical
+from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.events import Ruling
 from toolchart.states.messages import ToolCall
+from toolchart.tools.conditions import OPERATORS, Condition
 from toolchart.tools.definition import Tool
-from toolchart.tools.execution.compiled_schema import is_json_equal, is_number
+from toolchart.tools.execution.compiled_schema import is_number
+from toolchart.workers.patterns import get_pattern
 
 Decision = Literal["always", "never", "ask"]
 
 DECISIONS: dict[str, Ruling] = {"always": "run", "never": "denied", "ask": "needs_approval"}
 """By decision: the ruling on the call."""
-
-_MISSING = object()
-
-
-class Condition(msgspec.Struct, frozen=True, kw_only=True):
-    """One comparison over one argument."""
-
-    path: str
-    """Name of the argument; dots lead to the values inside it."""
-    operator: str
-    operand: Any
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,18 +50,28 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     expires_s: float | None = None
     """Seconds for which an approval is valid."""
 
+    def names_tool(self, tool: Tool) -> bool:
+        """Whether this rule is about the tool."""
+        names = (tool.name, tool.alias) if tool.alias else (tool.name,)
+        return any(fnmatchcase(name, glob) for glob in self.tools for name in names)
+
     def matches(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
         """Whether this rule decides about the call."""
-        names = (tool.name, tool.alias) if tool.alias else (tool.name,)
-        if not any(fnmatchcase(name, glob) for glob in self.tools for name in names):
+        if not self.names_tool(tool):
             return False
-        return all(condition_holds(condition, arguments) for condition in self.conditions)
+        schema = tool.definition.parameters
+        answers = [condition.compare(arguments, schema) for condition in self.conditions]
+        if False in answers:
+            return False
+        return None not in answers or self.decision != "always"
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """The rules in their order."""
 
     rules: tuple[Rule, ...] = ()
+    default: Decision | None = None
+    """What no rule names; None leaves it to the tool's own flags."""
 
     def find_rule(self, tool: Tool, arguments: Mapping[str, Any]) -> Rule | None:
         """The first rule that matches the call, or None."""
@@ -79,70 +80,35 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     def find_ruling(self, tool: Tool, arguments: Mapping[str, Any]) -> tuple[Ruling, str | None]:
         """The ruling on a valid call (run, denied or needs_approval), and its reason."""
         rule = self.find_rule(tool, arguments) if self.rules else None
-        if rule is None:
+        decision = rule.decision if rule else self.default
+        if decision is None:
             needs_approval = tool.requires_approval or tool.risk == "high"
             return ("needs_approval" if needs_approval else "run"), None
-        if rule.decision == "never":
-            return ("denied", rule.reason or f"the approval policy forbids this call of {tool.name!r}")
-        return DECISIONS[rule.decision], None
+        if decision == "never":
+            reason = rule.reason if rule else None
+            return "denied", reason or f"the approval policy forbids this call of {tool.name!r}"
+        return DECISIONS[decision], None
 
     def may_ask(self, tool: Tool) -> bool:
         """Whether some rule asks a person about calls of this tool, for some arguments."""
-        names = (tool.name, tool.alias) if tool.alias else (tool.name,)
-        return any(
-            rule.decision == "ask" and fnmatchcase(name, glob)
-            for rule in self.rules
-            for glob in rule.tools
-            for name in names
+        return self.default == "ask" or any(
+            rule.decision == "ask" and rule.names_tool(tool) for rule in self.rules
         )
 
-
-def condition_holds(condition: Condition, arguments: Mapping[str, Any]) -> bool:
-    """Whether a condition is true; for a missing argument only `exists: false` is."""
-    value: Any = arguments
-    for part in condition.path.split("."):
-        value = value.get(part, _MISSING) if isinstance(value, Mapping) else _MISSING
-    if condition.operator == "exists":
-        return (value is not _MISSING) is bool(condition.operand)
-    return value is not _MISSING and _COMPARISONS[condition.operator](value, condition.operand)
-
-
-def _make_order_comparison(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    """A comparison of two numbers or two texts; it is false for values of other or mixed types."""
-
-    def compare_alike(value: Any, operand: Any) -> bool:
-        is_alike = (is_number(value) and is_number(operand)) or (
-            isinstance(value, str) and isinstance(operand, str)
-        )
-        return is_alike and compare(value, operand)
-
-    return compare_alike
-
-
-def _contains_value(value: Any, operand: Any) -> bool:
-    if isinstance(value, str):
-        return isinstance(operand, str) and operand in value
-    return isinstance(value, list) and any(is_json_equal(item, operand) for item in value)
-
-
-_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "eq": is_json_equal,
-    "ne": lambda value, operand: not is_json_equal(value, operand),
-    "gt": _make_order_comparison(lambda value, operand: value > operand),
-    "ge": _make_order_comparison(lambda value, operand: value >= operand),
-    "lt": _make_order_comparison(lambda value, operand: value < operand),
-    "le": _make_order_comparison(lambda value, operand: value <= operand),
-    "in": lambda value, operand: any(is_json_equal(value, item) for item in operand),
-    "not_in": lambda value, operand: not any(is_json_equal(value, item) for item in operand),
-    "glob": lambda value, operand: isinstance(value, str) and fnmatchcase(value, operand),
-    "regex": lambda value, operand: (
-        isinstance(value, str) and re.fullmatch(operand, value[:10_000]) is not None
-    ),
-    "contains": _contains_value,
-}
-
-OPERATORS = (*_COMPARISONS, "exists")
-"""Operators of conditions."""
+    def list_warnings(self, tools: Iterable[Tool]) -> list[str]:
+        """One warning for each condition whose argument may have a type that cannot be compared."""
+        warnings = []
+        for tool in tools:
+            for number, rule in enumerate(self.rules):
+                for condition in rule.conditions if rule.names_tool(tool) else ():
+                    problem = condition.find_open_type(tool.definition.parameters)
+                    if problem is not None:
+                        effect = "does not match then" if rule.decision == "always" else "matches then"
+                        warnings.append(
+                            f"approval rule {number + 1} ({rule.decision}) for {tool.name!r}: {problem}; "
+                            f"the rule {effect}"
+                        )
+        return warnings
 
 
 # -- parsing -------------------------------------------------------------------------------------
@@ -151,20 +117,24 @@ _RULE_KEYS = ("tools", "when", "decision", "reason", "expires_s", "comment")
 
 
 def parse_policy(data: Any, path: str = "approval") -> Policy:
-    """Parse a spec's `approval` section: a list of rules, or `{rules: [...]}`.
+    """Parse a spec's `approval` section: a list of rules, or `{default: ..., rules: [...]}`.
 
     Raises:
         SpecError: not a policy, with the key path, what is allowed and the most similar key.
     """
+    default = None
     if data is None:
         return Policy()
     if isinstance(data, Mapping):
-        _check_keys(data, ("rules", "comment"), path)
+        _check_keys(data, ("rules", "default", "comment"), path)
+        default = data.get("default")
+        if default not in (None, "ask", "never"):
+            raise SpecError(f"{default!r} is no default", path=f"{path}.default", hint="ask or never")
         data, path = data.get("rules", []), f"{path}.rules"
     if not isinstance(data, list):
         raise SpecError("expected a list of rules", path=path, hint=_EXAMPLE)
     rules = (_parse_rule(rule, f"{path}[{index}]") for index, rule in enumerate(data))
-    return Policy(rules=tuple(rules))
+    return Policy(rules=tuple(rules), default=default)
 
 
 _EXAMPLE = 'for instance: - {tools: "delete_*", when: {path: {glob: "/tmp/*"}}, decision: ask}'
@@ -230,8 +200,8 @@ def _check_operand(operator: str, operand: Any, path: str) -> None:
         raise SpecError("expected a number or a text", path=path)
     if operator == "regex":
         try:
-            re.compile(str(operand))
-        except re.error as error:
+            get_pattern(operand)
+        except ValueError as error:
             raise SpecError(f"not a regular expression: {error}", path=path) from None
 
 
@@ -246,21 +216,32 @@ def _check_keys(data: Mapping[str, Any], allowed_keys: Sequence[str], path: str)
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """Permission for one run of one call: bound to conversation, call id, tool and arguments."""
+    """Permission for one run of one call, with the arguments that were approved."""
 
-    digest: str
-    """SHA-256 of conversation and call."""
+    conversation: str
+    call_id: str
+    tool: str
+    arguments: str
+    """Canonical JSON; the raw text where they could not be parsed."""
+    approver: str = ""
+    """Who approved; empty where the decision does not say."""
     expires_at: datetime | None = None
 
     def covers(self, conversation: str, call: ToolCall, now: datetime | None = None) -> bool:
         """Whether the grant is for exactly this call and has not expired at `now`."""
         if self.expires_at is not None and (now is None or now >= self.expires_at):
             return False
-        return self.digest == _hash_call(conversation, call)
+        granted = (self.conversation, self.call_id, self.tool, self.arguments)
+        return granted == (conversation, call.id, call.name, _encode_call_arguments(call))
 
 
 def create_grant(
-    conversation: str, call: ToolCall, *, decided_at: datetime | None = None, expires_s: float | None = None
+    conversation: str,
+    call: ToolCall,
+    *,
+    approver: str = "",
+    decided_at: datetime | None = None,
+    expires_s: float | None = None,
 ) -> Grant:
     """Create the grant for an approved call, with the arguments that were approved.
 
@@ -271,9 +252,17 @@ def create_grant(
     expires_at = None
     if decided_at is not None and expires_s is not None:
         expires_at = decided_at + timedelta(seconds=expires_s)
-    return Grant(digest=_hash_call(conversation, call), expires_at=expires_at)
+    return Grant(
+        conversation=conversation,
+        call_id=call.id,
+        tool=call.name,
+        arguments=_encode_call_arguments(call),
+        approver=approver,
+        expires_at=expires_at,
+    )
 
 
-def _hash_call(conversation: str, call: ToolCall) -> str:
-    parts = [conversation, call.id, call.name, call.arguments, call.raw]
-    return hashlib.sha256(encode_canonical(parts)).hexdigest()
+def _encode_call_arguments(call: ToolCall) -> str:
+    if call.arguments is None:
+        return f"raw {call.raw}"
+    return encode_canonical_text(call.arguments)

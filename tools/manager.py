@@ -118,6 +118,7 @@ class ToolManager(ToolExecutor):
             warnings += _add_imported_tools(registry, config, context)
             for function in functions:
                 registry.add(function if isinstance(function, Tool) else make_tool(function))
+            warnings += policy.list_warnings(registry)
             return cls(
                 registry,
                 tuple(warnings),

@@ -31,17 +31,19 @@ from toolchart.states.errors import SpecError, ToolchartError, suggest_name
 from toolchart.states.events import Configured, Event
 from toolchart.states.machine import Machine
 from toolchart.states.snapshot import Snapshot
+from toolchart.workers.patterns import Pattern, PatternTimeout, get_pattern
 
 PATTERNS: Mapping[str, str] = {
     "email": r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,}",
-    "phone": r"(?<![\w+])\+\d[\d ()./-]{6,}\d",
-    "card": r"(?<!\d)(?:\d[ -]?){12,18}\d(?!\d)",
+    "phone": r"(?:^|[^\pL\p{Nd}_+])(?P<secret>\+\p{Nd}[\p{Nd} ()./-]{6,}\p{Nd})",
+    "card": r"(?:^|\P{Nd})(?P<secret>(?:\p{Nd}[ -]?){12,18}\p{Nd})(?:$|\P{Nd})",
     "iban": r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?\b",
     "ipv4": r"\b(?:\d{1,3}\.){3}\d{1,3}\b",
     "token": r"\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}|\bgh[pousr]_[A-Za-z0-9]{20,}|\bAKIA[A-Z0-9]{16}\b"
-    r"|\bey[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*|(?<=Bearer )[A-Za-z0-9._~+/-]{8,}",
+    r"|\bey[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*|Bearer (?P<secret>[A-Za-z0-9._~+/-]{8,})",
 }
-"""Patterns by name; a spec may have its own as `/expression/`."""
+"""Patterns by name; a spec may have its own as `/expression/`. Where a pattern has a group `secret`, only
+that group is replaced."""
 
 MARK_PATTERN = re.compile(r"(\[redacted:[0-9a-f]{8}\])")
 
@@ -180,8 +182,20 @@ class Redactor:
             if secret in text:
                 text = text.replace(secret, self._mark_of_secret[secret])
         for pattern in self._patterns:
-            text = pattern.sub(lambda match: self._build_mark(encode_canonical(match.group())), text)
+            text = self._redact_matches(pattern, text)
         return text
+
+    def _redact_matches(self, pattern: Pattern, text: str) -> str:
+        """The text without matches of a pattern; one mark for all of it where the pattern takes too long."""
+        try:
+            spans = pattern.find_spans(text)
+        except PatternTimeout:
+            spans = [(0, len(text))]
+        pieces, position = [], 0
+        for start, end in spans:
+            pieces += [text[position:start], self._build_mark(encode_canonical(text[start:end]))]
+            position = end
+        return "".join(pieces) + text[position:]
 
 
 def _is_tool_result(value: Any) -> bool:
@@ -189,16 +203,16 @@ def _is_tool_result(value: Any) -> bool:
     return isinstance(value, dict) and "tool_name" in value and "success" in value
 
 
-def _compile_redaction_pattern(text: str) -> re.Pattern[str]:
+def _compile_redaction_pattern(text: str) -> Pattern:
     """The regular expression of a pattern name or of `/expression/`."""
     if text in PATTERNS:
-        return re.compile(PATTERNS[text])
+        return get_pattern(PATTERNS[text])
     if len(text) > 2 and text.startswith("/") and text.endswith("/"):
         try:
-            pattern = re.compile(text[1:-1])
-        except re.error as error:
+            pattern = get_pattern(text[1:-1])
+        except ValueError as error:
             raise SpecError(f"{text} is no regular expression: {error}", path="redact.patterns") from None
-        if pattern.search("") or pattern.search("[redacted:0123abcd]"):
+        if pattern.occurs_in("") or pattern.occurs_in("[redacted:0123abcd]"):
             raise SpecError(
                 f"{text} matches the empty text or the mark that replaces a secret",
                 path="redact.patterns",

@@ -33,7 +33,7 @@ from toolchart.specs.loader import load_spec
 from toolchart.specs.models import AgentSpec, Handler
 from toolchart.specs.turn_plan import plan_turn
 from toolchart.specs.unread_limits import load_agent_chart
-from toolchart.states.core.answers import find_answered_effect
+from toolchart.states.core.calls import require_waiting_call
 from toolchart.states.errors import SpecError, ToolchartError
 from toolchart.states.events import Cancelled, Configured, Decided, Event, Resumed, TurnStarted, UserSaid
 from toolchart.states.messages import Delta, Message
@@ -244,13 +244,14 @@ class Engine:
         loaded_conversation = load_conversation(self.store, conversation)
         if loaded_conversation is None:
             raise SpecError(f"there is no conversation {conversation!r} in this log")
+        if decision is not None:
+            require_waiting_call(loaded_conversation.snapshot, decision)
         if loaded_conversation.snapshot.is_over:
             return build_turn_result(loaded_conversation.snapshot, conversation)
         driver = self._conversations.resume_driver(conversation, loaded_conversation)
         repeatable_calls = find_repeatable_calls(loaded_conversation.snapshot, self.tools)
         events: list[Event] = [Resumed(repeatable=repeatable_calls)]
         if decision is not None:
-            find_answered_effect(loaded_conversation.snapshot, decision)  # refused before anything is written
             events.append(decision)
         with self._log:
             snapshot = await self._conversations.run_driver(conversation, driver, *events)

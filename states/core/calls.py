@@ -27,7 +27,7 @@ from toolchart.states.effects import RunTools
 from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import Decided, Outcome, Reviewed, ToolFinished, Verdict
 from toolchart.states.messages import Message, ToolCall
-from toolchart.states.snapshot import OpenCall, SnapshotBuilder, TrackedCall
+from toolchart.states.snapshot import OpenCall, Snapshot, SnapshotBuilder, TrackedCall
 
 # -- a new reply ---------------------------------------------------------------------------------
 
@@ -117,11 +117,8 @@ def reduce_decision(builder: SnapshotBuilder, event: Decided) -> None:
         if any(call.ruling == "needs_approval" and call.outcome is None for call in builder.calls):
             raise IllegalEvent(event.TYPE, builder.state, false_conditions=("every call is decided",))
         return
+    require_waiting_call(builder, event)
     open_call = _find_open_call(builder, event.call_id, event.TYPE)
-    if open_call.ruling != "needs_approval" or open_call.outcome is not None:
-        raise IllegalEvent(
-            event.TYPE, builder.state, false_conditions=(f"call {event.call_id!r} waits for a decision",)
-        )
     call = open_call.call
     if event.arguments is not None:
         call = replace(call, arguments=event.arguments)
@@ -131,10 +128,25 @@ def reduce_decision(builder: SnapshotBuilder, event: Decided) -> None:
         ruling="run" if event.approved else "denied",
         reason=event.reason,
         decided_at=event.at,
+        decided_by=event.by or "",
     )
     _replace_open_call(builder, open_call)
     builder.approved += event.approved
     builder.denied += not event.approved
+
+
+def require_waiting_call(snapshot: Snapshot | SnapshotBuilder, event: Decided) -> None:
+    """Check that the call of a decision waits for one.
+
+    Raises:
+        IllegalEvent: there is no such call, or it does not wait, or not any more.
+    """
+    for open_call in () if snapshot.is_over else snapshot.calls:
+        is_undecided = open_call.ruling == "needs_approval" and open_call.outcome is None
+        if is_undecided and open_call.call.id == event.call_id:
+            return
+    condition = f"call {event.call_id!r} waits for a decision"
+    raise IllegalEvent(event.TYPE, snapshot.state or "(no turn yet)", false_conditions=(condition,))
 
 
 # -- outcomes ------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from toolchart.tools.builtin.arithmetic import NotPlain, evaluate_plain, format_
 from toolchart.tools.builtin.expressions import parse_expression, require_expression_text
 from toolchart.tools.builtin.worker_calls import run_in_worker
 
-EXPRESSION_TIMEOUT_S = 0.4
+EXPRESSION_TIMEOUT_S = 0.35
 """Seconds for an expression that needs algebra. Most take a hundredth; what takes longer is refused."""
 
 

@@ -81,7 +81,7 @@ class CallContextBuilder:
         """Turn, messages counted, characters shown: a running sum, so that no message is counted
         twice."""
         self._used_grants: tuple[tuple[int, int], frozenset[str]] = ((0, 0), frozenset())
-        """Turn and reply, and the digests of the grants used in it."""
+        """Turn and reply, and the calls whose grants were used in it."""
 
     def build_context(self, call: ToolCall) -> CallContext:
         """The context of a call of the latest reply."""
@@ -118,14 +118,14 @@ class CallContextBuilder:
         is_granted = open_call is not None and open_call.ruling == "run" and open_call.decided_at
         if open_call is None or not is_granted or open_call.outcome is not None:
             return False
-        reply, used_digests = self._used_grants
+        reply, used_calls = self._used_grants
         if reply != (snapshot.turn, snapshot.replies):
-            reply, used_digests = (snapshot.turn, snapshot.replies), frozenset()
+            reply, used_calls = (snapshot.turn, snapshot.replies), frozenset()
         grant = self._create_grant(open_call)
         now = _parse_time(snapshot.now)
-        if grant.digest in used_digests or not grant.covers(self._conversation, call, now):
+        if grant.call_id in used_calls or not grant.covers(self._conversation, call, now):
             return False
-        self._used_grants = reply, used_digests | {grant.digest}
+        self._used_grants = reply, used_calls | {grant.call_id}
         return True
 
     def _create_grant(self, open_call: OpenCall) -> Grant:
@@ -136,6 +136,7 @@ class CallContextBuilder:
         return create_grant(
             self._conversation,
             call,
+            approver=open_call.decided_by,
             decided_at=_parse_time(open_call.decided_at),
             expires_s=rule.expires_s if rule else None,
         )
