@@ -54,7 +54,7 @@ DOCUMENT: dict[str, Any] = {
                 "type": "object",
                 "required": ["name"],
                 "properties": {
-                    "name": {"type": "string", "pattern": "^(a+)+$"},
+                    "name": {"type": "string", "pattern": "^("},
                     "age": {"type": "integer", "minimum": 0, "exclusiveMinimum": True, "nullable": True},
                     "friends": {"type": "array", "items": {"$ref": "#/components/schemas/Pet"}},
                 },
@@ -88,7 +88,7 @@ def test_operations_become_tools() -> None:
 
 
 def test_removed_parts_of_a_schema_are_listed() -> None:
-    """Issue 6: an unsafe pattern is removed, and the tool lists the change."""
+    """Issue 6: what is no pattern is removed, and the tool lists the change."""
     put = make_manager().registry.get("putPet")
     assert put is not None
     pet = put.definition.parameters["$defs"]["Pet"]["properties"]

@@ -9,7 +9,8 @@ from functools import cache
 from typing import Any
 
 from toolchart.states.errors import SpecError
-from toolchart.tools.execution.compiled_schema import MAX_PATTERN_TEXT, SchemaCheck, compile_schema
+from toolchart.tools.execution.compiled_schema import SchemaCheck, compile_schema
+from toolchart.workers.patterns import get_pattern
 
 MAX_PROBLEMS = 3
 """Problems of one call that its error text lists."""
@@ -36,13 +37,18 @@ class ArgumentCheck:
             check_schema(schema, tool)
         self._compiled_check: SchemaCheck | None = compile_schema(schema)
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether `jsonschema` is only needed for error texts."""
+        return self._compiled_check is not None
+
     def is_valid(self, arguments: Mapping[str, Any]) -> bool:
         """Whether the arguments fit; fast where the schema could be compiled."""
         try:
             if self._compiled_check is not None:
                 return self._compiled_check(arguments)
             return bool(self._get_validator().is_valid(arguments))
-        except RecursionError:
+        except Exception:  # the library raises its own errors, for instance for a reference to nothing
             return False
 
     def describe_problem(self, arguments: Mapping[str, Any]) -> str | None:
@@ -56,6 +62,8 @@ class ArgumentCheck:
             )
         except RecursionError:
             return "the arguments are nested too deeply to be checked"
+        except Exception as error:  # as in `is_valid`
+            return f"the tool's schema cannot be used: {_shorten_message(str(error))}"
         problems = list(dict.fromkeys(_describe_schema_error(error) for error in errors))
         return "; ".join(problems[:MAX_PROBLEMS]) or None
 
@@ -67,20 +75,16 @@ class ArgumentCheck:
 
 @cache
 def _make_validator_class() -> Any:
-    """The 2020-12 validator, with a limit for the length of a text that is matched with a pattern."""
+    """The 2020-12 validator, with patterns in linear time."""
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import ValidationError
     from jsonschema.validators import extend
 
-    check_pattern = Draft202012Validator.VALIDATORS["pattern"]
+    def check_pattern(validator: Any, pattern: Any, value: Any, schema: Any) -> Iterator[Any]:
+        if isinstance(value, str) and not get_pattern(pattern).occurs_in(value):
+            yield ValidationError(f"{format_value(value)} does not match {pattern!r}")
 
-    def check_short_pattern(validator: Any, pattern: Any, value: Any, schema: Any) -> Iterator[Any]:
-        if isinstance(value, str) and len(value) > MAX_PATTERN_TEXT:
-            yield ValidationError(f"longer than {MAX_PATTERN_TEXT} characters, too long for a pattern")
-        else:
-            yield from check_pattern(validator, pattern, value, schema) or ()
-
-    return extend(Draft202012Validator, {"pattern": check_short_pattern})  # type: ignore[no-untyped-call]
+    return extend(Draft202012Validator, {"pattern": check_pattern})  # type: ignore[no-untyped-call]
 
 
 def check_schema(schema: Any, tool: str) -> None:

@@ -6,7 +6,7 @@ was judged earlier, never decide whether it may run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -14,8 +14,8 @@ from toolchart.states.events import Outcome, Verdict
 from toolchart.states.messages import ToolCall
 from toolchart.tools.approval import Policy
 from toolchart.tools.definition import Tool
-from toolchart.tools.execution.argument_repair import repair_arguments, repair_json_text
-from toolchart.tools.execution.arguments import ArgumentCheck
+from toolchart.tools.execution.argument_repair import repair_json_text
+from toolchart.tools.execution.examination import ArgumentExaminer
 from toolchart.tools.registry import Registry
 
 
@@ -39,15 +39,17 @@ class CallReviewer:
     def __init__(self, registry: Registry, policy: Policy) -> None:
         self._registry = registry
         self._policy = policy
-        self._argument_checks = {
-            tool.name: ArgumentCheck(tool.definition.parameters, tool.name, is_trusted=tool.kind == "builtin")
+        self._examiners = {
+            tool.name: ArgumentExaminer(
+                tool.definition.parameters, tool.name, is_trusted=tool.kind == "builtin"
+            )
             for tool in registry
         }
 
     def review(self, call: ToolCall, allowed_tools: Sequence[str]) -> Verdict:
         """Decide what happens to a call: it runs, needs approval, is denied or is invalid.
 
-        Pure and fast; never raises.
+        Never raises, and takes a limited time.
         """
         judgement = self.judge_call(call, allowed_tools)
         if judgement.outcome is not None:
@@ -92,25 +94,10 @@ class CallReviewer:
         self, tool: Tool, call: ToolCall, arguments: dict[str, Any], notes: tuple[str, ...]
     ) -> CallJudgement:
         """Validate the arguments; repair them once and drop unknown parameters where needed."""
-        check = self._argument_checks[tool.name]
-        if not _find_unknown_parameters(arguments, check.schema) and check.is_valid(arguments):
-            return CallJudgement(tool, arguments, notes, None, "")
-        repaired_arguments, repairs = repair_arguments(arguments, check.schema)
-        unknown_names = _find_unknown_parameters(repaired_arguments, check.schema)
-        if unknown_names:
-            repaired_arguments = {
-                name: value for name, value in repaired_arguments.items() if name not in unknown_names
-            }
-        if not check.is_valid(repaired_arguments):
-            problem = (
-                check.describe_problem(arguments)
-                or check.describe_problem(repaired_arguments)
-                or "they do not match the schema"
-            )
-            return _judge_invalid(tool, call, problem)
-        drop_notes = (f"dropped {name!r}, which is not a parameter of the tool" for name in unknown_names)
-        notes = (*notes, *map(str, repairs), *drop_notes)
-        return CallJudgement(tool, repaired_arguments, notes, None, "")
+        examination = self._examiners[tool.name].examine(arguments)
+        if examination.problem is not None:
+            return _judge_invalid(tool, call, examination.problem)
+        return CallJudgement(tool, examination.arguments, (*notes, *examination.notes), None, "")
 
 
 def _judge_invalid(tool: Tool, call: ToolCall, problem: str) -> CallJudgement:
@@ -127,25 +114,3 @@ def _is_allowed(tool: Tool, allowed_tools: Sequence[str]) -> bool:
     """Whether the list holds the tool's name, its alias, or a glob that matches one of them."""
     names = (tool.name, tool.alias) if tool.alias else (tool.name,)
     return any(fnmatchcase(name, glob) for glob in allowed_tools for name in names)
-
-
-_OPEN_SCHEMA_KEYWORDS = (
-    "additionalProperties",
-    "patternProperties",
-    "unevaluatedProperties",
-    "allOf",
-    "anyOf",
-    "oneOf",
-    "$ref",
-    "if",
-)
-"""Keywords that may allow parameters beside those listed in `properties`."""
-
-
-def _find_unknown_parameters(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """Parameters that the tool does not have; none where the schema may allow further ones."""
-    properties = schema.get("properties")
-    if properties is None or arguments.keys() <= properties.keys():
-        return ()
-    unknown_names = tuple(name for name in arguments if name not in properties)
-    return () if any(keyword in schema for keyword in _OPEN_SCHEMA_KEYWORDS) else unknown_names

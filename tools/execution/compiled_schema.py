@@ -7,9 +7,10 @@ for the error messages. Validating a call's arguments this way takes about a mic
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from toolchart.workers.patterns import get_pattern
 
 SchemaCheck = Callable[[Any], bool]
 """Returns whether a value fits a schema."""
@@ -33,10 +34,6 @@ _ANNOTATIONS = frozenset(
 """Keywords that do not constrain. `format` is an annotation in 2020-12. Unknown keywords are too, but a
 schema with an unknown keyword is left to `jsonschema`."""
 
-MAX_PATTERN_TEXT = 5000
-"""Longest text that is matched with a `pattern`: a model's text is not trusted, and the time that
-Python's engine takes can grow with the square of the length."""
-
 
 class _UnsupportedSchema(Exception):
     """The schema uses something that is not compiled here."""
@@ -46,7 +43,7 @@ def compile_schema(schema: Any) -> SchemaCheck | None:
     """Compile a schema to a predicate; None where only `jsonschema` can validate it."""
     try:
         return _SchemaCompiler(schema).compile_node(schema)
-    except (_UnsupportedSchema, RecursionError, re.error):
+    except (_UnsupportedSchema, RecursionError, ValueError):
         return None
 
 
@@ -243,8 +240,8 @@ def _compile_bound(key: str, limit: Any) -> SchemaCheck:
         case "maxItems":
             return lambda value: not isinstance(value, list) or len(value) <= limit
         case "pattern":
-            search = re.compile(limit).search
-            return lambda value: (
-                not isinstance(value, str) or (len(value) <= MAX_PATTERN_TEXT and search(value) is not None)
-            )
+            pattern = get_pattern(limit)
+            if not pattern.is_linear:
+                raise _UnsupportedSchema
+            return lambda value: not isinstance(value, str) or pattern.occurs_in(value)
     raise _UnsupportedSchema

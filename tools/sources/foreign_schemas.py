@@ -2,75 +2,55 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from toolchart.states.errors import SpecError
+from toolchart.tools.execution.examination import count_nodes, find_local_reference
+from toolchart.workers.patterns import get_pattern
+
 MAX_DEPTH = 60
+MAX_NODES = 10_000
+"""Parts of the schema of one tool."""
 
 
-def is_safe_pattern(pattern: str) -> bool:
-    """Whether a regular expression certainly matches in a short time.
-
-    It has no repetition inside a repetition, no repeated alternatives and no back reference.
-
-        >>> is_safe_pattern("^[a-z]+-[0-9]{2}$"), is_safe_pattern("^(a+)+$"), is_safe_pattern("(a|aa)*b")
-        (True, False, False)
-
-    A pattern of a foreign schema is matched in this process, against text that a model wrote. Python's
-    engine cannot be interrupted, so a pattern that may take exponential time is not used.
-    """
+def is_usable_pattern(pattern: Any) -> bool:
+    """Whether a pattern can be matched: in linear time, or else in a worker with a time limit."""
     try:
-        re.compile(pattern)
-    except (re.error, OverflowError, RecursionError):
+        return isinstance(pattern, str) and bool(get_pattern(pattern))
+    except ValueError:
         return False
-    if len(pattern) > 500 or re.search(r"\\[1-9]|\(\?P=|\(\?<?[=!]", pattern):
-        return False
-    # Time grows with the text's length for one unbounded repetition and with its square for two. A
-    # search that is not anchored at the start costs one more factor of the length.
-    return not _has_nested_repetition(pattern) and _count_unbounded_repetitions(pattern) <= (
-        2 if pattern[:1] == "^" else 1
-    )
-
-
-def _simplify_pattern(pattern: str) -> str:
-    """The pattern with each escape and each character class replaced by a plain letter."""
-    plain = re.sub(r"\\.", "a", pattern).replace("(?:", "(")
-    return re.sub(r"\[\^?\]?[^\]]*\]", "a", plain)
-
-
-def _has_nested_repetition(pattern: str) -> bool:
-    """Whether a group that contains a repetition or alternatives is itself repeated."""
-    open_groups: list[bool] = []
-    plain_pattern = _simplify_pattern(pattern)
-    for position, character in enumerate(plain_pattern):
-        if character == "(":
-            open_groups.append(False)
-        elif character in "*+{|?" and open_groups:
-            open_groups[-1] = True
-        elif character == ")" and open_groups:
-            is_variable = open_groups.pop()
-            is_repeated = plain_pattern[position + 1 : position + 2] in ("*", "+", "{")
-            if is_variable and is_repeated:
-                return True
-            if open_groups and (is_variable or is_repeated):
-                open_groups[-1] = True
-    return False
-
-
-def _count_unbounded_repetitions(pattern: str) -> int:
-    return len(re.findall(r"[*+]|\{\d*,\}", _simplify_pattern(pattern)))
 
 
 def sanitize_schema(schema: Any, path: str = "", depth: int = 0) -> tuple[Any, tuple[str, ...]]:
     """A copy of the schema that is safe JSON Schema 2020-12, and a description of each change.
 
-    Unsafe patterns and references to other documents are removed. `nullable` and the boolean
-    `exclusiveMinimum` of OpenAPI 3.0 are translated.
+    What is no pattern, and references to other documents or to nothing, are removed. `nullable` and the
+    boolean `exclusiveMinimum` of OpenAPI 3.0 are translated.
+
+    Raises:
+        SpecError: it has more than `MAX_NODES` nodes.
     """
+    if count_nodes(schema) > MAX_NODES:
+        raise SpecError(f"its schema has more than {MAX_NODES} parts")
     changes: list[str] = []
     result = _sanitize_node(schema, path, depth, changes)
+    _cut_missing_references(result, result, changes)
     return result, tuple(changes)
+
+
+def _cut_missing_references(node: Any, root: Any, changes: list[str]) -> None:
+    """Remove references to nothing, in place, so that no call fails because of one."""
+    if isinstance(node, dict):
+        target = node.get("$ref")
+        if isinstance(target, str) and not isinstance(find_local_reference(root, target), (dict, bool)):
+            del node["$ref"]
+            changes.append(f"{target}: a reference to nothing, cut")
+        for part in node.values():
+            _cut_missing_references(part, root, changes)
+    elif isinstance(node, list):
+        for part in node:
+            _cut_missing_references(part, root, changes)
 
 
 def _sanitize_node(schema: Any, path: str, depth: int, changes: list[str]) -> Any:
@@ -100,9 +80,9 @@ def _iterate_safe_keywords(
 ) -> Iterator[tuple[str, Any]]:
     """The keywords of one schema object, removed or rewritten where necessary; not its subschemas."""
     for key, value in schema.items():
-        if key == "pattern" and not (isinstance(value, str) and is_safe_pattern(value)):
-            changes.append(f"{path or '(root)'}: pattern left out, it could take for ever")
-        elif key == "patternProperties" and not all(map(is_safe_pattern, value)):
+        if key == "pattern" and not is_usable_pattern(value):
+            changes.append(f"{path or '(root)'}: pattern left out, it is none")
+        elif key == "patternProperties" and not all(map(is_usable_pattern, value)):
             changes.append(f"{path or '(root)'}: patternProperties left out")
         elif key == "$ref" and not str(value).startswith("#"):
             changes.append(f"{path or '(root)'}: a reference to another document, cut")

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Risk, Tool, ToolFailure
+from toolchart.tools.execution.arguments import check_schema
 from toolchart.tools.execution.tool_runs import describe_error
 from toolchart.tools.formats import make_portable_name
 from toolchart.tools.sources.foreign_schemas import sanitize_schema
@@ -91,7 +92,9 @@ def connect_servers(
             warnings.append(f"MCP server {name!r} left out: {_describe_error(error)}")
             continue
         closing.callback(server.close)
-        tools += _make_tools(server, server_tools[:MAX_TOOLS], timeout_s)
+        made_tools, notes = _make_tools(server, server_tools[:MAX_TOOLS], timeout_s)
+        tools += made_tools
+        warnings += notes
     return tools, warnings
 
 
@@ -295,16 +298,22 @@ def _describe_content(content: Any) -> str:
     return f"({kind}, {len(data)} characters of base64)" if data else f"({kind})"
 
 
-def _make_tools(server: _Server, server_tools: list[Any], timeout_s: float) -> list[Tool]:
-    """Make the tools of one server, under prefixed names that every provider accepts."""
+def _make_tools(server: _Server, server_tools: list[Any], timeout_s: float) -> tuple[list[Tool], list[str]]:
+    """Make the tools of one server, under prefixed names that every provider accepts; also warnings."""
     prefix = server.settings.prefix
     prefix = f"{server.name}__" if prefix is None else prefix
     seconds = (server.settings.timeout_ms or timeout_s * 1000) / 1000
     tools: list[Tool] = []
+    warnings: list[str] = []
     for server_tool in server_tools:
         full_name = prefix + server_tool.name
         name = make_portable_name(full_name, [tool.name for tool in tools])
-        schema, changes = sanitize_schema({"type": "object", **server_tool.input_schema})
+        try:
+            schema, changes = sanitize_schema({"type": "object", **(server_tool.input_schema or {})})
+            check_schema(schema, full_name)
+        except SpecError as error:
+            warnings.append(f"MCP tool {full_name!r} left out: {error.message}")
+            continue
         tool = Tool(
             definition=ToolDefinition(
                 name=name,
@@ -319,7 +328,7 @@ def _make_tools(server: _Server, server_tools: list[Any], timeout_s: float) -> l
             rewrites=changes,
         )
         tools.append(replace(tool, alias=full_name) if full_name != name else tool)
-    return tools
+    return tools, warnings
 
 
 def _make_runner(server: _Server, tool: str, timeout_s: float) -> Any:

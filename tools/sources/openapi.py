@@ -14,9 +14,11 @@ import yaml
 from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from toolchart.specs.secrets import find_references
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Risk, Tool
+from toolchart.tools.execution.arguments import check_schema
 from toolchart.tools.formats import make_portable_name
 from toolchart.tools.sources.foreign_schemas import sanitize_schema
 from toolchart.tools.sources.http.settings import parse_http_settings
@@ -140,15 +142,35 @@ def _parse_document(text: str, path: Path, spec_path: str) -> Any:
 
 
 def _get_base_url(document: Mapping[str, Any], settings: OpenApiSettings, spec_path: str) -> str:
-    servers = document.get("servers") or [{}]
-    url = settings.base_url or servers[0].get("url", "")
-    for name, variable in (servers[0].get("variables") or {}).items():
-        url = url.replace(f"{{{name}}}", str(variable.get("default", "")))
-    if not url.startswith(("http://", "https://", "${")):
+    """The address that operations are appended to: the operator's, else the document's, as plain text.
+
+    Raises:
+        SpecError: there is none, or secrets would go to a host that the document chooses.
+    """
+    if settings.base_url:
+        return settings.base_url.rstrip("/")
+    if any(list(find_references(text)) for text in settings.headers.values()):
+        raise SpecError(
+            "the headers name variables, and the document chooses the host that gets them",
+            path=spec_path,
+            hint="add base_url",
+        )
+    servers = document.get("servers")
+    server = servers[0] if isinstance(servers, list) and servers and isinstance(servers[0], Mapping) else {}
+    url, variables = str(server.get("url", "")), server.get("variables")
+    for name, variable in variables.items() if isinstance(variables, Mapping) else ():
+        default = variable.get("default", "") if isinstance(variable, Mapping) else ""
+        url = url.replace(f"{{{name}}}", str(default))
+    if not url.startswith(("http://", "https://")):
         raise SpecError(
             f"the document's server {url!r} is not an address", path=spec_path, hint="add base_url"
         )
-    return str(url).rstrip("/")
+    return _make_literal(url).rstrip("/")
+
+
+def _make_literal(text: str) -> str:
+    """A part of an address in which nothing is a variable: only the operator's own text may name one."""
+    return text.replace("$", "%24")
 
 
 def _select_operations(document: Mapping[str, Any], settings: OpenApiSettings) -> Iterator[_Operation]:
@@ -177,12 +199,13 @@ def _make_operation_tool(
 ) -> Tool:
     schema, mapping, body = _collect_parameters(document, operation)
     schema, changes = sanitize_schema(schema)
+    check_schema(schema, operation.id)
     method = operation.method.upper()
     name = make_portable_name(settings.prefix + operation.id, [tool.name for tool in earlier_tools])
     http = parse_http_settings(
         {
             "method": method,
-            "url": base + _rewrite_slots(operation.path, mapping),
+            "url": base + _rewrite_slots(_make_literal(operation.path), mapping),
             "headers": settings.headers,
             "allow_hosts": settings.allow_hosts,
             "params_mapping": mapping,

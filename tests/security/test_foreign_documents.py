@@ -1,0 +1,121 @@
+"""Faults 3, 5 and 9: foreign documents resolve no variable, choose no host for a secret, and hang nothing."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tool_calls import make_call, run_calls
+from web import serve_web
+
+from toolchart.specs.models import ToolsConfig
+from toolchart.states.errors import SpecError
+from toolchart.tools.execution.examination import ArgumentExaminer
+from toolchart.tools.manager import ToolManager
+from toolchart.tools.sources.foreign_schemas import sanitize_schema
+
+
+def make_document(path: str = "/", **changes: Any) -> dict[str, Any]:
+    """A small OpenAPI document with one operation."""
+    return {"openapi": "3.1.0", "paths": {path: {"get": {"operationId": "look"}}}, **changes}
+
+
+def make_manager(document: Any, folder: Path | None = None, **settings: Any) -> ToolManager:
+    """A manager with the operations of a document."""
+    config = {"openapi": [{"document": document, **settings}]}
+    return ToolManager.from_config(ToolsConfig.model_validate(config), base_folder=folder)
+
+
+@pytest.mark.parametrize("place", ["server", "path", "variable"])
+def test_a_document_resolves_no_variable(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """`${VARIABLE}` in a server, a path or a server variable of a document is plain text."""
+    monkeypatch.setenv("PLANTED_KEY", "planted-value")
+    with serve_web(lambda request: (200, {}, b"{}")) as web:
+        name = "${PLANTED_KEY}"
+        servers: list[dict[str, Any]] = [{"url": web.url + (f"/{name}" if place == "server" else "")}]
+        if place == "variable":
+            servers = [{"url": web.url + "/{v}", "variables": {"v": {"default": name}}}]
+        document = make_document(f"/x/{name}/y" if place == "path" else "/", servers=servers)
+        manager = make_manager(document, allow_hosts=["127.0.0.1"])
+        slots = manager.registry.definitions()[0].parameters["properties"]
+        run_calls(manager, make_call("look", dict.fromkeys(slots, "z")))
+        assert "planted-value" not in str(web.requests)
+
+
+def test_a_document_chooses_no_host_for_a_secret() -> None:
+    """Headers with variables need an address that the operator wrote."""
+    document = make_document(servers=[{"url": "https://evil.example"}])
+    headers = {"authorization": "Bearer ${KEY}"}
+    with pytest.raises(SpecError, match="document chooses the host"):
+        make_manager(document, headers=headers)
+    assert make_manager(document, headers=headers, base_url="https://own.example").names() == ("look",)
+
+
+# -- schemas -------------------------------------------------------------------------------------
+
+
+def nest(depth: int, innermost: Any) -> Any:
+    """A value in a list in a list, and so on."""
+    value = innermost
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def make_doubling(keyword: str, levels: int) -> dict[str, Any]:
+    """A schema whose definitions each name the next one twice."""
+    links = {str(n): {keyword: [{"$ref": f"#/$defs/{n + 1}"}] * 2} for n in range(levels)}
+    return {"$defs": {**links, str(levels): {"type": "integer"}}, "$ref": "#/$defs/0"}
+
+
+def make_recursive(keyword: str) -> dict[str, Any]:
+    """A schema that refers to itself twice at each level of a list."""
+    item = {"type": "array", "items": {"$ref": "#/$defs/node"}}
+    return {"$defs": {"node": {keyword: [item, item, {"type": "integer"}]}}, "$ref": "#/$defs/node"}
+
+
+TEXT = "a" * 30_000 + "!"
+PATTERNS = (
+    *("^(a+)+$", "^(a|aa)+$", "^(a*)*$", "(a+)+b", "^([a-z]+)*$", "^(a|a?)+$", "(x+x+)+y"),
+    "^(?=(a+)+$)a*b",
+)
+COMBINATORS = ("anyOf", "oneOf", "allOf")
+HOSTILE_SCHEMAS: dict[str, tuple[dict[str, Any], Any]] = {
+    **{pattern: ({"type": "string", "pattern": pattern}, TEXT) for pattern in PATTERNS},
+    **{f"doubling {word}": (make_doubling(word, 40), "x") for word in COMBINATORS},
+    **{f"recursive {word}": (make_recursive(word), nest(30, "x")) for word in COMBINATORS},
+    "unique": ({"type": "array", "uniqueItems": True}, [{"a": n} for n in range(9_000)]),
+    "patterns": ({"type": "object", "patternProperties": {"^(a+)+$": {"type": "integer"}}}, {TEXT: 1}),
+    "contains": ({"type": "array", "contains": {"type": "string", "pattern": "^(?=(a+)+$)b"}}, [TEXT] * 99),
+    "nothing": ({"$ref": "#/$defs/missing"}, 1),
+    "circle": ({"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}, 1),
+    "elsewhere": ({"$ref": "https://evil.example/schema.json"}, 1),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_SCHEMAS)
+def test_a_foreign_schema_hangs_nothing(name: str) -> None:
+    """Every examination ends with an answer, in a limited time and without an exception."""
+    schema, value = HOSTILE_SCHEMAS[name]
+    definitions = schema.get("$defs", {})
+    own = {key: part for key, part in schema.items() if key != "$defs"}
+    whole, _ = sanitize_schema({"type": "object", "properties": {"x": own}, "$defs": definitions})
+    examiner = ArgumentExaminer(whole, "t")
+    examiner.examine({"x": 1})
+    start = time.monotonic()
+    examination = examiner.examine({"x": value})
+    assert time.monotonic() - start < 6, name
+    assert examination.problem is None or examination.problem
+
+
+def test_a_large_foreign_schema_is_left_out() -> None:
+    """An operation whose schema is beyond the budget is left out with a warning; the others stay."""
+    schema = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(6_000)}}
+    document = make_document(servers=[{"url": "https://x.example"}])
+    body = {"content": {"application/json": {"schema": schema}}}
+    document["paths"]["/big"] = {"post": {"operationId": "big", "requestBody": body}}
+    manager = make_manager(document)
+    assert manager.names() == ("look",)
+    assert "more than 10000 parts" in manager.warnings[0]

@@ -1,0 +1,205 @@
+"""The examination of one call's arguments: are they valid, can they be repaired, and what is wrong with them.
+
+Schemas come from OpenAPI documents and MCP servers too, and values from models. A schema with alternatives
+inside alternatives, or one that refers to itself, can take a time that grows exponentially with the value. So
+the cost is estimated first: what is certainly cheap is examined here, everything else in a bounded worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from toolchart.tools.execution.argument_repair import repair_arguments
+from toolchart.tools.execution.arguments import ArgumentCheck
+from toolchart.workers.pool import BoundExceeded, Work, WorkFailed, run_bounded
+
+MAX_COST = 20_000
+"""Schema nodes times value nodes that are examined in this process."""
+SMALL_SCHEMA = 500
+"""Nodes of a schema that is small: its lists of names and values are short."""
+TIMEOUT_S = 0.5
+
+_COMBINATORS = frozenset({"anyOf", "oneOf", "allOf", "not", "if"})
+
+_OPEN_SCHEMA_KEYWORDS = (
+    "additionalProperties",
+    "patternProperties",
+    "unevaluatedProperties",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "$ref",
+    "if",
+)
+"""Keywords that may allow parameters beside those listed in `properties`."""
+
+
+class Examination(NamedTuple):
+    """What was found about the arguments of one call."""
+
+    arguments: dict[str, Any]
+    """Repaired, and without parameters that the tool does not have."""
+    notes: tuple[str, ...]
+    """What was repaired or dropped."""
+    problem: str | None
+    """Why they are not valid; None where they are."""
+
+
+class ArgumentExaminer:
+    """Examines arguments against the schema of one tool.
+
+    Args:
+        is_trusted: the schema is known to be valid, so that it need not be checked.
+
+    Raises:
+        SpecError: the schema itself is not valid.
+    """
+
+    def __init__(self, schema: Mapping[str, Any], tool: str, *, is_trusted: bool = False) -> None:
+        self._check = ArgumentCheck(schema, tool, is_trusted=is_trusted)
+        self._weight = measure_weight(schema) if self._check.is_compiled else None
+        """Most schema nodes that one node of a value is compared with; None without a bound."""
+
+    def examine(self, arguments: dict[str, Any]) -> Examination:
+        """Validate the arguments; repair them once and drop unknown parameters where needed. Never raises."""
+        schema, weight = self._check.schema, self._weight
+        if (
+            weight == 1
+            and not _find_unknown_parameters(arguments, schema)
+            and self._check.is_valid(arguments)
+        ):
+            return Examination(arguments, (), None)  # most calls: no need to count
+        if weight is not None and weight * count_nodes(arguments) <= MAX_COST:
+            try:
+                return _examine_with(self._check, arguments)
+            except RecursionError:  # a schema that is nothing but a reference to itself
+                return Examination(arguments, (), "the tool's schema cannot be used")
+        work = Work(
+            module=__name__,
+            function="examine_in_worker",
+            arguments={"schema": schema, "arguments": arguments},
+            preload=(__name__,),
+        )
+        try:
+            return Examination(*run_bounded(work, timeout_s=TIMEOUT_S))
+        except (BoundExceeded, WorkFailed, OSError, RecursionError):
+            return Examination(arguments, (), "they cannot be checked against the schema in time")
+
+
+def prepare() -> None:
+    """Load the validator in the host, before it forks the first worker."""
+    examine_in_worker({"type": "object", "uniqueItems": True}, {})
+
+
+def examine_in_worker(schema: Mapping[str, Any], arguments: dict[str, Any]) -> Examination:
+    """Examine without regard to the cost; for a bounded worker."""
+    return _examine_with(ArgumentCheck(schema, "", is_trusted=True), arguments)
+
+
+def _examine_with(check: ArgumentCheck, arguments: dict[str, Any]) -> Examination:
+    unknown_names = _find_unknown_parameters(arguments, check.schema)
+    if not unknown_names and check.is_valid(arguments):
+        return Examination(arguments, (), None)
+    repaired_arguments, repairs = repair_arguments(arguments, check.schema)
+    unknown_names = _find_unknown_parameters(repaired_arguments, check.schema)
+    if unknown_names:
+        repaired_arguments = {
+            name: value for name, value in repaired_arguments.items() if name not in unknown_names
+        }
+    if not check.is_valid(repaired_arguments):
+        problem = check.describe_problem(arguments) or check.describe_problem(repaired_arguments)
+        return Examination(arguments, (), problem or "they do not match the schema")
+    drop_notes = (f"dropped {name!r}, which is not a parameter of the tool" for name in unknown_names)
+    return Examination(repaired_arguments, (*map(str, repairs), *drop_notes), None)
+
+
+def _find_unknown_parameters(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> tuple[str, ...]:
+    """Parameters that the tool does not have; none where the schema may allow further ones."""
+    properties = schema.get("properties")
+    if properties is None or arguments.keys() <= properties.keys():
+        return ()
+    unknown_names = tuple(name for name in arguments if name not in properties)
+    return () if any(keyword in schema for keyword in _OPEN_SCHEMA_KEYWORDS) else unknown_names
+
+
+# -- cost ----------------------------------------------------------------------------------------
+
+
+def count_nodes(value: Any) -> int:
+    """The number of values inside a value, itself included; counts no further than `MAX_COST`."""
+    count, pending = 0, [value]
+    while pending and count <= MAX_COST:
+        item = pending.pop()
+        count += 1
+        if isinstance(item, dict):
+            pending += item.values()
+        elif isinstance(item, list):
+            pending += item
+    return count
+
+
+def measure_weight(schema: Any) -> int | None:
+    """Most schema nodes that one node of a value is compared with.
+
+    1 for a small schema without alternatives, whatever refers to what; else the size of the schema, with its
+    references written out where there are alternatives; None where it has alternatives and refers to itself.
+    """
+    if not _has_combinator(schema):
+        size = count_nodes(schema)
+        return 1 if size <= SMALL_SCHEMA else size
+    try:
+        return _measure_node(schema, schema, {})
+    except RecursionError:
+        return None
+
+
+def _has_combinator(schema: Any) -> bool:
+    pending = [schema]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Mapping):
+            if not _COMBINATORS.isdisjoint(node):
+                return True
+            pending += node.values()
+        elif isinstance(node, list):
+            pending += node
+    return False
+
+
+def _measure_node(node: Any, root: Any, sizes: dict[str, int | None]) -> int | None:
+    """The size of a node with its references written out; None where it contains itself.
+
+    Args:
+        sizes: by reference, the sizes that are known; a reference that is being measured has 0.
+    """
+    parts = list(node.values()) if isinstance(node, Mapping) else node if isinstance(node, list) else []
+    total = 1
+    for part in parts:
+        size = _measure_node(part, root, sizes) if isinstance(part, (Mapping, list)) else 1
+        if size is None:
+            return None
+        total += size
+    target = node.get("$ref") if isinstance(node, Mapping) else None
+    if isinstance(target, str):
+        if target not in sizes:
+            sizes[target] = 0
+            sizes[target] = _measure_node(find_local_reference(root, target), root, sizes)
+        if not sizes[target]:
+            return None
+        total += sizes[target] or 0
+    return min(total, MAX_COST + 1)
+
+
+def find_local_reference(root: Any, target: str) -> Any:
+    """The part of a schema that a reference such as `#/$defs/name` names; None where there is none."""
+    node = root if target == "#" or target.startswith("#/") else None
+    for step in target.split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, Mapping):
+            node = node.get(name)
+        elif isinstance(node, list) and name.isdigit() and int(name) < len(node):
+            node = node[int(name)]
+        else:
+            return None
+    return node
