@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from toolchart.engine.log.fork import ForkChanges
     from toolchart.engine.log.stores import open_store
     from toolchart.engine.runtime.clock import Clock
-    from toolchart.engine.runtime.dependencies import Approver, DeltaObserver, Observer
+    from toolchart.engine.runtime.dependencies import Approver, Asker, DeltaObserver, Observer
     from toolchart.engine.runtime.engine import Engine
     from toolchart.engine.runtime.result import ForkResult, TurnResult
     from toolchart.engine.runtime.streaming import StepTaken
@@ -26,7 +26,18 @@ if TYPE_CHECKING:
     from toolchart.specs.models import AgentSpec
     from toolchart.states.chart.document import Chart
     from toolchart.states.core.step import Step, begin, step
-    from toolchart.states.effects import Answer, CallModel, Effect, ReviewCalls, RunTools, Wait
+    from toolchart.states.effects import (
+        Answer,
+        AskPerson,
+        AwaitUser,
+        CallFunction,
+        CallModel,
+        Effect,
+        ReviewCalls,
+        RunAgent,
+        RunTools,
+        Wait,
+    )
     from toolchart.states.errors import (
         IllegalEvent,
         LogConflict,
@@ -58,6 +69,7 @@ if TYPE_CHECKING:
         UserSaid,
         Verdict,
     )
+    from toolchart.states.flows.events import AgentFailed, AgentFinished, AgentRested, Answered, Returned
     from toolchart.states.machine import Machine
     from toolchart.states.messages import (
         CallArguments,
@@ -76,6 +88,7 @@ if TYPE_CHECKING:
     from toolchart.states.snapshot import Snapshot
     from toolchart.tools.definition import Tool, ToolFailure
     from toolchart.tools.execution.context import CallContext
+    from toolchart.tools.sources.effect_functions import effect
     from toolchart.tools.sources.python import tool
     from toolchart.tools.sources.services import Embedder, Hit, Search
 
@@ -89,6 +102,7 @@ __all__ = [
     "ForkChanges",
     "StepTaken",
     "Approver",
+    "Asker",
     "Observer",
     "DeltaObserver",
     "Clock",
@@ -97,6 +111,7 @@ __all__ = [
     "load_chart",
     "Chart",
     "tool",
+    "effect",
     "Tool",
     "ToolFailure",
     "CallContext",
@@ -135,6 +150,11 @@ __all__ = [
     "Reviewed",
     "Decided",
     "ToolFinished",
+    "Returned",
+    "Answered",
+    "AgentFinished",
+    "AgentFailed",
+    "AgentRested",
     "Elapsed",
     "Cancelled",
     "Settings",
@@ -142,6 +162,10 @@ __all__ = [
     "Verdict",
     "Effect",
     "CallModel",
+    "RunAgent",
+    "CallFunction",
+    "AskPerson",
+    "AwaitUser",
     "ReviewCalls",
     "RunTools",
     "Wait",
@@ -167,13 +191,14 @@ if not TYPE_CHECKING:
         "toolchart.engine.runtime.result": ("TurnResult", "ForkResult"),
         "toolchart.engine.log.fork": ("ForkChanges",),
         "toolchart.engine.runtime.streaming": ("StepTaken",),
-        "toolchart.engine.runtime.dependencies": ("Approver", "Observer", "DeltaObserver"),
+        "toolchart.engine.runtime.dependencies": ("Approver", "Asker", "Observer", "DeltaObserver"),
         "toolchart.engine.runtime.clock": ("Clock",),
         "toolchart.specs.loader": ("load_spec",),
         "toolchart.specs.models": ("AgentSpec",),
         "toolchart.specs.charts": ("load_chart",),
         "toolchart.states.chart.document": ("Chart",),
         "toolchart.tools.sources.python": ("tool",),
+        "toolchart.tools.sources.effect_functions": ("effect",),
         "toolchart.tools.definition": ("Tool", "ToolFailure"),
         "toolchart.tools.execution.context": ("CallContext",),
         "toolchart.tools.sources.services": ("Search", "Hit", "Embedder"),
@@ -214,7 +239,25 @@ if not TYPE_CHECKING:
             "Limits",
             "Verdict",
         ),
-        "toolchart.states.effects": ("Effect", "CallModel", "ReviewCalls", "RunTools", "Wait", "Answer"),
+        "toolchart.states.flows.events": (
+            "Returned",
+            "Answered",
+            "AgentFinished",
+            "AgentFailed",
+            "AgentRested",
+        ),
+        "toolchart.states.effects": (
+            "Effect",
+            "CallModel",
+            "RunAgent",
+            "CallFunction",
+            "AskPerson",
+            "AwaitUser",
+            "ReviewCalls",
+            "RunTools",
+            "Wait",
+            "Answer",
+        ),
         "toolchart.states.errors": (
             "ToolchartError",
             "SpecError",

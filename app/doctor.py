@@ -202,7 +202,7 @@ def _check_llm(name: str, config: LLMConfig, spec: AgentSpec) -> Iterator[Check]
 
 def _check_adapter(about: str, config: LLMConfig, spec: AgentSpec) -> Check:
     """Build the adapter of an entry and discard it: checks settings, variables, the key and the cassette."""
-    from toolchart.engine.runtime.model_hosts import create_model_provider
+    from toolchart.engine.runtime.agents.model_hosts import create_model_provider
 
     folder = Path(spec.source).parent if spec.source else None
     unrecorded = config.model_copy(update={"record": None})  # a check must not write a cassette

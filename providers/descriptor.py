@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -150,6 +151,8 @@ class HostDescriptor(Descriptor, frozen=True, kw_only=True):
     """Reference to a function that completes an address as the SDK does; empty: it is used as it is."""
     key_variables: tuple[str, ...] | None = None
     """Environment variables of the key; the first one that is set counts. `()`: no variable is read."""
+    key_domains: tuple[str, ...] = ()
+    """Domains beside the default address whose hosts may get the key of the environment."""
     key_header: str = ""
     """The header that carries the key: `authorization: Bearer {key}`."""
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -166,6 +169,14 @@ class HostDescriptor(Descriptor, frozen=True, kw_only=True):
     """Command that fetches a missing model, for hints: `ollama pull {model}`."""
     telemetry_name: str = ""
     """OpenTelemetry's `gen_ai.provider.name`; empty: the name of the row."""
+
+    def owns_address(self, address: str) -> bool:
+        """Whether an address is that of the host itself, so that it may get the key of the environment."""
+        name = urlsplit(address).hostname or ""
+        own_name = urlsplit(self.default_address).hostname
+        return name == own_name or any(
+            name == domain or name.endswith(f".{domain}") for domain in self.key_domains
+        )
 
     def find_gaps(self) -> list[str]:
         """What this row lacks, one sentence each."""

@@ -19,6 +19,7 @@ from toolchart.providers.text_calls.provider import TextCallProvider, accept_tex
 from toolchart.providers.transport.connections import HttpHooks
 from toolchart.providers.transport.host_limits import find_limiter
 from toolchart.specs.models import LLMConfig
+from toolchart.specs.secrets import find_literal_secrets, remember_environment, remember_secret
 from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import SpecError
 from toolchart.states.ports import BodyBuilder, Provider
@@ -45,6 +46,9 @@ def create_provider(
     """
     host = find_host(config.provider)
     check_offline_mode(config, resolve)
+    remember_environment()
+    for secret in find_literal_secrets(config.model_dump()):
+        remember_secret(secret)
     config = _resolve_file_paths(config, beside or Path(), resolve)
     adapter = load_reference(host.adapter)
     limiter = find_limiter(config, resolve_address(config, resolve))

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolchart.specs.models import AgentSpec, Handler
-from toolchart.specs.prompts import look_up_variable
 from toolchart.states.errors import SpecError, suggest_name
+from toolchart.states.flows.templates import look_up_variable
 from toolchart.workers.patterns import Pattern, PatternTimeout, get_pattern
 
 _FLAGS = "imsx"

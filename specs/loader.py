@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from toolchart.specs.flows import list_shipped_flows, read_flow_text
 from toolchart.specs.handler_selection import compile_pattern
 from toolchart.specs.models import AgentSpec, Implementation, LLMConfig, Section, ToolEntry, ToolsConfig
 from toolchart.specs.secrets import hide_secrets
@@ -31,13 +32,21 @@ _OPEN_SECTIONS = (LLMConfig, ToolEntry, Implementation)
 
 @cache
 def list_shipped_agents() -> tuple[str, ...]:
-    """Return the names of the agents that come with Toolchart."""
+    """The names of the agents that come with Toolchart, those of the flows after the others."""
     file_names = (entry.name for entry in files(_AGENTS).iterdir())
-    return tuple(sorted(name.removesuffix(".yaml") for name in file_names if name.endswith(".yaml")))
+    names = sorted(name.removesuffix(".yaml") for name in file_names if name.endswith(".yaml"))
+    return (*names, *list_shipped_flows())
+
+
+def read_shipped_agent(name: str) -> str:
+    """The YAML text of a shipped agent."""
+    if name in list_shipped_flows():
+        return read_flow_text(name)
+    return files(_AGENTS).joinpath(f"{name}.yaml").read_text("utf-8")
 
 
 def load_spec(source: str | Path | Mapping[str, Any]) -> AgentSpec:
-    """Load an agent spec by shipped name (`"quickstart"`), by path, or from a mapping.
+    """Load an agent spec by the name of a shipped agent or flow (`"quickstart"`), by path, or from a mapping.
 
     Raises:
         SpecError: the spec cannot be used; names file, line, key path, what is allowed and the nearest
@@ -47,7 +56,7 @@ def load_spec(source: str | Path | Mapping[str, Any]) -> AgentSpec:
         check_nesting(source)
         return parse_spec(Document(data=dict(source)))
     if str(source) in list_shipped_agents():
-        text = files(_AGENTS).joinpath(f"{source}.yaml").read_text("utf-8")
+        text = read_shipped_agent(str(source))
         return parse_spec(parse_document(text, f"{source}.yaml (shipped)"), source=None)
     path = Path(source)
     is_bare_name = path.suffix == "" and len(path.parts) == 1

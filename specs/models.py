@@ -171,6 +171,9 @@ class ToolsConfig(Section):
     """MCP servers by name (extra `mcp`); the names of their tools get the server's name as a prefix."""
     openapi: list[dict[str, Any]] = Field(default_factory=list)
     """OpenAPI documents whose operations are tools (extra `http`)."""
+    pins: dict[str, str] | None = None
+    """Digests of imported tools by name, as `toolchart tools pin` prints them. A tool that is not listed, or
+    whose definition has changed, asks before each call."""
 
 
 class HandlerTools(Section):
@@ -292,6 +295,9 @@ class AgentSpec(Section):
     """Name of the agent."""
     chart: str | dict[str, Any] | None = None
     """Chart: a shipped name, a path, or inline; default: `full`."""
+    effects: dict[str, dict[str, Any]] | None = None
+    """Effects that the chart may ask for, by name: `{kind: parameters}` (`docs/writing-charts.md`).
+    They add to those that the chart declares; where both declare one, its parameters are merged."""
     llms: dict[str, LLMConfig] = Field(min_length=1)
     """Model hosts by name."""
     tools: ToolsConfig | None = None

@@ -1,11 +1,18 @@
-"""Secrets in a spec: fills `${VARIABLE}` from the environment, and hides literal secrets from the log."""
+"""Secrets: fills `${VARIABLE}` from the environment, hides literal secrets, and strikes known ones by value.
+
+A secret that was used may come back: a host quotes the key in an error, a tool prints its environment. So
+every secret that this process knows is remembered, and `strike_secrets` removes it by its value from whatever
+leaves: records of the log, errors, cassettes, messages, printed JSON. There is no second filter.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 from toolchart.states.errors import SpecError
 
@@ -36,6 +43,8 @@ def resolve_environment(text: str, where: str) -> str:
         name, default = match.group(1), match.group(2)
         setting = os.environ.get(name)
         if setting:
+            if _SECRET_KEYS.search(name):
+                remember_secret(setting)
             return setting
         if default is not None:
             return default
@@ -76,3 +85,50 @@ def hide_secrets(value: Any, key: str = "") -> Any:
     if isinstance(value, str) and value and _SECRET_KEYS.search(key):
         return value if _REFERENCE.fullmatch(value.removeprefix("Bearer ").strip()) else SECRET_PLACEHOLDER
     return _PASSWORD_IN_URL.sub(SECRET_PLACEHOLDER, value) if isinstance(value, str) else value
+
+
+# -- known secrets -------------------------------------------------------------------------------
+
+MIN_SECRET_CHARACTERS = 8
+"""A shorter value also stands in ordinary texts, and is not struck."""
+
+_known_spellings: dict[str, bytes] = {}
+"""Every spelling of every known secret, the longest first, and its bytes."""
+
+
+def remember_secret(value: str) -> None:
+    """Have a secret struck from everything that leaves this process from now on."""
+    if len(value) < MIN_SECRET_CHARACTERS or value in _known_spellings:
+        return
+    spellings = {
+        value,
+        json.dumps(value)[1:-1],
+        json.dumps(value, ensure_ascii=False)[1:-1],
+        quote(value, safe=""),
+    }
+    ordered = sorted({*_known_spellings, *spellings}, key=len, reverse=True)
+    _known_spellings.clear()
+    _known_spellings.update({spelling: spelling.encode("utf-8", "replace") for spelling in ordered})
+
+
+def remember_environment() -> None:
+    """Remember each variable of the environment whose name says that it is a secret."""
+    for name, value in os.environ.items():
+        if _SECRET_KEYS.search(name):
+            remember_secret(value)
+
+
+def strike_secrets(text: str) -> str:
+    """The text without the known secrets; the same object where there is none in it."""
+    for spelling in _known_spellings:
+        if spelling in text:
+            text = text.replace(spelling, SECRET_PLACEHOLDER)
+    return text
+
+
+def strike_secret_bytes(data: bytes) -> bytes:
+    """As `strike_secrets`, for encoded text."""
+    for spelling in _known_spellings.values():
+        if spelling in data:
+            data = data.replace(spelling, SECRET_PLACEHOLDER.encode())
+    return data

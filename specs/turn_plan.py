@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from toolchart.specs.models import DEFAULT_MAX_ITERATIONS, AgentSpec, Handler, LLMConfig, ToolsConfig
-from toolchart.specs.prompts import render_template
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.events import Limits, Settings
+from toolchart.states.flows.templates import render_template
 from toolchart.states.messages import MODEL_OPTIONS
 
 

@@ -11,11 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from toolchart.specs.charts import list_shipped_charts, load_chart, load_spec_chart
+from toolchart.specs.child_agents import check_child_agents
+from toolchart.specs.declared_effects import EffectResolver
 from toolchart.specs.error_positions import find_spec_line
 from toolchart.specs.loader import merge_problems
 from toolchart.specs.models import AgentSpec, Section
 from toolchart.states.chart.document import Chart, walk_states
-from toolchart.states.chart.guards import find_guard_names
+from toolchart.states.chart.guards.parsing import find_guard_names
 from toolchart.states.core.vocabulary import EFFECTS, FACTS
 from toolchart.states.errors import SpecError
 
@@ -31,14 +33,20 @@ _NO_LIMITS = ("comment", "unbounded")
 """Keys of the sections `limits` and `retry` that are no limits."""
 
 
-def load_agent_chart(spec: AgentSpec) -> Chart:
+def load_agent_chart(spec: AgentSpec, resolver: EffectResolver | None = None) -> Chart:
     """The chart of an agent; relative paths are searched beside the spec.
 
+    Args:
+        resolver: completes the declared effects; default: one that imports the functions that they name.
+
     Raises:
-        SpecError: no such chart, one that breaks a rule, or one that does not read a limit of the spec.
+        SpecError: no such chart, one that breaks a rule, one that does not read a limit of the spec, or one
+            that runs an agent which cannot be used.
     """
-    chart = load_spec_chart(spec)
+    resolver = resolver or EffectResolver(spec)
+    chart = load_spec_chart(spec, resolver)
     check_limits_are_read(spec, chart)
+    check_child_agents(spec, chart, resolver)
     return chart
 
 
@@ -65,9 +73,10 @@ def find_read_limits(chart: Chart) -> frozenset[str]:
         for holder in (definition, *_list_rows(definition)):
             for guard in _iterate_guards(holder):
                 facts |= find_guard_names(guard)
-            effects |= set(_iterate_effects(holder))
-    limits = {limit for name in facts for limit in FACTS.find(name).reads_limits}
-    limits |= {limit for name in effects for limit in EFFECTS.find(name).reads_limits}
+            effects |= set(_iterate_effects(chart, holder))
+    vocabulary = chart.vocabulary
+    limits = {limit for name in facts if (fact := vocabulary.find_fact(name)) for limit in fact.reads_limits}
+    limits |= {limit for name in effects for limit in vocabulary.find_effect(name).reads_limits}
     if _STRICT_FACT in facts:
         limits.add(_STRICT)
     return frozenset((*limits, *_READ_BY_CORE))
@@ -119,10 +128,10 @@ def _iterate_guards(holder: Any) -> Iterator[str]:
                 yield from _iterate_guards(body)
 
 
-def _iterate_effects(holder: Mapping[str, Any]) -> Iterator[str]:
+def _iterate_effects(chart: Chart, holder: Mapping[str, Any]) -> Iterator[str]:
     """The effects that a state or a row asks for."""
     for key in ("enter", "exit", "on", "before", "after"):
-        yield from (name for name in _iterate_words(holder.get(key)) if name in EFFECTS)
+        yield from (name for name in _iterate_words(holder.get(key)) if chart.vocabulary.is_effect(name))
 
 
 def _iterate_words(actions: Any) -> Iterator[str]:

@@ -25,11 +25,12 @@ from statemachine.exceptions import InvalidDefinition
 from statemachine.io.evaluators import RestrictedEvaluator
 from statemachine.io.interpreter import Interpreter
 from statemachine.io.native import native_dict_to_definition
-from statemachine.spec_parser import parse_expr
+from statemachine.spec_parser import build_expression, operator_mapping
 
 from toolchart.states.chart.document import Chart, walk_states
-from toolchart.states.chart.guards import reads_configuration
-from toolchart.states.core.vocabulary import EFFECTS
+from toolchart.states.chart.guards.parsing import reads_configuration
+from toolchart.states.chart.guards.types import find_fact_name
+from toolchart.states.chart.vocabulary import Vocabulary
 from toolchart.states.errors import SpecError
 from toolchart.states.snapshot import Configuration
 
@@ -79,10 +80,18 @@ class GuardTable:
 
 def _compile_guard(text: str) -> Callable[[Facts], bool]:
     try:
-        expression = parse_expr(text, _build_fact_reader)
+        tree = _NameResults().visit(ast.parse(text, mode="eval"))
+        expression = build_expression(tree.body, _build_fact_reader, operator_mapping, allow_value_nodes=True)
     except (ValueError, SyntaxError) as error:
         raise InvalidDefinition(f"{text!r}: {error}") from None
-    return _compile_comparison(text) or _wrap_as_boolean(expression)
+    return _compile_comparison(tree.body) or _wrap_as_boolean(expression)
+
+
+class _NameResults(ast.NodeTransformer):
+    """Makes one name of a fact with a dot: `draft.count` is a key of the facts like any other."""
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        return ast.Name(id=find_fact_name(node) or "", ctx=ast.Load())
 
 
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
@@ -95,13 +104,13 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 }
 
 
-def _compile_comparison(text: str) -> Callable[[Facts], bool] | None:
+def _compile_comparison(tree: ast.expr) -> Callable[[Facts], bool] | None:
     """A direct function for `fact == fact` and `fact == constant`; None for every other guard.
 
     Nearly all guards have this form. The library's own closure supports coroutines and costs four
     times as much. Both give the same answers; the differential test compares them.
     """
-    match ast.parse(text, mode="eval").body:
+    match tree:
         case ast.Compare(left=ast.Name(id=left), ops=[op], comparators=[ast.Name(id=right)]):
             compare = _COMPARE[type(op)]
             return lambda facts: bool(compare(facts[left], facts[right]))
@@ -259,7 +268,9 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(ask.effect for ask in self.asks)
 
 
-def summarise_operations(operations: Iterable[Operation]) -> tuple[tuple[Ask, ...], frozenset[str]]:
+def summarise_operations(
+    operations: Iterable[Operation], vocabulary: Vocabulary
+) -> tuple[tuple[Ask, ...], frozenset[str]]:
     """The effects that outlive a step, and the states whose earlier effects it cancels."""
     asks: list[Ask] = []
     reset_states: set[str] = set()
@@ -269,7 +280,11 @@ def summarise_operations(operations: Iterable[Operation]) -> tuple[tuple[Ask, ..
             continue
         reset_states.add(operation.state)
         # An effect that nothing answers is done when it is asked for; any other ends with its state.
-        asks = [ask for ask in asks if ask.state != operation.state or not EFFECTS.find(ask.effect).closing]
+        asks = [
+            ask
+            for ask in asks
+            if ask.state != operation.state or not vocabulary.find_effect(ask.effect).closing
+        ]
     return tuple(asks), frozenset(reset_states)
 
 
@@ -278,7 +293,7 @@ def list_effect_names(chart: Chart) -> tuple[str, ...]:
     names: dict[str, None] = {}
 
     def collect_names(node: Any) -> None:
-        if isinstance(node, str) and node in EFFECTS:
+        if isinstance(node, str) and chart.vocabulary.is_effect(node):
             names[node] = None
         elif isinstance(node, Mapping):
             for item in node.values():

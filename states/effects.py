@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from toolchart.states.descriptors import Descriptor, find_reference_gaps, find_text_gaps
-from toolchart.states.messages import Request, ToolCall
+from toolchart.states.messages import Message, Request, ToolCall
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
@@ -28,12 +28,97 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     """The name in the chart."""
     state: str
     """The state that asked for it and that it belongs to."""
+    kind: str = ""
+    """For an effect that the chart or the spec declares: its kind, a name in `EFFECTS`. Empty where that is
+    `name`."""
+    result: str = ""
+    """The name under which its result is kept; empty where none is."""
+
+    @property
+    def waits_for_user(self) -> bool:
+        """Whether only the user's next message, or time, continues it: the turn may end beside it."""
+        return False
 
 
 class CallModel(Effect, frozen=True, kw_only=True, tag="call_model"):
     """Call the model; `replied` or `failed` answers."""
 
     request: Request
+    host: str = ""
+    """The `llms` entry to ask; empty for that of the turn."""
+    schema: dict[str, Any] | None = None
+    """JSON Schema of an object that the reply's text must be, as JSON; None for free text. The request asks
+    for it by `response_format`; the reply is checked in any case."""
+    own_messages: int = 0
+    """How many messages at the end of the request are its own: all before them are the first messages of the
+    conversation."""
+
+
+class RunAgent(Effect, frozen=True, kw_only=True, tag="run_agent"):
+    """Run a turn of another agent for each item; `agent_finished` or `agent_failed` answers for each.
+
+    `agent_rested` says that a child waits for the user's next message, which it gets when the next turn
+    begins.
+    """
+
+    agent: dict[str, Any]
+    """Which agent: `handler`, `spec` or `chart`, as declared."""
+    messages: tuple[str, ...]
+    """The user message of each child."""
+    history: tuple[Message, ...] = ()
+    """Messages that each child knows before."""
+    parallel: int = 1
+    """Children that may run at the same time."""
+    schema: dict[str, Any] | None = None
+    """JSON Schema of each child's answer."""
+    limits: dict[str, Any] = {}
+    """What is left of the parent's budgets for each child, by the names of `Limits`."""
+    is_list: bool = False
+    """Whether its result is a list: it was declared with `for_each`."""
+    answered: tuple[int, ...] = ()
+    """Items that are answered."""
+    resting: tuple[int, ...] = ()
+    """Items whose children wait for the user's next message."""
+    rests: tuple[int, ...] = ()
+    """The item of each rest so far, so that the turns of every child can be counted."""
+
+    @property
+    def waits_for_user(self) -> bool:
+        """Whether every child that is not done waits for the user."""
+        return len(self.answered) + len(self.resting) == len(self.messages) and bool(self.resting)
+
+
+class CallFunction(Effect, frozen=True, kw_only=True, tag="call_function"):
+    """Call a Python function; `returned` or `failed` answers."""
+
+    function: str
+    """Name of a function that the engine was given, or `module:function`."""
+    arguments: dict[str, Any] = {}
+    """Its arguments by name."""
+    schema: dict[str, Any] | None = None
+    """JSON Schema of what it returns."""
+    idempotent: bool = False
+    """Whether it may be called again after a crash."""
+
+
+class AskPerson(Effect, frozen=True, kw_only=True, tag="ask_person"):
+    """Ask a person; `answered` answers."""
+
+    question: str
+    form: dict[str, Any]
+    """JSON Schema of the answer: an object with the fields of a form."""
+
+
+class AwaitUser(Effect, frozen=True, kw_only=True, tag="await_user"):
+    """Let the turn end and wait for the user's next message; `user_said` answers."""
+
+    content: str = ""
+    """What the user is told."""
+
+    @property
+    def waits_for_user(self) -> bool:
+        """Time continues it, or the user's next message."""
+        return True
 
 
 class ReviewCalls(Effect, frozen=True, kw_only=True, tag="review_calls"):
@@ -76,6 +161,11 @@ class Wait(Effect, frozen=True, kw_only=True, tag="wait"):
     due: str = ""
     """When it runs out: RFC 3339, UTC; empty where the core was not told the time."""
 
+    @property
+    def waits_for_user(self) -> bool:
+        """Time continues it, or the user's next message."""
+        return True
+
 
 class Answer(Effect, frozen=True, kw_only=True, tag="answer"):
     """Give the user this text as the result of the turn; no event answers."""
@@ -94,6 +184,14 @@ class Perform(Effect, frozen=True, kw_only=True, tag="perform"):
 BuildEffect = Callable[[Any, str, int, str], Effect]
 """Builds the value of an effect from the context (a `SnapshotBuilder`), its name, its id and its state. It
 may change the context."""
+
+
+DeclareEffect = Callable[[str, Any], "EffectDescriptor"]
+"""Makes the row of a declared effect from its name and its parameters.
+
+Raises:
+    DeclarationProblem: the parameters are wrong.
+"""
 
 
 class EffectDescriptor(Descriptor, frozen=True, kw_only=True):
@@ -120,15 +218,32 @@ class EffectDescriptor(Descriptor, frozen=True, kw_only=True):
     uses_messages: bool = False
     """Whether it works on the conversation's messages and calls. A conversation has one thread of messages,
     so only one of several parallel regions may ask for such effects."""
+    uses_calls: bool = False
+    """Whether it is answered call by call: an answer of the turn, which closes all calls, cancels it."""
     is_timer: bool = False
     """Whether it only waits. Timers stand beside the effect that a state waits for, and are allowed on
     compound states."""
+    waits_for_user: bool = False
+    """Whether it waits for the user's next message: the turn may end beside it."""
     is_pure: bool = False
     """Whether performing it calls nothing outside the process, so that its record needs no commit first."""
     ends_turn: bool = False
     """Whether it gives the turn its answer."""
     reads_limits: tuple[str, ...] = ()
     """The `limits` of a turn that its value depends on."""
+    declare: DeclareEffect | None = None
+    """For a kind of effect that charts and specs declare under `effects`: makes the row of one that is
+    declared. Such a row has its own `name` and `build`, and `kind` says which row made it."""
+    kind: str = ""
+    """For a declared effect: the name of the row that made it."""
+    parameters: Any = None
+    """For a declared effect: its parameters."""
+    result: str = ""
+    """For a declared effect: the name under which its result is kept; empty where none is."""
+    result_facts: tuple[Any, ...] = ()
+    """For a declared effect with a result: the facts of the result, each a `Fact` with a dotted name."""
+    templates: tuple[str, ...] = ()
+    """For a declared effect: every template among its parameters."""
     perform: str = ""
     """For an effect of another package: `module:function`, an async function that takes the effect and
     returns the event that answers it. It is called again when a worker resumes the turn. Where it raises,
@@ -147,9 +262,9 @@ class EffectDescriptor(Descriptor, frozen=True, kw_only=True):
     def find_gaps(self) -> list[str]:
         """What this row lacks, one sentence each; empty if it is complete."""
         gaps = [*super().find_gaps(), *find_text_gaps(meaning=self.meaning)]
-        if self.build is None:
+        if self.build is None and self.declare is None:
             gaps.append("`build` is missing: the function that builds the effect's value")
-        if self.progress and self.has_open_items is None:
+        if set(self.progress) & set(self.closing) and self.has_open_items is None:
             gaps.append("`has_open_items` is missing: `progress` events answer items")
         if self.perform:
             gaps += find_reference_gaps("perform", self.perform, "the async function that does the work")

@@ -32,8 +32,12 @@ FAILURE_KINDS = (
     "bad_response",
     "cancelled",
     "effect",
+    "bad_output",
+    "interrupted",
 )
-"""Classes of a failed model call. `effect` is for the effects of other packages."""
+"""Classes of a failure. `effect`: a function, or an effect of another package, raised. `bad_output`: a reply
+or a result breaks its schema. `interrupted`: the process stopped while the work may have been done, and it
+must not be repeated."""
 
 Outcome = Literal[
     "succeeded", "failed", "denied", "timed_out", "cancelled", "skipped", "interrupted", "expired"
@@ -86,6 +90,7 @@ class Texts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         "This call was interrupted: {reason}. Its outcome is unknown: it may or may not have taken effect. "
         "Check before doing it again."
     )
+    repair: str = "That does not fit the required form: {reason}. Answer again, with JSON of that form only."
     expired: str = "This call was not executed: nobody decided about it in time."
 
 
@@ -145,6 +150,17 @@ class Versions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """By tool that is a Python function: digest of its source."""
 
 
+class ParentLink(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The effect `run_agent` that a child conversation works for."""
+
+    conversation: str
+    effect: int
+    item: int = 0
+    """Index of the item of a `for_each`."""
+    head: str
+    """Hash of the parent's record that asked for the effect."""
+
+
 class Configured(Event, frozen=True, kw_only=True, tag="configured"):
     """Record 0 of a log; also recorded before a turn whose chart, spec or tools differ."""
 
@@ -162,6 +178,10 @@ class Configured(Event, frozen=True, kw_only=True, tag="configured"):
     texts: dict[str, str] = msgspec.field(default_factory=dict)
     """The texts that the core writes, by the fields of `Texts`; a missing one is this release's."""
     versions: Versions = msgspec.field(default_factory=Versions)
+    effects: dict[str, Any] = msgspec.field(default_factory=dict)
+    """The effects that the chart or the spec declares, by name: `{kind: parameters}`."""
+    parent: ParentLink | None = None
+    """For a child conversation: what asked for it."""
     converted_from: str | None = None
     """Hash of the newest record of the conversation of an older format that this one was converted from."""
 
@@ -189,6 +209,8 @@ class Forked(Event, frozen=True, kw_only=True, tag="forked"):
     """The newest record that both share."""
     head: str
     """Hash of that record, so that a change of the shared part is detected."""
+    semantics: int = 0
+    """Number of the core's semantics that the fork follows; 0 for those of the parent."""
     settings: Settings | None = None
     """Settings of the open turn, if they were changed."""
     system: str | None = None
@@ -205,6 +227,8 @@ class TurnStarted(Event, frozen=True, kw_only=True, tag="turn_started"):
     """The user's message."""
     system: str | None = None
     """The system prompt with its variables filled in; None keeps the previous one."""
+    variables: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Variables of the caller that templates of declared effects name, as JSON data."""
     history: tuple[Message, ...] = ()
     """Earlier messages from elsewhere, to be put before the user's message."""
     settings: Settings
@@ -224,6 +248,8 @@ class Replied(Answering, frozen=True, kw_only=True, tag="replied"):
 
     TYPE: ClassVar[str] = "replied"
     reply: Reply
+    output: dict[str, Any] | None = None
+    """What the reply says under the output schema of its effect; None for an effect without a schema."""
     deltas: tuple[dict[str, Any], ...] = ()
     """The stream deltas, each with its kind, if the agent spec asks to record them."""
 
@@ -246,6 +272,8 @@ class Failed(Answering, frozen=True, kw_only=True, tag="failed"):
     """Text that was streamed before the failure."""
     wire_digest: str | None = None
     """Digest of the body that was sent, where one was."""
+    reply: Reply | None = None
+    """The reply that broke its output schema; its usage counts."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from toolchart.states.descriptors import Descriptor, Registry, find_text_gaps
 from toolchart.states.events import FAILURE_KINDS, Limits
+from toolchart.states.flows.results import name_failure_kind, read_result_fact
 from toolchart.states.messages import FINISH_REASONS
 from toolchart.states.snapshot import SnapshotFields
 
@@ -94,7 +95,7 @@ def compute_elapsed_s(snapshot: SnapshotFields) -> float:
 def find_spent_budget(snapshot: SnapshotFields) -> str | None:
     """Name of the budget of the turn that is used up, or None."""
     limits = get_turn_limits(snapshot)
-    if limits.max_tokens is not None and _count_tokens(snapshot) >= limits.max_tokens:
+    if limits.max_tokens is not None and count_tokens(snapshot) >= limits.max_tokens:
         return "max_tokens"
     if limits.max_tool_calls is not None and len(snapshot.tracked_calls) >= limits.max_tool_calls:
         return "max_tool_calls"
@@ -113,7 +114,8 @@ def exceeds_call_budget(snapshot: SnapshotFields) -> bool:
     return len(snapshot.tracked_calls) + len(snapshot.calls) > max_calls
 
 
-def _count_tokens(snapshot: SnapshotFields) -> int:
+def count_tokens(snapshot: SnapshotFields) -> int:
+    """Tokens of all replies of the turn."""
     usage = snapshot.usage
     if usage.total is not None:
         return usage.total
@@ -237,8 +239,8 @@ FACT_ROWS = (
         meaning="failed model calls since the latest reply",
         changes="grows with every failure, back to 0 with a reply",
         read=lambda s: s.attempt,
-        moved_by=("failed",),
-        reset_by=("replied",),
+        moved_by=("failed", "agent_failed"),
+        reset_by=("replied", "agent_finished", "agent_rested"),
         limit="max_attempts",
     ),
     Fact(
@@ -254,8 +256,8 @@ FACT_ROWS = (
         type="text",
         meaning="class of the latest failure, `none` when there is none",
         changes="with every failure, back to `none` with a reply",
-        read=lambda s: s.failure.kind if s.failure else "none",
-        words=("none", *FAILURE_KINDS),
+        read=lambda s: name_failure_kind(s.failure.kind) if s.failure else "none",
+        words=("none", *FAILURE_KINDS, "other"),
     ),
     Fact(
         name="retryable",
@@ -338,6 +340,8 @@ class FactView(Mapping[str, Any]):
         self._snapshot = snapshot
 
     def __getitem__(self, name: str) -> Any:
+        if "." in name:
+            return read_result_fact(self._snapshot, name)
         return _find_reader(name)(self._snapshot)
 
     def __iter__(self) -> Any:

@@ -100,6 +100,7 @@ class Machine:
 
     def __init__(self, chart: Chart) -> None:
         self.chart = chart
+        self.vocabulary = chart.vocabulary
         self._guards = GuardTable()
         self._class = compile_chart(chart, self._guards)
         self._states_by_id = {state.id: state for state in self._class.states_map.values()}
@@ -281,7 +282,7 @@ class Machine:
         guards = self._name_guards(list(get_guard_truths(probe).items()))
         answer: _Answer = NoTransition(guards)
         if configuration is None or trace.fired:
-            asks, reset_states = summarise_operations(operations)
+            asks, reset_states = summarise_operations(operations, self.vocabulary)
             answer = Move(
                 configuration=self._read_configuration(instance),
                 asks=asks,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from toolchart.states.errors import LogConflict
@@ -76,7 +76,7 @@ class Executor(Protocol):
         """Check one call: known, allowed, parsed, valid, approved? Pure, fast, and never raises."""
         ...
 
-    async def run(self, call: ToolCall, allowed_tools: Sequence[str]) -> ToolFinished:
+    def run(self, call: ToolCall, allowed_tools: Sequence[str]) -> Coroutine[Any, Any, ToolFinished]:
         """Run one call and return its outcome; raises only when it is cancelled."""
         ...
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from toolchart.states.core.message_list import MessageList, OfferedTools
-from toolchart.states.effects import Effect
+from toolchart.states.effects import Effect, Wait
 from toolchart.states.events import Failed, Outcome, Ruling, Settings, Texts
 from toolchart.states.messages import Message, Reply, ToolCall, ToolDefinition, Usage
 from toolchart.states.persistent_list import PersistentList
@@ -71,6 +71,29 @@ class TurnError(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the `llms` entry that was asked."""
 
 
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What the effects under one result name (`as`) have brought since the run of the chart began."""
+
+    value: dict[str, Any] | None = None
+    """The newest value, as JSON data; None until there is one. A text is `{content: text}`."""
+    count: int = 0
+    """Answers with a value."""
+    failures: int = 0
+    """Answers without one."""
+    attempt: int = 0
+    """Failures since the newest value."""
+    finish_reason: str = "unknown"
+    """Why the newest reply ended."""
+    error_kind: str = "none"
+    """Class of the newest failure; `none` after a value."""
+    error: str = ""
+    """Message of the newest failure; empty after a value."""
+    rejected: str = ""
+    """Text of the newest reply where it broke its output schema."""
+    items: dict[str, Any] = {}
+    """Of a `for_each` that is open: what was answered so far, by the index of the item."""
+
+
 class TrackedCall(msgspec.Struct, frozen=True, kw_only=True):
     """One call of the turn that has its outcome."""
 
@@ -99,6 +122,8 @@ class SnapshotFields(msgspec.Struct):
     """None before the first turn."""
     tools: tuple[ToolDefinition, ...] = ()
     """Every tool that the agent spec defines."""
+    semantics: int = 0
+    """Number of the core's semantics that the conversation follows; 0 is the newest one."""
     texts: Texts = msgspec.field(default_factory=Texts)
     """The texts that the core writes."""
     messages: MessageList = msgspec.field(default_factory=MessageList)
@@ -112,11 +137,18 @@ class SnapshotFields(msgspec.Struct):
     writes_tools_as_text: bool = False
     """Whether model calls describe tools in the prompt; set by the effect `describe_tools_in_text`."""
 
+    results: dict[str, Result] = msgspec.field(default_factory=dict)
+    """The results of declared effects by name, since the chart was started. Never changed in place."""
+
     system: str | None = None
     turn: int = 0
     settings: Settings | None = None
     offered_tools: OfferedTools = msgspec.field(default_factory=OfferedTools)
     """The tools that this turn offers."""
+    user_message: str = ""
+    """The user's newest message of the turn."""
+    variables: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Variables of the caller that templates name."""
     started_at: str = ""
     now: str = ""
     """`at` of the newest event."""
@@ -164,10 +196,27 @@ class SnapshotFields(msgspec.Struct):
         return self.configuration.label if self.configuration else ""
 
     @property
-    def is_over(self) -> bool:
-        """Whether a new turn may start: none did yet, or the last one reached a final state or was ended."""
+    def has_ended(self) -> bool:
+        """Whether the chart is not running: never started, terminated, or ended by the core."""
         configuration = self.configuration
         return configuration is None or configuration.terminated or self.ended_by in ENDED_BY_CORE
+
+    @property
+    def awaits_user(self) -> bool:
+        """Whether the chart runs and only waits for the user's next message, timers aside."""
+        if self.has_ended:
+            return False
+        is_waiting = False
+        for effect in self.open_effects:
+            if not effect.waits_for_user:
+                return False
+            is_waiting = is_waiting or not isinstance(effect, Wait)
+        return is_waiting
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a new turn may start: the chart is not running, or waits for the user's next message."""
+        return self.has_ended or self.awaits_user
 
 
 class Snapshot(SnapshotFields, frozen=True):  # type: ignore[misc]  # msgspec allows it; the builder is not frozen

@@ -6,7 +6,8 @@
 
 `find_paths` finds scenarios that together take every transition of a chart, and gives a reason for each
 transition that none can take. `chart_state_machine` drives the real core with random answers and checks the
-invariants. `measure_coverage` counts what conversations have visited. The pytest plugin (`plugin.py`) adds
+invariants. `measure_coverage` counts what conversations have visited.
+`TurnableClock` is a clock that tests turn. The pytest plugin (`plugin.py`) adds
 the fixtures `scripted_model`, `toolchart_log` and `assert_replays`. The names are imported on first use,
 because pytest imports this package at every start.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from toolchart.testing.clock import TurnableClock
     from toolchart.testing.coverage import Coverage, measure_coverage
     from toolchart.testing.paths import Paths, Scenario, find_paths
     from toolchart.testing.stateful_machine import chart_state_machine
@@ -32,6 +34,7 @@ __all__ = [
     "chart_state_machine",
     "list_transitions",
     "Transition",
+    "TurnableClock",
 ]
 
 # Type checkers do not see this part, so a name that does not exist is an error for them.
@@ -39,6 +42,7 @@ if not TYPE_CHECKING:
     import importlib
 
     _NAMES = {
+        "toolchart.testing.clock": ("TurnableClock",),
         "toolchart.testing.paths": ("find_paths", "Paths", "Scenario"),
         "toolchart.testing.untaken_transitions": ("UntakenTransition",),
         "toolchart.testing.coverage": ("measure_coverage", "Coverage"),

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from toolchart.states.chart.loading import Chart
 from toolchart.states.core.step import Step, step
-from toolchart.states.effects import Effect
+from toolchart.states.effects import AwaitUser, Effect, RunAgent, Wait
 from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import Answering, Event, ToolFinished
 from toolchart.states.machine import Machine
@@ -41,14 +41,15 @@ class Conversation:
 
     @property
     def open_effects(self) -> list[Effect]:
-        """The open effects: asked for and not yet answered."""
-        return [] if self.is_over else list(self._turn.open_effects)
+        """The open effects that something other than the user's next message may answer."""
+        return [effect for effect in self._turn.open_effects if _has_answer(effect)]
 
     @property
     def closed_effects(self) -> list[Effect]:
         """The effects that were answered or cancelled, of all turns."""
         open_ids = {effect.id for effect in self.snapshot.open_effects}
-        return [effect for effect in self._closed_effects.values() if effect.id not in open_ids]
+        effects = self._closed_effects.values()
+        return [e for e in effects if e.id not in open_ids and not isinstance(e, AwaitUser)]
 
     def apply_event(self, event: Event) -> Step:
         """Feed an event, and check the step."""
@@ -68,7 +69,8 @@ class Conversation:
             AssertionError: the chart has no row for it, or can never continue after it.
         """
         result = self.apply_event(replace(event, effect=effect.id))
-        is_taken = result.fired or not result.is_untaken
+        is_open = any(other.id == effect.id for other in self.snapshot.open_effects)
+        is_taken = result.fired or not result.is_untaken or (is_open and isinstance(effect, RunAgent))
         assert is_taken, (
             f"the chart asks for {effect.name!r} and has no row for its answer: no transition takes "
             f"{event.TYPE!r} in state {result.source!r}"
@@ -107,3 +109,8 @@ class Conversation:
             assert self.snapshot is before, "a refused event changed the conversation"
             return
         raise AssertionError(f"event {self._event_count}: the outcome of an unknown call was accepted")
+
+
+def _has_answer(effect: Effect) -> bool:
+    """Whether an event other than the user's next message may answer an effect now."""
+    return isinstance(effect, Wait) or not effect.waits_for_user

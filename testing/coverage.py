@@ -142,7 +142,7 @@ class _ConversationCounter:
             first_own = len(records) - len(own_lines)
             for index, record in enumerate(records):
                 if record.event_type == Configured.TYPE:
-                    is_same_chart = load_recorded_chart(record.event["chart"]).digest == self._chart.digest
+                    is_same_chart = load_recorded_chart(record.event).digest == self._chart.digest
                 if is_same_chart and index >= first_own:
                     ran_chart = True
                     yield record

@@ -23,10 +23,11 @@ from collections.abc import Sequence
 import msgspec
 import orjson
 
-from toolchart.engine.log.continuation.recorded_asks import describe_ask
+from toolchart.engine.log.continuation.recorded_asks import RecordedAsk, describe_ask
 from toolchart.engine.log.replay import replay
+from toolchart.states.core.answers import find_answered_effect
 from toolchart.states.core.step import Step, step
-from toolchart.states.effects import Answer, CallModel, Effect, RunTools
+from toolchart.states.effects import CallModel, RunTools
 from toolchart.states.events import Event, Replied, TurnStarted
 from toolchart.states.messages import Message
 from toolchart.testing.manual_turn import LogWriter, ManualTurn
@@ -55,7 +56,7 @@ class InvariantMonitor:
         if isinstance(event, TurnStarted):
             self._run_counts.clear()
             self._requested_calls, self._contents = 0, []
-        if isinstance(event, Replied) and not result.is_late:
+        if isinstance(event, Replied) and not result.is_late and not _brings_result(before, event):
             self._requested_calls += len(event.reply.tool_calls)
             self._contents.append(event.reply.content or "")
         self._check_determinism(before, event, result)
@@ -92,8 +93,9 @@ class InvariantMonitor:
             f"invariant 2: the record names {recorded_names}, the step asks for {effect_names}"
         )
         for effect in result.effects:
-            size = len(msgspec.json.encode(describe_ask(effect, result.snapshot)))
-            variable = _count_variable_bytes(effect)
+            ask = describe_ask(effect, result.snapshot)
+            size = len(msgspec.json.encode(ask))
+            variable = _count_variable_bytes(ask)
             assert size <= MAX_EFFECT_BYTES + variable, (
                 f"invariant 6: {effect.name!r} takes {size} bytes of the record in {result.target!r}"
             )
@@ -108,7 +110,9 @@ class InvariantMonitor:
         snapshot = after.snapshot
         active_states = snapshot.configuration.states if snapshot.configuration is not None else ()
         for effect in snapshot.open_effects:
-            assert not snapshot.is_over, f"the turn is over in {result.target!r}, and {effect.name!r} is open"
+            assert not snapshot.has_ended, (
+                f"the turn is over in {result.target!r}, and {effect.name!r} is open"
+            )
             assert effect.state in active_states, (
                 f"the effect {effect.name!r} of {effect.state!r} is open in {result.target!r}"
             )
@@ -179,15 +183,16 @@ def check_calls_answered_once(messages: Sequence[Message]) -> None:
     assert not open_ids, f"invariant 1: {sorted(open_ids)} had no answer at the end"
 
 
-def _count_variable_bytes(effect: Effect) -> int:
-    """Bytes of an effect that depend on its call ids or its answer."""
-    match effect:
-        case RunTools():
-            return sum(len(orjson.dumps(call.id)) + 1 for call in effect.calls)
-        case Answer():
-            return len(orjson.dumps(effect.content))
-        case _:
-            return 0
+def _count_variable_bytes(ask: RecordedAsk) -> int:
+    """Bytes of an effect that depend on its call ids, its own messages, its arguments or its answer."""
+    parts = (ask.calls, ask.refused, ask.content, ask.own, ask.arguments, ask.result, ask.host)
+    return len(msgspec.json.encode(parts))
+
+
+def _brings_result(before: ManualTurn, event: Replied) -> bool:
+    """Whether a reply answers a call with a result, which writes no message."""
+    effect = find_answered_effect(before.snapshot, event)
+    return effect is not None and bool(effect.result)
 
 
 def _join_contents(messages: Sequence[Message]) -> str:

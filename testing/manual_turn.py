@@ -35,8 +35,8 @@ class ManualTurn(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def open_effects(self) -> tuple[Effect, ...]:
-        """The effects that wait for an answer; none when the turn is over."""
-        return () if self.snapshot.is_over else self.snapshot.open_effects
+        """The effects that wait for an answer; none when the chart has ended."""
+        return () if self.snapshot.has_ended else self.snapshot.open_effects
 
     @classmethod
     def start(cls, machine: Machine, chart: Chart) -> ManualTurn:
@@ -62,6 +62,7 @@ def make_configured_event(chart: Chart) -> Configured:
         chart=chart.to_yaml(),
         spec={},
         tools=TOOLS,
+        effects=dict(chart.effects),
     )
 
 

@@ -18,18 +18,16 @@ from msgspec.structs import replace
 from toolchart.states.chart.loading import Chart
 from toolchart.states.core.encoding import encode_event
 from toolchart.states.core.step import Step
+from toolchart.states.effects import Effect, RunAgent
 from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import Event, Limits
 from toolchart.states.facts import FactView
 from toolchart.states.machine import get_machine
 from toolchart.states.snapshot import Snapshot
+from toolchart.testing.answers.flow_answers import build_variables, count_list_items
+from toolchart.testing.answers.guard_terms import GuardTerms, collect_guard_terms
+from toolchart.testing.answers.possible_answers import list_next_events, list_turn_starts
 from toolchart.testing.manual_turn import ManualTurn, make_timestamp, play_events
-from toolchart.testing.possible_answers import (
-    GuardTerms,
-    collect_guard_terms,
-    list_next_events,
-    list_turn_starts,
-)
 from toolchart.testing.transitions import (
     ChartLike,
     Transition,
@@ -186,7 +184,7 @@ class _Search:
 
     def _list_start_nodes(self) -> Iterator[_SearchNode]:
         fresh = _SearchNode(turn=ManualTurn.start(self._machine, self._chart), depth=0)
-        for turn_start in list_turn_starts(self._terms):
+        for turn_start in list_turn_starts(self._terms, build_variables(self._chart.vocabulary)):
             yield from self._apply_event(fresh, turn_start)
 
     def _expand_node(self, node: _SearchNode) -> Iterator[_SearchNode]:
@@ -257,15 +255,22 @@ def _find_equivalence_key(turn: ManualTurn, terms: GuardTerms) -> Any:
     top = 2 + max((terms.largest, *(int(FactView(snapshot)[name]) for name in bounds)))
     facts = tuple(_cap_number(FactView(snapshot)[name], top) for name in sorted(terms.facts))
     calls = tuple((call.ruling, call.outcome is None) for call in snapshot.calls)
-    kinds = tuple(effect.name for effect in turn.open_effects)
+    effects = tuple(_describe_open_effect(effect) for effect in turn.open_effects)
     return (
         snapshot.configuration,
         facts,
         calls,
-        kinds,
+        effects,
+        count_list_items(turn.machine.vocabulary, snapshot),
         _read_remaining_budget(snapshot),
         bool(snapshot.offered_tools),
     )
+
+
+def _describe_open_effect(effect: Effect) -> Any:
+    if isinstance(effect, RunAgent):
+        return effect.name, len(effect.messages), len(effect.answered), len(effect.resting)
+    return effect.name
 
 
 def _read_remaining_budget(snapshot: Snapshot) -> Any:

@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from toolchart.states.chart.loading import Chart
-from toolchart.states.effects import AskApproval, CallModel, Effect, ReviewCalls, RunTools, Wait
+from toolchart.states.effects import AskApproval, CallModel, Effect, ReviewCalls, RunTools
 from toolchart.states.events import (
     FAILURE_KINDS,
     Answering,
     Cancelled,
     Decided,
-    Elapsed,
     Failed,
     Limits,
     Replied,
@@ -30,18 +29,21 @@ from toolchart.states.events import (
     UserSaid,
     Verdict,
 )
+from toolchart.states.flows.events import AgentFinished
 from toolchart.states.machine import Machine
 from toolchart.states.messages import FINISH_REASONS, Reply, ToolCall, ToolDefinition, Usage
 from toolchart.states.snapshot import Snapshot
-from toolchart.testing.conversation import Conversation
-from toolchart.testing.manual_turn import TOOLS
-from toolchart.testing.possible_answers import (
+from toolchart.testing.answers.flow_answers import build_variables, list_flow_answers
+from toolchart.testing.answers.guard_terms import GuardTerms, collect_guard_terms
+from toolchart.testing.answers.possible_answers import (
     list_outcomes,
     list_pending_calls,
     list_undecided_calls,
     make_empty_outcome,
     make_tool_finished,
 )
+from toolchart.testing.conversation import Conversation
+from toolchart.testing.manual_turn import TOOLS
 
 
 class RandomTurns(RuleBasedStateMachine):
@@ -52,11 +54,13 @@ class RandomTurns(RuleBasedStateMachine):
     limits: ClassVar[st.SearchStrategy[Limits]]
     """The limits of a turn."""
     conversation: Conversation
+    terms: GuardTerms
 
     @initialize()
     def start_conversation(self) -> None:
         """Start a new conversation."""
         self.conversation = Conversation(self.chart, self.machine, note)
+        self.terms = collect_guard_terms(self.machine)
 
     @precondition(lambda self: self.conversation.is_over)
     @rule(data=st.data(), tools=st.sampled_from((TOOLS, TOOLS[:1], ())), is_strict=st.booleans())
@@ -70,14 +74,15 @@ class RandomTurns(RuleBasedStateMachine):
             tools=tuple(tool.name for tool in tools),
             strict=is_strict,
         )
-        self.conversation.apply_event(TurnStarted(message="go on", settings=settings))
+        variables = build_variables(self.chart.vocabulary)
+        self.conversation.apply_event(TurnStarted(message="go on", settings=settings, variables=variables))
 
     @precondition(lambda self: self.conversation.open_effects)
     @rule(data=st.data())
     def answer_open_effect(self, data: st.DataObject) -> None:
         """Answer one open effect: as the model, the review, a tool or the clock."""
         effect = data.draw(st.sampled_from(self.conversation.open_effects), label="effect")
-        event = data.draw(draw_answer(effect, self.conversation.snapshot), label="answer")
+        event = data.draw(draw_answer(effect, self.conversation.snapshot, self.terms), label="answer")
         self.conversation.answer_effect(effect, event)
 
     @precondition(lambda self: self.conversation.closed_effects)
@@ -85,7 +90,7 @@ class RandomTurns(RuleBasedStateMachine):
     def report_late_answer(self, data: st.DataObject) -> None:
         """Answer an effect that was answered or cancelled before."""
         effect = data.draw(st.sampled_from(self.conversation.closed_effects), label="closed effect")
-        event = data.draw(draw_late_answer(effect), label="late answer")
+        event = data.draw(draw_late_answer(effect, self.terms), label="late answer")
         self.conversation.offer_late_answer(effect, event)
 
     @precondition(lambda self: not self.conversation.is_over)
@@ -136,10 +141,10 @@ def draw_limits() -> st.SearchStrategy[Limits]:
     )
 
 
-def draw_answer(effect: Effect, snapshot: Snapshot) -> st.SearchStrategy[Answering]:
+def draw_answer(effect: Effect, snapshot: Snapshot, terms: GuardTerms) -> st.SearchStrategy[Answering]:
     """Draw an event that answers an open effect."""
     match effect:
-        case CallModel():
+        case CallModel() if not effect.result:
             return st.builds(Replied, reply=_draw_replies()) | _draw_failures()
         case ReviewCalls() if list_undecided_calls(snapshot):
             return _draw_decisions(snapshot)
@@ -149,16 +154,14 @@ def draw_answer(effect: Effect, snapshot: Snapshot) -> st.SearchStrategy[Answeri
             return _draw_decisions(snapshot)
         case RunTools():
             return _draw_outcome(effect, snapshot)
-        case Wait():
-            return st.just(Elapsed())
         case _:
-            raise AssertionError(f"no event answers {effect.name!r}")
+            return st.sampled_from(list(list_flow_answers(effect, terms)))
 
 
-def draw_late_answer(effect: Effect) -> st.SearchStrategy[Answering]:
+def draw_late_answer(effect: Effect, terms: GuardTerms) -> st.SearchStrategy[Answering]:
     """Draw an event that answers an effect which is not open any more."""
     match effect:
-        case CallModel():
+        case CallModel() if not effect.result:
             return st.builds(Replied, reply=_draw_replies()) | _draw_failures()
         case ReviewCalls():
             return st.just(Reviewed(verdicts=()))
@@ -166,10 +169,9 @@ def draw_late_answer(effect: Effect) -> st.SearchStrategy[Answering]:
             return st.just(Decided(call_id="a", approved=True))
         case RunTools():
             return st.just(ToolFinished(call_id="a", outcome="succeeded", result={"success": True}))
-        case Wait():
-            return st.just(Elapsed())
         case _:
-            raise AssertionError(f"no event answers {effect.name!r}")
+            answers = list(list_flow_answers(effect, terms))
+            return st.sampled_from(answers or [AgentFinished(conversation="scripted/child", head="h")])
 
 
 def _draw_decisions(snapshot: Snapshot) -> st.SearchStrategy[Decided]:

@@ -53,6 +53,11 @@ def pytest_configure() -> None:
     settings.load_profile("toolchart")
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One worker more than processors: many tests wait for processes, deadlines and files."""
+    return (os.cpu_count() or 1) + 1
+
+
 _LOOPBACK = ("127.", "::1", "localhost")
 
 

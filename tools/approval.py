@@ -200,7 +200,7 @@ def _check_operand(operator: str, operand: Any, path: str) -> None:
         raise SpecError("expected a number or a text", path=path)
     if operator == "regex":
         try:
-            get_pattern(operand)
+            get_pattern(str(operand))
         except ValueError as error:
             raise SpecError(f"not a regular expression: {error}", path=path) from None
 

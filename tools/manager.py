@@ -3,15 +3,18 @@ and executes them."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from toolchart.specs.models import ToolsConfig
-from toolchart.specs.secrets import resolve_environment
+from toolchart.specs.secrets import remember_environment, resolve_environment
+from toolchart.states.canonical_json import encode_canonical
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.tools.approval import Policy, parse_policy
 from toolchart.tools.definition import Tool
@@ -102,6 +105,7 @@ class ToolManager(ToolExecutor):
         Raises:
             SpecError: two tools with one name, an invalid schema, or invalid settings.
         """
+        remember_environment()
         registry, connections = Registry(), ExitStack()
         context = LoadingContext(
             base_folder=base_folder or Path(),
@@ -219,8 +223,26 @@ def _add_imported_tools(registry: Registry, config: ToolsConfig, context: Loadin
                 imported_tools += tools
                 warnings += notes
     for tool in imported_tools:
+        tool, problem = _check_pin(tool, config.pins)
+        warnings += [problem] if problem else []
         try:
             registry.add(tool)
         except SpecError as error:
             warnings.append(f"tool {tool.name!r} left out: {error.message}")
     return warnings
+
+
+def compute_pin(tool: Tool) -> str:
+    """The digest of what a model is told about a tool: name, description, schema; 32 hexadecimal digits."""
+    definition = tool.definition
+    parts = [definition.name, definition.description, dict(definition.parameters)]
+    return hashlib.sha256(encode_canonical(parts)).hexdigest()[:32]
+
+
+def _check_pin(tool: Tool, pins: Mapping[str, str] | None) -> tuple[Tool, str | None]:
+    """The tool, which asks before each call where it differs from its pin; and a warning then."""
+    if pins is None or pins.get(tool.name) == compute_pin(tool):
+        return tool, None
+    change = "has changed since it was pinned" if tool.name in pins else "is not pinned"
+    hint = "its calls ask; after reading it: toolchart tools pin SPEC"
+    return replace(tool, requires_approval=True), f"tool {tool.name!r} {change}: {hint}"

@@ -94,6 +94,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     """Modules that the host has imported before it forks. Where one has a function `prepare`, it was
     called."""
     memory_mb: int = MEMORY_MB
+    max_answer_bytes: int = MAX_ANSWER_BYTES
 
     def encode(self) -> bytes:
         """The request as the child reads it.
@@ -134,7 +135,7 @@ def run_bounded(work: Work, *, timeout_s: float) -> Any:
                 channel.settimeout(max(0.01, end - time.monotonic()))
                 piece = channel.recv(1 << 16)
                 answer += piece
-                _check_answer_size(answer, piece)
+                _check_answer_size(answer, piece, work.max_answer_bytes)
         except TimeoutError:
             _find_host(work.preload).close()
             raise BoundExceeded("time") from None
@@ -160,7 +161,7 @@ async def run_bounded_async(work: Work, *, timeout_s: float) -> Any:
                 while not answer.endswith(b"\n"):
                     piece = await loop.sock_recv(channel, 1 << 16)
                     answer += piece
-                    _check_answer_size(answer, piece)
+                    _check_answer_size(answer, piece, work.max_answer_bytes)
         except TimeoutError:
             host.close()
             raise BoundExceeded("time") from None
@@ -172,10 +173,10 @@ def _send_request(channel: socket.socket, request: bytes) -> None:
         channel.sendall(request)
 
 
-def _check_answer_size(answer: bytearray, piece: bytes) -> None:
+def _check_answer_size(answer: bytearray, piece: bytes, limit: int) -> None:
     if not piece:
         raise BoundExceeded("exit")
-    if len(answer) > MAX_ANSWER_BYTES:
+    if len(answer) > limit:
         raise BoundExceeded("size")
 
 

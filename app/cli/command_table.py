@@ -52,6 +52,7 @@ _BUILTIN = {
     "export": "Print a conversation in another format.",
     "tools": "List the tools of an agent, or run one of them.",
     "models": "List the models of a host, or test one.",
+    "init": "Write an agent, copied from one that ships.",
     "doctor": "Check API keys, hosts, models, packages and the log.",
     "schema": "Print a JSON Schema.",
 }

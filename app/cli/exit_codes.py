@@ -31,8 +31,8 @@ INTERNAL_ERROR = 70
 
 EXIT_CODES = """\
 Exit codes: 0 success; 1 negative result (a check failed, two logs differ, a turn ended in error or waits
-for approval); 2 wrong usage or a mistake in the spec; 3 cancelled; 4 a limit ended the turn; 5 the log is
-damaged; 70 internal error or a failure of the machine."""
+for a person's decision or answer); 2 wrong usage or a mistake in the spec; 3 cancelled; 4 a limit ended
+the turn; 5 the log is damaged; 70 internal error or a failure of the machine."""
 
 
 def exit_code(error: ToolchartError) -> int:

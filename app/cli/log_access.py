@@ -13,6 +13,7 @@ import orjson
 from toolchart.app.cli.parameters.options import format_command
 from toolchart.app.cli.terminal.text import escape_controls
 from toolchart.engine.log.stores import open_store
+from toolchart.specs.secrets import strike_secrets
 from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.states.ports import Store
 
@@ -46,7 +47,7 @@ def find_conversation(store: Store, prefix: str) -> str:
     conversations = list(store.list_conversations())
     if prefix in conversations:
         return prefix
-    matches = [name for name in conversations if name.startswith(prefix)] if prefix else []
+    matches = _drop_children([name for name in conversations if name.startswith(prefix)] if prefix else [])
     if len(matches) == 1:
         return matches[0]
     if matches:
@@ -58,6 +59,16 @@ def find_conversation(store: Store, prefix: str) -> str:
     raise SpecError(f"there is no conversation {prefix!r} in this log", hint=hint)
 
 
+def _drop_children(names: list[str]) -> list[str]:
+    """Return the names without those of children (`5f0c.3`) whose parents (`5f0c`) are among them."""
+    known = set(names)
+    return [
+        name
+        for name in names
+        if not any(name[:end] in known for end, letter in enumerate(name) if letter == ".")
+    ]
+
+
 def _join_names(names: list[str], limit: int) -> str:
     """Return the names joined by commas; after `limit` names, the number of the others."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
@@ -67,4 +78,4 @@ def _join_names(names: list[str], limit: int) -> str:
 def print_json(value: Any, *, lines: bool = False) -> None:
     """Print a value as JSON on stdout: on one line if `lines`, else indented."""
     option = 0 if lines else orjson.OPT_INDENT_2
-    click.echo(orjson.dumps(value, option=option).decode(), color=True)
+    click.echo(strike_secrets(orjson.dumps(value, option=option).decode()), color=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from toolchart.app.cli.terminal.approval_prompt import can_ask_user
+from toolchart.app.cli.terminal.line_reading import can_ask_user
 from toolchart.app.cli.terminal.text import print_notice, shorten
 from toolchart.states.errors import SpecError
 

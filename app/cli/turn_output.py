@@ -3,32 +3,55 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 from msgspec.structs import replace
 
 from toolchart.app.cli.exit_codes import CANCELLED, LIMIT_REACHED, NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import format_command
 from toolchart.app.cli.stored_agent import choose_agent
-from toolchart.app.cli.terminal.approval_prompt import TerminalApprover, can_ask_user
+from toolchart.app.cli.terminal.approval_prompt import TerminalApprover
+from toolchart.app.cli.terminal.forms import FormPrompt
+from toolchart.app.cli.terminal.line_reading import can_ask_user
 from toolchart.app.cli.terminal.log_messages import configure_logging
 from toolchart.app.cli.terminal.text import escape_controls, is_terminal, print_notice, shorten
+from toolchart.engine.log.family import find_root
 from toolchart.engine.log.replay import load_conversation
+from toolchart.engine.runtime.flows.open_children import find_waiting_conversation, waits_for_decision
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import SpecError, suggest_name
-from toolchart.states.events import Event, Replied
+from toolchart.states.events import Decided, Event, Replied
 from toolchart.states.messages import Delta, TextDelta
 
 if TYPE_CHECKING:
     from toolchart.engine.runtime.dependencies import Observer
+    from toolchart.engine.runtime.engine import Engine
     from toolchart.engine.runtime.result import TurnResult
     from toolchart.states.core.step import Step
-    from toolchart.states.events import Decided
     from toolchart.states.ports import Store
     from toolchart.states.snapshot import Snapshot, TurnError
     from toolchart.tools.execution.executor import ToolExecutor
+
+
+class FormAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a question, from the command line."""
+
+    content: dict[str, Any]
+    """The fields of the form."""
+    question: str | None = None
+    """Name of the effect that asks, where several do."""
+
+    def send(self, engine: Engine, conversation: str) -> TurnResult:
+        """Answer, and go on with the turn.
+
+        Raises:
+            SpecError: no such question is open, or the answer does not fit its form.
+        """
+        return engine.answer(conversation, self.content, question=self.question, by="command line")
 
 
 class TurnObserver:
@@ -86,16 +109,46 @@ def _print_notices(result: TurnResult) -> None:
     for warning in result.warnings:
         print_notice(f"warning: {warning}")
     for call in result.undecided:
-        approve = format_command("approve", result.conversation_id, call["id"])
+        approve = format_command("approve", call.get("conversation", result.conversation_id), call["id"])
         print_notice(
             f"waiting for approval: {call['tool']} {shorten(encode_canonical_text(call['params']), 200)}\n"
             f"  {approve}   (or with --deny)"
         )
+    for question in result.questions:
+        print_notice(
+            f"waiting for an answer: {shorten(question['question'], 200)}\n"
+            f"  {format_answer_command(question.get('conversation', result.conversation_id), question)}"
+        )
+    if result.awaits_user:
+        until = f", until {result.due}" if result.due else ""
+        print_notice(
+            f"the chart goes on with the next message of conversation {result.conversation_id}{until}"
+        )
+    elif result.due:
+        print_notice(f"waiting until {result.due}; then: {format_command('resume', result.conversation_id)}")
     if result.error is not None:
         print_notice(
             f"toolchart: the turn ended in state {result.state!r}; {format_turn_error(result.error)}"
         )
         print_notice(f"  every step: {format_command('show', result.conversation_id)}")
+
+
+def format_answer_command(conversation: str, question: dict[str, Any]) -> str:
+    """The command that answers a question, with an answer to fill in."""
+    fields = question["form"].get("properties") or {}
+    content = encode_canonical_text({name: _make_sample(field) for name, field in fields.items()})
+    return format_command("resume", conversation, "--answer", content)
+
+
+def _make_sample(field: Any) -> Any:
+    """A value of a field for a command to copy: its default, its first choice, or one of its type."""
+    field = field if isinstance(field, dict) else {}
+    if "default" in field:
+        return field["default"]
+    if field.get("enum"):
+        return field["enum"][0]
+    samples = {"boolean": True, "integer": 0, "number": 0, "array": [], "object": {}}
+    return samples.get(str(field.get("type")), "...")
 
 
 def format_turn_error(error: TurnError) -> str:
@@ -131,29 +184,42 @@ def continue_turn(
     store: Store,
     conversation: str,
     spec: str | None,
-    decision: Decided | None,
+    decision: Decided | FormAnswer | None,
     as_json: bool,
     trust_log: bool,
 ) -> int:
-    """Continue an open turn with the operator's agent; see `choose_agent`. Returns the exit code."""
+    """Continue an open turn with the operator's agent; see `choose_agent`. Returns the exit code.
+
+    Args:
+        decision: what a person says first: a decision on a call, or the answer to a question.
+    """
     from toolchart.engine.runtime.engine import Engine
 
     replayed = load_conversation(store, conversation)
     assert replayed is not None, "find_conversation returns only conversations of this log"
-    if decision is not None:
-        _require_waiting_call(replayed.snapshot, conversation, decision.call_id)
-    elif replayed.snapshot.is_over:
+    waiting = replayed.snapshot
+    if isinstance(decision, Decided):
+        _, waiting = find_waiting_conversation(
+            store, waiting, conversation, partial(waits_for_decision, decision.call_id)
+        )
+        _require_waiting_call(waiting, conversation, decision.call_id)
+    elif decision is None and replayed.snapshot.has_ended:
         print_notice("no turn is open: this is the answer of the last turn")
-    agent = choose_agent(spec, replayed.configured.spec, trust_log=trust_log)
+    root = load_conversation(store, find_root(store, conversation)) or replayed
+    agent = choose_agent(spec, root.configured.spec, trust_log=trust_log)
     observer = build_observer(is_silent=as_json)
     approver = TerminalApprover() if can_ask_user() else None
-    with Engine(agent, log=store, observer=observer, approver=approver) as engine:
+    asker = FormPrompt() if can_ask_user() else None
+    with Engine(agent, log=store, observer=observer, approver=approver, asker=asker) as engine:
         if approver is not None:
             approver.tools = engine.tools
-        if decision is not None and decision.arguments is not None:
-            decision = _validate_arguments(engine.tools, replayed.snapshot, decision)
+        if isinstance(decision, Decided) and decision.arguments is not None:
+            decision = _validate_arguments(engine.tools, waiting, decision)
         try:
-            result = engine.resume(conversation, decision)
+            if isinstance(decision, FormAnswer):
+                result = decision.send(engine, conversation)
+            else:
+                result = engine.resume(conversation, decision)
         except KeyboardInterrupt:
             return report_cancellation(store, conversation, ["resume", conversation])
     return report_result(result, observer, as_json=as_json)

@@ -15,12 +15,14 @@ from typing import Any
 
 import msgspec
 
-from toolchart.engine.log.reading.records import LineReader, ReadRecord, read_records
+from toolchart.engine.log.family import iterate_family, read_parent
+from toolchart.engine.log.reading.records import LineReader, ReadRecord, parse_line, read_records
 from toolchart.engine.log.reading.transcript import TranscriptCollector
 from toolchart.engine.log.reading.visited_path import load_recorded_chart
 from toolchart.providers.hosts import get_telemetry_name
 from toolchart.states.events import Configured, Failed, Replied, ToolFinished, TurnStarted
 from toolchart.states.messages import Message, message_to_dict
+from toolchart.states.ports import Store
 
 _INTERNAL, _CLIENT = 1, 3
 
@@ -46,6 +48,39 @@ def export_spans(
     return {"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}
 
 
+def export_family_spans(store: Store, conversation: str, *, content: bool = False) -> dict[str, Any]:
+    """`export_spans` of a conversation and of all that it runs: one trace, in which the turns of a child lie
+    inside the turn of its parent that asked for it."""
+    document: dict[str, Any] = {}
+    turn_spans: dict[str, str] = {}
+    for _, name in iterate_family(store, conversation):
+        lines = store.read_lines(name)
+        exported = export_spans(lines, name, content=content, parents=store.read_lines)
+        spans = exported["resourceSpans"][0]["scopeSpans"][0]["spans"]
+        if not document:
+            document = exported
+        else:
+            link = read_parent(store, name) or {}
+            _move_spans(spans, turn_spans.get(str(link.get("head"))), conversation)
+            document["resourceSpans"][0]["scopeSpans"][0]["spans"].extend(spans)
+        turn_spans |= _map_turn_spans(store, name)
+    return document
+
+
+def _move_spans(spans: list[dict[str, Any]], parent: str | None, root: str) -> None:
+    """Put the spans of a child into the trace of its root, inside a span of its parent."""
+    for span in spans:
+        span["traceId"] = _build_trace_id(root)
+        if parent is not None:
+            span.setdefault("parentSpanId", parent)
+
+
+def _map_turn_spans(store: Store, conversation: str) -> dict[str, str]:
+    """By the hash of each record, the id of the span of its turn."""
+    records = (parse_line(line, seq) for seq, line in enumerate(store.read_lines(conversation)))
+    return {record.hash: _build_span_id(conversation, f"turn {record.turn}") for record in records}
+
+
 class _DescribedStep(msgspec.Struct, frozen=True, kw_only=True):
     """A record with what holds for it from records before it."""
 
@@ -65,7 +100,7 @@ def _describe_steps(records: Iterable[ReadRecord]) -> Iterator[_DescribedStep]:
     for record in records:
         if record.event_type == Configured.TYPE:
             spec_name = record.event.get("spec", {}).get("name")
-            agent = str(spec_name or load_recorded_chart(record.event["chart"]).name)
+            agent = str(spec_name or load_recorded_chart(record.event).name)
         settings = record.event.get("settings") or settings
         yield _DescribedStep(
             record=record,
@@ -229,8 +264,8 @@ def _build_span(
 ) -> dict[str, Any]:
     """One span; its ids are hashes over the conversation's id, so every export gives the same ids."""
     span: dict[str, Any] = {
-        "traceId": hashlib.sha256(conversation.encode()).hexdigest()[:32],
-        "spanId": hashlib.sha256(f"{conversation} {identity}".encode()).hexdigest()[:16],
+        "traceId": _build_trace_id(conversation),
+        "spanId": _build_span_id(conversation, identity),
         "name": name,
         "kind": kind,
         "startTimeUnixNano": str(_convert_to_nanoseconds(started_at)),
@@ -241,6 +276,14 @@ def _build_span(
     if parent is not None:
         span["parentSpanId"] = parent
     return span
+
+
+def _build_trace_id(conversation: str) -> str:
+    return hashlib.sha256(conversation.encode()).hexdigest()[:32]
+
+
+def _build_span_id(conversation: str, identity: str) -> str:
+    return hashlib.sha256(f"{conversation} {identity}".encode()).hexdigest()[:16]
 
 
 def _convert_to_nanoseconds(at: str) -> int:

@@ -17,6 +17,8 @@ from toolchart.engine.log.record import FORMAT, parse_record
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation, read_chain
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.core.encoding import decode, encode
+from toolchart.states.core.step import SEMANTICS
+from toolchart.states.effects import RunAgent
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.events import Forked, Limits, Settings, ToolFinished, TurnStarted
 from toolchart.states.messages import MODEL_OPTIONS
@@ -82,6 +84,7 @@ def plan_fork(store: Store, parent: str, name: str, at: int | None, changes: For
     if loaded_conversation is None or loaded_conversation.next_seq != seq + 1:
         hint = _describe_record_range(store, parent)
         raise SpecError(f"conversation {parent!r} has no record {seq}", hint=hint)
+    _refuse_shared_child(loaded_conversation.snapshot, parent)
     settings = _apply_setting_changes(loaded_conversation.snapshot, changes, seq)
     event = Forked(
         format=FORMAT,
@@ -89,6 +92,7 @@ def plan_fork(store: Store, parent: str, name: str, at: int | None, changes: For
         parent=parent,
         seq=seq,
         head=loaded_conversation.head,
+        semantics=SEMANTICS,
         settings=settings,
         system=changes.system,
     )
@@ -97,6 +101,17 @@ def plan_fork(store: Store, parent: str, name: str, at: int | None, changes: For
         for call_id, result in changes.results.items()
     )
     return ForkPlan(parent=loaded_conversation, event=event, replacements=replacements)
+
+
+def _refuse_shared_child(snapshot: Snapshot, parent: str) -> None:
+    """Refuse to fork where a child has the conversation: it has said things that the fork cannot share."""
+    for effect in snapshot.open_effects:
+        if isinstance(effect, RunAgent) and effect.rests:
+            raise SpecError(
+                f"an agent that conversation {parent!r} runs ({effect.name}) talks with the user there, and "
+                "children cannot be forked",
+                hint=f"fork at a record before {effect.name} was asked for, or after it has ended: --at SEQ",
+            )
 
 
 def _describe_record_range(store: Store, parent: str) -> str:

@@ -69,6 +69,11 @@ class Journal:
         """Number of the next record."""
         return self._seq + len(self._pending_lines)
 
+    @property
+    def head(self) -> str:
+        """Hash of the newest record."""
+        return self._prev
+
     def add_record(self, at: str, event: bytes, step: Step, sent: Mapping[int, str] | None = None) -> bytes:
         """Add the record of a step; it is appended by the next `commit`. Returns its line.
 

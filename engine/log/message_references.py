@@ -14,6 +14,8 @@ import msgspec
 from toolchart.states.core.encoding import encode
 from toolchart.states.core.step import Step
 from toolchart.states.events import Event, Replied, ToolFinished, TurnStarted
+from toolchart.states.flows.events import AgentFinished, AgentRested
+from toolchart.states.flows.results import build_agent_message
 from toolchart.states.messages import Message
 from toolchart.states.snapshot import Snapshot, TurnError
 
@@ -47,19 +49,22 @@ def list_message_references(new_step: Step) -> list[Any]:
         return []
     count = len(before.messages)
     if len(messages) == count + 1:
-        if type(event) is Replied and not before.calls:
+        if type(event) is Replied and not before.calls and _is_message(before, event):
             return ["reply"]  # most replies
         if type(event) is ToolFinished and event.call_id and len(before.calls) == 1:
             return [{"result": event.call_id}]  # the only call of a reply
     references: list[Any] = []
     if isinstance(event, TurnStarted):
-        # The history, the inbox and the message come first, in this order.
+        # Results of calls that the turn before left open, the history, the inbox and the message come first.
+        while before.calls and messages[count].role == "tool":
+            references.append(encode(messages[count]))
+            count += 1
         references += ["history"] if event.history else []
         references += ["inbox"] * len(before.inbox) + ["message"]
         count += len(event.history) + len(before.inbox) + 1
     finished_ids = _list_finished_ids(before, event)
     for index in range(count, len(messages)):
-        reference = _refer_to_message(messages[index], event, finished_ids)
+        reference = _refer_to_message(messages[index], event, finished_ids, before)
         if reference == "reply" and "reply" in references:
             # A reply brings one message. A second one with the same words is the core's own.
             reference = encode(messages[index])
@@ -73,13 +78,20 @@ def _list_finished_ids(before: Snapshot, event: Event) -> list[str]:
     return [*ids, event.call_id] if isinstance(event, ToolFinished) else ids
 
 
-def _refer_to_message(message: Message, event: Event, finished_ids: list[str]) -> Any:
+def _is_message(before: Snapshot, event: Replied) -> bool:
+    """Whether a reply is a message of the conversation, and not a result."""
+    return not any(effect.id == event.effect and effect.result for effect in before.open_effects)
+
+
+def _refer_to_message(message: Message, event: Event, finished_ids: list[str], before: Snapshot) -> Any:
     if message.role == "user":
         return "inbox"
     if message.role == "tool" and message.tool_call_id in finished_ids:
         return {"result": message.tool_call_id}
     if message.role == "assistant" and isinstance(event, Replied) and message.content == event.reply.content:
-        return "reply"
+        return "reply" if _is_message(before, event) else encode(message)
+    if isinstance(event, AgentFinished | AgentRested) and message == build_agent_message(event.content):
+        return "agent"
     return encode(message)
 
 
@@ -87,6 +99,8 @@ def list_given_call_ids(new_step: Step) -> list[str]:
     """The ids of a reply's calls; empty where they are those of the reply."""
     event = new_step.event
     if type(event) is not Replied or not event.reply.tool_calls or new_step.is_late:
+        return []
+    if new_step.before is not None and not _is_message(new_step.before, event):
         return []
     ids = [call.id for call in event.reply.tool_calls]
     if ids == [open_call.call.id for open_call in new_step.snapshot.calls]:

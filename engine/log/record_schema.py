@@ -18,7 +18,7 @@ from toolchart.engine.log.message_references import RecordedEnd
 from toolchart.engine.log.record import FORMAT, RecordLine
 from toolchart.states import events, messages
 from toolchart.states.compiler import FiredTransition
-from toolchart.states.core.vocabulary import EFFECTS, EVENTS
+from toolchart.states.core.vocabulary import EVENTS
 from toolchart.states.snapshot import TurnError
 
 _HASH = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
@@ -44,7 +44,6 @@ def build_record_schema() -> dict[str, Any]:
         properties[name].update(_HASH)
         properties[name].pop("default", None)
     properties["at"]["format"] = "date-time"
-    parts[RecordedAsk.__name__]["properties"]["effect"]["enum"] = EFFECTS.names()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"Toolchart log record, format {FORMAT}",

@@ -12,6 +12,7 @@ Going on with a conversation (`load_conversation`) derives only the records afte
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
@@ -28,6 +29,7 @@ from toolchart.engine.log.reading.format1 import RELEASE as FORMAT1_RELEASE
 from toolchart.engine.log.reading.format1 import parse_format1_line
 from toolchart.engine.log.reading.records import LineReader
 from toolchart.engine.log.record import Record
+from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.chart.loading import parse_chart
 from toolchart.states.core.step import SEMANTICS, Step, step
 from toolchart.states.errors import IllegalEvent, LogDamaged, ReplayMismatch, SpecError, UnknownSemantics
@@ -257,7 +259,7 @@ def _load_machine(event: Configured, record: Record) -> Machine:
         ReplayMismatch: this release cannot load the chart.
     """
     try:
-        return _compile_chart_text(event.chart)
+        return _compile_chart(event.chart, encode_canonical_text(event.effects))
     except SpecError as error:
         raise ReplayMismatch(
             seq=record.seq,
@@ -269,9 +271,11 @@ def _load_machine(event: Configured, record: Record) -> Machine:
 
 
 @lru_cache(maxsize=64)
-def _compile_chart_text(text: str) -> Machine:
-    """The machine of a chart; cached, because many conversations share a chart and YAML is slow."""
-    return get_machine(parse_chart(text, source="the log's chart"))
+def _compile_chart(text: str, effects: str) -> Machine:
+    """The machine of a chart and of the JSON text of its declared effects; cached, because many conversations
+    share a chart and YAML is slow."""
+    declared = json.loads(effects)
+    return get_machine(parse_chart(text, source="the log's chart", effects=lambda _: declared))
 
 
 # -- going on ------------------------------------------------------------------------------------

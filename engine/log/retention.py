@@ -1,7 +1,7 @@
 """Retention: selects old conversations to delete, so that the remaining log still verifies.
 
 Only whole conversations are deleted. A conversation stays while a fork of it stays, and while its turn
-is open and can be resumed.
+is open and can be resumed. It and the agents that it runs stay or go together.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from toolchart.engine.log.family import find_parent
 from toolchart.engine.log.reading.records import ReadRecord, parse_line
 from toolchart.states.events import Forked
 from toolchart.states.ports import Store
@@ -24,7 +25,9 @@ class ConversationAge(msgspec.Struct, frozen=True, kw_only=True):
     newest_at: str
     """Time of its newest record: RFC 3339, UTC."""
     parent: str | None
-    """The conversation that it was forked from."""
+    """The conversation that it was forked from, or that runs it as a child."""
+    is_child: bool = False
+    """Whether its parent runs it: then both stay or both go."""
     is_open: bool
     """Whether its turn is open, judged by its newest record alone."""
 
@@ -45,10 +48,13 @@ def _read_conversation_age(store: Store, conversation: str) -> ConversationAge |
         return None
     last = parse_line(newest[1], newest[0], conversation)
     header = parse_line(first, 0, conversation)
+    link = find_parent(header)
+    child_of = str(link["conversation"]) if link is not None else None
     return ConversationAge(
         conversation=conversation,
         newest_at=last.at,
-        parent=header.event["parent"] if header.event["type"] == Forked.TYPE else None,
+        parent=header.event["parent"] if header.event["type"] == Forked.TYPE else child_of,
+        is_child=child_of is not None,
         is_open=_is_turn_open(_find_decisive_record(store, conversation, last)),
     )
 
@@ -94,7 +100,17 @@ def select_prunable(
     for age in ages:
         if age.conversation not in prunable:
             _keep_ancestors(age.parent, parents, prunable)
+    _keep_children(ages, prunable)
     return [age.conversation for age in ages if age.conversation in prunable]
+
+
+def _keep_children(ages: list[ConversationAge], prunable: set[str]) -> None:
+    """Remove all children of kept conversations from the prunable ones, and theirs."""
+    kept = {age.conversation for age in ages} - prunable
+    children = {age.conversation for age in ages if age.is_child and age.parent in kept} & prunable
+    if children:
+        prunable -= children
+        _keep_children(ages, prunable)
 
 
 def _keep_ancestors(name: str | None, parents: dict[str, str | None], prunable: set[str]) -> None:

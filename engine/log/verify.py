@@ -13,6 +13,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from toolchart.engine.log.continuation.checkpoint import read_checkpoint_link
+from toolchart.engine.log.family import check_family_links
 from toolchart.engine.log.reading.records import LineReader, ReadRecord, read_records
 from toolchart.engine.log.record import compute_line_hash
 from toolchart.states.errors import LogDamaged
@@ -48,12 +49,14 @@ def verify_conversation(
     *,
     parents: LineReader | None = None,
     checkpoints: Iterable[tuple[int, bytes]] = (),
+    family: Store | None = None,
 ) -> VerifiedConversation:
     """Check one conversation.
 
     Args:
         parents: reads the parent of a fork; without it the link to the parent is not checked.
         checkpoints: record number and data of each checkpoint that the store keeps.
+        family: has its parent and children; without it the links to them are not checked.
 
     Raises:
         LogDamaged: names the first record that is not the one that was written.
@@ -65,6 +68,8 @@ def verify_conversation(
         event = record.decode_event()
         record_order.check_next(record)
         checkpoint_links.check_next(record)
+        if family is not None:
+            check_family_links(family, conversation, record)
         if isinstance(event, (Configured, Forked)):
             if isinstance(event, Forked) and parents is not None:
                 _check_fork_parent(event, conversation, parents)
@@ -115,6 +120,7 @@ def verify_store(
                 store.read_lines(conversation),
                 conversation,
                 parents=store.read_lines,
+                family=store,
                 checkpoints=(
                     store.read_checkpoints(conversation) if isinstance(store, CheckpointStore) else ()
                 ),

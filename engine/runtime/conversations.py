@@ -5,11 +5,12 @@ Drivers of conversations at rest are cached in memory. Any other conversation is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import msgspec
 from msgspec.structs import replace
+from pydantic import BaseModel
 
 from toolchart.engine.log.continuation.versions import build_versions, encode_texts
 from toolchart.engine.log.fork import ForkPlan, find_tool_result
@@ -18,18 +19,22 @@ from toolchart.engine.log.journal import Journal
 from toolchart.engine.log.record import FORMAT
 from toolchart.engine.log.redaction import RedactedConversation, Redactor
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation
+from toolchart.engine.runtime.agents.agent_tools import find_repeatable_calls
 from toolchart.engine.runtime.clock import Clock
-from toolchart.engine.runtime.dependencies import Approver, Dependencies, Observer, Pricer
+from toolchart.engine.runtime.dependencies import Approver, Asker, ChildRunner, Dependencies, Observer, Pricer
 from toolchart.engine.runtime.driver import Driver
+from toolchart.engine.runtime.flows.open_children import has_open_work
+from toolchart.engine.runtime.flows.waiting import build_open_turn_error
 from toolchart.engine.runtime.recorded_answers import RecordedAnswers, RecordedModel
 from toolchart.specs.models import AgentSpec
 from toolchart.states.chart.loading import Chart
 from toolchart.states.errors import SpecError
-from toolchart.states.events import Configured, Continued, Event
+from toolchart.states.events import Answering, Configured, Continued, Event, ParentLink, Resumed
 from toolchart.states.machine import Machine, get_machine
 from toolchart.states.ports import Provider, Store
 from toolchart.states.snapshot import Snapshot
 from toolchart.tools.manager import ToolManager
+from toolchart.tools.sources.effect_functions import EffectFunction
 from toolchart.tools.sources.source_digest import list_source_digests
 
 MAX_CACHED_CONVERSATIONS = 256
@@ -40,9 +45,13 @@ class SharedDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """The dependencies that all conversations of an engine share."""
 
     approver: Approver | None
+    asker: Asker | None
     observer: Observer | None
     clock: Clock
     price: Pricer | None
+    get_function: Callable[[str], EffectFunction] | None = None
+    output_classes: Mapping[str, type[BaseModel]] = msgspec.field(default_factory=dict)
+    children: ChildRunner | None = None
 
 
 class Conversations:
@@ -52,6 +61,7 @@ class Conversations:
         store: reads the log.
         log: appends to it.
         get_provider: returns the provider of an `llms` entry by its name.
+        function_sources: digests of the sources of the functions that the chart calls, by their references.
     """
 
     def __init__(
@@ -64,6 +74,7 @@ class Conversations:
         log: GroupCommit,
         get_provider: Callable[[str], Provider],
         shared_dependencies: SharedDependencies,
+        function_sources: Mapping[str, str],
     ) -> None:
         self._spec = spec
         self._tools = tools
@@ -72,36 +83,82 @@ class Conversations:
         self._get_provider = get_provider
         self._shared_dependencies = shared_dependencies
         self._machine = get_machine(chart)
-        self._chart_text = chart.to_yaml()
+        self._chart_text, self._effects = chart.to_yaml(), dict(chart.effects)
         redact = spec.redact
         self._redactor = Redactor(redact.keys, redact.patterns) if redact else None
-        self._versions = build_versions(tools.definitions(), list_source_digests(tools.registry))
+        sources = {**list_source_digests(tools.registry), **function_sources}
+        self._versions = build_versions(tools.definitions(), sources)
         self._cached_drivers: dict[str, Driver] = {}
         self._running_drivers: dict[str, Driver] = {}
 
-    def open_driver(self, name: str, service: str) -> Driver:
+    def open_driver(self, name: str, service: str, parent: ParentLink | None = None) -> Driver:
         """The driver for the next turn of a conversation; begins the conversation where there is none.
 
         Where the agent has changed since the last turn, a `configured` event records it first.
 
+        Args:
+            parent: for a child: what asks for its turn.
+
         Raises:
-            SpecError: a turn of the conversation is open.
+            SpecError: a turn of the conversation is open, or it is a child and its parent does not ask for a
+                turn.
         """
         # Removed while its turn runs, so that a second turn at the same time reads the log instead.
         driver = self._cached_drivers.pop(name, None)
         if driver is None:
             loaded_conversation = load_conversation(self._store, name)
             driver = (
-                self._begin_conversation(name, service)
+                self._begin_conversation(name, service, parent)
                 if loaded_conversation is None
-                else self._continue_conversation(name, service, loaded_conversation)
+                else self._continue_conversation(name, service, loaded_conversation, parent)
             )
-        driver.dependencies = replace(driver.dependencies, provider=self._get_provider(service))
+        self._use_service(driver, service)
         return driver
+
+    async def prepare_driver(self, name: str, service: str) -> Driver:
+        """`open_driver`; where the conversation waits for its user and a timer has run out, that happened
+        before the user's message: it fires first.
+
+        Raises:
+            SpecError: a turn of the conversation is open.
+        """
+        driver = self.open_driver(name, service)
+        settings = driver.snapshot.settings
+        if settings is None or not driver.snapshot.awaits_user or not self.has_work(driver.snapshot, name):
+            return driver
+        self._use_service(driver, settings.service)
+        driver.apply_event(Resumed())
+        driver.fire_overdue_timers()
+        await self.run_driver(name, driver)
+        return self.open_driver(name, service)
+
+    async def resume(
+        self, name: str, loaded_conversation: ReplayedConversation, answer: Answering | None = None
+    ) -> tuple[Snapshot, bool]:
+        """Go on with an open turn, with the answer of a person if there is one.
+
+        Timers that have run out fire first. An answer that a deadline has overtaken is recorded as late.
+
+        Returns:
+            The snapshot, and whether the answer was late.
+        """
+        driver = self.resume_driver(name, loaded_conversation)
+        driver.apply_event(
+            Resumed(repeatable=find_repeatable_calls(loaded_conversation.snapshot, self._tools))
+        )
+        driver.fire_overdue_timers()
+        open_ids = [effect.id for effect in driver.snapshot.open_effects]
+        events = [answer] if answer is not None else []
+        snapshot = await self.run_driver(name, driver, *events)
+        return snapshot, answer is not None and answer.effect not in open_ids
+
+    def _use_service(self, driver: Driver, service: str) -> None:
+        """Let a driver ask this `llms` entry."""
+        driver.dependencies = replace(driver.dependencies, provider=self._get_provider(service))
 
     def cache_driver(self, name: str, driver: Driver) -> None:
         """Keep the driver of a conversation at rest for its next turn; drop the oldest of too many."""
-        if driver.snapshot.is_over:
+        if driver.snapshot.is_over and driver.machine is self._machine:
             self._cached_drivers[name] = driver
         if len(self._cached_drivers) > MAX_CACHED_CONVERSATIONS:
             del self._cached_drivers[next(iter(self._cached_drivers))]
@@ -129,10 +186,21 @@ class Conversations:
         Raises:
             SpecError: no turn of this conversation runs here.
         """
-        driver = self._running_drivers.get(name)
-        if driver is None or driver.snapshot.is_over:
+        driver = self.find_running_driver(name)
+        if driver is None:
             raise SpecError(f"no turn of conversation {name!r} runs in this engine")
         return driver
+
+    def find_running_driver(self, name: str) -> Driver | None:
+        """The driver of a turn that runs now; None where none does."""
+        driver = self._running_drivers.get(name)
+        return None if driver is None or driver.snapshot.is_over else driver
+
+    def has_work(self, snapshot: Snapshot, name: str) -> bool:
+        """Whether going on with a conversation would do anything now."""
+        shared = self._shared_dependencies
+        now = shared.clock.now()
+        return has_open_work(self._store, snapshot, name, now, shared.approver, shared.asker)
 
     def resume_driver(self, name: str, loaded_conversation: ReplayedConversation) -> Driver:
         """The driver of a conversation whose turn is open, with the chart that the turn began with."""
@@ -165,6 +233,7 @@ class Conversations:
             format=FORMAT,
             conversation=name,
             chart=self._chart_text,
+            effects=self._effects,
             spec=self._spec.to_public_dict(),
             tools=self._tools.definitions(),
             texts=encode_texts(),
@@ -173,29 +242,31 @@ class Conversations:
 
     # -- drivers ---------------------------------------------------------------------------------
 
-    def _begin_conversation(self, name: str, service: str) -> Driver:
+    def _begin_conversation(self, name: str, service: str, parent: ParentLink | None) -> Driver:
         """The driver of a new conversation, with its `configured` event applied."""
         driver = self._build_driver(name, service, Snapshot(), Journal(self._log, name), self._machine)
-        driver.apply_event(self.build_configured_event(name))
+        driver.apply_event(replace(self.build_configured_event(name), parent=parent))
         return driver
 
     def _continue_conversation(
-        self, name: str, service: str, loaded_conversation: ReplayedConversation
+        self, name: str, service: str, loaded_conversation: ReplayedConversation, parent: ParentLink | None
     ) -> Driver:
         """The driver of a conversation at rest, for its next turn."""
+        if parent is None:
+            refuse_child(loaded_conversation.configured, name)
         if not loaded_conversation.snapshot.is_over:
-            state = loaded_conversation.snapshot.state
-            raise SpecError(
-                f"conversation {name!r} rests in state {state!r} in the middle of a turn",
-                hint=f"finish that turn first: toolchart resume {name}",
-            )
+            raise build_open_turn_error(loaded_conversation.snapshot, name)
         journal = self._open_journal(name, loaded_conversation)
-        driver = self._build_driver(name, service, loaded_conversation.snapshot, journal, self._machine)
         current, previous = self.build_configured_event(name), loaded_conversation.configured
-        parts = ("chart", "spec", "tools")
-        if any(getattr(previous, part) != getattr(current, part) for part in parts):
+        has_same_chart = (previous.chart, previous.effects) == (current.chart, current.effects)
+        # A chart that waits for the user goes on as it is; another one takes over when it has terminated.
+        keeps_chart = loaded_conversation.snapshot.awaits_user and not has_same_chart
+        machine = loaded_conversation.machine if keeps_chart else self._machine
+        driver = self._build_driver(name, service, loaded_conversation.snapshot, journal, machine)
+        has_same_agent = (previous.spec, previous.tools) == (current.spec, current.tools)
+        if not keeps_chart and not (has_same_chart and has_same_agent):
             # The texts of a conversation stay, whatever this release would write.
-            driver.apply_event(replace(current, texts=previous.texts))
+            driver.apply_event(replace(current, texts=previous.texts, parent=previous.parent))
         else:
             self._apply_continuation(driver, loaded_conversation)
         return driver
@@ -225,9 +296,14 @@ class Conversations:
                 name, lambda: driver.snapshot, partial(find_tool_result, self._store, name)
             ),
             approver=self._shared_dependencies.approver,
+            asker=self._shared_dependencies.asker,
             observer=self._shared_dependencies.observer,
             clock=self._shared_dependencies.clock,
             price=self._shared_dependencies.price,
+            get_function=self._shared_dependencies.get_function,
+            output_classes=self._shared_dependencies.output_classes,
+            get_provider=self._get_provider,
+            children=self._shared_dependencies.children,
             # Deltas may cut a secret in two, so a redacted log does not keep them.
             keep_deltas=self._spec.log_deltas and self._redactor is None,
         )
@@ -238,3 +314,17 @@ class Conversations:
             )
         driver = Driver(machine, snapshot, journal, dependencies, redacted_conversation)
         return driver
+
+
+def refuse_child(configured: Configured, name: str) -> None:
+    """Refuse to act on a child conversation: only its parent may.
+
+    Raises:
+        SpecError: it is one.
+    """
+    if configured.parent is not None and configured.conversation == name:
+        parent = configured.parent.conversation
+        raise SpecError(
+            f"conversation {name!r} is a child of {parent!r}",
+            hint=f"act on its parent, which hands on what concerns it: {parent}",
+        )

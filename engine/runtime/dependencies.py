@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from toolchart.engine.runtime.clock import Clock, SystemClock
 from toolchart.states.core.step import Step
+from toolchart.states.effects import AskPerson, RunAgent
 from toolchart.states.events import Decided, Event
+from toolchart.states.flows.events import AgentAnswering, Answered
 from toolchart.states.messages import Delta, Reply, Request, ToolCall
 from toolchart.states.ports import Executor, Provider
+from toolchart.tools.sources.effect_functions import EffectFunction
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 Approver = Callable[[ToolCall], Awaitable[Decided | None]]
-"""Called for each tool call that needs approval; None leaves the call undecided."""
+"""Called for each tool call that needs approval; None leaves the call undecided. It is cancelled
+where the call is decided otherwise, or where the chart stops waiting, at a deadline for instance."""
+
+Asker = Callable[[AskPerson], Awaitable[Answered | None]]
+"""Called for each question to a person (`ask_person`); None leaves the question open. It is cancelled like an
+`Approver`."""
 
 Observer = Callable[[Event, Step], None]
 """Called with every event and its step after the record is noted; for display only."""
@@ -25,6 +37,51 @@ Pricer = Callable[[Reply, Request], Reply]
 """Returns the reply with its cost added, where the host did not report one."""
 
 
+class ChildTask(msgspec.Struct, frozen=True, kw_only=True):
+    """One item of an effect `run_agent`, for its child."""
+
+    parent: str
+    """Id of the conversation that asks."""
+    effect: RunAgent
+    item: int
+    variables: Mapping[str, Any] = {}
+    """Variables of the parent's turn."""
+    observer: Observer | None = None
+    """The parent's."""
+    on_delta: DeltaObserver | None = None
+    """The parent's."""
+    asks_first: bool = False
+    """Whether tools that are not idempotent need an approval: the parent is a fork."""
+
+    @property
+    def conversation(self) -> str:
+        """Id of the child: that of the parent, the effect and, for a list, the item, joined by points."""
+        name = f"{self.parent}.{self.effect.id}"
+        return f"{name}.{self.item}" if self.effect.is_list else name
+
+
+class ChildRunner(Protocol):
+    """Runs child conversations."""
+
+    async def run_child(self, task: ChildTask) -> AgentAnswering | None:
+        """Run the turn that an item asks for, or go on with it; one that has ended is read from the log.
+
+        The records of the parent must be committed.
+
+        Returns:
+            What the parent is told; None where the child waits for an event from outside.
+        """
+        ...
+
+    async def cancel_child(self, task: ChildTask) -> AgentAnswering | None:
+        """Record in a child that the parent has cancelled it.
+
+        Returns:
+            What it used and how it ended; None where there is no such child.
+        """
+        ...
+
+
 class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     """Everything outside the core that a driver calls during one turn."""
 
@@ -34,11 +91,23 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     """Reviews and runs tool calls."""
     approver: Approver | None = None
     """Decides calls that need approval; without one such a turn waits."""
+    asker: Asker | None = None
+    """Answers questions to people; without one such a turn waits."""
     observer: Observer | None = None
     on_delta: DeltaObserver | None = None
     """Receives deltas. Where it is set and the provider can stream, replies are streamed."""
     clock: Clock = msgspec.field(default_factory=SystemClock)
     price: Pricer | None = None
     """Adds the cost to a reply."""
+    get_function: Callable[[str], EffectFunction] | None = None
+    """Returns the function that a chart names."""
+    output_classes: Mapping[str, type[BaseModel]] = msgspec.field(default_factory=dict)
+    """Pydantic classes of results, by their names, where the user gave one."""
+    get_provider: Callable[[str], Provider] | None = None
+    """Returns the provider of an `llms` entry, for effects that name one."""
+    children: ChildRunner | None = None
+    """Runs the children of `run_agent`."""
+    asks_first: bool = False
+    """Whether tools of children that are not idempotent need an approval: the conversation is a fork."""
     keep_deltas: bool = False
     """Whether the log keeps the deltas of streamed replies."""

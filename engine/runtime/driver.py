@@ -22,12 +22,18 @@ from toolchart.engine.log.journal import Journal
 from toolchart.engine.log.record import encode_plain_event
 from toolchart.engine.log.redaction import RedactedConversation
 from toolchart.engine.runtime.dependencies import Dependencies
+from toolchart.engine.runtime.flows.agents import end_agents, list_cancelled_runs
+from toolchart.engine.runtime.flows.waiting import list_overdue_timers
 from toolchart.engine.runtime.performers import EffectPerformer
+from toolchart.specs.secrets import strike_secret_bytes
+from toolchart.states.compiler import Move
 from toolchart.states.core.answers import describe_effect, find_answered_effect
+from toolchart.states.core.encoding import decode_event, read_json
 from toolchart.states.core.step import Step, step
-from toolchart.states.effects import Effect
+from toolchart.states.effects import Effect, RunAgent, Wait
 from toolchart.states.errors import NoRecordedAnswer
-from toolchart.states.events import Answering, Cancelled, Event
+from toolchart.states.events import Answering, Cancelled, Elapsed, Event, UserSaid
+from toolchart.states.facts import FactView
 from toolchart.states.machine import Machine
 from toolchart.states.snapshot import Snapshot
 
@@ -53,7 +59,7 @@ class Driver:
         self.snapshot = snapshot
         self.dependencies = dependencies
         self._redacted_conversation = redacted_conversation
-        self._machine = machine
+        self.machine = machine
         self._journal = journal
         self._performer = EffectPerformer(self, frozenset(effect.id for effect in snapshot.open_effects))
         self._loop_task: asyncio.Task[object] | None = None
@@ -70,6 +76,18 @@ class Driver:
         self._progress = asyncio.Event()
         """Set when a task has ended or an event came from outside."""
         self._failure: BaseException | None = None
+        self._cancelled_runs: list[RunAgent] = []
+        """Cancelled effects whose children have not been told yet."""
+
+    @property
+    def conversation(self) -> str:
+        """Id of the conversation."""
+        return self._journal.conversation
+
+    @property
+    def head(self) -> str:
+        """Hash of the newest record."""
+        return self._journal.head
 
     # -- turns -----------------------------------------------------------------------------------
 
@@ -91,6 +109,14 @@ class Driver:
             await self._journal.commit()
             raise
 
+    def fire_overdue_timers(self) -> None:
+        """Let the timers run out whose time has come, the earliest first. For a conversation that is taken up
+        again: nothing is committed yet."""
+        now = self.dependencies.clock.now()
+        for timer in list_overdue_timers(self.snapshot, now):
+            if self.is_open(timer):
+                self.apply_event(Elapsed(at=now, effect=timer.id))
+
     async def perform_open_effects(self) -> Snapshot:
         """Perform what is open and what follows from it, until nothing more can happen without an event
         from outside."""
@@ -100,19 +126,20 @@ class Driver:
         try:
             while not self._is_suspended:
                 effects = self._find_startable_effects()
+                if self._rests(effects):
+                    break
                 if len(effects) == 1 and not self._tasks:
                     await self._perform_inline(effects[0])
                     continue
-                if not effects and not self._tasks:
-                    break
                 await self._journal.commit()
                 for effect in effects:
                     self._start_task(effect)
                 await self._wait_for_progress()
+            await self._end_cancelled_children()
             await self._journal.commit()
             return self.snapshot
         except asyncio.CancelledError:
-            await self._record_cancellation()
+            await self._stop_from_outside()
             raise
         finally:
             self._loop_task = None
@@ -129,6 +156,16 @@ class Driver:
             if effect.id not in self._tasks and effect.id not in self._waiting
         ]
 
+    def _rests(self, startable_effects: list[Effect]) -> bool:
+        """Whether the chart rests: nothing is performed, or only timers beside an effect that waits for an
+        event from outside. Such timers are durable; `resume` lets them run out."""
+        if self.snapshot.awaits_user:
+            return True
+        others = [*startable_effects, *(e for e in self.snapshot.open_effects if e.id in self._tasks)]
+        if self._waiting and all(isinstance(effect, Wait) for effect in others):
+            return len(others) >= len(self._tasks)
+        return not startable_effects and not self._tasks
+
     def wait_for_outside(self, effect: Effect) -> None:
         """Leave an effect open until an event from outside answers it."""
         self._waiting.add(effect.id)
@@ -137,7 +174,7 @@ class Driver:
 
     async def _perform_inline(self, effect: Effect) -> None:
         """Perform one effect in the driver's own task."""
-        if not describe_effect(effect.name).is_pure:
+        if not describe_effect(effect).is_pure:
             await self._journal.commit()
         self._inline_effect = effect.id
         try:
@@ -194,10 +231,25 @@ class Driver:
         elif effect_id == self._inline_effect and running_task is not self._loop_task:
             self._interrupt_inline()
 
+    def _stop_answered_effects(self) -> None:
+        """Stop the work of effects that an event from outside has answered: a prompt, for instance."""
+        open_ids = {effect.id for effect in self.snapshot.open_effects}
+        for effect_id in {*self._tasks, self._inline_effect, *self._waiting} - open_ids - {0}:
+            self._stop_effect(effect_id)
+
     def _interrupt_inline(self) -> None:
         if self._inline_effect and self._loop_task is not None and not self._interrupts_inline:
             self._interrupts_inline = True
             self._loop_task.cancel()
+
+    async def _end_cancelled_children(self) -> None:
+        """Record in the children of cancelled effects that they are cancelled, and their usage here."""
+        if not self._cancelled_runs:
+            return
+        await self._journal.commit()
+        await self._stop_tasks()
+        while self._cancelled_runs:
+            await end_agents(self, self._cancelled_runs.pop())
 
     # -- steps -----------------------------------------------------------------------------------
 
@@ -214,7 +266,11 @@ class Driver:
             assert effect is not None, "only an event that names its effect can be late"
             event = replace(event, effect=effect.id)
         event, data = encode_plain_event(event)
-        new_step = step(self._machine, self.snapshot, event)
+        safe_data = strike_secret_bytes(data)
+        if safe_data is not data:  # a host or a tool gave a known secret back
+            event, data = encode_plain_event(decode_event(read_json(safe_data), event.at))
+        before = self.snapshot
+        new_step = step(self.machine, before, event)
         if self._redacted_conversation is None:
             self._journal.add_record(event.at, data, new_step)
         else:
@@ -224,6 +280,8 @@ class Driver:
         self.snapshot = new_step.snapshot
         for effect_id in new_step.cancels:
             self._stop_effect(effect_id)
+        if new_step.cancels:
+            self._cancelled_runs += list_cancelled_runs(before, event, new_step.cancels)
         if self.dependencies.observer is not None:
             self.dependencies.observer(event, new_step)
         return new_step
@@ -249,10 +307,10 @@ class Driver:
         if isinstance(event, Cancelled) and event.content is None:
             event = replace(event, content=self._performer.take_streamed_text())
         new_step = self.apply_event(event)
+        self._stop_answered_effects()
         await self._journal.commit()
         if isinstance(event, Cancelled) and new_step.is_untaken:
-            self._is_suspended = True
-            self._interrupt_inline()
+            self.suspend()
         elif self._inline_effect and not self._interrupts_inline:
             for effect in self._find_startable_effects():
                 if effect.id != self._inline_effect:
@@ -260,7 +318,26 @@ class Driver:
         self._progress.set()
         return new_step
 
-    async def _record_cancellation(self) -> None:
+    def can_interrupt(self) -> bool:
+        """Whether a message of the user would leave a state now."""
+        snapshot = self.snapshot
+        if snapshot.configuration is None or snapshot.is_over:
+            return False
+        move = self.machine.try_event(snapshot.configuration, UserSaid.TYPE, FactView(snapshot))
+        return isinstance(move, Move) and bool(move.reset_states)
+
+    def suspend(self) -> None:
+        """Stop the work of the turn and record nothing; whoever resumes it goes on."""
+        self._is_suspended = True
+        self._interrupt_inline()
+        self._progress.set()
+
+    async def record_cancellation(self, reason: str) -> None:
+        """Record that the turn was stopped; nothing of it is performed any more."""
+        self.apply_event(Cancelled(reason=reason))
+        await self._finish_records()
+
+    async def _stop_from_outside(self) -> None:
         """Record that the turn was stopped from outside.
 
         Where the chart has no row for it the turn stays open, and resuming continues it.
@@ -270,4 +347,9 @@ class Driver:
             event = Cancelled(reason="stopped from outside", content=self._performer.take_streamed_text())
             if self.apply_event(event).is_untaken:
                 log.info("the chart has no row for 'cancelled' here; resume continues from the log")
-        await asyncio.shield(self._journal.commit())
+        await asyncio.shield(self._finish_records())
+
+    async def _finish_records(self) -> None:
+        await self._journal.commit()
+        await self._end_cancelled_children()
+        await self._journal.commit()

@@ -10,32 +10,26 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from msgspec.structs import replace
+from pydantic import BaseModel
 
 from toolchart.engine.log.fork import ForkChanges, plan_fork
 from toolchart.engine.log.group_commit import GroupCommit
-from toolchart.engine.log.replay import load_conversation, replay_conversation
 from toolchart.engine.log.stores import open_store
-from toolchart.engine.runtime.agent_tools import build_agent_tools, find_repeatable_calls, is_idempotent
+from toolchart.engine.runtime.agents.agent import Agent, SharedParts
 from toolchart.engine.runtime.clock import Clock, SystemClock, generate_conversation_id
-from toolchart.engine.runtime.conversations import Conversations, SharedDependencies
-from toolchart.engine.runtime.dependencies import Approver, DeltaObserver, Observer
-from toolchart.engine.runtime.model_hosts import ModelHosts
-from toolchart.engine.runtime.prompt_documents import fill_rag_context
-from toolchart.engine.runtime.recorded_answers import ForkTools, build_fork_result, fork_from_log
-from toolchart.engine.runtime.result import ForkResult, TurnResult, build_turn_result
+from toolchart.engine.runtime.dependencies import Approver, Asker, DeltaObserver, Observer
+from toolchart.engine.runtime.open_turns import OpenTurns
+from toolchart.engine.runtime.recorded_answers import build_fork_result, fork_from_log
+from toolchart.engine.runtime.result import ForkResult, TurnResult
 from toolchart.engine.runtime.streaming import StepTaken, stream_turn
-from toolchart.providers.prices import build_pricer
 from toolchart.specs.handler_selection import select_handler
 from toolchart.specs.loader import load_spec
-from toolchart.specs.models import AgentSpec, Handler
-from toolchart.specs.turn_plan import plan_turn
-from toolchart.specs.unread_limits import load_agent_chart
-from toolchart.states.core.calls import require_waiting_call
-from toolchart.states.errors import SpecError, ToolchartError
-from toolchart.states.events import Cancelled, Configured, Decided, Event, Resumed, TurnStarted, UserSaid
+from toolchart.specs.models import AgentSpec
+from toolchart.states.errors import ToolchartError
+from toolchart.states.events import Cancelled, Configured, Decided, UserSaid
 from toolchart.states.messages import Delta, Message
 from toolchart.states.ports import Provider, Store
 from toolchart.tools.definition import Tool
@@ -50,10 +44,14 @@ class Engine:
     Args:
         spec: a loaded spec, the name of a shipped agent, a path, or a mapping.
         log: a store, a path of a SQLite file, `"memory"`, or None for `.toolchart/log.db`.
-        functions: Python functions and ready `Tool` values, in addition to those of the spec.
+        functions: Python functions and ready `Tool` values, in addition to those of the spec; functions that
+            `@effect` marks are for `call_function`.
         services: internal services by handler name (`search_documents`, or your own names).
         providers: ready providers by `llms` name; they replace the spec's own entries.
+        outputs: pydantic classes by the names of results: each is the output schema of its result, and the
+            result of a turn has an instance of it.
         approver: called for each tool call that needs approval; without one such a turn waits.
+        asker: called for each question to a person (`ask_person`); without one such a turn waits.
         observer: called with every step, for display.
         clock: the source of time and random numbers; tests pass their own.
 
@@ -70,35 +68,33 @@ class Engine:
         functions: Sequence[Callable[..., Any] | Tool] = (),
         services: Mapping[str, Service] | None = None,
         providers: Mapping[str, Provider] | None = None,
+        outputs: Mapping[str, type[BaseModel]] | None = None,
         approver: Approver | None = None,
+        asker: Asker | None = None,
         observer: Observer | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.spec: AgentSpec = spec if isinstance(spec, AgentSpec) else load_spec(spec)
-        spec_folder = Path(self.spec.source).parent if self.spec.source else None
-        self.chart = load_agent_chart(self.spec)
-        self.tools = build_agent_tools(self.spec, functions, services, spec_folder)
         self._runner: asyncio.Runner | None = None
         self._owns_store = log is None or isinstance(log, (str, Path))
+        self._parts = SharedParts(
+            clock=clock or SystemClock(),
+            functions=functions,
+            services=services,
+            providers=providers or {},
+            outputs=outputs,
+            approver=approver,
+            asker=asker,
+            observer=observer,
+            answers={},
+        )
+        self._agent = Agent(spec if isinstance(spec, AgentSpec) else load_spec(spec), self._parts)
         self.store: Store = open_store(log) if log is None or isinstance(log, (str, Path)) else log
         self._log = GroupCommit(self.store)
-        self._observer = observer
-        self.hosts = ModelHosts(self.spec, providers or {}, spec_folder)
-        shared_dependencies = SharedDependencies(
-            approver=approver,
-            observer=observer,
-            clock=clock or SystemClock(),
-            price=build_pricer(self.spec, spec_folder),
-        )
-        self._conversations = Conversations(
-            spec=self.spec,
-            chart=self.chart,
-            tools=self.tools,
-            store=self.store,
-            log=self._log,
-            get_provider=self.hosts.get_provider,
-            shared_dependencies=shared_dependencies,
-        )
+        self._agent.open_conversations(self.store, self._log)
+        self.spec, self.chart = self._agent.spec, self._agent.chart
+        self.tools, self.hosts = self._agent.tools, self._agent.hosts
+        self._conversations = self._agent.conversations
+        self._open_turns = OpenTurns(self._agent, self._parts.answers, self.store, self._log)
 
     # -- turns -----------------------------------------------------------------------------------
 
@@ -136,37 +132,16 @@ class Engine:
         name = conversation or generate_conversation_id()
         values = {**(variables or {}), "user_message": message}
         selected_handler = select_handler(self.spec, values, handler)
-        turn_started = await self._build_turn_started(selected_handler, values, history, llm, model)
-        driver = self._conversations.open_driver(name, turn_started.settings.service)
-        driver.dependencies = replace(
-            driver.dependencies, observer=observer or self._observer, on_delta=on_delta
-        )
+        turn_started = await self._agent.build_turn_started(selected_handler, values, history, llm, model)
         with self._log:
+            driver = await self._conversations.prepare_driver(name, turn_started.settings.service)
+            driver.dependencies = replace(
+                driver.dependencies, observer=observer or self._parts.observer, on_delta=on_delta
+            )
             snapshot = await self._conversations.run_driver(name, driver, turn_started)
-        # Only after a turn without an error: after an error the next turn reads the log again.
+        # Not after an error: then the next turn reads the log again.
         self._conversations.cache_driver(name, driver)
-        return build_turn_result(snapshot, name)
-
-    async def _build_turn_started(
-        self,
-        handler: Handler,
-        variables: Mapping[str, Any],
-        history: Sequence[Message],
-        llm: str | None,
-        model: str | None,
-    ) -> TurnStarted:
-        """The `turn_started` event of a message under a handler."""
-        values, warnings = await fill_rag_context(handler.prompt, variables, self.tools.search)
-        plan = plan_turn(
-            self.spec, handler, values, self.tools.names(), aliases=self.tools.aliases, llm=llm, model=model
-        )
-        return TurnStarted(
-            message=variables["user_message"],
-            system=plan.system,
-            history=tuple(history),
-            settings=plan.settings,
-            warnings=(*self.tools.warnings, *warnings, *plan.warnings),
-        )
+        return self._open_turns.build_result(snapshot, name)
 
     def run(
         self,
@@ -231,35 +206,64 @@ class Engine:
     async def aresume(self, conversation: str, decision: Decided | None = None) -> TurnResult:
         """Continue a turn that a crash, or a call that waits for a decision, left open.
 
+        Open children of the conversation go on with it; a child is continued by its root.
+
         Completed calls are not run again. A call that may have started is run again only if its tool
         is `idempotent`. Otherwise it ends as `interrupted`, and the model reads so in its result.
 
+        Timers that have run out fire first, in their order. Where nothing else can happen now, nothing is
+        written: the result says what the turn waits for, and until when (`due`).
+
         Args:
-            decision: applied first, to one waiting call.
+            decision: applied first, to one waiting call of the conversation or of one of its open children.
 
         Raises:
-            SpecError: there is no such conversation.
+            SpecError: there is no such conversation, or calls with this id wait in several children.
             IllegalEvent: no call waits for this decision.
         """
-        loaded_conversation = load_conversation(self.store, conversation)
-        if loaded_conversation is None:
-            raise SpecError(f"there is no conversation {conversation!r} in this log")
-        if decision is not None:
-            require_waiting_call(loaded_conversation.snapshot, decision)
-        if loaded_conversation.snapshot.is_over:
-            return build_turn_result(loaded_conversation.snapshot, conversation)
-        driver = self._conversations.resume_driver(conversation, loaded_conversation)
-        repeatable_calls = find_repeatable_calls(loaded_conversation.snapshot, self.tools)
-        events: list[Event] = [Resumed(repeatable=repeatable_calls)]
-        if decision is not None:
-            events.append(decision)
-        with self._log:
-            snapshot = await self._conversations.run_driver(conversation, driver, *events)
-        return build_turn_result(snapshot, conversation)
+        return await self._open_turns.resume(conversation, decision)
 
     def resume(self, conversation: str, decision: Decided | None = None) -> TurnResult:
         """The blocking form of `aresume`, with the same arguments and errors."""
         return self._run_blocking(lambda: self.aresume(conversation, decision))
+
+    # -- answers of people -------------------------------------------------------------------------
+
+    async def aanswer(
+        self,
+        conversation: str,
+        content: Mapping[str, Any],
+        *,
+        question: str | None = None,
+        by: str | None = None,
+    ) -> TurnResult | None:
+        """Answer a question of the chart (`ask_person`), and go on with the turn.
+
+        Args:
+            conversation: the conversation of the question; a child's goes on with its parent.
+            content: the fields of the question's form.
+            question: name of the effect that asks, where several questions are open.
+            by: who answers.
+
+        Returns:
+            The result of the turn; None where it runs in this engine already, so that its caller gets it.
+
+        Raises:
+            SpecError: no such question is open, or a field does not fit its form; nothing was written.
+        """
+        return await self._open_turns.answer(conversation, content, question, by)
+
+    def answer(
+        self,
+        conversation: str,
+        content: Mapping[str, Any],
+        *,
+        question: str | None = None,
+        by: str | None = None,
+    ) -> TurnResult:
+        """The blocking form of `aanswer`, with the same arguments and errors."""
+        turn = self._run_blocking(lambda: self.aanswer(conversation, content, question=question, by=by))
+        return cast("TurnResult", turn)  # no other turn runs on the loop of the blocking forms
 
     # -- events during a turn ----------------------------------------------------------------------
 
@@ -267,12 +271,18 @@ class Engine:
         """Send a message of the user to a turn that runs now in this engine.
 
         The event is `user_said`. Where the chart takes it, the message is part of the next model request;
-        otherwise it waits for the next turn.
+        otherwise it waits for the next turn. A child that has taken the conversation over gets it too.
 
         Raises:
             SpecError: no turn of this conversation runs here.
         """
-        await self._conversations.get_running_driver(conversation).post_event(UserSaid(message=message))
+        driver = self._conversations.get_running_driver(conversation)
+        await driver.post_event(UserSaid(message=message))
+        await self._agent.say_to_children(driver, message)
+
+    def can_interrupt(self, conversation: str) -> bool:
+        """Whether a message of the user would interrupt a turn that runs here: its row leaves a state."""
+        return any(driver.can_interrupt() for driver in self._agent.list_running_drivers(conversation)[:1])
 
     async def acancel(self, conversation: str, reason: str | None = None) -> None:
         """Stop a turn that runs now in this engine.
@@ -299,7 +309,8 @@ class Engine:
         """Begin a new conversation from a record of another one, with changes, and run its turn.
 
         A call that the parent made too gets its recorded result. Any other call of a tool that is not
-        idempotent needs an approval here; no approval of the parent counts.
+        idempotent needs an approval here; no approval of the parent counts. Children are treated alike: the
+        recorded answer of the same agent to the same message is taken, and any other is begun anew.
 
         Args:
             conversation: the parent.
@@ -313,22 +324,15 @@ class Engine:
         """
         if from_log:
             return await fork_from_log(
-                self.store, conversation, at, changes, name=name, observer=self._observer
+                self.store, conversation, at, changes, name=name, observer=self._parts.observer
             )
         name = name or generate_conversation_id()
         plan = plan_fork(self.store, conversation, name, at, changes or ForkChanges())
         driver = self._conversations.fork_driver(name, plan)
-        steps = () if run_tools else replay_conversation(self.store, conversation)
-        tools = ForkTools(
-            driver.dependencies.executor,
-            (step for step in steps if step.record.seq > plan.event.seq),
-            partial(is_idempotent, self.tools),
-            lambda: driver.snapshot,
-        )
-        driver.dependencies = replace(driver.dependencies, executor=tools)
+        self._open_turns.adapt_fork(driver, plan, conversation, run_tools=run_tools)
         with self._log:
             await driver.run_turn(*plan.replacements)
-        return build_fork_result(name, plan, driver.snapshot, None)
+        return build_fork_result(name, plan, driver.snapshot, None, self._agent.output_classes)
 
     def fork(
         self,
@@ -364,8 +368,7 @@ class Engine:
 
     async def aclose(self) -> None:
         """Close connections and, where this engine opened it, the log."""
-        await self.hosts.aclose()
-        self.tools.close()
+        await self._agent.aclose()
         if self._owns_store:
             self.store.close()
 

@@ -11,17 +11,32 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec.structs import replace
 
 from toolchart.engine.runtime.dependencies import Dependencies
+from toolchart.engine.runtime.flows.agents import run_agents
+from toolchart.engine.runtime.flows.functions import call_function
+from toolchart.engine.runtime.flows.people import ask_person
+from toolchart.engine.runtime.flows.port import DriverPort
+from toolchart.engine.runtime.flows.structured_output import read_output
+from toolchart.engine.runtime.flows.waiting import compute_remaining_s, list_undecided_calls
 from toolchart.states.core.encoding import make_plain_event
-from toolchart.states.core.step import Step
 from toolchart.states.core.vocabulary import EFFECTS
 from toolchart.states.descriptors import load_reference
-from toolchart.states.effects import AskApproval, CallModel, Effect, ReviewCalls, RunTools, Wait
+from toolchart.states.effects import (
+    AskApproval,
+    AskPerson,
+    AwaitUser,
+    CallFunction,
+    CallModel,
+    Effect,
+    ReviewCalls,
+    RunAgent,
+    RunTools,
+    Wait,
+)
 from toolchart.states.errors import NoRecordedAnswer, ProviderError
 from toolchart.states.events import (
     Answering,
@@ -36,32 +51,11 @@ from toolchart.states.events import (
 from toolchart.states.facts import compute_elapsed_s
 from toolchart.states.messages import Reply, TextDelta, encode_delta
 from toolchart.states.ports import StreamingProvider
-from toolchart.states.snapshot import OpenCall, Snapshot
+from toolchart.states.snapshot import OpenCall
 
 log = logging.getLogger("toolchart.engine")
 
-
-class DriverPort(Protocol):
-    """What a performer needs of the driver."""
-
-    snapshot: Snapshot
-    dependencies: Dependencies
-
-    def apply_event(self, event: Event) -> Step:
-        """Step the core with an event."""
-        ...
-
-    def is_open(self, effect: Effect) -> bool:
-        """Whether an effect waits for an answer."""
-        ...
-
-    def wait_for_outside(self, effect: Effect) -> None:
-        """Leave an effect open until an event from outside answers it."""
-        ...
-
-    async def commit(self) -> None:
-        """Make every record durable that was added so far."""
-        ...
+_LONGEST_SLEEP_S = 60.0
 
 
 class EffectPerformer:
@@ -92,6 +86,14 @@ class EffectPerformer:
                 await self._ask_approval(effect)
             case Wait():
                 await self._wait(effect)
+            case AwaitUser():
+                self._driver.wait_for_outside(effect)
+            case RunAgent():
+                await run_agents(self._driver, effect)
+            case CallFunction():
+                await call_function(self._driver, effect, effect.id in self._resumed_effects)
+            case AskPerson():
+                await ask_person(self._driver, effect)
             case _:
                 await self._perform_added_effect(effect)
 
@@ -108,12 +110,14 @@ class EffectPerformer:
         dependencies = self._driver.dependencies
         clock = dependencies.clock
         settings = self._driver.snapshot.settings
-        host = settings.service if settings is not None else None
+        host = effect.host or (settings.service if settings is not None else None)
         deltas: list[dict[str, Any]] = []
         try:
             reply = await self._request_reply_in_time(dependencies, effect, deltas)
             if dependencies.price is not None:
                 reply = dependencies.price(reply, effect.request)
+            if effect.schema is not None:
+                return read_output(effect, reply, clock.now(), host, dependencies.output_classes)
             return Replied(at=clock.now(), effect=effect.id, reply=reply, deltas=tuple(deltas))
         except ProviderError as error:
             return Failed(
@@ -188,10 +192,13 @@ class EffectPerformer:
             ProviderError: the call failed, or the stream ended without a reply.
         """
         wants_deltas = dependencies.on_delta is not None or dependencies.keep_deltas
-        if not wants_deltas or not isinstance(dependencies.provider, StreamingProvider):
-            return await dependencies.provider.complete(effect.request)
+        provider = dependencies.provider
+        if effect.host and dependencies.get_provider is not None:
+            provider = dependencies.get_provider(effect.host)
+        if not wants_deltas or not isinstance(provider, StreamingProvider):
+            return await provider.complete(effect.request)
         text_pieces = self._streamed_texts.setdefault(effect.id, [])
-        async with aclosing(dependencies.provider.stream(effect.request)) as stream:
+        async with aclosing(provider.stream(effect.request)) as stream:
             async for piece in stream:
                 if isinstance(piece, Reply):
                     return piece
@@ -204,11 +211,18 @@ class EffectPerformer:
         raise ProviderError(kind="bad_response", message="the stream ended without a reply")
 
     async def _wait(self, effect: Wait) -> None:
-        clock, seconds = self._driver.dependencies.clock, effect.seconds
-        if effect.id in self._resumed_effects and effect.due:
-            remaining = datetime.fromisoformat(effect.due) - datetime.fromisoformat(clock.now())
-            seconds = max(0.0, min(seconds, remaining.total_seconds()))
-        await clock.sleep(seconds)
+        """Wait until the timer is due, also where it was asked for by another worker or in an earlier turn.
+
+        The rest is computed again every minute: a computer that sleeps stops the clock of the event loop.
+        """
+        clock = self._driver.dependencies.clock
+        remaining_s = compute_remaining_s(effect, clock.now())
+        while True:
+            pause_s = min(remaining_s, _LONGEST_SLEEP_S)
+            await clock.sleep(pause_s)
+            remaining_s = min(remaining_s - pause_s, compute_remaining_s(effect, clock.now()))
+            if remaining_s <= 0:
+                break
         self._driver.apply_event(Elapsed(at=clock.now(), effect=effect.id))
 
     # -- effects of other packages ---------------------------------------------------------------
@@ -258,7 +272,7 @@ class EffectPerformer:
         return bool(calls) and all(call.ruling for call in calls)
 
     async def _ask_approval(self, effect: AskApproval) -> None:
-        if not self._find_undecided_calls():
+        if not list_undecided_calls(self._driver.snapshot):
             at = self._driver.dependencies.clock.now()
             self._driver.apply_event(Decided(at=at, effect=effect.id, call_id="", approved=False))
         else:
@@ -268,20 +282,22 @@ class EffectPerformer:
         """Ask the approver about each undecided call; what it leaves open waits for outside."""
         approver = self._driver.dependencies.approver
         await self._driver.commit()
-        for open_call in self._find_undecided_calls() if approver is not None else ():
+        for open_call in list_undecided_calls(self._driver.snapshot) if approver is not None else ():
             assert approver is not None
+            # Somebody else may decide a call while the approver is asked about it or about another one.
+            if not self._is_undecided(open_call):
+                continue
             decision = await approver(open_call.call)
             if not self._driver.is_open(effect):
                 return
-            is_undecided = open_call.call.id in [call.call.id for call in self._find_undecided_calls()]
-            if decision is not None and is_undecided:
+            if decision is not None and self._is_undecided(open_call):
                 self._driver.apply_event(replace(decision, effect=effect.id))
         if self._driver.is_open(effect):
             self._driver.wait_for_outside(effect)
 
-    def _find_undecided_calls(self) -> list[OpenCall]:
-        calls = self._driver.snapshot.calls
-        return [call for call in calls if call.ruling == "needs_approval" and call.outcome is None]
+    def _is_undecided(self, open_call: OpenCall) -> bool:
+        undecided_calls = list_undecided_calls(self._driver.snapshot)
+        return open_call.call.id in [other.call.id for other in undecided_calls]
 
     # -- tools -----------------------------------------------------------------------------------
 

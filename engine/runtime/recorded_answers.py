@@ -12,9 +12,9 @@ same call.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -26,6 +26,7 @@ from toolchart.engine.log.replay import ReplayedStep, replay_conversation
 from toolchart.engine.runtime.clock import SystemClock, generate_conversation_id
 from toolchart.engine.runtime.dependencies import Dependencies, Observer
 from toolchart.engine.runtime.driver import Driver
+from toolchart.engine.runtime.flows.fork_children import ForkChildren
 from toolchart.engine.runtime.result import ForkResult, build_turn_result
 from toolchart.providers.shared.plain_requests import encode_plain_request
 from toolchart.states.core.calls import build_call_key
@@ -38,6 +39,9 @@ from toolchart.states.ports import Executor, Store
 from toolchart.states.snapshot import Snapshot
 from toolchart.tools.execution.executor import ToolExecutor
 from toolchart.tools.registry import Registry
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 
 @dataclass(slots=True)
@@ -213,12 +217,16 @@ async def fork_from_log(
     name = name or generate_conversation_id()
     plan = plan_fork(store, conversation, name, at, changes or ForkChanges())
     answers = collect_recorded_answers(replay_conversation(store, conversation, include_shared=True))
+    steps = replay_conversation(store, conversation, include_shared=True)
+    dependencies = replace(
+        build_recorded_dependencies(answers, observer), children=ForkChildren(plan, steps, None)
+    )
     log = GroupCommit(store)
     driver = Driver(
         plan.parent.machine,
         plan.parent.snapshot,
         Journal(log, name, basis=plan.parent.basis.without_checkpoint()),
-        build_recorded_dependencies(answers, observer),
+        dependencies,
     )
     driver.apply_event(plan.event)
     versions = build_versions((), {})
@@ -238,14 +246,22 @@ async def fork_from_log(
 
 
 def build_fork_result(
-    name: str, plan: ForkPlan, snapshot: Snapshot, missing_answer: str | None
+    name: str,
+    plan: ForkPlan,
+    snapshot: Snapshot,
+    missing_answer: str | None,
+    output_classes: Mapping[str, type[BaseModel]] | None = None,
 ) -> ForkResult:
-    """The result of a fork that has run."""
+    """The result of a fork that has run.
+
+    Args:
+        output_classes: pydantic classes by result name.
+    """
     return ForkResult(
         conversation=name,
         parent=plan.event.parent,
         at=plan.event.seq,
-        result=build_turn_result(snapshot, name) if snapshot.settings else None,
+        result=build_turn_result(snapshot, name, output_classes) if snapshot.settings else None,
         stopped=missing_answer,
     )
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import to_builtins
 
+from toolchart.engine.runtime.flows.waiting import (
+    describe_questions,
+    describe_undecided_calls,
+    find_earliest_due,
+)
 from toolchart.states.core.encoding import encode
 from toolchart.states.messages import Usage
 from toolchart.states.snapshot import Snapshot, TurnError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 
 class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,10 +45,25 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     limit_reached: str | None = None
     """The limit that ended the turn: `max_iterations` or the name of a budget."""
     undecided: list[dict[str, Any]]
-    """Tool calls that wait for a decision: `{id, tool, params}`."""
+    """Tool calls that wait for a decision: `{id, tool, params}`. What waits in children stands here and in
+    `questions` too, with its `conversation`."""
+    questions: list[dict[str, Any]] = []
+    """Questions to people that wait for an answer: `{effect, state, question, form, due}`. `form` is a JSON
+    Schema, `due` the time at which the state stops waiting, or None."""
+    due: str | None = None
+    """When the earliest open timer runs out: RFC 3339, UTC. Timers of a resting conversation fire when it is
+    resumed; None where none is open."""
+    awaits_user: bool = False
+    """Whether the chart goes on with the user's next message."""
     warnings: tuple[str, ...] = ()
     error: TurnError | None = None
     """Why the turn ended in error; None where it did not."""
+    results: dict[str, dict[str, Any]] = {}
+    """The newest value of each result of the chart, as JSON data; a text is `{content: text}`."""
+    result_errors: dict[str, TurnError] = {}
+    """Why a result has no newer value: its newest failure, where no value followed."""
+    outputs: dict[str, BaseModel] = {}
+    """The results of which the user gave a pydantic class, as instances of it."""
 
     @property
     def max_iterations_reached(self) -> bool:
@@ -66,8 +90,18 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
             data["max_iterations_reached"] = self.max_iterations_reached
         if self.undecided:
             data["undecided"] = self.undecided
+        if self.questions:
+            data["questions"] = self.questions
+        if self.due:
+            data["due"] = self.due
+        if self.awaits_user:
+            data["awaits_user"] = True
         if self.warnings:
             data["warnings"] = list(self.warnings)
+        if self.results:
+            data["results"] = self.results
+        if self.result_errors:
+            data["result_errors"] = to_builtins(self.result_errors)
         return data
 
 
@@ -84,11 +118,18 @@ class ForkResult(msgspec.Struct, frozen=True, kw_only=True):
     """Where the fork ran from the log: the first request or call that the log has no answer to."""
 
 
-def build_turn_result(snapshot: Snapshot, conversation: str) -> TurnResult:
-    """The result of the newest turn of a snapshot."""
+def build_turn_result(
+    snapshot: Snapshot, conversation: str, output_classes: Mapping[str, type[BaseModel]] | None = None
+) -> TurnResult:
+    """The result of the newest turn of a snapshot.
+
+    Args:
+        output_classes: pydantic classes by result name.
+    """
+    classes = output_classes or {}
+    results = {name: result.value for name, result in snapshot.results.items() if result.value is not None}
     settings = snapshot.settings
     assert settings is not None, "a turn has settings"
-    reply = snapshot.reply
     return TurnResult(
         content=snapshot.answer or "",
         service=settings.service,
@@ -99,17 +140,32 @@ def build_turn_result(snapshot: Snapshot, conversation: str) -> TurnResult:
         ended_by=snapshot.ended_by,
         conversation_id=conversation,
         iterations=snapshot.iteration,
-        finish_reason=reply.finish_reason if reply else "error",
+        finish_reason=_find_finish_reason(snapshot),
         usage=snapshot.usage,
         limit_reached=snapshot.limit_reached,
-        undecided=[
-            {"id": open_call.call.id, "tool": open_call.call.name, "params": open_call.call.arguments}
-            for open_call in snapshot.calls
-            if open_call.ruling == "needs_approval" and open_call.outcome is None
-        ],
+        undecided=describe_undecided_calls(snapshot),
+        questions=describe_questions(snapshot),
+        due=find_earliest_due(snapshot) if not snapshot.has_ended else None,
+        awaits_user=snapshot.awaits_user,
         warnings=snapshot.warnings,
         error=snapshot.error,
+        results=results,
+        result_errors={
+            name: TurnError(kind=result.error_kind, message=result.error)
+            for name, result in snapshot.results.items()
+            if result.error_kind != "none"
+        },
+        outputs={
+            name: classes[name].model_validate(value) for name, value in results.items() if name in classes
+        },
     )
+
+
+def _find_finish_reason(snapshot: Snapshot) -> str:
+    """That of the newest reply; `stop` where the chart answered without one."""
+    if snapshot.reply is not None:
+        return snapshot.reply.finish_reason
+    return "stop" if snapshot.answer is not None and snapshot.error is None else "error"
 
 
 def _describe_tool_call(call: Any) -> dict[str, Any]:

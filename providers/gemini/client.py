@@ -14,6 +14,7 @@ from toolchart.providers.gemini.options import SUPPORTED_OPTIONS
 from toolchart.providers.gemini.stream import GeminiAccumulator
 from toolchart.providers.gemini.wire import decode_reply, encode_request
 from toolchart.providers.shared.failures import convert_exceptions
+from toolchart.providers.shared.host_client import find_api_key
 from toolchart.providers.shared.own_data import find_foreign_data
 from toolchart.providers.shared.settings import AdapterSettings, read_adapter_settings
 from toolchart.providers.shared.stream_frames import iterate_event_data
@@ -110,9 +111,12 @@ class GeminiProvider(HostAdapter):
         http_client = httpx2.AsyncClient(
             follow_redirects=True, **build_client_options(config, resolve, httpx2, hooks)
         )
+        key = find_api_key(config, resolve)
         try:
+            if key is None:  # the SDK itself would send the environment's key to any host
+                raise ValueError
             client = genai.Client(
-                api_key=resolve(config.api_key) if config.api_key else None,
+                api_key=key,
                 http_options=types.HttpOptions(
                     base_url=resolve(config.base_url) if config.base_url else None,
                     api_version=settings.api_version,

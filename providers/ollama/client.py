@@ -10,6 +10,7 @@ from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.ollama.stream import OllamaAccumulator
 from toolchart.providers.ollama.wire import collect_warnings, decode_reply, encode_request
 from toolchart.providers.shared.failures import convert_exceptions, raise_for_status
+from toolchart.providers.shared.host_client import find_api_key
 from toolchart.providers.shared.settings import AdapterSettings, read_adapter_settings
 from toolchart.providers.shared.stream_frames import iterate_json_lines
 from toolchart.providers.transport.connections import HttpHooks, build_client_options
@@ -65,10 +66,13 @@ class OllamaProvider(HostAdapter):
         from ollama import AsyncClient
 
         settings = read_adapter_settings(OllamaSettings, config)
-        headers = {"authorization": f"Bearer {resolve(config.api_key)}"} if config.api_key else None
+        key = find_api_key(config, resolve)
+        headers = {"authorization": f"Bearer {key}"} if key else None
         host = resolve(config.base_url) if config.base_url else None
         options = build_client_options(config, resolve, httpx, hooks)
         client = AsyncClient(host, headers=headers, **options)
+        if key is None:  # the SDK itself would send OLLAMA_API_KEY to any host
+            client._client.headers.pop("authorization", None)
         return cls(client, settings)
 
     def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:

@@ -30,6 +30,7 @@ OLLAMA_HOST = HostDescriptor(
     address_variable="OLLAMA_HOST",
     complete_address=f"{_FOLDER}.catalog:complete_address",
     key_variables=("OLLAMA_API_KEY",),
+    key_domains=("ollama.com",),
     key_header="authorization: Bearer {key}",
     list_models=f"{_FOLDER}.catalog:iterate_models",
     fetch_embeddings=f"{_FOLDER}.catalog:fetch_vectors",

@@ -9,6 +9,7 @@ from urllib.parse import quote
 from toolchart.providers.openai.client import OpenAIProvider, OpenAISettings
 from toolchart.providers.openai.compatible_hosts import find_profile
 from toolchart.providers.openai.responses_client import ResponsesProvider
+from toolchart.providers.shared.host_client import find_api_key
 from toolchart.providers.shared.settings import read_adapter_settings
 from toolchart.providers.transport.connections import HttpHooks, build_client_options, get_silence_timeout_s
 from toolchart.specs.models import LLMConfig
@@ -53,7 +54,7 @@ class AzureProvider(OpenAIProvider):
 
         settings = read_adapter_settings(AzureSettings, config, find_profile("openai.azure.com"))
         endpoint = resolve(config.base_url) if config.base_url else None
-        key = resolve(config.api_key) if config.api_key else None
+        key = find_api_key(config, resolve)
         shared_options: dict[str, Any] = {
             "api_key": key,
             "timeout": get_silence_timeout_s(config),
@@ -62,6 +63,8 @@ class AzureProvider(OpenAIProvider):
             "default_headers": {k: resolve(v) for k, v in (settings.headers or {}).items()},
         }
         try:
+            if key is None:  # the SDK itself would send the environment's key to any host
+                raise ValueError
             client: AsyncOpenAI = AsyncAzureOpenAI(
                 azure_endpoint=endpoint,  # type: ignore[arg-type]  # None: AZURE_OPENAI_ENDPOINT
                 azure_deployment=settings.deployment,
@@ -70,7 +73,8 @@ class AzureProvider(OpenAIProvider):
             )
             if settings.api == "responses" and settings.api_version is None:
                 base_url = f"{str(client.base_url).partition('/openai/')[0]}{V1_PATH}"
-                client = AsyncOpenAI(base_url=base_url, **shared_options | {"api_key": client.api_key})
+                options: dict[str, Any] = {**shared_options, "api_key": client.api_key}
+                client = AsyncOpenAI(base_url=base_url, **options)
         except (OpenAIError, ValueError):
             raise SpecError(
                 "there is no endpoint or no key for Azure",

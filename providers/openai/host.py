@@ -59,6 +59,7 @@ AZURE_HOST = HostDescriptor(
     formats=(CHAT, RESPONSES),
     address_variable="AZURE_OPENAI_ENDPOINT",
     key_variables=("AZURE_OPENAI_API_KEY",),
+    key_domains=("openai.azure.com", "cognitiveservices.azure.com", "services.ai.azure.com"),
     key_header="api-key: {key}",
     list_models=None,  # its list names base models, and not the deployments that can be called
     fetch_embeddings=None,

@@ -30,7 +30,7 @@ from toolchart.providers.hosts import HOSTS
 from toolchart.providers.recording.cassettes import decompress_body
 from toolchart.providers.transport.connections import HttpHooks
 from toolchart.specs.models import LLMConfig
-from toolchart.specs.secrets import SECRET_PLACEHOLDER, find_literal_secrets, find_references
+from toolchart.specs.secrets import SECRET_PLACEHOLDER, find_literal_secrets, find_references, strike_secrets
 from toolchart.states.errors import SpecError
 
 log = logging.getLogger("toolchart.providers")
@@ -147,7 +147,7 @@ class Recorder:
             as_bytes = value.encode().decode("latin-1")
             for spelling in {value, json.dumps(value)[1:-1], quote(value, safe=""), as_bytes}:
                 text = text.replace(spelling, self._replacements[value])
-        return _KEY_PATTERN.sub(SECRET_PLACEHOLDER, text)
+        return _KEY_PATTERN.sub(SECRET_PLACEHOLDER, strike_secrets(text))
 
 
 async def _limit_encodings(request: Any) -> None:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from toolchart.providers.transport.retry_after import find_retry_info, read_retry_after_s
+from toolchart.specs.secrets import strike_secrets
 from toolchart.states.errors import ProviderError
 
 if TYPE_CHECKING:
@@ -190,5 +191,5 @@ def _join_error_codes(body: Any) -> str:
 
 def _clean_message(text: str) -> str:
     """The text on one line, without secrets, cut at `_MAX_CHARACTERS`."""
-    text = _SECRETS.sub("(secret)", " ".join(text.split()))
+    text = _SECRETS.sub("(secret)", strike_secrets(" ".join(text.split())))
     return text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 3] + "..."

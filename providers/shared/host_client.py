@@ -17,6 +17,7 @@ from toolchart.providers.shared.failures import (
     classify_http_error,
 )
 from toolchart.specs.models import LLMConfig
+from toolchart.specs.secrets import remember_secret
 
 if TYPE_CHECKING:
     import httpx
@@ -25,13 +26,22 @@ if TYPE_CHECKING:
 def find_api_key(config: LLMConfig, resolve: Callable[[str], str]) -> str | None:
     """The key that an entry's adapter sends: the entry's own, else the environment's.
 
+    The environment's key goes to no host but its own: an entry with another `base_url` names its key itself.
+
     Raises:
         SpecError: a variable in `api_key` is not set.
     """
+    host = find_host(config.provider)
+    names = host.key_variables or ()
     if config.api_key:
-        return resolve(config.api_key)
-    names = find_host(config.provider).key_variables or ()
-    return next((os.environ[name] for name in names if os.environ.get(name)), None)
+        key: str | None = resolve(config.api_key)
+    elif config.base_url and not host.owns_address(resolve(config.base_url)):
+        key = None
+    else:
+        key = next((os.environ[name] for name in names if os.environ.get(name)), None)
+    if key:
+        remember_secret(key)
+    return key
 
 
 class HostClient:

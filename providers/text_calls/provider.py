@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -90,13 +90,14 @@ class TextCallProvider:
                 yield item
             return
         scanner, call_count = self._make_scanner(request), 0
+        is_quoted = self._build_quotation_check(request)
         async with aclosing(self._inner.stream(self._rewrite_request(request))) as items:
             async for item in items:
                 if not isinstance(item, (TextDelta, Reply)) or self._is_passed_on(request):
                     yield item
                     continue
                 pieces = scanner.add_text(item.text) if isinstance(item, TextDelta) else scanner.finish_text()
-                for piece in pieces:
+                for piece in _unquote_calls(pieces, is_quoted):
                     for delta in _make_deltas(piece, call_count):
                         yield delta
                     call_count += len(piece.calls) if isinstance(piece, CallsPiece) else 0
@@ -146,12 +147,33 @@ class TextCallProvider:
             return TextCallScanner([row for row in TEXT_FORMATS if row.is_detected], schemas)
         return TextCallScanner((self._choose_format(request),), schemas)
 
+    def _build_quotation_check(self, request: Request) -> Callable[[CallsPiece], bool]:
+        """A function that tells whether a block of calls is quoted from what the model read.
+
+        Such a block, or the same call, stands in a message of the user or in the result of a tool. With
+        `bracket` none does: its markers stand in no text.
+        """
+        reads_every_format = self._may_be_native and not self._passes_replies
+        if self._row is None and (request.writes_tools_as_text or not reads_every_format):
+            return lambda block: False
+        texts = [message.content or "" for message in request.messages if message.role in ("user", "tool")]
+        pieces = [piece for text in texts for piece in _scan(self._make_scanner(request), text)]
+        blocks = [piece for piece in pieces if isinstance(piece, CallsPiece)]
+        read_calls = {call for block in blocks for call in _name_calls(block)}
+
+        def is_quoted(block: CallsPiece) -> bool:
+            """Whether a call of the block, or all of its text, was read."""
+            is_known_call = any(call in read_calls for call in _name_calls(block))
+            return is_known_call or any(block.raw.strip() in text for text in texts)
+
+        return is_quoted
+
     def _read_reply(self, reply: Reply, request: Request) -> Reply:
         """The reply with the calls in its text. If it has native calls, its text is not searched."""
         if reply.tool_calls or not reply.content or self._is_passed_on(request):
             return reply
-        scanner = self._make_scanner(request)
-        pieces = [*scanner.add_text(reply.content), *scanner.finish_text()]
+        scanned_pieces = _scan(self._make_scanner(request), reply.content)
+        pieces = _unquote_calls(scanned_pieces, self._build_quotation_check(request))
         reasoning = "".join(piece.text for piece in pieces if isinstance(piece, ReasoningPiece))
         reasoning_or_none = (reply.reasoning or "") + reasoning or None
         blocks = [piece for piece in pieces if isinstance(piece, CallsPiece)]
@@ -179,6 +201,24 @@ class TextCallProvider:
 def accept_text_calls(provider: Provider) -> Provider:
     """A provider that obeys `Request.writes_tools_as_text`: the same one, wrapped if it does not."""
     return provider if isinstance(provider, TextCallProvider) else TextCallProvider(provider, "native")
+
+
+def _scan(scanner: TextCallScanner, text: str) -> list[Piece]:
+    """The pieces of a whole text."""
+    return [*scanner.add_text(text), *scanner.finish_text()]
+
+
+def _unquote_calls(pieces: Iterable[Piece], is_quoted: Callable[[CallsPiece], bool]) -> list[Piece]:
+    """The pieces, in which a quoted block of calls is the text that the model wrote."""
+    return [
+        TextPiece(text=piece.raw) if isinstance(piece, CallsPiece) and is_quoted(piece) else piece
+        for piece in pieces
+    ]
+
+
+def _name_calls(block: CallsPiece) -> list[str]:
+    """Each call of a block as one text."""
+    return [f"{name} {encode_canonical_text(arguments)}" for name, arguments in block.calls]
 
 
 def _make_deltas(piece: Piece, call_count: int) -> list[Delta]:

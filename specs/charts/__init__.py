@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolchart.specs.yaml_document import read_text
-from toolchart.states.chart.loading import Chart, ChartResolver, make_chart, parse_chart
+import yaml
+
+from toolchart.specs.flows import list_shipped_flows, read_flow_text
+from toolchart.specs.yaml_document import parse_document, read_text
+from toolchart.states.chart.loading import Chart, ChartResolver, EffectDeclarations, make_chart, parse_chart
 from toolchart.states.chart.source_positions import shorten
 from toolchart.states.errors import SpecError, suggest_name
 
 if TYPE_CHECKING:
+    from toolchart.specs.declared_effects import EffectResolver
     from toolchart.specs.models import AgentSpec
 
 _INLINE = "(inline chart)"
@@ -30,42 +35,86 @@ def list_shipped_charts() -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(".yaml") for name in file_names if name.endswith(".yaml")))
 
 
-def load_chart(reference: str | Mapping[str, Any] | None, *, base_folder: Path | None = None) -> Chart:
+def load_chart(
+    reference: str | Mapping[str, Any] | None,
+    *,
+    base_folder: Path | None = None,
+    effects: EffectDeclarations | None = None,
+) -> Chart:
     """Load a chart by name, by path or from an inline mapping; None means `full`.
 
     A relative path is searched in `base_folder` (that of the agent spec), then in the working folder.
+
+    Args:
+        effects: returns the declared effects that are in force, from those of the chart.
 
     Raises:
         SpecError: no such chart, or one that breaks a rule.
     """
 
     if isinstance(reference, Mapping):
-        return make_chart(reference, source=_INLINE, resolve=_build_resolver(base_folder))
+        return make_chart(reference, source=_INLINE, resolve=_build_resolver(base_folder), effects=effects)
     name = DEFAULT_CHART if reference is None else str(reference)
-    if name in list_shipped_charts():
+    if name in list_shipped_charts() and effects is None:
         return _load_shipped_chart(name)
     text, source = _read_chart_text(name, base_folder)
-    return parse_chart(text, source=source, resolve=_build_resolver(base_folder))
+    return parse_chart(text, source=source, resolve=_build_resolver(base_folder), effects=effects)
 
 
-def load_spec_chart(spec: AgentSpec) -> Chart:
+def load_spec_chart(spec: AgentSpec, resolver: EffectResolver | None = None) -> Chart:
     """Load the chart of an agent spec; relative paths are searched in the folder of the spec first.
+
+    Args:
+        resolver: completes the declared effects; default: one that imports the functions that they name.
 
     Raises:
         SpecError: no such chart, or one that breaks a rule. For a chart that stands inline, the error names
             the file of the spec, the line in it, and the key path from `chart` on.
     """
+    from toolchart.specs.declared_effects import EffectResolver
+    from toolchart.specs.error_positions import find_spec_line
+
     folder = Path(spec.source).parent if spec.source else None
-    if not isinstance(spec.chart, Mapping):
-        return load_chart(spec.chart, base_folder=folder)
+    effects = (resolver or EffectResolver(spec)).resolve
     source = spec.source or _INLINE
     try:
-        return make_chart(spec.chart, source=source, lines=spec.chart_lines, resolve=_build_resolver(folder))
+        if not isinstance(spec.chart, Mapping):
+            chart = load_chart(spec.chart, base_folder=folder) if not spec.effects else None
+            if chart is None or chart.effects:
+                chart = load_chart(spec.chart, base_folder=folder, effects=effects)
+            return chart
+        chart = make_chart(
+            spec.chart,
+            source=source,
+            lines=spec.chart_lines,
+            resolve=_build_resolver(folder),
+            effects=effects,
+        )
+        # An inline chart without a name is called by that of its agent, in reports and pictures.
+        return replace(chart, name=spec.name) if spec.name and not spec.chart.get("name") else chart
     except SpecError as error:
-        if error.file != source:
+        if _is_in_spec_effects(spec, error.path):
+            line = find_spec_line(spec.source, error.path or "")
+            raise SpecError(error.message, file=source, line=line, path=error.path, hint=error.hint) from None
+        if error.file != source or not isinstance(spec.chart, Mapping):
             raise
         path = ".".join(("chart", error.path)) if error.path else "chart"
         raise SpecError(error.message, file=source, line=error.line, path=path, hint=error.hint) from None
+
+
+def _is_in_spec_effects(spec: AgentSpec, path: str | None) -> bool:
+    """Whether a key path is that of an effect which the spec declares, and not its chart."""
+    section, *keys = (path or "").split(".")
+    if section != "effects" or not keys:
+        return False
+    node: Any = spec.effects or {}
+    for key in keys:
+        if not isinstance(node, Mapping):  # a short form, such as `wait: 24h`
+            return True
+        if key not in node:
+            return False
+        node = node[key]
+    return True
 
 
 def _build_resolver(base_folder: Path | None) -> ChartResolver:
@@ -83,13 +132,22 @@ def _read_chart_text(reference: str, base_folder: Path | None) -> tuple[str, str
     """Return the text of a chart, and its name or path as the source."""
     if reference in list_shipped_charts():
         return files(__name__).joinpath(f"{reference}.yaml").read_text("utf-8"), reference
+    if reference in list_shipped_flows():
+        return _build_flow_chart_text(reference), reference
     for folder in (base_folder, Path()):
         if folder is not None and _is_file(folder / reference):
             return read_text(folder / reference), str(folder / reference)
     raise SpecError(
         f"no chart {shorten(reference)!r}: neither a file nor a shipped chart",
-        hint=suggest_name(reference, list_shipped_charts()),
+        hint=suggest_name(reference, (*list_shipped_charts(), *list_shipped_flows())),
     )
+
+
+def _build_flow_chart_text(name: str) -> str:
+    """The chart of a shipped flow as a file of its own, with the effects that the flow declares."""
+    data = parse_document(read_flow_text(name), f"{name}.yaml (shipped)").data
+    document = {"name": name, **data["chart"], "effects": data.get("effects") or {}}
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
 
 
 def _is_file(path: Path) -> bool:

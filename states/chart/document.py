@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from toolchart.states.chart.source_positions import SourcePosition, find_nearest_line
+from toolchart.states.chart.vocabulary import GENERAL_VOCABULARY, Vocabulary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +24,11 @@ class Chart:
     lines: Mapping[SourcePosition, int] = field(default_factory=dict, compare=False, repr=False)
     """One-based line of every key and entry that stands in the source itself."""
     digest: str = ""
-    """SHA-256 of the document in its own order."""
+    """SHA-256 of the document in its own order, and of the declared effects."""
+    effects: Mapping[str, Any] = field(default_factory=dict)
+    """The effects that the chart or the spec declares, by name: `{kind: parameters}`."""
+    vocabulary: Vocabulary = field(default=GENERAL_VOCABULARY, compare=False, repr=False)
+    """The effects, events and facts that it may name."""
 
     def find_line(self, position: SourcePosition) -> int | None:
         """The line of a position, or of the nearest entry that contains it."""

@@ -20,7 +20,7 @@ from typing import Any
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.chart.source_positions import SourcePosition, raise_error
 from toolchart.states.chart.structure import iterate_rows
-from toolchart.states.core.vocabulary import EFFECTS, EVENTS
+from toolchart.states.core.vocabulary import EVENTS
 
 _Ask = tuple[str, str, SourcePosition]
 """A state, the effect that it asks for, and where."""
@@ -44,8 +44,8 @@ def check_effect_rules(chart: Chart) -> None:
 
 
 def _check_state(chart: Chart, definition: Mapping[str, Any], position: SourcePosition) -> None:
-    for name in _list_effects(definition.get("exit")):
-        if EFFECTS.find(name).closing:
+    for name in _list_effects(chart, definition.get("exit")):
+        if chart.vocabulary.find_effect(name).closing:
             raise_error(
                 chart,
                 (*position, "exit"),
@@ -54,8 +54,8 @@ def _check_state(chart: Chart, definition: Mapping[str, Any], position: SourcePo
             )
     for row, row_position in iterate_rows(definition, position):
         for slot in ("on", "before", "after"):
-            for name in _list_effects(row.get(slot)):
-                if EFFECTS.find(name).closing:
+            for name in _list_effects(chart, row.get(slot)):
+                if chart.vocabulary.find_effect(name).closing:
                     raise_error(
                         chart,
                         (*row_position, slot),
@@ -66,14 +66,14 @@ def _check_state(chart: Chart, definition: Mapping[str, Any], position: SourcePo
     _check_raised_events(chart, definition, position, ("enter", "exit"))
     _check_enter(chart, definition, (*position, "enter"))
     for slot in ("enter", "exit"):
-        for name in _list_effects(definition.get(slot)):
+        for name in _list_effects(chart, definition.get(slot)):
             _check_answers(chart, name, (*position, slot))
 
 
 def _check_answers(chart: Chart, name: str, position: SourcePosition) -> None:
     """The row of an effect of another package names events, and only now it is known which there are."""
-    for event in EFFECTS.find(name).answers:
-        if event not in EVENTS or not EVENTS.find(event).is_answer:
+    for event in chart.vocabulary.find_effect(name).answers:
+        if event not in EVENTS or EVENTS.find(event).reduce is None:
             raise_error(
                 chart,
                 position,
@@ -83,8 +83,12 @@ def _check_answers(chart: Chart, name: str, position: SourcePosition) -> None:
 
 
 def _check_enter(chart: Chart, definition: Mapping[str, Any], position: SourcePosition) -> None:
-    answered_effects = [name for name in _list_effects(definition.get("enter")) if EFFECTS.find(name).closing]
-    awaited_effects = [name for name in answered_effects if EFFECTS.find(name).is_awaited]
+    answered_effects = [
+        name
+        for name in _list_effects(chart, definition.get("enter"))
+        if chart.vocabulary.find_effect(name).closing
+    ]
+    awaited_effects = [name for name in answered_effects if chart.vocabulary.find_effect(name).is_awaited]
     if definition.get("final") and answered_effects:
         raise_error(
             chart,
@@ -99,7 +103,7 @@ def _check_enter(chart: Chart, definition: Mapping[str, Any], position: SourcePo
             f"the compound state asks for {awaited_effects[0]!r}, but its inner states would take the answer",
             "ask for it in the `enter` of an inner state; only timers may stand here",
         )
-    if _count_awaited_effects(definition.get("enter")) > 1:
+    if _count_awaited_effects(chart, definition.get("enter")) > 1:
         names = " and ".join(map(repr, dict.fromkeys(awaited_effects)))
         raise_error(
             chart,
@@ -129,9 +133,11 @@ def _check_raised_events(
 
 def _check_nested_asks(chart: Chart, definition: Mapping[str, Any], position: SourcePosition) -> None:
     """A compound state and a state inside it must not ask for the same timer."""
-    outer_effects = set(_list_effects(definition.get("enter")))
-    for _, name, inner_position in _iterate_asks(definition.get("states") or {}, (*position, "states")):
-        if name in outer_effects and EFFECTS.find(name).closing:
+    outer_effects = set(_list_effects(chart, definition.get("enter")))
+    for _, name, inner_position in _iterate_asks(
+        chart, definition.get("states") or {}, (*position, "states")
+    ):
+        if name in outer_effects and chart.vocabulary.find_effect(name).closing:
             raise_error(
                 chart,
                 inner_position,
@@ -145,7 +151,9 @@ def _check_regions(chart: Chart, definition: Mapping[str, Any], position: Source
         str(name): (body or {}, (*position, "states", name))
         for name, body in (definition.get("states") or {}).items()
     }
-    asks = {name: list(_iterate_asks({name: body}, place[:-1])) for name, (body, place) in regions.items()}
+    asks = {
+        name: list(_iterate_asks(chart, {name: body}, place[:-1])) for name, (body, place) in regions.items()
+    }
     for first, second in combinations(regions, 2):
         _check_region_pair(chart, first, asks[first], second, asks[second])
     for name, (body, place) in regions.items():
@@ -157,9 +165,11 @@ def _check_region_pair(
     chart: Chart, first: str, first_asks: list[_Ask], second: str, second_asks: list[_Ask]
 ) -> None:
     first_effects = {effect for _, effect, _ in first_asks}
-    first_users = [effect for effect in sorted(first_effects) if EFFECTS.find(effect).uses_messages]
+    first_users = [
+        effect for effect in sorted(first_effects) if chart.vocabulary.find_effect(effect).uses_messages
+    ]
     for _, effect, position in second_asks:
-        row = EFFECTS.find(effect)
+        row = chart.vocabulary.find_effect(effect)
         if row.closing and effect in first_effects:
             raise_error(
                 chart,
@@ -182,7 +192,9 @@ def _check_region_rows(
 ) -> None:
     """Rows of a region must not match the answers to the effects of another region."""
     foreign_answers = {
-        answer: effect for effect in sorted(foreign_effects) for answer in EFFECTS.find(effect).answers
+        answer: effect
+        for effect in sorted(foreign_effects)
+        for answer in chart.vocabulary.find_effect(effect).answers
     }
     for row, row_position in _iterate_all_rows(body, position):
         for event in str(row.get("event") or "").split():
@@ -201,13 +213,13 @@ def _check_region_rows(
 # -- reading the chart ---------------------------------------------------------------------------
 
 
-def _iterate_asks(states: Mapping[str, Any], position: SourcePosition) -> Iterator[_Ask]:
+def _iterate_asks(chart: Chart, states: Mapping[str, Any], position: SourcePosition) -> Iterator[_Ask]:
     """The effects that states on this level and below ask for on entry."""
     for name, body in states.items():
         definition = body or {}
-        for effect in _list_effects(definition.get("enter")):
+        for effect in _list_effects(chart, definition.get("enter")):
             yield str(name), effect, (*position, name, "enter")
-        yield from _iterate_asks(definition.get("states") or {}, (*position, name, "states"))
+        yield from _iterate_asks(chart, definition.get("states") or {}, (*position, name, "states"))
 
 
 def _iterate_all_rows(
@@ -219,26 +231,27 @@ def _iterate_all_rows(
         yield from _iterate_all_rows(body or {}, (*position, "states", name))
 
 
-def _list_effects(actions: Any) -> list[str]:
+def _list_effects(chart: Chart, actions: Any) -> list[str]:
     """The effects that an action list names, those inside `if` too."""
     if isinstance(actions, str):
-        return [actions] if actions in EFFECTS else []
+        return [actions] if chart.vocabulary.is_effect(actions) else []
     if isinstance(actions, list):
-        return [name for action in actions for name in _list_effects(action)]
+        return [name for action in actions for name in _list_effects(chart, action)]
     if isinstance(actions, Mapping):
-        return [name for key, body in actions.items() if key != "cond" for name in _list_effects(body)]
+        return [name for key, body in actions.items() if key != "cond" for name in _list_effects(chart, body)]
     return []
 
 
-def _count_awaited_effects(actions: Any) -> int:
+def _count_awaited_effects(chart: Chart, actions: Any) -> int:
     """The most effects with an answer that one run of an action list can ask for."""
     if isinstance(actions, str):
-        return int(actions in EFFECTS and EFFECTS.find(actions).is_awaited)
+        vocabulary = chart.vocabulary
+        return int(vocabulary.is_effect(actions) and vocabulary.find_effect(actions).is_awaited)
     if isinstance(actions, list):
-        return sum(map(_count_awaited_effects, actions))
+        return sum(_count_awaited_effects(chart, action) for action in actions)
     if isinstance(actions, Mapping):
         branches = [body for key, body in actions.items() if key not in ("cond", "raise")]
-        return max(map(_count_awaited_effects, branches), default=0)
+        return max((_count_awaited_effects(chart, branch) for branch in branches), default=0)
     return 0
 
 

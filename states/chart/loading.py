@@ -13,13 +13,16 @@ from typing import Any
 
 import orjson
 
+from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.chart.plain_data import copy_plain_data
 from toolchart.states.chart.rules import check_rules
 from toolchart.states.chart.shape import check_shape, normalise_flags
 from toolchart.states.chart.source_positions import SourceLines, SourcePosition, format_key_path, raise_error
+from toolchart.states.chart.vocabulary import GENERAL_VOCABULARY, Vocabulary, read_declarations
 from toolchart.states.chart.yaml_reading import CHART_LIMITS, read_yaml
 from toolchart.states.errors import SpecError
+from toolchart.states.flows.deadlines import expand_deadlines
 
 __all__ = [
     "Chart",
@@ -34,21 +37,36 @@ __all__ = [
 ChartResolver = Callable[[str], str]
 """Returns the YAML text of the chart that `extends` names; raises SpecError for an unknown name."""
 
+EffectDeclarations = Callable[[dict[str, Any]], dict[str, Any]]
+"""Returns the declared effects that are in force, from those of a chart: a spec overrides and adds."""
+
 _MAX_EXTENSION_DEPTH = 8
 
 
-def parse_chart(text: str, *, source: str | None = None, resolve: ChartResolver | None = None) -> Chart:
+def parse_chart(
+    text: str,
+    *,
+    source: str | None = None,
+    resolve: ChartResolver | None = None,
+    effects: EffectDeclarations | None = None,
+) -> Chart:
     """The chart of a YAML text.
+
+    Args:
+        effects: returns the effects that are in force, from those that the chart declares.
 
     Raises:
         SpecError: the text is not YAML, not a chart, or breaks a rule; with file and line.
     """
     document, located = _read_document(text, source)
-    return _build_chart(document, located, resolve)
+    return _build_chart(document, located, resolve, effects)
 
 
-def parse_recorded_chart(text: str) -> Chart:
+def parse_recorded_chart(text: str, effects: Mapping[str, Any] | None = None) -> Chart:
     """The resolved chart of a log, for reading. Its rules may be another release's and are not checked.
+
+    Args:
+        effects: the effects that the log says it declares.
 
     Raises:
         SpecError: the text is not a chart at all.
@@ -61,8 +79,18 @@ def parse_recorded_chart(text: str) -> Chart:
         document=document,
         source="the log's chart",
         lines=located.lines,
-        digest=_compute_digest(document),
+        digest=_compute_digest(document, effects or {}),
+        effects=effects or {},
+        vocabulary=_read_recorded_vocabulary(effects, located),
     )
+
+
+def _read_recorded_vocabulary(effects: Mapping[str, Any] | None, located: SourceLines) -> Vocabulary:
+    """The vocabulary of a recorded chart; that of no chart where this release does not know its effects."""
+    try:
+        return read_declarations(effects, located)
+    except SpecError:
+        return GENERAL_VOCABULARY
 
 
 def make_chart(
@@ -71,36 +99,58 @@ def make_chart(
     source: str | None = None,
     lines: Mapping[SourcePosition, int] | None = None,
     resolve: ChartResolver | None = None,
+    effects: EffectDeclarations | None = None,
 ) -> Chart:
     """The chart of a parsed document, for instance one that stands inline in a spec.
+
+    Args:
+        effects: returns the effects that are in force, from those that the chart declares.
 
     Raises:
         SpecError: the document is not a chart or breaks a rule.
     """
     located = SourceLines(source=source, lines=lines or {})
-    return _build_chart(copy_plain_data(document, located), located, resolve)
+    return _build_chart(copy_plain_data(document, located), located, resolve, effects)
 
 
-def _build_chart(document: dict[str, Any], located: SourceLines, resolve: ChartResolver | None) -> Chart:
+def _build_chart(
+    document: dict[str, Any],
+    located: SourceLines,
+    resolve: ChartResolver | None,
+    declare: EffectDeclarations | None,
+) -> Chart:
     resolved_document = _resolve_extends(document, located, resolve, 0)
     lines = _map_resolved_lines(document, resolved_document, located.lines)
     resolved_lines = SourceLines(source=located.source, lines=lines)
-    check_shape(resolved_document, resolved_lines)
-    normalise_flags(resolved_document)
+    native_document = {key: item for key, item in resolved_document.items() if key != "effects"}
+    declared = resolved_document.get("effects") or {}
+    if not isinstance(declared, dict):
+        raise_error(resolved_lines, ("effects",), "`effects` is a mapping of names to declarations")
+    native_document, effects = expand_deadlines(native_document, declared, resolved_lines)
+    if declare is not None:
+        effects = declare(effects)
+    vocabulary = read_declarations(effects, resolved_lines)
+    check_shape(native_document, resolved_lines, vocabulary)
+    normalise_flags(native_document)
     chart = Chart(
-        name=resolved_document.get("name") or located.source or "chart",
-        document=resolved_document,
+        name=native_document.get("name") or located.source or "chart",
+        document=native_document,
         source=located.source,
         lines=lines,
-        digest=_compute_digest(resolved_document),
+        digest=_compute_digest(native_document, effects),
+        effects=effects,
+        vocabulary=vocabulary,
     )
     check_rules(chart)
     return chart
 
 
-def _compute_digest(document: Mapping[str, Any]) -> str:
+def _compute_digest(document: Mapping[str, Any], effects: Mapping[str, Any]) -> str:
     # Not canonical JSON, because the order of states has a meaning.
-    return hashlib.sha256(orjson.dumps(document)).hexdigest()
+    digest = hashlib.sha256(orjson.dumps(document))
+    if effects:
+        digest.update(encode_canonical_text(effects).encode())
+    return digest.hexdigest()
 
 
 # -- reading -------------------------------------------------------------------------------------

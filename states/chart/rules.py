@@ -18,13 +18,13 @@ from typing import Any
 
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.chart.effect_rules import check_effect_rules
-from toolchart.states.chart.guard_types import GuardProblem
-from toolchart.states.chart.guards import check_guard
+from toolchart.states.chart.guards.parsing import check_guard
+from toolchart.states.chart.guards.types import GuardProblem
 from toolchart.states.chart.regions import check_regions
 from toolchart.states.chart.source_positions import SourcePosition, raise_error, shorten
 from toolchart.states.chart.structure import check_structure, iterate_rows, list_targets
-from toolchart.states.chart.vocabulary import is_effect, is_event, list_effect_names, list_event_names
 from toolchart.states.errors import suggest_name
+from toolchart.states.flows.assigned_results import check_assigned_results
 
 _RESERVED_NAMES = frozenset(
     [
@@ -56,6 +56,7 @@ def check_rules(chart: Chart) -> None:
     Raises:
         SpecError: the first rule that is broken, with file, line and key path.
     """
+    _check_effect_names(chart)
     state_names = _check_state_names(chart)
     raised_events = _check_raised_events(chart, state_names)
     for _, definition, position in walk_states(chart):
@@ -65,6 +66,7 @@ def check_rules(chart: Chart) -> None:
     check_structure(chart)
     check_effect_rules(chart)
     check_regions(chart)
+    check_assigned_results(chart)
 
 
 # -- the document --------------------------------------------------------------------------------
@@ -108,14 +110,32 @@ def _check_name(
             f"{shorten(name)!r} is not a name for a state",
             f"use up to {_MAX_NAME_CHARACTERS} letters, digits and underscores, and begin with a letter",
         )
-    if name in _list_library_names() or is_event(name) or is_effect(name):
-        meaning = "an event" if is_event(name) else "an effect" if is_effect(name) else "in use"
+    if name in _list_library_names() or chart.vocabulary.is_event(name) or chart.vocabulary.is_effect(name):
+        meaning = (
+            "an event"
+            if chart.vocabulary.is_event(name)
+            else "an effect"
+            if chart.vocabulary.is_effect(name)
+            else "in use"
+        )
         raise_error(
             chart, position, f"{name!r} cannot name a state: the name is {meaning}", "choose another name"
         )
     if name.startswith(_CALLBACK_PREFIXES):
         raise_error(chart, position, f"{name!r} begins like a callback of the library", "choose another name")
     first_positions[name] = position
+
+
+def _check_effect_names(chart: Chart) -> None:
+    """Refuse declared effects whose names the library reads as something else."""
+    for name in chart.vocabulary.declared:
+        if name in _list_library_names() or name in ("state", "In") or name.startswith(_CALLBACK_PREFIXES):
+            raise_error(
+                chart,
+                ("effects", name),
+                f"{name!r} cannot name an effect: the library uses the name",
+                "choose another name, a verb",
+            )
 
 
 # -- states and rows -----------------------------------------------------------------------------
@@ -138,9 +158,12 @@ def _check_state(chart: Chart, definition: Mapping[str, Any], position: SourcePo
 def _check_actions(chart: Chart, actions: list[Any], position: SourcePosition) -> None:
     effect_names = [action for action in actions if isinstance(action, str)]
     for name in effect_names:
-        if not is_effect(name):
+        if not chart.vocabulary.is_effect(name):
             raise_error(
-                chart, position, f"{name!r} is not an effect", suggest_name(name, list_effect_names())
+                chart,
+                position,
+                f"{name!r} is not an effect",
+                suggest_name(name, chart.vocabulary.list_effect_names()),
             )
         if effect_names.count(name) > 1:
             raise_error(
@@ -196,7 +219,7 @@ def _check_raised_events(chart: Chart, state_names: frozenset[str]) -> frozenset
     """The events that `raise` actions send to the chart itself, each with a name that means only that."""
     events: set[str] = set()
     for event, position in _find_raised_events(chart):
-        problem = _find_raise_problem(event, state_names)
+        problem = _find_raise_problem(chart, event, state_names)
         if problem:
             raise_error(
                 chart, position, f"{shorten(event)!r} cannot be raised: {problem}", "choose another name"
@@ -205,12 +228,12 @@ def _check_raised_events(chart: Chart, state_names: frozenset[str]) -> frozenset
     return frozenset(events)
 
 
-def _find_raise_problem(event: str, state_names: frozenset[str]) -> str | None:
+def _find_raise_problem(chart: Chart, event: str, state_names: frozenset[str]) -> str | None:
     if not all(part.isidentifier() for part in event.split(".")) or len(event) > _MAX_NAME_CHARACTERS:
         return "an event is one word of letters, digits and underscores, or several with dots"
     if event in state_names:
         return "the name is a state"
-    if is_effect(event):
+    if chart.vocabulary.is_effect(event):
         return "the name is an effect"
     reserved = (*_CALLBACK_PREFIXES, "_", "done.", "error.")
     if event in _list_library_names() or event.startswith(reserved):
@@ -246,7 +269,7 @@ def _check_event(
     state_names: frozenset[str],
     raised_events: frozenset[str],
 ) -> None:
-    if event == "*" or is_event(event) or event in raised_events:
+    if event == "*" or chart.vocabulary.is_event(event) or event in raised_events:
         return
     if event.startswith("done.state."):
         finished_state = event.removeprefix("done.state.")
@@ -258,7 +281,7 @@ def _check_event(
                 suggest_name(finished_state, state_names),
             )
         return
-    known_events = (*list_event_names(), *raised_events)
+    known_events = (*chart.vocabulary.list_event_names(), *raised_events)
     raise_error(chart, position, f"nothing sends the event {event!r}", suggest_name(event, known_events))
 
 
@@ -269,7 +292,7 @@ def _check_guard(
     chart: Chart, expression: str, position: SourcePosition, states: frozenset[str] | None = None
 ) -> None:
     try:
-        check_guard(expression, states or _collect_state_names(chart))
+        check_guard(expression, states or _collect_state_names(chart), chart.vocabulary)
     except GuardProblem as problem:
         raise_error(chart, position, problem.message, problem.hint)
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from toolchart.states.chart.plain_data import WORDS_HINT
 from toolchart.states.chart.source_positions import LocatedDocument, SourcePosition, raise_error, shorten
-from toolchart.states.chart.vocabulary import list_effect_names
+from toolchart.states.chart.vocabulary import GENERAL_VOCABULARY, Vocabulary
 from toolchart.states.errors import suggest_name
 
 _TRUE_WORDS = ("true", "yes", "on")
@@ -28,7 +28,9 @@ _IMPURE_KEYS = ("datamodel", "invoke", "donedata")
 _Check = Callable[["_ShapeCheck", Any, SourcePosition], None]
 
 
-def check_shape(document: Mapping[str, Any], located: LocatedDocument) -> None:
+def check_shape(
+    document: Mapping[str, Any], located: LocatedDocument, vocabulary: Vocabulary = GENERAL_VOCABULARY
+) -> None:
     """Refuse a resolved chart in which a key is unknown or has a value of the wrong kind.
 
     Args:
@@ -37,7 +39,7 @@ def check_shape(document: Mapping[str, Any], located: LocatedDocument) -> None:
     Raises:
         SpecError: the first such key, with file, line and key path.
     """
-    _ShapeCheck(located).check_keys(document, (), "a chart", _CHART_KEYS)
+    _ShapeCheck(located, vocabulary).check_keys(document, (), "a chart", _CHART_KEYS)
 
 
 def normalise_flags(document: Mapping[str, Any]) -> None:
@@ -59,8 +61,9 @@ def _set_flags(holder: Any) -> None:
 class _ShapeCheck:
     """One check of one document; each method checks one kind of value."""
 
-    def __init__(self, located: LocatedDocument) -> None:
+    def __init__(self, located: LocatedDocument, vocabulary: Vocabulary = GENERAL_VOCABULARY) -> None:
         self._located = located
+        self._vocabulary = vocabulary
 
     def refuse(self, position: SourcePosition, message: str, hint: str | None = None) -> NoReturn:
         """Raise a SpecError at the position."""
@@ -172,7 +175,7 @@ class _ShapeCheck:
                 self.refuse(
                     (*position, key),
                     f"the action `{key}` is not pure",
-                    "name an effect instead: " + ", ".join(list_effect_names()),
+                    "name an effect instead: " + ", ".join(self._vocabulary.list_effect_names()),
                 )
         if len(value) != 1:
             self.refuse(position, "an action has exactly one key, `raise` or `if`")

@@ -1,42 +1,195 @@
-"""The words that a chart may use: the one place where the rules ask for effects, events and facts."""
+"""The words that one chart may use: effects, events and facts, its own declared effects included.
+
+A declared effect is a name with one kind and its parameters:
+
+    effects:
+      judge_draft: {call_model: {llm: critic, prompt: "Judge: {{draft}}", as: verdict, schema: {...}}}
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+import msgspec
+
+from toolchart.states.chart.source_positions import LocatedDocument, raise_error, shorten
 from toolchart.states.core.vocabulary import EFFECTS, EVENTS, FACTS, list_chart_events
+from toolchart.states.effects import EffectDescriptor
+from toolchart.states.errors import suggest_name
 from toolchart.states.facts import Fact
+from toolchart.states.flows.parameters import DeclarationProblem
+
+_RESERVED_RESULTS = ("user_message", "item", "state", "model", "In")
 
 
-def list_effect_names() -> Iterable[str]:
-    """Effects that `enter` and the other action slots may name."""
-    return EFFECTS.names()
+class Vocabulary:
+    """The effects, events and facts of one chart.
+
+    Args:
+        declared: the rows of its declared effects by name.
+    """
+
+    def __init__(self, declared: Mapping[str, EffectDescriptor] | None = None) -> None:
+        self.declared = dict(declared or {})
+        self._facts: dict[str, Fact] = {}
+        for row in self.declared.values():
+            for fact in row.result_facts:
+                self._facts[fact.name] = _merge_facts(self._facts.get(fact.name), fact)
+
+    # -- effects ---------------------------------------------------------------------------------
+
+    def list_effect_names(self) -> list[str]:
+        """Effects that `enter` and the other action slots may name."""
+        return [*self.declared, *(row.name for row in EFFECTS if row.build is not None)]
+
+    def is_effect(self, name: str) -> bool:
+        """Whether an action may name this effect."""
+        return name in self.declared or (name in EFFECTS and EFFECTS.find(name).build is not None)
+
+    def find_effect(self, name: str) -> EffectDescriptor:
+        """The row of an effect.
+
+        Raises:
+            SpecError: there is none of this name.
+        """
+        return self.declared.get(name) or EFFECTS.find(name)
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def list_event_names(self) -> Iterable[str]:
+        """Events that reach a chart from outside."""
+        return list_chart_events()
+
+    def is_event(self, name: str) -> bool:
+        """Whether this event reaches a chart from outside, under its own name or as the answer to one effect:
+        `replied`, `replied.call_model`."""
+        event, _, effect = name.partition(".")
+        if effect:
+            return self.is_effect(effect) and event in EVENTS and event in self.find_effect(effect).answers
+        return event in list_chart_events()
+
+    # -- facts -----------------------------------------------------------------------------------
+
+    def list_fact_names(self) -> list[str]:
+        """Facts that guards may read."""
+        return [*self._facts, *FACTS.names()]
+
+    def find_fact(self, name: str) -> Fact | None:
+        """The descriptor of a fact; None where there is none of this name."""
+        return self._facts.get(name) or (FACTS.find(name) if name in FACTS else None)
+
+    @property
+    def result_facts(self) -> Mapping[str, Fact]:
+        """The facts of the results, by their dotted names."""
+        return self._facts
+
+    @property
+    def result_names(self) -> tuple[str, ...]:
+        """The names of the results."""
+        return tuple(dict.fromkeys(row.result for row in self.declared.values() if row.result))
 
 
-def is_effect(name: str) -> bool:
-    """Whether an action may name this effect."""
-    return name in EFFECTS
+def _merge_facts(first: Fact | None, second: Fact) -> Fact:
+    """The fact of a result that several effects bring: all of them move its counters."""
+    if first is None:
+        return second
+    return msgspec.structs.replace(
+        first,
+        moved_by=tuple(dict.fromkeys((*first.moved_by, *second.moved_by))),
+        reset_by=tuple(dict.fromkeys((*first.reset_by, *second.reset_by))),
+    )
 
 
-def list_event_names() -> Iterable[str]:
-    """Events that reach a chart from outside."""
-    return list_chart_events()
+GENERAL_VOCABULARY = Vocabulary()
+"""The words of a chart that declares no effects."""
 
 
-def is_event(name: str) -> bool:
-    """Whether this event reaches a chart from outside, under its own name or as the answer to one effect:
-    `replied`, `replied.call_model`."""
-    event, _, effect = name.partition(".")
-    if effect:
-        return effect in EFFECTS and event in EVENTS and event in EFFECTS.find(effect).answers
-    return event in list_chart_events()
+# -- declarations --------------------------------------------------------------------------------
 
 
-def list_fact_names() -> Iterable[str]:
-    """Facts that guards may read."""
-    return FACTS.names()
+def read_declarations(effects: Any, located: LocatedDocument) -> Vocabulary:
+    """The vocabulary of a chart with these declared effects.
+
+    Args:
+        effects: `{name: {kind: parameters}}`.
+        located: where they come from, for errors.
+
+    Raises:
+        SpecError: the first declaration that is wrong, with its line and key path.
+    """
+    if not effects:
+        return GENERAL_VOCABULARY
+    if not isinstance(effects, Mapping):
+        raise_error(located, ("effects",), "`effects` is a mapping of names to declarations")
+    declared = {str(name): _read_declaration(str(name), body, located) for name, body in effects.items()}
+    _check_results(declared, located)
+    return Vocabulary(declared)
 
 
-def find_fact(name: str) -> Fact | None:
-    """The descriptor of a fact; None where there is none of this name."""
-    return FACTS.find(name) if name in FACTS else None
+def _read_declaration(name: str, body: Any, located: LocatedDocument) -> EffectDescriptor:
+    position = ("effects", name)
+    kinds = [row.name for row in EFFECTS if row.declare is not None]
+    if not name.isidentifier() or name.startswith("_") or len(name) > 100:
+        raise_error(
+            located, position, f"{shorten(name)!r} is not a name for an effect", "use a verb, in words"
+        )
+    if not isinstance(body, Mapping) or len(body) != 1:
+        raise_error(
+            located,
+            position,
+            f"the effect {name!r} is declared by one kind with its parameters",
+            f"for instance `{name}: {{call_model: {{prompt: ..., as: NAME}}}}`; kinds: {', '.join(kinds)}",
+        )
+    kind, parameters = next(iter(body.items()))
+    if kind not in kinds:
+        raise_error(
+            located,
+            (*position, str(kind)),
+            f"unknown kind of effect {kind!r}",
+            suggest_name(str(kind), kinds),
+        )
+    if name in EFFECTS and name != kind:
+        raise_error(located, position, f"{name!r} is an effect of another kind", "choose another name")
+    if name in EVENTS or name in FACTS:
+        meaning = "an event" if name in EVENTS else "a fact"
+        raise_error(
+            located, position, f"{name!r} cannot name an effect: it is {meaning}", "choose another name"
+        )
+    declare = EFFECTS.find(kind).declare
+    assert declare is not None, "only kinds with it are listed"
+    try:
+        return declare(name, parameters)
+    except DeclarationProblem as problem:
+        raise_error(located, (*position, kind, *problem.path), problem.message, problem.hint)
+
+
+def _check_results(declared: Mapping[str, EffectDescriptor], located: LocatedDocument) -> None:
+    """Refuse names of results that mean something else, and results of one name with several forms."""
+    facts_by_result: dict[str, tuple[str, list[Any]]] = {}
+    for name, row in declared.items():
+        position = ("effects", name, row.kind)
+        result = row.result
+        if not result:
+            continue
+        if not result.isidentifier() or result.startswith("_") or result in _RESERVED_RESULTS:
+            raise_error(located, position, f"{result!r} is not a name for a result", "use a noun")
+        for words, meaning in (
+            (EFFECTS, "an effect"),
+            (EVENTS, "an event"),
+            (FACTS, "a fact"),
+            (declared, "an effect"),
+        ):
+            if result in words:
+                raise_error(
+                    located, position, f"{result!r} cannot name a result: it is {meaning}", "use another noun"
+                )
+        form = [(fact.name, fact.type, fact.words, fact.minimum, fact.maximum) for fact in row.result_facts]
+        first, first_form = facts_by_result.setdefault(result, (name, form))
+        if first_form != form:
+            raise_error(
+                located,
+                position,
+                f"the effects {first!r} and {name!r} bring the result {result!r} in different forms",
+                "give them the same schema, or two names",
+            )

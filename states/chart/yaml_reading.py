@@ -78,7 +78,15 @@ class _BoundedLoader(yaml.SafeLoader):
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """The value of a node; a constructor that fails in its own way (a date in month 13) is located."""
+        """The value of a node; a constructor that fails in its own way (a date in month 13) is located.
+
+        A time of day such as 17:00 is refused: YAML 1.1 reads it as the number 1020, in base 60.
+        """
+        if node.tag in _NUMBER_TAGS and ":" in node.value:
+            raise _build_yaml_error(
+                f"{node.value} is a number of base 60 in YAML; write it in quotes: {node.value!r}",
+                node.start_mark,
+            )
         try:
             return super().construct_object(node, deep=deep)
         except (ValueError, LookupError, TypeError, OverflowError, AttributeError) as error:
@@ -86,6 +94,9 @@ class _BoundedLoader(yaml.SafeLoader):
             raise _build_yaml_error(
                 f"not a valid value of the type {kind}: {error}", node.start_mark
             ) from None
+
+
+_NUMBER_TAGS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
 def _keep_word(key: yaml.Node) -> None:

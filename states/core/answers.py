@@ -12,15 +12,23 @@ from toolchart.states.snapshot import Snapshot, SnapshotBuilder
 
 
 @cache
-def describe_effect(name: str) -> EffectDescriptor:
-    """The row of an effect; a dictionary lookup for all but the first call."""
+def _find_row(name: str) -> EffectDescriptor:
     return EFFECTS.find(name)
 
 
+def describe_effect(effect: Effect) -> EffectDescriptor:
+    """The row of an effect; for a declared one that of its kind."""
+    return _find_row(effect.kind or effect.name)
+
+
 @cache
-def list_answers(name: str) -> tuple[str, ...]:
+def _list_answers_of(name: str) -> tuple[str, ...]:
+    return _find_row(name).answers
+
+
+def list_answers(effect: Effect) -> tuple[str, ...]:
     """The events that may answer an effect."""
-    return describe_effect(name).answers
+    return _list_answers_of(effect.kind or effect.name)
 
 
 def find_answered_effect(snapshot: Snapshot, event: Answering) -> Effect | None:
@@ -33,7 +41,7 @@ def find_answered_effect(snapshot: Snapshot, event: Answering) -> Effect | None:
         IllegalEvent: the id was never given, or the effect is answered by other events.
     """
     for effect in reversed(snapshot.open_effects):
-        answers = list_answers(effect.name)
+        answers = list_answers(effect)
         if event.effect == effect.id or (not event.effect and event.TYPE in answers):
             if event.TYPE not in answers:
                 reason = f"the effect {effect.id} ({effect.name}) is answered by {', '.join(answers)}"
@@ -52,20 +60,29 @@ def find_answered_effect(snapshot: Snapshot, event: Answering) -> Effect | None:
     )
 
 
+def find_effect_closed_by(snapshot: Snapshot, event: str) -> Effect | None:
+    """The open effect that an event from outside closes: `await_user` waits for `user_said`."""
+    for effect in snapshot.open_effects:
+        if event in describe_effect(effect).closing:
+            return effect
+    return None
+
+
 def list_legal_events(snapshot: Snapshot) -> tuple[str, ...]:
     """The events that may come next."""
-    if snapshot.is_over:
+    if snapshot.has_ended:
         return (TurnStarted.TYPE,)
-    answers = [name for effect in snapshot.open_effects for name in list_answers(effect.name)]
-    return tuple(dict.fromkeys((*answers, *(row.name for row in EVENTS if row.is_external))))
+    answers = [name for effect in snapshot.open_effects for name in list_answers(effect)]
+    start = (TurnStarted.TYPE,) if snapshot.awaits_user else ()
+    return tuple(dict.fromkeys((*start, *answers, *(row.name for row in EVENTS if row.is_external))))
 
 
 def close_answered_effect(builder: SnapshotBuilder, effect: Effect, event: str) -> None:
     """Close the effect, unless the event answered one item of it and others are open."""
-    row = describe_effect(effect.name)
+    row = describe_effect(effect)
     has_open_items = row.has_open_items
     if event not in row.closing or (has_open_items is not None and has_open_items(builder, effect)):
         return
     effects = builder.open_effects
     is_only_one = len(effects) == 1
-    builder.open_effects = () if is_only_one else tuple([other for other in effects if other is not effect])
+    builder.open_effects = () if is_only_one else tuple([other for other in effects if other.id != effect.id])

@@ -41,6 +41,17 @@ from toolchart.states.events import (
     TurnStarted,
     UserSaid,
 )
+from toolchart.states.flows.events import AgentFailed, AgentFinished, AgentRested, Answered, Returned
+from toolchart.states.flows.results import (
+    find_open_effect,
+    reduce_agent_answer,
+    reduce_agent_rest,
+    reduce_form,
+    reduce_result_failure,
+    reduce_result_reply,
+    reduce_return,
+    wake_agents,
+)
 from toolchart.states.messages import Message, Reply, Usage
 from toolchart.states.snapshot import Snapshot, SnapshotBuilder
 
@@ -50,22 +61,28 @@ from toolchart.states.snapshot import Snapshot, SnapshotBuilder
 def configure_conversation(builder: SnapshotBuilder, event: Configured) -> None:
     """The conversation has these tools and texts from now on."""
     builder.tools = event.tools
+    builder.semantics = event.versions.semantics
     builder.texts = Texts(**event.texts)
 
 
 def open_turn(snapshot: Snapshot, event: TurnStarted) -> SnapshotBuilder:
-    """A fresh turn on top of the conversation so far."""
+    """A fresh turn on top of the conversation so far. Results stay where the chart waits for the user."""
     # A new value, not a copy: every counter of the turn begins at its default.
+    goes_on = snapshot.awaits_user
     builder = SnapshotBuilder(
         configuration=snapshot.configuration,
         tools=snapshot.tools,
         texts=snapshot.texts,
+        semantics=snapshot.semantics,
         messages=snapshot.messages,
         next_effect=snapshot.next_effect,
         open_effects=snapshot.open_effects,
         inbox=snapshot.inbox,
         writes_tools_as_text=snapshot.writes_tools_as_text and _asks_same_model(snapshot, event.settings),
         system=event.system if event.system is not None else snapshot.system,
+        results=snapshot.results if goes_on else {},
+        user_message=event.message,
+        variables={**snapshot.variables, **event.variables} if goes_on else event.variables,
         turn=snapshot.turn + 1,
         settings=event.settings,
         offered_tools=select_tools(snapshot, event.settings),
@@ -73,10 +90,15 @@ def open_turn(snapshot: Snapshot, event: TurnStarted) -> SnapshotBuilder:
         now=event.at,
         warnings=event.warnings,
     )
+    if goes_on:  # calls that nobody took up before the chart began to wait
+        builder.calls = snapshot.calls
+        close_open_calls(builder, "the turn ended")
     for message in event.history:
         builder.append_message(message)
     append_inbox(builder)
     builder.append_message(Message(role="user", content=event.message))
+    if goes_on:
+        wake_agents(builder, event.message)
     return builder
 
 
@@ -85,12 +107,14 @@ def apply_fork(builder: SnapshotBuilder, event: Forked) -> None:
 
     No decision of the parent counts: a call that it approved and that has not run is undecided again.
     """
-    builder.calls = tuple(
-        replace(call, ruling="needs_approval", decided_at="")
-        if call.ruling == "run" and call.decided_at and call.outcome is None
-        else call
-        for call in builder.calls
-    )
+    builder.semantics = event.semantics or builder.semantics
+    if builder.semantics != 2:
+        builder.calls = tuple(
+            replace(call, ruling="needs_approval", decided_at="")
+            if call.ruling == "run" and call.decided_at and call.outcome is None
+            else call
+            for call in builder.calls
+        )
     if event.system is not None:
         builder.system = event.system
     if event.settings is not None:
@@ -152,6 +176,10 @@ def append_inbox(builder: SnapshotBuilder) -> None:
 
 
 def _reduce_failure(builder: SnapshotBuilder, event: Failed) -> None:
+    effect = find_open_effect(builder, event.effect)
+    if effect.result:
+        reduce_result_failure(builder, effect, event)
+        return
     builder.failure = event
     builder.attempt += 1
     builder.streamed_text = event.content
@@ -165,6 +193,7 @@ def _reduce_cancellation(builder: SnapshotBuilder, event: Cancelled) -> None:
 
 def _reduce_user_message(builder: SnapshotBuilder, event: UserSaid) -> None:
     builder.inbox = (*builder.inbox, event.message)
+    builder.user_message = event.message
 
 
 def _reduce_nothing(builder: SnapshotBuilder, event: Elapsed) -> None:
@@ -180,6 +209,10 @@ def count_late_reply(builder: SnapshotBuilder, usage: Usage | None) -> None:
 
 
 def _reduce_reply(builder: SnapshotBuilder, event: Replied) -> None:
+    effect = find_open_effect(builder, event.effect)
+    if effect.result:
+        reduce_result_reply(builder, effect, event)
+        return
     reply = _correct_finish_reason(event.reply)
     calls = assign_call_ids(builder, reply.tool_calls)
     open_calls = build_open_calls(builder, calls)
@@ -234,6 +267,26 @@ EVENT_ROWS = (
     ),
     EventDescriptor(
         name="tool_finished", meaning="a call has its outcome", type=ToolFinished, reduce=reduce_outcome
+    ),
+    EventDescriptor(name="returned", meaning="a function returned", type=Returned, reduce=reduce_return),
+    EventDescriptor(name="answered", meaning="a person answered", type=Answered, reduce=reduce_form),
+    EventDescriptor(
+        name="agent_finished",
+        meaning="the turn of a child conversation ended with an answer",
+        type=AgentFinished,
+        reduce=reduce_agent_answer,
+    ),
+    EventDescriptor(
+        name="agent_failed",
+        meaning="the turn of a child conversation ended in error",
+        type=AgentFailed,
+        reduce=reduce_agent_answer,
+    ),
+    EventDescriptor(
+        name="agent_rested",
+        meaning="a child conversation waits for the user",
+        type=AgentRested,
+        reduce=reduce_agent_rest,
     ),
     EventDescriptor(name="elapsed", meaning="a timer ran out", type=Elapsed, reduce=_reduce_nothing),
     EventDescriptor(

@@ -15,7 +15,6 @@ the step's `SnapshotBuilder`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec.structs import replace
@@ -35,6 +34,7 @@ from toolchart.states.effects import (
     Wait,
 )
 from toolchart.states.facts import exceeds_call_budget, find_spent_budget, get_turn_limits
+from toolchart.states.flows.times import format_due
 from toolchart.states.messages import Message, Request
 from toolchart.states.snapshot import OpenCall, SnapshotBuilder, SnapshotFields, TurnError
 
@@ -61,7 +61,7 @@ def _build_call(builder: SnapshotBuilder, name: str, id_: int, state: str, tools
         model=settings.model,
         messages=RequestMessages(builder.system or None, builder.messages),
         tools=tools,
-        options=_choose_options(builder, settings.options),
+        options=choose_options(builder, settings.options),
         writes_tools_as_text=builder.writes_tools_as_text,
         turn=builder.turn,
         iteration=builder.iteration,
@@ -69,14 +69,14 @@ def _build_call(builder: SnapshotBuilder, name: str, id_: int, state: str, tools
     return CallModel(id=id_, name=name, state=state, request=request)
 
 
-def _choose_options(builder: SnapshotBuilder, options: Mapping[str, Any]) -> Mapping[str, Any]:
+def choose_options(builder: SnapshotBuilder, options: Mapping[str, Any]) -> Mapping[str, Any]:
     """The options of the next request.
 
     A forced tool choice (`required`, a name) holds until the first outcome of the turn: forced in every
     iteration, the model could never answer. What it allows still holds.
     """
     choice = options.get("tool_choice")
-    if not builder.iteration or choice in (None, "auto", "none"):
+    if not builder.iteration or choice in (None, "auto", "none") or builder.semantics == 2:
         return options
     new_choice = _release_choice(choice) if isinstance(choice, Mapping) else None
     others = {name: value for name, value in options.items() if name != "tool_choice"}
@@ -161,15 +161,7 @@ def _has_undecided_calls(snapshot: SnapshotFields, effect: Effect) -> bool:
 
 def _build_wait(builder: SnapshotBuilder, name: str, id_: int, state: str) -> Wait:
     seconds = _compute_wait_s(builder)
-    return Wait(id=id_, name=name, state=state, seconds=seconds, due=_compute_due(builder.now, seconds))
-
-
-def _compute_due(now: str, seconds: float) -> str:
-    """The time that many seconds after `now`; empty where `now` is."""
-    if not now:
-        return ""
-    due = datetime.fromisoformat(now) + timedelta(seconds=seconds)
-    return due.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return Wait(id=id_, name=name, state=state, seconds=seconds, due=format_due(builder.now, seconds))
 
 
 def _compute_wait_s(builder: SnapshotBuilder) -> float:
@@ -198,7 +190,7 @@ def _build_text_switch(builder: SnapshotBuilder, name: str, id_: int, state: str
 def _build_answer(builder: SnapshotBuilder, name: str, id_: int, state: str) -> Answer:
     """End the turn with the model's words; an empty text where it said nothing."""
     # Read the text first: closing the calls appends tool messages behind the model's last words.
-    content = _find_answer_text(builder) or ""
+    content = find_answer_text(builder) or ""
     return _end_turn(builder, name, id_, state, content, message=content)
 
 
@@ -215,7 +207,7 @@ def _build_error_answer(builder: SnapshotBuilder, name: str, id_: int, state: st
     builder.error = error
     words = builder.streamed_text if builder.streamed_text else None
     if words is None and builder.failure is None and not builder.cancelled:
-        words = _find_answer_text(builder)
+        words = find_answer_text(builder)
     content = words or builder.texts.failed.format(reason=_describe_error(error))
     return _end_turn(builder, name, id_, state, content, message=words)
 
@@ -223,12 +215,18 @@ def _build_error_answer(builder: SnapshotBuilder, name: str, id_: int, state: st
 def _end_turn(
     builder: SnapshotBuilder, name: str, id_: int, state: str, content: str, message: str | None
 ) -> Answer:
-    """End the turn: no call stays open.
+    end_turn_with(builder, name, content, message)
+    return Answer(id=id_, name=name, state=state, content=content)
+
+
+def end_turn_with(builder: SnapshotBuilder, name: str, content: str, message: str | None) -> None:
+    """End the turn with a text for the user: no call stays open.
 
     Args:
+        name: the effect that ends it, or the core's reason.
         message: what the conversation keeps as the last words of the assistant; None keeps nothing.
     """
-    answer_text = _find_answer_text(builder)
+    answer_text = find_answer_text(builder)
     close_open_calls(builder, "the turn ended")
     if message is not None:
         ends_with_answer = builder.messages[-1].role == "assistant" and (answer_text or "") == message
@@ -236,17 +234,16 @@ def _end_turn(
             builder.append_message(Message(role="assistant", content=message))
     builder.answer = content
     builder.ended_by = name
-    return Answer(id=id_, name=name, state=state, content=content)
 
 
 def end_turn_by_core(builder: SnapshotBuilder, reason: str, message: str) -> None:
     """End a turn that the chart cannot end: `stuck` or `too_many_steps`. The configuration stays."""
     builder.error = TurnError(kind=reason, message=message)
     content = builder.texts.failed.format(reason=message)
-    _end_turn(builder, reason, 0, "", content, message=None)
+    end_turn_with(builder, reason, content, message=None)
 
 
-def _find_answer_text(builder: SnapshotBuilder) -> str | None:
+def find_answer_text(builder: SnapshotBuilder) -> str | None:
     """The model's text since the latest message that is not its own; without text, its refusal.
 
     Several replies in a row are one text. This happens where a chart lets a reply that was cut off
@@ -281,7 +278,7 @@ def _format_limit_answer(builder: SnapshotBuilder, limit: str) -> str:
         text = builder.texts.at_limit.format(limit=get_turn_limits(builder).max_iterations)
     else:
         text = builder.texts.at_budget.format(budget=limit)
-    answer_text = _find_answer_text(builder)
+    answer_text = find_answer_text(builder)
     return f"{text}\n\n{answer_text}" if answer_text else text
 
 
@@ -332,6 +329,7 @@ EFFECT_ROWS = (
         closing=("reviewed", "decided"),
         progress=("reviewed", "decided"),
         has_open_items=_has_undecided_calls,
+        uses_calls=True,
         uses_messages=True,
         is_pure=True,
     ),
@@ -342,6 +340,7 @@ EFFECT_ROWS = (
         closing=("decided",),
         progress=("decided",),
         has_open_items=_has_undecided_calls,
+        uses_calls=True,
         uses_messages=True,
     ),
     EffectDescriptor(
@@ -351,6 +350,7 @@ EFFECT_ROWS = (
         closing=("tool_finished",),
         progress=("tool_finished",),
         has_open_items=_has_calls_without_outcome,
+        uses_calls=True,
         uses_messages=True,
     ),
     EffectDescriptor(

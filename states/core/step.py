@@ -68,19 +68,26 @@ A whole turn, driven by hand:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cache
 
 import msgspec
+from msgspec.structs import replace
 
 from toolchart.states.compiler import Ask, FiredTransition, Move
 from toolchart.states.core.answers import (
     close_answered_effect,
     describe_effect,
     find_answered_effect,
+    find_effect_closed_by,
     list_legal_events,
 )
-from toolchart.states.core.calls import close_open_calls, interrupt_requested_calls
+from toolchart.states.core.calls import close_open_calls
+from toolchart.states.core.open_effects import (
+    build_effects,
+    cancel_effects,
+    end_hopeless_turn,
+    list_effects_on_calls,
+)
 from toolchart.states.core.reduce import (
     apply_fork,
     apply_resumption,
@@ -90,7 +97,7 @@ from toolchart.states.core.reduce import (
 )
 from toolchart.states.core.requests import end_turn_by_core
 from toolchart.states.core.vocabulary import EVENTS
-from toolchart.states.effects import Effect, RunTools
+from toolchart.states.effects import Effect
 from toolchart.states.errors import IllegalEvent, SpecError
 from toolchart.states.events import (
     Answering,
@@ -103,14 +110,20 @@ from toolchart.states.events import (
     Replied,
     Resumed,
     TurnStarted,
+    UserSaid,
 )
-from toolchart.states.facts import FactView, get_turn_limits
+from toolchart.states.facts import FactView
+from toolchart.states.flows.events import AgentAnswering
 from toolchart.states.machine import Machine
 from toolchart.states.snapshot import Snapshot, SnapshotBuilder
 
-SEMANTICS = 2
+SEMANTICS = 3
 """Number of the core's semantics. It grows with every change after which equal events could give other steps;
 a log names the number that derived it."""
+
+DERIVABLE_SEMANTICS = (2, 3)
+"""The numbers that this release derives. In 2 a forced tool choice held for the whole turn, and a fork kept
+the decisions of its parent; `Snapshot.semantics` says which rules a conversation follows."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,9 +175,14 @@ def step(machine: Machine, snapshot: Snapshot, event: Event) -> Step:
         effect = find_answered_effect(snapshot, event)
         if effect is None:
             return _record_late_event(snapshot, event)
-        name = f"{event.TYPE}.{effect.name}"
-    elif snapshot.is_over:
+        if not event.effect:
+            event = replace(event, effect=effect.id)
+    elif snapshot.has_ended:
         raise IllegalEvent(event.TYPE, snapshot.state, legal=(TurnStarted.TYPE,))
+    else:
+        effect = find_effect_closed_by(snapshot, event.TYPE)
+    if effect is not None:
+        name = f"{event.TYPE}.{effect.name}"
     # A step changes the context several times. The builder is one copy that is changed in place, and
     # nobody else sees it; if the event is refused, it is dropped.
     builder = SnapshotBuilder.from_snapshot(snapshot)
@@ -179,7 +197,7 @@ def step(machine: Machine, snapshot: Snapshot, event: Event) -> Step:
     except SpecError as error:  # transitions without an event follow each other for ever
         return _end_by_core(snapshot, builder, event, "endless", error.message)
     if type(move) is Move:
-        return _complete_step(snapshot, builder, event, move)
+        return _complete_step(machine, snapshot, builder, event, move)
     return _complete_untaken_step(snapshot, builder, event, move.guards)
 
 
@@ -189,11 +207,13 @@ def _describe_event(kind: type[Event]) -> EventDescriptor:
 
 
 def _record_late_event(snapshot: Snapshot, event: Answering) -> Step:
-    """The step of an event that came too late: only the usage of a reply counts."""
+    """The step of an event that came too late: only the usage of a reply or of a child counts."""
     builder = SnapshotBuilder.from_snapshot(snapshot)
     builder.now = event.at or snapshot.now
     if isinstance(event, Replied):
         count_late_reply(builder, event.reply.usage)
+    elif isinstance(event, AgentAnswering):
+        count_late_reply(builder, event.usage)
     label = snapshot.state
     return Step(snapshot=builder.build(), effects=(), source=label, target=label, guards={}, is_late=True)
 
@@ -212,14 +232,15 @@ def _step_conversation(machine: Machine, snapshot: Snapshot, event: Event) -> St
             _require_turn_end(snapshot, event.TYPE)
             return _build_quiet_step(_apply_configuration(snapshot, event), label)
         case Forked():
-            return _fork_conversation(snapshot, event)
+            return _fork_conversation(machine, snapshot, event)
         case Resumed():
-            if snapshot.is_over:
+            if snapshot.has_ended:
                 raise IllegalEvent(event.TYPE, label or "(no turn yet)", legal=(TurnStarted.TYPE,))
             builder = SnapshotBuilder.from_snapshot(snapshot)
             apply_resumption(builder, event)
         case Continued():
             builder = SnapshotBuilder.from_snapshot(snapshot)
+            builder.semantics = event.versions.semantics
         case _:
             raise AssertionError(f"no chart may name {event.TYPE!r}, and the core does not handle it")
     builder.now = event.at or snapshot.now
@@ -247,21 +268,43 @@ def _apply_configuration(snapshot: Snapshot, event: Configured) -> Snapshot:
 def _start_turn(machine: Machine, snapshot: Snapshot, event: TurnStarted) -> Step:
     builder = open_turn(snapshot, event)
     builder.steps = 1
+    if snapshot.awaits_user:
+        return _continue_chart(machine, snapshot, builder, event)
     try:
         move = machine.start(FactView(builder))
     except SpecError as error:
         return _end_by_core(snapshot, builder, event, "endless", error.message)
-    cancels = _cancel_effects(builder, [effect.id for effect in builder.open_effects])
-    return _complete_step(snapshot, builder, event, move, cancels)
+    cancels = cancel_effects(builder, [effect.id for effect in builder.open_effects])
+    return _complete_step(machine, snapshot, builder, event, move, cancels)
 
 
-def _fork_conversation(snapshot: Snapshot, event: Forked) -> Step:
+def _continue_chart(
+    machine: Machine, snapshot: Snapshot, builder: SnapshotBuilder, event: TurnStarted
+) -> Step:
+    """The first step of a turn of a chart that waited for the user: the chart gets `user_said`."""
+    configuration, name = snapshot.configuration, UserSaid.TYPE
+    assert configuration is not None, "a chart that waits for the user is running"
+    effect = find_effect_closed_by(snapshot, name)
+    if effect is not None:
+        name = f"{name}.{effect.name}"
+        close_answered_effect(builder, effect, UserSaid.TYPE)
+    try:
+        move = machine.try_event(configuration, name, FactView(builder))
+    except SpecError as error:
+        return _end_by_core(snapshot, builder, event, "endless", error.message)
+    if type(move) is Move:
+        return _complete_step(machine, snapshot, builder, event, move)
+    return _complete_untaken_step(snapshot, builder, event, move.guards)
+
+
+def _fork_conversation(machine: Machine, snapshot: Snapshot, event: Forked) -> Step:
     """A fork may begin in the middle of a turn. Effects that are open there are asked for again."""
     builder = SnapshotBuilder.from_snapshot(snapshot)
     builder.now = event.at or snapshot.now
     apply_fork(builder, event)
     open_effects, builder.open_effects = builder.open_effects, ()
-    effects = _build_effects(builder, [Ask(effect.state, effect.name) for effect in open_effects])
+    asks = [Ask(effect.state, effect.name) for effect in open_effects]
+    effects = build_effects(machine.vocabulary, builder, asks)
     return Step(
         snapshot=builder.build(),
         effects=effects,
@@ -276,13 +319,18 @@ def _fork_conversation(snapshot: Snapshot, event: Forked) -> Step:
 
 
 def _complete_step(
-    before: Snapshot, builder: SnapshotBuilder, event: Event, move: Move, cancels: tuple[int, ...] = ()
+    machine: Machine,
+    before: Snapshot,
+    builder: SnapshotBuilder,
+    event: Event,
+    move: Move,
+    cancels: tuple[int, ...] = (),
 ) -> Step:
     """Enter the move's configuration, cancel what its states had open, and build the new effects."""
     builder.configuration = configuration = move.configuration
     if builder.open_effects:
         reset_states = move.reset_states
-        cancels += _cancel_effects(
+        cancels += cancel_effects(
             builder,
             [
                 effect.id
@@ -290,13 +338,13 @@ def _complete_step(
                 if configuration.terminated or effect.state in reset_states
             ],
         )
-    effects = _build_effects(builder, move.asks)
-    if builder.open_effects and True in [describe_effect(effect.name).ends_turn for effect in effects]:
+    effects = build_effects(machine.vocabulary, builder, move.asks)
+    if builder.open_effects and True in [describe_effect(effect).ends_turn for effect in effects]:
         # An answer has closed all calls, so nobody may review, decide or run one any more.
-        cancels += _cancel_effects(builder, _list_effects_on_calls(builder))
+        cancels += cancel_effects(builder, list_effects_on_calls(builder))
     if configuration.terminated:
         close_open_calls(builder, "the turn ended")
-    cancels += _end_hopeless_turn(builder)
+    cancels += end_hopeless_turn(builder)
     return Step(
         snapshot=builder.build(),
         effects=effects,
@@ -318,7 +366,7 @@ def _complete_untaken_step(
     if isinstance(event, Cancelled):
         # The turn is suspended and not ended: whoever resumes it continues as if nobody had stopped it.
         builder.cancelled, builder.streamed_text = before.cancelled, before.streamed_text
-    cancels = _end_hopeless_turn(builder)
+    cancels = end_hopeless_turn(builder)
     label = before.state
     return Step(
         snapshot=builder.build(),
@@ -333,56 +381,9 @@ def _complete_untaken_step(
     )
 
 
-def _build_effects(builder: SnapshotBuilder, asks: Iterable[Ask]) -> tuple[Effect, ...]:
-    """The effects as values under new ids; those that an event answers are open from now on."""
-    effects = []
-    for ask in asks:
-        row = describe_effect(ask.effect)
-        assert row.build is not None, "a row without it is refused"
-        effect = row.build(builder, ask.effect, builder.next_effect, ask.state)
-        builder.next_effect += 1
-        if row.closing:
-            builder.open_effects = (*builder.open_effects, effect)
-        effects.append(effect)
-    return tuple(effects)
-
-
-def _list_effects_on_calls(builder: SnapshotBuilder) -> list[int]:
-    """Ids of the open effects that are answered call by call."""
-    effects = builder.open_effects
-    return [effect.id for effect in effects if describe_effect(effect.name).has_open_items is not None]
-
-
-def _cancel_effects(builder: SnapshotBuilder, ids: list[int]) -> tuple[int, ...]:
-    """Cancel open effects. Calls that may have begun are closed as `interrupted`."""
-    if not ids:
-        return ()
-    cancelled_effects = [effect for effect in builder.open_effects if effect.id in ids]
-    builder.open_effects = tuple([effect for effect in builder.open_effects if effect.id not in ids])
-    for effect in cancelled_effects:
-        if isinstance(effect, RunTools):
-            interrupt_requested_calls(builder, effect)
-    return tuple(ids)
-
-
-def _end_hopeless_turn(builder: SnapshotBuilder) -> tuple[int, ...]:
-    """End a turn that no event can continue, or that has taken too many steps; the ids that this cancels."""
-    configuration = builder.configuration
-    assert configuration is not None, "a step of a turn has a configuration"
-    if configuration.terminated:
-        return ()
-    if not builder.open_effects:
-        end_turn_by_core(builder, "stuck", f"no event can arrive in state {configuration.label!r}")
-    elif builder.steps >= get_turn_limits(builder).max_steps:
-        cancels = _cancel_effects(builder, [effect.id for effect in builder.open_effects])
-        end_turn_by_core(builder, "too_many_steps", f"the turn took {builder.steps} steps")
-        return cancels
-    return ()
-
-
 def _end_by_core(before: Snapshot, builder: SnapshotBuilder, event: Event, reason: str, message: str) -> Step:
     """The step after which the core has ended the turn; the configuration stays."""
-    cancels = _cancel_effects(builder, [effect.id for effect in builder.open_effects])
+    cancels = cancel_effects(builder, [effect.id for effect in builder.open_effects])
     end_turn_by_core(builder, reason, message)
     label = before.state
     return Step(

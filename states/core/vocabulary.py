@@ -9,17 +9,26 @@ from __future__ import annotations
 
 from functools import cache
 
+from msgspec.structs import replace
+
 from toolchart.states.core.reduce import EVENT_ROWS
 from toolchart.states.core.requests import EFFECT_ROWS
 from toolchart.states.descriptors import Registry
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.events import EventDescriptor
 from toolchart.states.facts import FACTS
+from toolchart.states.flows.kinds import DECLARE, KIND_ROWS
 
 __all__ = ["EFFECTS", "EVENTS", "FACTS", "list_chart_events"]
 
+
+def _list_effect_rows() -> list[EffectDescriptor]:
+    """The rows of the loop and of flows, each kind with the function that makes the row of a declared one."""
+    return [replace(row, declare=DECLARE.get(row.name)) for row in (*EFFECT_ROWS, *KIND_ROWS)]
+
+
 EFFECTS: Registry[EffectDescriptor] = Registry(
-    "effect", "toolchart.effects", EffectDescriptor, lambda: EFFECT_ROWS
+    "effect", "toolchart.effects", EffectDescriptor, _list_effect_rows
 )
 EVENTS: Registry[EventDescriptor] = Registry("event", "toolchart.events", EventDescriptor, lambda: EVENT_ROWS)
 

@@ -9,7 +9,7 @@ a diagram could not be searched for the names in the chart; and their Mermaid ca
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from toolchart.states.chart.document import Chart
 from toolchart.states.descriptors import (
@@ -20,6 +20,8 @@ from toolchart.states.descriptors import (
     load_reference,
 )
 from toolchart.states.diagram.model import Diagram, Overlay, build_diagram
+from toolchart.states.diagram.sub_agents import unfold_agents
+from toolchart.states.diagram.visible_text import make_visible
 from toolchart.states.errors import SpecError
 
 __all__ = [
@@ -102,8 +104,13 @@ def list_text_formats() -> list[str]:
     return [row.name for row in RENDERERS.builtin_rows if not row.is_binary]
 
 
-def draw(chart: Chart, format_name: str, overlay: Overlay | None = None) -> str | bytes:
+def draw(
+    chart: Chart, format_name: str, overlay: Overlay | None = None, agents: Mapping[str, Chart] | None = None
+) -> str | bytes:
     """Draw a chart in a format; an overlay adds the path of a conversation.
+
+    Args:
+        agents: charts of agents by the effects that run them; each is drawn inside the state that asks.
 
     Raises:
         SpecError: the format is unknown, it needs software that is not installed, or its renderer gives
@@ -116,10 +123,10 @@ def draw(chart: Chart, format_name: str, overlay: Overlay | None = None) -> str 
         needs = f"it needs {row.needs}" if row.needs else None
         message = f"the diagram format {row.name!r} cannot be loaded: {error}"
         raise SpecError(message, hint=needs) from error
-    result = render(build_diagram(chart, overlay))
+    result = render(unfold_agents(build_diagram(chart, overlay), agents or {}))
     if not isinstance(result, bytes if row.is_binary else str):
         raise SpecError(
             f"the renderer of {row.name!r} gave {type(result).__name__}",
             hint="a row with `is_binary=True` gives bytes, any other gives text",
         )
-    return result
+    return make_visible(result) if isinstance(result, str) else result

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from toolchart.states.chart.vocabulary import GENERAL_VOCABULARY, Vocabulary
 from toolchart.states.core.vocabulary import EFFECTS
 from toolchart.states.effects import EffectDescriptor
 
@@ -47,21 +48,28 @@ def classify_effect(row: EffectDescriptor) -> EffectKind:
     if row.is_pure:
         return "other"
     answers = (*row.closing, *row.progress)
-    kinds = [kind for event, kind in _KINDS_BY_ANSWER if event in answers]
-    return kinds[0] if kinds else "function" if row.perform else "other"
+    for event, kind in _KINDS_BY_ANSWER:
+        if event in answers:
+            return kind
+    return "function" if row.perform else "other"
 
 
-def list_badges(actions: Any) -> tuple[EffectBadge, ...]:
+def list_badges(actions: Any, vocabulary: Vocabulary = GENERAL_VOCABULARY) -> tuple[EffectBadge, ...]:
     """The badges of the effects under `enter` of a state, those inside `if` included."""
     return tuple(
-        EffectBadge(kind=find_effect_kind(name), label=name)
+        EffectBadge(kind=find_effect_kind(name, vocabulary), label=name)
         for name in dict.fromkeys(_iterate_names(actions))
     )
 
 
-def find_effect_kind(name: str) -> EffectKind:
-    """The kind of an effect by its name; `other` for one of a package that is not installed here."""
-    return classify_effect(EFFECTS.find(name)) if name in EFFECTS else "other"
+def find_effect_kind(name: str, vocabulary: Vocabulary = GENERAL_VOCABULARY) -> EffectKind:
+    """The kind of an effect by its name; `other` for one of a package that is not installed here.
+
+    Args:
+        vocabulary: that of the chart which names it.
+    """
+    is_known = name in vocabulary.declared or name in EFFECTS
+    return classify_effect(vocabulary.find_effect(name)) if is_known else "other"
 
 
 def _iterate_names(actions: Any) -> Iterator[str]:

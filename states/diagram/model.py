@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from toolchart.states.chart.document import Chart
+from toolchart.states.chart.vocabulary import Vocabulary
 from toolchart.states.diagram.effect_kinds import EffectBadge, list_badges
 from toolchart.states.diagram.row_order import GuardedRow, number_rows
 
@@ -115,20 +116,24 @@ class Diagram(msgspec.Struct, frozen=True, kw_only=True):
 def build_diagram(chart: Chart, overlay: Overlay | None = None) -> Diagram:
     """The model of a chart, with an optional overlay."""
     edges: list[Edge] = []
-    nodes = _build_nodes(chart.document["states"], edges)
+    nodes = _build_nodes(chart.document["states"], edges, chart.vocabulary)
     return Diagram(chart=chart, nodes=nodes, edges=tuple(edges), overlay=overlay)
 
 
-def _build_nodes(states: Mapping[str, Any], edges: list[Edge], *, parallel: bool = False) -> tuple[Node, ...]:
+def _build_nodes(
+    states: Mapping[str, Any], edges: list[Edge], vocabulary: Vocabulary, *, parallel: bool = False
+) -> tuple[Node, ...]:
     # Without a marked initial state the first one is entered. A parallel state enters all its regions.
     has_initial = parallel or any((body or {}).get("initial") for body in states.values())
     return tuple(
-        _build_node(name, body or {}, edges, first=index == 0 and not has_initial)
+        _build_node(name, body or {}, edges, vocabulary, first=index == 0 and not has_initial)
         for index, (name, body) in enumerate(states.items())
     )
 
 
-def _build_node(name: str, body: Mapping[str, Any], edges: list[Edge], *, first: bool = False) -> Node:
+def _build_node(
+    name: str, body: Mapping[str, Any], edges: list[Edge], vocabulary: Vocabulary, *, first: bool = False
+) -> Node:
     edges.extend(_build_edges(name, body.get("transitions") or ()))
     history_states = body.get("history") or {}
     for history, history_body in history_states.items():
@@ -144,8 +149,10 @@ def _build_node(name: str, body: Mapping[str, Any], edges: list[Edge], *, first:
         parallel=bool(body.get("parallel")),
         enter=_format_actions(body.get("enter")),
         exit=_format_actions(body.get("exit")),
-        badges=list_badges(body.get("enter")),
-        children=_build_nodes(body.get("states") or {}, edges, parallel=bool(body.get("parallel")))
+        badges=list_badges(body.get("enter"), vocabulary),
+        children=_build_nodes(
+            body.get("states") or {}, edges, vocabulary, parallel=bool(body.get("parallel"))
+        )
         + history_nodes,
     )
 

@@ -13,134 +13,35 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Literal
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from toolchart.states.compiler import Move
-from toolchart.states.core.vocabulary import EFFECTS, EVENTS, list_chart_events
+from toolchart.states.compiler import Ask, Move
+from toolchart.states.core.vocabulary import EVENTS
 from toolchart.states.errors import SpecError
+from toolchart.states.events import UserSaid
 from toolchart.states.machine import START, Machine
-from toolchart.states.proofs.solver import is_satisfiable
-from toolchart.states.snapshot import Configuration
+from toolchart.states.proofs.explored_states import (
+    HAS_PENDING_CALLS,
+    HAS_UNDECIDED_CALLS,
+    CallStage,
+    ExplorationGraph,
+    ExploredEdge,
+    ExploredEffect,
+    ExploredStart,
+    ExploredState,
+    Refusal,
+    is_agent_list,
+    is_agent_run,
+    waits_for_message,
+)
+from toolchart.states.proofs.result_rules import build_solver, find_rules_event
+from toolchart.states.proofs.solving.solver import find_facts
 
 MAX_STATES = 2000
 """Explored states at most. A chart with more is reported as `too large`, and nothing is proved."""
-
-CallStage = Literal["none", "unreviewed", "undecided", "cleared"]
-"""The stage of the calls of the latest reply: none is open; open and not reviewed; some wait for a person;
-reviewed and none waits. The core knows this and the configuration does not show it."""
-
-HAS_PENDING_CALLS = "pending_calls >= 1"
-HAS_UNDECIDED_CALLS = "undecided_calls >= 1"
-
-LAST_OUTCOME = (HAS_PENDING_CALLS, False)
-"""On `tool_finished`: no call of the reply is pending any more, so the iteration ends."""
-
-
-class ExploredEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """An open effect: who asked for it, and whether an event has answered a part of it."""
-
-    state: str
-    name: str
-    is_begun: bool = False
-    """Whether an event has answered it and left it open."""
-
-    def list_answers(self) -> tuple[str, ...]:
-        """The events that may answer it next. A review comes before the decisions that follow from it."""
-        answers = EFFECTS.find(self.name).answers
-        if "reviewed" in answers and "decided" in answers:
-            earlier_event = "reviewed" if self.is_begun else "decided"
-            return tuple(event for event in answers if event != earlier_event)
-        return answers
-
-
-class ExploredState(msgspec.Struct, frozen=True, kw_only=True):
-    """One state of the exploration: a configuration and what is open in it."""
-
-    configuration: Configuration
-    open_effects: frozenset[ExploredEffect]
-    """The effects that were asked for, not answered and not cancelled."""
-    call_stage: CallStage = "none"
-
-    @property
-    def is_resting(self) -> bool:
-        """Whether no event will arrive, because no effect is open."""
-        return not self.open_effects
-
-    def list_answers(self) -> tuple[tuple[str, ExploredEffect], ...]:
-        """The events that need a transition here, each with the open effect that it answers."""
-        answers = [(event, effect) for effect in self.open_effects for event in effect.list_answers()]
-        order = {event: index for index, event in enumerate(list_chart_events())}
-        return tuple(sorted(answers, key=lambda answer: (order[answer[0]], answer[1].name)))
-
-    def get_known_truths(self, event: str) -> dict[str, bool]:
-        """What is certain about the calls after this event has arrived here."""
-        has_calls, has_undecided = self.call_stage != "none", self.call_stage == "undecided"
-        match event:
-            case "replied":
-                return {HAS_UNDECIDED_CALLS: False}
-            case "reviewed":
-                return {HAS_PENDING_CALLS: has_calls}
-            case "decided":
-                return {HAS_PENDING_CALLS: has_calls, **_keep_false(HAS_UNDECIDED_CALLS, has_undecided)}
-            case "tool_finished":
-                return {
-                    **_keep_false(HAS_PENDING_CALLS, has_calls),
-                    **_keep_false(HAS_UNDECIDED_CALLS, has_undecided),
-                }
-        return {HAS_PENDING_CALLS: has_calls, HAS_UNDECIDED_CALLS: has_undecided}
-
-
-def _keep_false(text: str, truth: bool) -> dict[str, bool]:
-    """What is certain about a truth that an event can make false and cannot make true."""
-    return {} if truth else {text: False}
-
-
-class ExploredEdge(msgspec.Struct, frozen=True, kw_only=True):
-    """One edge: an event under certain guards, and the state that it leads to."""
-
-    source: ExploredState
-    event: str
-    """Name of the event, without the effect that it answers."""
-    guards: tuple[tuple[str, bool], ...]
-    """Truths of the guards that were evaluated, and what is known about the calls."""
-    move: Move
-    target: ExploredState
-
-    @property
-    def is_from_user(self) -> bool:
-        """Whether a person outside sends the event, so that the chart cannot cause it again and again."""
-        return EVENTS.find(self.event).is_external
-
-
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """An event that needs a transition and has none, or after which the chart never rests."""
-
-    state: ExploredState
-    event: str
-    guard_truths: dict[str, bool]
-    """Truths of the guards that were evaluated."""
-    guards: dict[str, bool]
-    """The same, and what is known about the calls."""
-    never_rests: bool = False
-
-
-@dataclass(slots=True)
-class ExplorationGraph:
-    """The explored states of a chart, the edges between them, and the refusals."""
-
-    first_state: ExploredState
-    states: dict[ExploredState, list[ExploredEdge]] = field(default_factory=dict)
-    refusals: list[Refusal] = field(default_factory=list)
-    is_complete: bool = True
-
-    def iterate_edges(self) -> Iterator[ExploredEdge]:
-        """Every edge."""
-        for edges in self.states.values():
-            yield from edges
 
 
 def explore_chart(machine: Machine) -> ExplorationGraph:
@@ -149,39 +50,7 @@ def explore_chart(machine: Machine) -> ExplorationGraph:
     Raises:
         SpecError: the chart never rests from its very start.
     """
-    starts = [_build_first_state(move) for move in _enumerate_starts(machine)]
-    graph = ExplorationGraph(first_state=starts[0])
-    queue = deque(starts)
-    while queue:
-        state = queue.popleft()
-        if state in graph.states:
-            continue
-        if len(graph.states) >= MAX_STATES:
-            graph.is_complete = False
-            break
-        graph.states[state] = list(_explore_edges(machine, state, graph))
-        queue.extend(edge.target for edge in graph.states[state])
-    return graph
-
-
-def _enumerate_starts(machine: Machine) -> Iterator[Move]:
-    no_calls_open = {HAS_PENDING_CALLS: False, HAS_UNDECIDED_CALLS: False}
-    for guard_truths, move in machine.enumerate_outcomes(
-        None, START, lambda path: _is_possible(path, no_calls_open)
-    ):
-        if isinstance(move, SpecError):
-            raise move
-        assert move is not None, f"every start enters a state, whatever {guard_truths} says"
-        yield move
-
-
-def _build_first_state(move: Move) -> ExploredState:
-    return _build_next_state(move, frozenset(), "none")
-
-
-def _is_possible(guard_truths: Mapping[str, bool], known_truths: Mapping[str, bool], event: str = "") -> bool:
-    truths = merge_truths(guard_truths, known_truths)
-    return truths is not None and is_satisfiable(truths, event)
+    return _Explorer(machine).explore()
 
 
 def merge_truths(
@@ -193,99 +62,264 @@ def merge_truths(
     return {**guard_truths, **known_truths}
 
 
-def _explore_edges(machine: Machine, state: ExploredState, graph: ExplorationGraph) -> Iterator[ExploredEdge]:
-    for event, effect in _list_arriving_events(machine, state):
-        known_truths = state.get_known_truths(event)
-        sent_event = f"{event}.{effect.name}" if effect is not None else event
-        for guard_truths, move in machine.enumerate_outcomes(
-            state.configuration, sent_event, partial(_is_possible, known_truths=known_truths, event=event)
-        ):
-            for guards in _enumerate_cases(state, event, guard_truths):
+class _Arrival(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that arrives, and one of the things that it may do before the chart takes it."""
+
+    event: str
+    effect: ExploredEffect | None
+    open_effects: frozenset[ExploredEffect]
+    """What is open after it."""
+    call_stage: CallStage
+    has_answer: bool
+    known_truths: dict[str, bool]
+    starts_turn: bool = False
+    needs_row: bool = True
+    """Whether a chart without a row for it has a fault."""
+
+
+class _Explorer:
+    """The exploration of one chart."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._vocabulary = machine.vocabulary
+        self._solver = build_solver(machine.vocabulary)
+        self._graph = ExplorationGraph(vocabulary=machine.vocabulary, solver=self._solver, starts=[])
+        self._outcomes: dict[Any, list[tuple[dict[str, bool], Move | SpecError | None]]] = {}
+        fact_names = {name for text in machine.guards for name in find_facts(text)}
+        self._counted_results = [
+            name for name in machine.vocabulary.result_names if f"{name}.pending" in fact_names
+        ]
+
+    def explore(self) -> ExplorationGraph:
+        """The graph of the chart."""
+        graph = self._graph
+        graph.starts = list(self._enumerate_starts())
+        queue = deque(start.state for start in graph.starts)
+        while queue:
+            state = queue.popleft()
+            if state in graph.states:
+                continue
+            if len(graph.states) >= MAX_STATES:
+                graph.is_complete = False
+                break
+            graph.states[state] = list(self._explore_edges(state))
+            queue.extend(edge.target for edge in graph.states[state])
+        return graph
+
+    def _enumerate_starts(self) -> Iterator[ExploredStart]:
+        for guard_truths, move in self._list_outcomes(None, START, START):
+            if isinstance(move, SpecError):
+                raise move
+            assert move is not None, f"every start enters a state, whatever {guard_truths} says"
+            state = self._build_next_state(move, frozenset(), "none", has_answer=False)
+            yield ExploredStart(state=state, move=move)
+
+    def _list_outcomes(
+        self, configuration: Any, event: str, rules_event: str
+    ) -> list[tuple[dict[str, bool], Move | SpecError | None]]:
+        """What the machine answers to an event, whatever is known about calls and results."""
+        key = (configuration, event)
+        if key not in self._outcomes:
+            self._outcomes[key] = list(
+                self._machine.enumerate_outcomes(
+                    configuration, event, lambda path: self._solver.is_satisfiable(path, rules_event)
+                )
+            )
+        return self._outcomes[key]
+
+    # -- edges -----------------------------------------------------------------------------------
+
+    def _explore_edges(self, state: ExploredState) -> Iterator[ExploredEdge]:
+        for arrival in self._list_arrivals(state):
+            effect = arrival.effect
+            sent_event = f"{arrival.event}.{effect.name}" if effect is not None else arrival.event
+            rules_event = find_rules_event(
+                self._vocabulary, arrival.event, effect.name if effect is not None else None
+            )
+            for guard_truths, move in self._list_outcomes(state.configuration, sent_event, rules_event):
+                guards = merge_truths(guard_truths, arrival.known_truths)
+                if guards is None or not self._solver.is_satisfiable(guards, rules_event):
+                    continue
+                if move is None and not arrival.needs_row:
+                    move = _build_quiet_move(state, guard_truths)
                 if isinstance(move, Move):
-                    yield from _build_edges(state, event, effect, guards, move)
-                elif effect is not None or move is not None:
-                    graph.refusals.append(
-                        Refusal(
-                            state=state,
-                            event=event,
-                            guard_truths=guard_truths,
-                            guards=guards,
-                            never_rests=move is not None,
-                        )
-                    )
+                    yield from self._build_edges(state, arrival, rules_event, guards, move)
+                    continue
+                refusal = Refusal(
+                    state=state,
+                    event=arrival.event,
+                    effect=effect,
+                    rules_event=rules_event,
+                    guard_truths=guard_truths,
+                    guards=guards,
+                    never_rests=move is not None,
+                )
+                self._graph.refusals.append(refusal)
 
-
-def _list_arriving_events(
-    machine: Machine, state: ExploredState
-) -> Iterator[tuple[str, ExploredEffect | None]]:
-    """Events that can arrive here: the answers to open effects, and those from outside that a row takes."""
-    yield from state.list_answers()
-    legal = machine.legal_events(state.configuration)
-    for row in EVENTS:
-        if row.is_external and (row.name in legal or "*" in legal):
-            yield row.name, None
-
-
-def _enumerate_cases(
-    state: ExploredState, event: str, guard_truths: Mapping[str, bool]
-) -> Iterator[dict[str, bool]]:
-    """The truths of the guards, once for each thing that the event may have done to the calls."""
-    known_truths = state.get_known_truths(event)
-    match event:
-        case "replied" | "tool_finished":
-            cases = [{HAS_PENDING_CALLS: True}, {HAS_PENDING_CALLS: False}]
-        case "reviewed" | "decided" if state.call_stage != "none":
-            cases = [{HAS_UNDECIDED_CALLS: True}, {HAS_UNDECIDED_CALLS: False}]
-        case "reviewed" | "decided":
-            cases = [{HAS_UNDECIDED_CALLS: False}]
-        case _:
-            cases = [{}]
-    for case in cases:
-        if any(known_truths.get(text, truth) is not truth for text, truth in case.items()):
-            continue
-        truths = merge_truths(guard_truths, {**known_truths, **case})
-        if truths is not None and is_satisfiable(truths, event):
-            yield truths
-
-
-# -- the state after an event --------------------------------------------------------------------
-
-
-def _build_edges(
-    state: ExploredState, event: str, effect: ExploredEffect | None, guards: Mapping[str, bool], move: Move
-) -> Iterator[ExploredEdge]:
-    """The edges of a move: one for each way in which the effect that was answered and the calls may go on."""
-    call_stage = _update_calls(state.call_stage, event, guards)
-    for open_effects in _list_open_effects(state, event, effect, guards):
-        kept_effects = frozenset(other for other in open_effects if other.state not in move.reset_states)
-        for stage in _list_stages(call_stage, open_effects - kept_effects):
+    def _build_edges(
+        self, state: ExploredState, arrival: _Arrival, rules_event: str, guards: dict[str, bool], move: Move
+    ) -> Iterator[ExploredEdge]:
+        """The edges of a move: one for each way in which the calls may go on."""
+        kept_effects = frozenset(
+            other for other in arrival.open_effects if other.state not in move.reset_states
+        )
+        cancelled_effects = arrival.open_effects - kept_effects
+        for stage in self._list_stages(arrival.call_stage, cancelled_effects):
             yield ExploredEdge(
                 source=state,
-                event=event,
+                event=arrival.event,
+                effect=arrival.effect,
+                rules_event=rules_event,
                 guards=tuple(guards.items()),
                 move=move,
-                target=_build_next_state(move, kept_effects, stage),
+                target=self._build_next_state(move, kept_effects, stage, arrival.has_answer),
+                starts_turn=arrival.starts_turn,
+                ends_iteration=stage != arrival.call_stage,
             )
 
+    def _list_stages(
+        self, call_stage: CallStage, cancelled_effects: frozenset[ExploredEffect]
+    ) -> tuple[CallStage, ...]:
+        """The stages after these effects were cancelled: calls that may have begun end as interrupted."""
+        runs_calls = any(
+            "tool_finished" in self._vocabulary.find_effect(effect.name).answers
+            for effect in cancelled_effects
+        )
+        return ("none", call_stage) if runs_calls and call_stage != "none" else (call_stage,)
 
-def _list_open_effects(
-    state: ExploredState, event: str, effect: ExploredEffect | None, guards: Mapping[str, bool]
-) -> Iterator[frozenset[ExploredEffect]]:
-    """What is open after an event: the effect that it answers is closed, begun, or either."""
-    if effect is None:
-        yield state.open_effects
-        return
-    row = EFFECTS.find(effect.name)
-    others = state.open_effects - {effect}
-    begun = others | {msgspec.structs.replace(effect, is_begun=True)}
-    if event not in row.closing:
-        yield begun
-    elif event not in row.progress:
-        yield others
-    elif (has_open_items := guards.get(_ITEMS_OF_EVENT.get(event, ""))) is not None:
-        yield begun if has_open_items else others
-    else:
-        yield from (begun, others)
+    def _build_next_state(
+        self, move: Move, kept_effects: frozenset[ExploredEffect], call_stage: CallStage, has_answer: bool
+    ) -> ExploredState:
+        """The state after a move: its effects are open too, if anything answers them."""
+        rows = [(ask, self._vocabulary.find_effect(ask.effect)) for ask in move.asks]
+        has_answer = has_answer or any(row.ends_turn or row.waits_for_user for _, row in rows)
+        if move.configuration.terminated:
+            return ExploredState(
+                configuration=move.configuration, open_effects=frozenset(), has_answer=has_answer
+            )
+        open_effects = kept_effects | {_build_effect(ask) for ask, row in rows if row.closing}
+        if any(row.ends_turn for _, row in rows):  # the answer closes the calls, and whoever works on them
+            open_effects = frozenset(
+                effect for effect in open_effects if not self._vocabulary.find_effect(effect.name).uses_calls
+            )
+        if any(_closes_calls(row) for _, row in rows):
+            call_stage = "none"
+        return ExploredState(
+            configuration=move.configuration,
+            open_effects=open_effects,
+            call_stage=call_stage,
+            has_answer=has_answer,
+        )
+
+    # -- events that arrive ----------------------------------------------------------------------
+
+    def _list_arrivals(self, state: ExploredState) -> Iterator[_Arrival]:
+        """Events that can arrive: answers to open effects, and those from outside that a row takes."""
+        if state.configuration.terminated:
+            return
+        awaits_user = state.awaits_user(self._vocabulary)
+        for event, effect in state.list_answers(self._vocabulary):
+            yield from self._list_answer_arrivals(state, event, effect, awaits_user)
+        legal = {name.partition(".")[0] for name in self._machine.legal_events(state.configuration)}
+        for row in EVENTS:
+            if not row.is_external:
+                continue
+            is_message = row.name == UserSaid.TYPE
+            if is_message and any(
+                waits_for_message(self._vocabulary.find_effect(e.name)) for e in state.open_effects
+            ):
+                continue  # it is an answer, and listed above
+            starts_turn = is_message and awaits_user
+            if starts_turn or row.name in legal or "*" in legal:
+                open_effects = _wake_agents(state.open_effects) if starts_turn else state.open_effects
+                yield self._build_arrival(
+                    state, row.name, None, open_effects, starts_turn=starts_turn, needs_row=False
+                )
+
+    def _list_answer_arrivals(
+        self, state: ExploredState, event: str, effect: ExploredEffect, awaits_user: bool
+    ) -> Iterator[_Arrival]:
+        """An answer closes the effect, leaves it begun or resting: one arrival for each that is possible."""
+        row = self._vocabulary.find_effect(effect.name)
+        others = state.open_effects - {effect}
+        closed, begun = others, others | {replace(effect, stage="begun")}
+        resting = others | {replace(effect, stage="resting")}
+        is_main = not row.result
+        if is_agent_run(row):
+            stages = [resting] if event == "agent_rested" else [closed]
+            if is_agent_list(row):
+                stages = [begun, resting] if event == "agent_rested" else [closed, begun, resting]
+            for open_effects in stages:
+                yield self._build_arrival(
+                    state, event, effect, open_effects, needs_row=open_effects is closed, is_main=is_main
+                )
+        elif waits_for_message(row):
+            kept = _wake_agents(others) if awaits_user else others
+            yield self._build_arrival(state, event, effect, kept, starts_turn=awaits_user)
+        elif event == "replied" and is_main:
+            for has_calls in (True, False):
+                yield self._build_arrival(state, event, effect, closed, {HAS_PENDING_CALLS: has_calls})
+        elif event in _ITEMS_OF_EVENT and state.call_stage != "none":
+            text = _ITEMS_OF_EVENT[event]
+            yield self._build_arrival(state, event, effect, closed, {text: False})
+            yield self._build_arrival(state, event, effect, begun, {text: True})
+            if (
+                event == "tool_finished" and state.call_stage == "undecided"
+            ):  # the call may have been that one
+                decided_state = replace(state, call_stage="cleared")
+                yield self._build_arrival(decided_state, event, effect, begun, {text: True})
+        elif event in _ITEMS_OF_EVENT:
+            yield self._build_arrival(state, event, effect, closed, {_ITEMS_OF_EVENT[event]: False})
+        elif event not in row.closing:
+            yield self._build_arrival(state, event, effect, begun)
+        else:
+            yield self._build_arrival(state, event, effect, closed)
+            if event in row.progress:
+                yield self._build_arrival(state, event, effect, begun)
+
+    def _build_arrival(
+        self,
+        state: ExploredState,
+        event: str,
+        effect: ExploredEffect | None,
+        open_effects: frozenset[ExploredEffect],
+        call_truths: Mapping[str, bool] | None = None,
+        *,
+        starts_turn: bool = False,
+        needs_row: bool = True,
+        is_main: bool = True,
+    ) -> _Arrival:
+        stage = _update_calls(state.call_stage, event, call_truths or {}, is_main)
+        truths = {
+            HAS_PENDING_CALLS: stage != "none",
+            HAS_UNDECIDED_CALLS: stage == "undecided",
+            **self._count_pending(open_effects),
+        }
+        if starts_turn:
+            stage = "none"
+        return _Arrival(
+            event=event,
+            effect=effect,
+            open_effects=open_effects,
+            call_stage=stage,
+            has_answer=(state.has_answer and not starts_turn) or event == "agent_rested",
+            known_truths=truths,
+            starts_turn=starts_turn,
+            needs_row=needs_row,
+        )
+
+    def _count_pending(self, open_effects: frozenset[ExploredEffect]) -> dict[str, bool]:
+        """What is certain about `X.pending` of each result that a guard asks for it."""
+        truths: dict[str, bool] = {}
+        for name in self._counted_results:
+            rows = [self._vocabulary.find_effect(effect.name) for effect in open_effects]
+            rows = [row for row in rows if row.result == name]
+            if any(map(is_agent_list, rows)):
+                truths[f"{name}.pending >= {len(rows)}"] = True
+            else:
+                truths[f"{name}.pending == {len(rows)}"] = True
+        return truths
 
 
 _ITEMS_OF_EVENT = {
@@ -296,38 +330,43 @@ _ITEMS_OF_EVENT = {
 """By event: the truth that says whether items of the effect that it answers are still open."""
 
 
-def _update_calls(before: CallStage, event: str, guards: Mapping[str, bool]) -> CallStage:
+def _update_calls(before: CallStage, event: str, call_truths: Mapping[str, bool], is_main: bool) -> CallStage:
     match event:
-        case "replied":
-            return "unreviewed" if guards[HAS_PENDING_CALLS] else "none"
+        case "replied" if is_main and call_truths:
+            return "unreviewed" if call_truths[HAS_PENDING_CALLS] else "none"
         case "reviewed" | "decided" if before != "none":
-            return "undecided" if guards[HAS_UNDECIDED_CALLS] else "cleared"
-        case "tool_finished" if not guards[HAS_PENDING_CALLS]:
+            return "undecided" if call_truths[HAS_UNDECIDED_CALLS] else "cleared"
+        case "tool_finished" if not call_truths.get(HAS_PENDING_CALLS):
+            return "none"
+        case "agent_finished" | "agent_rested" if is_main:
             return "none"
     return before
 
 
-def _list_stages(
-    call_stage: CallStage, cancelled_effects: frozenset[ExploredEffect]
-) -> tuple[CallStage, ...]:
-    """The stages after these effects were cancelled: calls that may have begun end as interrupted."""
-    runs_calls = any("tool_finished" in EFFECTS.find(effect.name).answers for effect in cancelled_effects)
-    return ("none", call_stage) if runs_calls and call_stage != "none" else (call_stage,)
+def _build_effect(ask: Ask) -> ExploredEffect:
+    return ExploredEffect(state=ask.state, name=ask.effect)
 
 
-def _build_next_state(
-    move: Move, kept_effects: frozenset[ExploredEffect], call_stage: CallStage
-) -> ExploredState:
-    """The state after a move: its effects are open too, if anything answers them."""
-    if move.configuration.terminated:
-        return ExploredState(configuration=move.configuration, open_effects=frozenset())
-    new_effects = set()
-    for ask in move.asks:
-        row = EFFECTS.find(ask.effect)
-        if "replied" in row.answers:
-            call_stage = "none"  # open calls are closed before the model is called again
-        if row.closing:
-            new_effects.add(ExploredEffect(state=ask.state, name=ask.effect))
-    return ExploredState(
-        configuration=move.configuration, open_effects=kept_effects | new_effects, call_stage=call_stage
+def _closes_calls(row: Any) -> bool:
+    """Whether asking for it closes the open calls: a call in the conversation, or the end of a turn."""
+    calls_model = "replied" in row.closing and not row.result
+    return calls_model or row.ends_turn or row.waits_for_user
+
+
+def _wake_agents(open_effects: frozenset[ExploredEffect]) -> frozenset[ExploredEffect]:
+    """The effects after the user's message, which goes to the children that wait for it."""
+    return frozenset(
+        replace(effect, stage="begun") if effect.stage == "resting" else effect for effect in open_effects
+    )
+
+
+def _build_quiet_move(state: ExploredState, guard_truths: dict[str, bool]) -> Move:
+    """What happens where no row takes an event: nothing."""
+    return Move(
+        configuration=state.configuration,
+        asks=(),
+        reset_states=frozenset(),
+        guards=guard_truths,
+        fired=(),
+        is_taken=False,
     )

@@ -15,7 +15,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str
     """Faults: `unreachable`, `dead end`, `gap`, `unhandled`, `spin`, `stuck`, `dead row`, `unapproved`,
-    `unreviewed`, `lost answer`, `unbounded`, `too large`. Notes: `order`, `idle`, `not cancelled`."""
+    `unreviewed`, `lost answer`, `no answer`, `unbounded`, `too large`. Notes: `order`, `idle`,
+    `not cancelled`, `template`."""
     message: str
     state: str
     event: str | None = None

@@ -1,7 +1,7 @@
 """Notes of `check`: what is not a fault and still good to know about a chart.
 
-There are three: rows whose order matters, rows whose event never arrives, and states that do not handle
-a cancellation.
+There are four: rows whose order matters, rows whose event never arrives, states that do not handle a
+cancellation, and templates that name what does not exist.
 """
 
 from __future__ import annotations
@@ -11,23 +11,27 @@ from itertools import combinations
 from typing import Any
 
 from toolchart.states.chart.document import Chart, walk_states
-from toolchart.states.chart.guards import reads_configuration
-from toolchart.states.proofs.exploration import ExplorationGraph, ExploredState, merge_truths
+from toolchart.states.chart.guards.parsing import reads_configuration
+from toolchart.states.proofs.exploration import merge_truths
+from toolchart.states.proofs.explored_states import ExplorationGraph, ExploredEffect
 from toolchart.states.proofs.findings import Finding, find_finding_line, format_facts
-from toolchart.states.proofs.solver import find_witness, is_satisfiable
+from toolchart.states.proofs.result_rules import find_rules_event
+from toolchart.states.proofs.solving.solver import GuardSolver
+from toolchart.states.proofs.template_notes import find_template_notes
 
 
 def find_notes(chart: Chart, graph: ExplorationGraph) -> Iterator[Finding]:
     """Every note about a chart."""
     for state, body, _ in walk_states(chart):
-        yield from _find_order_notes(chart, state, body.get("transitions") or [])
+        yield from _find_order_notes(chart, graph.solver, state, body.get("transitions") or [])
     yield from _find_idle_rows(chart, graph)
     yield from _find_uncancellable_states(chart, graph)
+    yield from find_template_notes(chart, graph)
 
 
 def _find_idle_rows(chart: Chart, graph: ExplorationGraph) -> Iterator[Finding]:
     """Rows whose event never arrives in their state: inherited ones, or ones kept for a later change."""
-    entered_states = {name for state in graph.states for name in state.configuration.states}
+    entered_states = graph.list_entered_states()
     for state, body, _ in walk_states(chart):
         for row, transition in enumerate(body.get("transitions") or ()):
             event = str(transition.get("event") or "")
@@ -45,7 +49,9 @@ def _find_idle_rows(chart: Chart, graph: ExplorationGraph) -> Iterator[Finding]:
 # -- order ---------------------------------------------------------------------------------------
 
 
-def _find_order_notes(chart: Chart, state: str, rows: list[Mapping[str, Any]]) -> Iterator[Finding]:
+def _find_order_notes(
+    chart: Chart, solver: GuardSolver, state: str, rows: list[Mapping[str, Any]]
+) -> Iterator[Finding]:
     """Pairs of guarded rows of one event that are enabled together, so that only their order decides.
 
     Most such pairs are meant, and two signs tell: the rows of the event end with a row without a guard
@@ -60,10 +66,11 @@ def _find_order_notes(chart: Chart, state: str, rows: list[Mapping[str, Any]]) -
             continue
         if any(events[i] == event and not truths_by_row[i] for i in range(len(rows))):
             continue
-        overlap = _find_overlap(truths_by_row[first], truths_by_row[second], event.partition(".")[0])
+        rules_event = _find_rules_event(chart, event)
+        overlap = _find_overlap(solver, truths_by_row[first], truths_by_row[second], rules_event)
         if overlap is None:
             continue
-        facts = find_witness(overlap, event.partition(".")[0])
+        facts = solver.find_witness(overlap, rules_event)
         condition = f" when {format_facts(facts)}" if facts else ""
         yield Finding(
             kind="order",
@@ -76,24 +83,34 @@ def _find_order_notes(chart: Chart, state: str, rows: list[Mapping[str, Any]]) -
         )
 
 
+def _find_rules_event(chart: Chart, event: str) -> str:
+    """The name under which the rules know the event of a row; empty where it may be one of several."""
+    name, _, effect = event.partition(".")
+    if effect and chart.vocabulary.is_effect(effect):
+        return find_rules_event(chart.vocabulary, name, effect)
+    return "" if any(row.result for row in chart.vocabulary.declared.values()) else name
+
+
 def _find_overlap(
-    first: Mapping[str, bool], second: Mapping[str, bool], event: str
+    solver: GuardSolver, first: Mapping[str, bool], second: Mapping[str, bool], event: str
 ) -> dict[str, bool] | None:
     """The truths under which both rows are enabled; None where there are none, or one row is a fallback."""
     truths = merge_truths(first, second)
     if truths is None or any(map(reads_configuration, truths)):
         return None
-    if not is_satisfiable(truths, event):
+    if not solver.is_satisfiable(truths, event):
         return None
-    if _implies(first, second, event) or _implies(second, first, event):
+    if _implies(solver, first, second, event) or _implies(solver, second, first, event):
         return None
     return truths
 
 
-def _implies(premise: Mapping[str, bool], conclusion: Mapping[str, bool], event: str) -> bool:
+def _implies(
+    solver: GuardSolver, premise: Mapping[str, bool], conclusion: Mapping[str, bool], event: str
+) -> bool:
     """Whether every guard of the conclusion has its truth wherever the premise holds."""
     return all(
-        premise.get(text) is truth or not is_satisfiable({**premise, text: not truth}, event)
+        premise.get(text) is truth or not solver.is_satisfiable({**premise, text: not truth}, event)
         for text, truth in conclusion.items()
     )
 
@@ -143,17 +160,24 @@ def can_arrive(graph: ExplorationGraph, state_name: str, event: str) -> bool:
     """
     if not event or event.startswith("done.state."):
         return True
-    arrivals = [(edge.source, edge.event) for edge in graph.iterate_edges()]
-    arrivals += [(refusal.state, refusal.event) for refusal in graph.refusals]
+    arrivals = [(edge.source, edge.event, edge.effect) for edge in graph.iterate_edges()]
+    arrivals += [(refusal.state, refusal.event, refusal.effect) for refusal in graph.refusals]
     return any(
-        state_name in state.configuration.states and _takes_event(name, state, arrived_event)
-        for state, arrived_event in arrivals
+        state_name in state.configuration.states and _takes_event(name, arrived_event, effect)
+        for state, arrived_event, effect in arrivals
         for name in event.split()
+    ) or _is_raised(graph, event)
+
+
+def _is_raised(graph: ExplorationGraph, event: str) -> bool:
+    """Whether an event is one of the chart's own, and not one that the driver sends."""
+    return any(
+        name != "*" and not graph.vocabulary.is_event(name.removesuffix(".*")) for name in event.split()
     )
 
 
-def _takes_event(name: str, state: ExploredState, arrived_event: str) -> bool:
-    """Whether a row for `replied`, `replied.call_model` or `*` takes an event that arrives in this state."""
-    base, _, effect = name.partition(".")
-    is_answered = not effect or any(effect == open_effect.name for open_effect in state.open_effects)
-    return name == "*" or (base == arrived_event and is_answered)
+def _takes_event(name: str, arrived_event: str, effect: ExploredEffect | None) -> bool:
+    """Whether a row for `replied`, `replied.call_model` or `*` takes an event."""
+    base, _, effect_name = name.removesuffix(".*").partition(".")
+    is_answer_to = not effect_name or (effect is not None and effect_name == effect.name)
+    return name == "*" or (base == arrived_event and is_answer_to)

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import re
-import select
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from chat_terminal import ChatTerminal
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -94,59 +87,15 @@ def test_a_mistyped_command_prints_an_error(run_cli: RunCli, line: bytes, messag
     assert "2+2 = 4" in result.out
 
 
-class Terminal:
-    """A chat at a pseudo-terminal."""
-
-    def __init__(self, folder: Path) -> None:
-        (folder / "agent.yaml").write_text(AGENT, "utf-8")
-        self._own, theirs = pty.openpty()
-        words = [sys.executable, "-m", "toolchart", "chat", "agent.yaml", "--conversation", "c"]
-        environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1", "PROMPT_TOOLKIT_NO_CPR": "1"}
-        self.process = subprocess.Popen(
-            words,
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            cwd=folder,
-            env=environment,
-            start_new_session=True,
-        )
-        os.close(theirs)
-        self.screen = ""
-
-    def type(self, text: str) -> None:
-        """Type text once the prompt has been redrawn, as a person would."""
-        time.sleep(0.25)
-        os.write(self._own, text.encode())
-
-    def wait_for(self, words: str, seconds: float = 30) -> None:
-        """Wait until new output contains the words."""
-        limit = time.monotonic() + seconds
-        while words not in self.screen:
-            assert time.monotonic() < limit, f"{words!r} was not shown in:\n{self.screen}"
-            if select.select([self._own], [], [], 0.1)[0]:
-                self.screen += re.sub(
-                    r"\x1b\[[0-9;?]*[A-Za-z]", "", os.read(self._own, 4096).decode("utf-8", "replace")
-                )
-        self.screen = self.screen.split(words, 1)[1]
-
-    def close(self) -> None:
-        """Kill the process if it still runs."""
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        os.close(self._own)
-
-
 @pytest.fixture
-def terminal(tmp_path: Path) -> Iterator[Terminal]:
+def terminal(tmp_path: Path) -> Iterator[ChatTerminal]:
     """A chat at a terminal that a test types into."""
-    chat = Terminal(tmp_path)
+    chat = ChatTerminal(tmp_path, AGENT)
     yield chat
     chat.close()
 
 
-def test_a_chat_at_a_terminal(terminal: Terminal) -> None:
+def test_a_chat_at_a_terminal(terminal: ChatTerminal) -> None:
     """S5.3, S5.5: Markdown, queued messages, approval with a reason, Ctrl-C for the turn, Ctrl-D to leave."""
     terminal.wait_for("/help lists the commands")
     terminal.type("hello\r")

@@ -80,7 +80,8 @@ def test_an_anthropic_agent_passes(run_cli: RunCli, work_dir: Path, monkeypatch:
     """An agent on Anthropic's API is asked for its models with its own headers, and passes."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     with serve_web(answer_as_anthropic) as server:
-        llm = {"provider": "anthropic", "base_url": server.url, "model": "claude-test"}
+        key = "${ANTHROPIC_API_KEY}"
+        llm = {"provider": "anthropic", "base_url": server.url, "model": "claude-test", "api_key": key}
         code, rows = run_doctor(run_cli, work_dir, llm)
     assert [row["said"] for row in rows if row["ok"] is False] == []
     assert code == 0
@@ -144,7 +145,7 @@ def test_unknown_capabilities_are_no_failure(
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with serve_web(answer_request) as server:
         llm = {"provider": "openai", "base_url": server.url + "/v1", "model": "gpt-small"}
-        code, rows = run_doctor(run_cli, work_dir, llm)
+        code, rows = run_doctor(run_cli, work_dir, {**llm, "api_key": "${OPENAI_API_KEY}"})
     assert code == 0
     assert [row["said"] for row in rows if row["ok"] is None] == [
         "the host does not say whether 'gpt-small' supports tool calls"

@@ -121,11 +121,11 @@ def test_arguments_are_decoded_as_utf8(run_cli: RunCli) -> None:
 
 
 def test_a_conversation_in_the_middle_of_a_turn(run_cli: RunCli) -> None:
-    """A new message for an open turn is refused, and the hint names `resume`."""
+    """A new message for an open turn is refused, and the hint names what it waits for."""
     run_cli("run", "careful", "delete a.txt", "--conversation", "c")
     result = run_cli("run", "careful", "again", "--conversation", "c")
     assert result.code == 2
-    assert "toolchart resume c" in result.err
+    assert "toolchart approve c call_1_0_0" in result.err
 
 
 # -- errors and codes --------------------------------------------------------------------------------

@@ -197,6 +197,39 @@ async def interrupt_turns(log: Path) -> None:
             await engine.arun("delete a.txt", conversation=name)
 
 
+async def run_flow_effects(log: Path) -> None:
+    """Write a conversation in which a function returns, a person answers and a child agent fails."""
+    ends = [{"event": "failed cancelled", "target": "done"}]
+    steps = {
+        "counting": ("count", "returned", "asking"),
+        "asking": ("ask", "answered", "delegating"),
+        "delegating": ("delegate", "agent_finished agent_failed", "done"),
+    }
+    states: dict[str, Any] = {
+        name: {"enter": effect, "transitions": [{"event": event, "target": target}, ends[0]]}
+        for name, (effect, event, target) in steps.items()
+    }
+    states["counting"]["initial"] = True
+    for name in ("asking", "delegating"):
+        states[name]["transitions"][1] = {"event": "cancelled", "target": "done"}
+    spec = {
+        "chart": {"states": {**states, "done": {"final": True, "enter": "answer"}}},
+        "effects": {
+            "count": {
+                "call_function": {"function": "sample_functions:count_words", "arguments": {"text": "a b"}}
+            },
+            "ask": {"ask_person": {"question": "Well?", "as": "opinion"}},
+            "delegate": {"run_agent": {"handler": "main", "as": "work"}},
+        },
+        "llms": {"m": {"provider": "scripted", "model": "m", "replies": []}},
+        "responses": [{"name": "main", "llm": "m"}],
+    }
+    async with Engine(spec, log=log) as engine:
+        result = await engine.arun("go", conversation="flow")
+        assert [question["effect"] for question in result.questions] == ["ask"]
+        await engine.aanswer("flow", {"content": "yes"})
+
+
 def test_records_fit_their_schema(run_cli: RunCli, work_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every record of many kinds of conversations matches `schema record`, and every event occurs."""
     assert set(OFFLINE) < set(list_shipped_agents())
@@ -205,10 +238,13 @@ def test_records_fit_their_schema(run_cli: RunCli, work_dir: Path, monkeypatch: 
     run_cli("approve", "careful", "call_1_0_0", "--deny")
     run_cli("fork", "steadfast", "--set", "temperature=0", "--name", "forked")
     asyncio.run(interrupt_turns(work_dir / ".toolchart" / "log.db"))
+    asyncio.run(run_flow_effects(work_dir / ".toolchart" / "log.db"))
+    run_cli("run", "triage", "my bill", "--conversation", "triage")
+    run_cli("run", "plan_then_execute", "sums", "--conversation", "plan")
     monkeypatch.setattr(toolchart, "__version__", "another")
     run_cli("run", "quickstart", "3+3", "--conversation", "quickstart")
     seen = set()
-    for agent in (*OFFLINE, "forked", "told", "stopped"):
+    for agent in (*OFFLINE, "forked", "told", "stopped", "flow", "triage", "plan"):
         for line in run_cli("show", agent, "--json").out.splitlines():
             record = json.loads(line)
             seen.add(record["event"]["type"])
@@ -229,7 +265,7 @@ def test_what_is_no_record_does_not_fit(run_cli: RunCli) -> None:
         {"seq": -1},
         {"hash": "x"},
         {"guards": {"a": 1}},
-        {"asks": [{"effect": "x", "id": 1}]},
+        {"asks": [{"effect": 1, "id": 1}]},
         {"asks": [{**record["asks"][0], "extra": 1}]},
         {"cancels": ["x"]},
         {"late": "yes"},

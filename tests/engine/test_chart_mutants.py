@@ -1,17 +1,18 @@
-"""Mutants of the shipped charts run with the real engine: no crash, no hang, true outcomes of all calls."""
+"""Mutants of shipped charts and of random flows in the real engine: no crash, no hang, true outcomes."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
 import random
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import orjson
 from effort import choose_count
+from engine_worlds import FlowEngineWorld, check_outcomes
+from random_flows import make_flow
 
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay_conversation
@@ -19,12 +20,9 @@ from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.states.chart.loading import make_chart
 from toolchart.states.core.vocabulary import EFFECTS, list_chart_events
-from toolchart.states.errors import IllegalEvent, ProviderError, SpecError
-from toolchart.states.events import FAILURE_KINDS, Decided
+from toolchart.states.errors import IllegalEvent, SpecError
+from toolchart.states.events import Decided
 from toolchart.states.machine import get_machine
-from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition, Usage
-from toolchart.testing.invariants import check_calls_answered_once
-from toolchart.tools.definition import Tool, ToolFailure
 
 GUARDS = (
     "iteration > 1",
@@ -34,7 +32,7 @@ GUARDS = (
     "tools_sent",
     "replies < 3",
 )
-PARAMETERS = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+SHIPPED_CHARTS = [name for name in list_shipped_charts() if not load_chart(name).effects]
 MAX_STARTS = 30
 """Times that a turn is resumed after a decision or a suspension; then it is cancelled for good."""
 
@@ -43,8 +41,11 @@ MAX_STARTS = 30
 
 
 def make_mutant(rng: random.Random) -> dict[str, Any] | None:
-    """A shipped chart with one to three changes; None where no rule lets it pass."""
-    document = copy.deepcopy(load_chart(rng.choice(list_shipped_charts())).document)
+    """A shipped chart or a random flow with one to three changes; None where no rule lets it pass."""
+    if rng.random() < 0.5:
+        document = copy.deepcopy(load_chart(rng.choice(SHIPPED_CHARTS)).document)
+    else:
+        document = make_flow(rng.randrange(2**32))
     for _ in range(rng.choice([1, 1, 2, 3])):
         rng.choice(CHANGES)(document, rng)
     try:
@@ -97,8 +98,14 @@ def _change_guard(document: dict[str, Any], rng: random.Random) -> None:
             row["cond"] = rng.choice(GUARDS)
 
 
+def _list_effects(document: dict[str, Any]) -> list[str]:
+    """The effects that a change may ask for: declared ones as often as the others."""
+    declared = list(document.get("effects", {}))
+    return [*EFFECTS.names(), *declared, *declared]
+
+
 def _add_effect(document: dict[str, Any], rng: random.Random) -> None:
-    body, effect = rng.choice(_list_bodies(document)), rng.choice(EFFECTS.names())
+    body, effect = rng.choice(_list_bodies(document)), rng.choice(_list_effects(document))
     slot = rng.choice(["enter", "enter", "exit", "on"])
     if slot == "on" and body.get("transitions"):
         body = rng.choice(body["transitions"])
@@ -107,7 +114,7 @@ def _add_effect(document: dict[str, Any], rng: random.Random) -> None:
 
 
 def _replace_effect(document: dict[str, Any], rng: random.Random) -> None:
-    rng.choice(_list_bodies(document))["enter"] = rng.choice(EFFECTS.names())
+    rng.choice(_list_bodies(document))["enter"] = rng.choice(_list_effects(document))
 
 
 def _add_row(document: dict[str, Any], rng: random.Random) -> None:
@@ -128,7 +135,7 @@ def _add_state(document: dict[str, Any], rng: random.Random) -> None:
         {"event": event, "target": rng.choice(names)} for event in list_chart_events() if rng.random() < 0.7
     ]
     name = f"added{len(names)}"
-    document["states"][name] = {"enter": rng.choice(EFFECTS.names()), "transitions": rows}
+    document["states"][name] = {"enter": rng.choice(_list_effects(document)), "transitions": rows}
     if rows := _choose_body(document, rng).get("transitions"):
         rng.choice(rows)["target"] = name
 
@@ -161,87 +168,12 @@ CHANGES = (
 )
 
 
-# -- the world -----------------------------------------------------------------------------------
-
-
-class World:
-    """A model, tools and people that do anything, and a count of what the tools really did."""
-
-    name = "scripted"
-
-    def __init__(self, rng: random.Random) -> None:
-        self.rng = rng
-        self.runs: Counter[int] = Counter()
-        """How often each call was begun, by its number."""
-        self.completed: set[int] = set()
-        self.made_calls = 0
-        self.clock_s = 0.0
-
-    def now(self) -> str:
-        """The virtual time."""
-        seconds, ms = divmod(int(self.clock_s * 1000), 1000)
-        return f"2026-01-01T{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{ms:03}Z"
-
-    async def sleep(self, seconds: float) -> None:
-        """Let virtual time pass."""
-        self.clock_s += min(seconds, 30)
-        await asyncio.sleep(0)
-
-    def jitter(self) -> float:
-        """No jitter."""
-        return 0.0
-
-    async def complete(self, request: Request) -> Reply:
-        """Any reply, or a failure; every request must be one that hosts accept."""
-        rng = self.rng
-        check_calls_answered_once(request.messages)
-        await asyncio.sleep(0)
-        if rng.random() < 0.15:
-            raise ProviderError(kind=rng.choice(FAILURE_KINDS), message="no", retryable=rng.random() < 0.5)
-        calls = tuple(self._make_call() for _ in range(rng.choice([0, 0, 1, 2, 3])))
-        return Reply(
-            content=rng.choice([None, "", "well"]),
-            tool_calls=calls,
-            finish_reason="tool_calls" if calls else rng.choice(["stop", "stop", "length", "unknown"]),
-            usage=rng.choice([None, Usage(total=9)]),
-        )
-
-    def _make_call(self) -> ToolCall:
-        self.made_calls += 1
-        name = self.rng.choice(["good", "good", "bad", "asked", "unknown"])
-        return ToolCall(id=self.rng.choice(["", "same"]), name=name, arguments={"n": self.made_calls})
-
-    async def aclose(self) -> None:
-        """Nothing to close."""
-
-    def make_tools(self) -> list[Tool]:
-        """A tool that works, one that fails, and one that needs approval."""
-
-        def make_tool(name: str) -> Tool:
-            async def run(arguments: dict[str, Any]) -> Any:
-                self.runs[arguments["n"]] += 1
-                await asyncio.sleep(0)
-                if name == "bad":
-                    raise ToolFailure("no")
-                self.completed.add(arguments["n"])
-                return {"n": arguments["n"]}
-
-            definition = ToolDefinition(name=name, description=name, parameters=PARAMETERS)
-            return Tool(
-                definition=definition, run=run, execution_mode="async", requires_approval=name == "asked"
-            )
-
-        return [make_tool(name) for name in ("good", "bad", "asked")]
-
-    async def approve(self, call: ToolCall) -> Decided | None:
-        """A person decides, or is not there."""
-        decision = self.rng.choice([True, False, None])
-        return None if decision is None else Decided(call_id=call.id, approved=decision, by="a person")
+# -- runs --------------------------------------------------------------------------------------
 
 
 async def run_mutant(document: dict[str, Any], rng: random.Random) -> None:
     """Two turns of a chart in a world; raises where something is not true."""
-    world, store = World(rng), MemoryStore()
+    world, store = FlowEngineWorld(rng), MemoryStore()
     spec = {
         "chart": document,
         "llms": {"model": {"provider": "scripted", "model": "m"}},
@@ -252,9 +184,10 @@ async def run_mutant(document: dict[str, Any], rng: random.Random) -> None:
     engine = Engine(
         spec,
         log=store,
-        functions=world.make_tools(),
+        functions=[*world.make_tools(), *world.make_functions()],
         providers={"model": world},
         approver=world.approve,
+        asker=world.ask,
         clock=world,
     )
     for number in range(2):
@@ -285,24 +218,6 @@ async def _disturb(engine: Engine, rng: random.Random, work: Any) -> Any:
         with suppress(SpecError, IllegalEvent):  # the turn has ended, or not begun
             await (engine.asay("c", "and hurry") if rng.random() < 0.5 else engine.acancel("c"))
     return await asyncio.wait_for(task, timeout=20)
-
-
-def check_outcomes(steps: list[Any], world: World) -> None:
-    """What the model was told about each call is what the tools did."""
-    snapshot = steps[-1].step.snapshot
-    assert max(world.runs.values(), default=0) <= 1, "a call ran twice"
-    messages = list(snapshot.messages)
-    if snapshot.is_over:
-        check_calls_answered_once(messages)
-    numbers = {call.id: (call.arguments or {}).get("n", 0) for m in messages for call in m.tool_calls}
-    for message in messages:
-        if message.role != "tool":
-            continue
-        number, text = numbers[message.tool_call_id or ""], message.content or ""
-        if '"success":true' in text:
-            assert number in world.completed, f"call {number} never succeeded: {text}"
-        elif "not executed" in text or "denied" in text:
-            assert not world.runs[number], f"call {number} ran: {text}"
 
 
 def run_seed(seed: int) -> bool:

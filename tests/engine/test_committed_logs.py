@@ -85,7 +85,7 @@ def test_a_log_of_format_1_is_read_as_release_0_1_read_it(name: str) -> None:
     assert sorted([*key, count] for key, count in overlay.edges.items()) == expected["rows"]
     assert overlay.seconds == expected["seconds"]
     assert sorted(overlay.current) == expected["current"]
-    assert "<trace>" in export_xes(store.read_lines("c"), "c")
+    assert "<trace>" in export_xes({"c": store.read_lines("c")})
     assert export_spans(store.read_lines("c"), "c")["resourceSpans"]
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from pathlib import Path
 
+import killed_deadlines
 import pytest
 from effort import choose_count
 from killed_process import check_resume, make_engine, run_and_kill, run_until_mark
@@ -58,7 +60,7 @@ def test_kill_around_cancellations(kind: str, tmp_path: Path, request: pytest.Fi
     The first finished call leaves `executing` and cancels the other one, five times in a turn.
     """
     chance = random.Random(20261121)
-    kills = choose_count(short=30, long=300)
+    kills = choose_count(short=15, long=300)
     kill_count = interrupted_count = 0
     for turn in range(kills):
         folder = tmp_path / str(turn)
@@ -99,3 +101,26 @@ def test_the_model_reads_that_a_call_was_interrupted(tmp_path: Path) -> None:
         assert result.content == "all done"
         assert "outcome is unknown" in result.tool_calls[0]["result"]["error"]
         assert engine.resume("c").content == "all done"
+
+
+# -- deadlines -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
+def test_kill_around_deadlines(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Invariant 5: killed around deadlines that race with decisions, nothing is lost or doubled, each timer
+    fires once or is cancelled, and a call runs only if it was approved in time."""
+    chance = random.Random(20261122)
+    kills = choose_count(short=12, long=400)
+    outcomes: Counter[str] = Counter()
+    kill_count = 0
+    for turn in range(kills):
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        log, marks = make_address(kind, folder, request), folder / "marks"
+        kill_count += killed_deadlines.run_and_kill(log, marks, chance.uniform(0.0, 0.12))
+        outcomes += killed_deadlines.check_resume(log, marks)
+    assert kill_count > kills // 4
+    assert outcomes["expired"] > kills
+    assert outcomes["succeeded"] > kills // 4

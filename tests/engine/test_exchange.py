@@ -186,7 +186,7 @@ def test_spans_describe_the_run() -> None:
 def test_xes_is_one_trace_of_every_step() -> None:
     """The export is well-formed XML with one event per record, with its name and state."""
     lines = write_log()
-    root = ElementTree.fromstring(export_xes(lines, "c"))
+    root = ElementTree.fromstring(export_xes({"c": lines}))
     events = root.findall("{*}trace/{*}event")
     assert len(events) == len(lines)
     values = [{a.get("key"): a.get("value") for a in event} for event in events]

@@ -16,10 +16,10 @@ from simulation import BrokenInvariant, Crash, VirtualLoop, run_simulation
 
 from toolchart.engine.log.journal import Journal
 from toolchart.engine.log.stores import open_store
-from toolchart.engine.runtime import engine
+from toolchart.engine.runtime import conversations
 from toolchart.states.core import step as core_step
 
-BATCHES, SEEDS = 12, choose_count(short=125, long=250)
+BATCHES, SEEDS = 12, choose_count(short=60, long=250)
 
 
 @pytest.fixture(autouse=True)
@@ -117,7 +117,7 @@ _commit = Journal.commit
     [
         (Journal, "commit", _skip_every_second_commit, "invariant"),
         (
-            engine,
+            conversations,
             "find_repeatable_calls",
             lambda snapshot, tools: tuple(open_call.call.id for open_call in snapshot.calls),
             "invariant 5",

@@ -77,7 +77,6 @@ HEAVY_PACKAGES = {
     "rich": "needed only on a terminal",
     "sqlite3": "library of SQLite: needed only where a database is opened",
     "statemachine": "python-statemachine: needed only where a chart is compiled or checked",
-    "sympy": "computer algebra: a second",
 }
 """Packages that may be imported inside a function, each with the reason."""
 
@@ -87,6 +86,7 @@ ALWAYS_LIGHT_MODULES = {"toolchart.testing.plugin": "pytest loads it in every ru
 LATE_STANDARD_MODULES = {
     "fcntl": "exists only on Unix",
     "resource": "exists only on Unix",
+    "termios": "exists only on Unix",
     "importlib.metadata": "needed only where entry points are read",
 }
 """Modules of the standard library that may be imported inside a function, each with the reason."""

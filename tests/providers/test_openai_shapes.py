@@ -222,7 +222,7 @@ _event = _some(
 _last_event = st.builds(lambda response: {"type": "response.completed", "response": response}, _response)
 
 _SHAPES = settings(
-    max_examples=choose_count(short=2_500, long=10_000),
+    max_examples=choose_count(short=1_200, long=10_000),
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )

@@ -19,13 +19,13 @@ from toolchart.tools.sources.services import Hit
 HOSTILE = "\x1b[2J\x1b]0;owned\x07 a harmless\rfile \x9b31m"
 
 
-def test_arguments_cannot_repaint_the_question(
+async def test_arguments_cannot_repaint_the_question(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Issue 6: no control character of a call's arguments reaches the terminal of the person who approves."""
     monkeypatch.setattr(sys, "stdin", io.StringIO("l\n"))
     call = ToolCall(id="c\x1b[8m", name="delete\x1b[1A", arguments={"path": HOSTILE, HOSTILE: 1})
-    assert TerminalApprover().ask(call) is None
+    assert await TerminalApprover()(call) is None
     screen_text = capsys.readouterr().err
     assert [letter for letter in screen_text if not letter.isprintable() and letter != "\n"] == []
     assert "owned" in screen_text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from tool_calls import make_call, run_calls
 from web import serve_web
 
+from toolchart.specs.loader import load_spec
 from toolchart.specs.models import ToolsConfig
 from toolchart.states.errors import SpecError
 from toolchart.tools.execution.examination import ArgumentExaminer
@@ -119,3 +121,57 @@ def test_a_large_foreign_schema_is_left_out() -> None:
     manager = make_manager(document)
     assert manager.names() == ("look",)
     assert "more than 10000 parts" in manager.warnings[0]
+
+
+# -- aliases -------------------------------------------------------------------------------------
+
+
+def make_alias_bomb(levels: int) -> str:
+    """A YAML text in which each entry repeats the one before nine times."""
+    lines = ["a0: &a0 [" + ", ".join(["x"] * 9) + "]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, levels)]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("levels", [4, 5, 6, 9, 20])
+def test_an_alias_bomb_is_refused_or_read(tmp_path: Path, levels: int) -> None:
+    """A document of some hundred bytes is counted with its aliases written out before it is built."""
+    bomb = make_alias_bomb(levels)
+    text = f"openapi: 3.1.0\nservers: [{{url: 'https://x.example'}}]\npaths: {{/: {{get: {{}}}}}}\n{bomb}"
+    (tmp_path / "api.yaml").write_text(text, "utf-8")
+    start = time.monotonic()
+    try:
+        names = make_manager("api.yaml", tmp_path).names()
+    except SpecError as error:
+        names = ("refused",) if "aliases" in str(error) else ()
+    assert len(names) == 1
+    assert time.monotonic() - start < 15
+
+
+@pytest.mark.parametrize("levels", [4, 5, 9])
+def test_an_alias_bomb_in_a_spec_is_refused_or_read(tmp_path: Path, levels: int) -> None:
+    """The same holds for a spec."""
+    text = "llms: {m: {provider: scripted, replies: [x]}}\nresponses: [{llm: m}]\n" + make_alias_bomb(levels)
+    (tmp_path / "agent.yaml").write_text(text, "utf-8")
+    start = time.monotonic()
+    with contextlib.suppress(SpecError):
+        load_spec(tmp_path / "agent.yaml")
+    assert time.monotonic() - start < 10
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"paths": []},
+        {"paths": {"/": []}},
+        {"paths": {"/": {"get": {"parameters": 7}}}},
+        {"paths": {"/": {"get": {"requestBody": {"content": []}}}}},
+        {"servers": 7},
+        {"components": [], "paths": {"/": {"get": {"parameters": [{"$ref": "#/components/parameters/x"}]}}}},
+        {"paths": {"/": {"get": {"parameters": [{"name": "a", "in": "query", "schema": {"type": 7}}]}}}},
+    ],
+)
+def test_a_malformed_document_is_no_traceback(changes: dict[str, Any]) -> None:
+    """A document of another form is an error or a warning."""
+    with contextlib.suppress(SpecError):
+        make_manager(make_document(**{"servers": [{"url": "https://x.example"}], **changes}))

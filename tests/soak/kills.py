@@ -1,11 +1,12 @@
 """Kills and resumes processes many times, and checks that nothing is lost and nothing runs twice.
 
-    PYTHONPATH=tests/support python tests/soak/kills.py [--kills 1000] [--seconds 900] [--seed 1]
+    PYTHONPATH=tests/support python tests/soak/kills.py [--kills 1000] [--seconds 900] [--deadlines]
 
 It is the suite's kill test for a longer time. A conversation runs in a child process that is killed at a
 random instant and resumed. The marks of its tools, its log and its result are compared with what they must
-be. SQLite, JSONL and PostgreSQL (if its test package is installed) take turns. The script ends after the
-given number of kills or seconds, or at the first fault.
+be. With `--deadlines` each call waits for an approval that races with a deadline. SQLite, JSONL and
+PostgreSQL (if its test package is installed) take turns. The script ends after the given number of kills or
+seconds, or at the first fault.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import conftest  # noqa: F401  makes a checkout importable
+import killed_deadlines
 from killed_process import check_resume, run_and_kill
 from postgres_database import create_database
 
@@ -49,7 +51,7 @@ def addresses(folder: Path) -> tuple[list[str], Address, Callable[[], None]]:
     return kinds, address, end
 
 
-def soak(kills: int, seconds: float, seed: int, folder: Path) -> Counter[str]:
+def soak(kills: int, seconds: float, seed: int, folder: Path, deadlines: bool) -> Counter[str]:
     """Kill and resume conversations; return how many runs, kills and interrupted calls each store had."""
     chance, counts = random.Random(seed), Counter[str]()
     kinds, address, end = addresses(folder)
@@ -62,9 +64,14 @@ def soak(kills: int, seconds: float, seed: int, folder: Path) -> Counter[str]:
             place = folder / str(turn)
             place.mkdir()
             log = address(kind, place)
-            killed = run_and_kill(log, place / "marks", chance.uniform(0, MAX_RUN_S[kind]))
             counts[f"{kind} runs"] += 1
-            counts[f"{kind} killed"] += killed
+            delay_s = chance.uniform(0, MAX_RUN_S[kind])
+            if deadlines:
+                counts[f"{kind} killed"] += killed_deadlines.run_and_kill(log, place / "marks", delay_s * 4)
+                outcomes = killed_deadlines.check_resume(log, place / "marks")
+                counts.update({f"{kind} {outcome}": count for outcome, count in outcomes.items()})
+                continue
+            counts[f"{kind} killed"] += run_and_kill(log, place / "marks", delay_s)
             counts[f"{kind} interrupted"] += check_resume(log, place / "marks")
     finally:
         end()
@@ -77,11 +84,12 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=900)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--deadlines", action="store_true")
     options = parser.parse_args()
     warnings.filterwarnings("ignore", category=DeprecationWarning)  # a fork beside the server's threads
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
-        counts = soak(options.kills, options.seconds, options.seed, Path(name))
+        counts = soak(options.kills, options.seconds, options.seed, Path(name), options.deadlines)
     for label, count in sorted(counts.items()):
         print(f"{label:20} {count:6}")
     print(f"nothing lost, nothing run twice, in {time.monotonic() - started:.0f} s (seed {options.seed})")

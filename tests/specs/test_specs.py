@@ -18,10 +18,10 @@ from toolchart.specs.handler_selection import conditions_hold, select_handler
 from toolchart.specs.history import load_history
 from toolchart.specs.loader import list_shipped_agents, load_spec
 from toolchart.specs.models import build_spec_schema
-from toolchart.specs.prompts import render_template
 from toolchart.specs.secrets import resolve_environment
 from toolchart.specs.turn_plan import plan_turn
 from toolchart.states.errors import SpecError
+from toolchart.states.flows.templates import render_template
 
 GOOD = """\
 name: good

@@ -20,7 +20,7 @@ from toolchart.states.chart.loading import make_chart, parse_chart
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Limits
 from toolchart.states.proofs.check import Finding, check
-from toolchart.states.proofs.solver import compile_guard, find_witness, is_satisfiable
+from toolchart.states.proofs.solving.solver import compile_guard, find_witness, is_satisfiable
 
 BROKEN = sorted((Path(__file__).parent / "broken_charts").glob("*.yaml"))
 

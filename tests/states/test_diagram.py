@@ -16,6 +16,9 @@ from random_charts import charts
 
 from toolchart.engine.log.reading.visited_path import draw_conversation_path
 from toolchart.specs.charts import list_shipped_charts, load_chart
+from toolchart.specs.flows import list_shipped_flows
+from toolchart.specs.loader import load_spec
+from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.chart.loading import make_chart, parse_chart, walk_states
 from toolchart.states.diagram import RENDERERS, build_diagram, draw, list_text_formats
 from toolchart.states.diagram.model import Node, Overlay
@@ -123,8 +126,10 @@ def documented() -> str:
     """Return docs/charts.md as it should be; this file, run as a script, writes it."""
     parts = [
         "# The shipped charts\n\nThis page shows the picture and the transition table of each chart that "
-        "ships with Toolchart;\n[Diagrams](diagrams.md) says how to read them. The page is generated: "
-        "`python tests/states/test_diagram.py`\nwrites it, and the same file tests that it is up to date.\n"
+        "ships with Toolchart;\n[Diagrams](diagrams.md) says how to read them, and "
+        "[Writing charts](writing-charts.md) how to write your own.\n[Flows](flows.md) shows the charts that "
+        "use several models or agents. The page is generated:\n`python tests/states/test_diagram.py` "
+        "writes it, and the same file tests that it is up to date.\n"
     ]
     for name in list_shipped_charts():
         chart = load_chart(name)
@@ -140,11 +145,22 @@ def list_marks(image: bytes) -> list[tuple[str, str, str]]:
     ]
 
 
-@pytest.mark.parametrize("name", list_shipped_charts())
-def test_the_documented_pictures_are_the_charts(name: str) -> None:
-    """docs/pictures is up to date with the shipped charts."""
-    image = draw(load_chart(name), "svg")
+PICTURE_NAMES = (*list_shipped_charts(), *list_shipped_flows())
+"""The charts and flows of which docs/pictures has a picture."""
+
+
+def draw_picture(name: str) -> bytes:
+    """The picture of a shipped chart, or of the chart of a shipped flow."""
+    is_flow = name in list_shipped_flows()
+    image = draw(load_agent_chart(load_spec(name)) if is_flow else load_chart(name), "svg")
     assert isinstance(image, bytes)
+    return image
+
+
+@pytest.mark.parametrize("name", PICTURE_NAMES)
+def test_the_documented_pictures_are_the_charts(name: str) -> None:
+    """docs/pictures is up to date with the shipped charts and flows."""
+    image = draw_picture(name)
     assert list_marks((PICTURES / f"{name}.svg").read_bytes()) == list_marks(image)
 
 
@@ -158,7 +174,5 @@ def test_the_documented_diagrams_are_the_charts() -> None:
 if __name__ == "__main__":
     DOC.write_text(documented(), "utf-8")
     PICTURES.mkdir(exist_ok=True)
-    for chart_name in list_shipped_charts():
-        picture = draw(load_chart(chart_name), "svg")
-        assert isinstance(picture, bytes)
-        (PICTURES / f"{chart_name}.svg").write_bytes(picture)
+    for chart_name in PICTURE_NAMES:
+        (PICTURES / f"{chart_name}.svg").write_bytes(draw_picture(chart_name))

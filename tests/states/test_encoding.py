@@ -43,6 +43,7 @@ from toolchart.states.events import (
     Verdict,
     Versions,
 )
+from toolchart.states.flows.events import AgentFailed, AgentFinished, AgentRested, Answered, Returned
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.snapshot import Snapshot, SnapshotBuilder
 
@@ -129,6 +130,18 @@ CALLS = st.builds(
 
 EVENT_STRATEGIES: dict[str, st.SearchStrategy[Event]] = {
     "resumed": st.builds(Resumed, repeatable=st.lists(TEXTS, max_size=2).map(tuple)),
+    "returned": st.builds(Returned, value=JSON_VALUES),
+    "answered": st.builds(Answered, content=st.dictionaries(TEXTS, JSON_VALUES), by=st.none() | TEXTS),
+    "agent_finished": st.builds(
+        AgentFinished,
+        conversation=TEXTS,
+        head=TEXTS,
+        item=st.integers(0, 9),
+        content=TEXTS,
+        output=st.none() | st.dictionaries(TEXTS, JSON_VALUES),
+    ),
+    "agent_failed": st.builds(AgentFailed, conversation=TEXTS, kind=TEXTS, message=TEXTS),
+    "agent_rested": st.builds(AgentRested, conversation=TEXTS, head=TEXTS, content=TEXTS),
     "elapsed": st.builds(Elapsed, effect=st.integers(0, 9)),
     "cancelled": st.builds(Cancelled, reason=st.none() | TEXTS, content=st.none() | TEXTS),
     "user_said": st.builds(UserSaid, message=TEXTS),

@@ -100,7 +100,7 @@ class LibraryMachine:
 
 
 @settings(
-    max_examples=choose_count(short=100, long=400),
+    max_examples=choose_count(short=50, long=400),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )

@@ -12,7 +12,7 @@ from random_guards import GuardGenerator, ask_z3, build_facts, find_by_trying, h
 from toolchart.states.chart.loading import make_chart
 from toolchart.states.facts import Fact
 from toolchart.states.proofs.check import check
-from toolchart.states.proofs.solver import FACT_DOMAIN, GuardSolver, find_witness, is_satisfiable
+from toolchart.states.proofs.solving.solver import FACT_DOMAIN, GuardSolver, find_witness, is_satisfiable
 
 BATCHES = 8
 EXACT_COUNT = choose_count(short=60, long=7_000)
@@ -230,7 +230,7 @@ def test_the_rules_about_an_event_can_hold_together(event: str) -> None:
 
 def test_a_question_that_takes_too_long_is_possible(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the limit of work the answer is "possible" and has no witness."""
-    monkeypatch.setattr("toolchart.states.proofs.solver.MAX_WORK", 1)
+    monkeypatch.setattr("toolchart.states.proofs.solving.solver.MAX_WORK", 1)
     solver = GuardSolver()
     literals = {"iteration > replies": True, "replies > iteration + attempt": True}
     assert solver.is_satisfiable(literals)

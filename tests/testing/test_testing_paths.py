@@ -211,8 +211,8 @@ def test_compound_parallel_and_eventless_rows_are_taken() -> None:
           settled:
             transitions:
               - {target: failed_state, cond: "not has_content"}
-              - {target: answered}
-          answered: {final: true, enter: answer}
+              - {target: solved}
+          solved: {final: true, enter: answer}
           failed_state: {final: true, enter: answer_with_error}
         """
     )

@@ -70,12 +70,12 @@ def test_calls_reach_the_server_and_failures_are_data(stdio: ToolManager) -> Non
     assert "missing required parameter 'b'" in bad_event.result["error"]
 
 
-def test_server_annotations_only_raise_the_risk(stdio: ToolManager) -> None:
-    """Issue 6: `destructive` raises the risk; `read only` beside it does not lower it."""
+def test_a_tool_that_is_not_called_harmless_has_a_high_risk(stdio: ToolManager) -> None:
+    """A tool without annotations asks; `destructive` counts, whatever stands beside it."""
     erase, add = stdio.registry.get("local__erase"), stdio.registry.get("local__add")
     assert erase is not None
     assert add is not None
-    assert (erase.risk, add.risk) == ("high", "medium")
+    assert (erase.risk, add.risk) == ("high", "high")
 
 
 def test_calls_work_from_any_loop_and_end_in_time(stdio: ToolManager) -> None:

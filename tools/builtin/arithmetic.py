@@ -212,7 +212,7 @@ def _require_integers(function: Callable[[int, int], int]) -> Callable[[Number, 
     return call_with_integers
 
 
-_PLAIN_FUNCTIONS: dict[str, Callable[..., Number]] = {
+_PLAIN_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": abs,
     "min": min,
     "max": max,

@@ -10,13 +10,19 @@ import re
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import msgspec
+
+from toolchart.workers.pool import BoundExceeded, Work, WorkFailed, run_bounded
 
 MAX_PASSAGE_LENGTH = 1200
 """Characters. A passage is the unit that a search finds and shows: a few paragraphs."""
 MAX_BYTES = 20_000_000
 """Size of the largest document that is read, in bytes."""
+TIMEOUT_S = 10.0
+MEMORY_MB = 600
+"""Limits of reading one document."""
 
 
 class Passage(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +53,35 @@ def read_passages(path: Path, data: bytes) -> list[Passage]:
     if reader is None:
         raise UnreadableDocument(f"not a document of a known kind ({', '.join(_READERS)})")
     return list(reader(data))
+
+
+def read_passages_bounded(path: Path, data: bytes) -> list[Passage]:
+    """As `read_passages`, in a worker: a document may come from anywhere, and take any time and memory.
+
+    Raises:
+        UnreadableDocument: also where a limit was reached.
+    """
+    work = Work(
+        module=__name__,
+        function="list_passages",
+        arguments={"name": path.name, "data": data},
+        preload=(__name__,),
+        memory_mb=MEMORY_MB,
+        max_answer_bytes=4 * MAX_BYTES,
+    )
+    try:
+        rows = run_bounded(work, timeout_s=TIMEOUT_S)
+    except BoundExceeded as error:
+        raise UnreadableDocument(f"it needs too much {error.limit}") from None
+    except WorkFailed as failure:
+        text = failure.text if failure.kind == UnreadableDocument.__name__ else str(failure)
+        raise UnreadableDocument(text) from None
+    return [Passage(text=text, line=line, title=title) for text, line, title in rows]
+
+
+def list_passages(name: str, data: bytes) -> list[list[Any]]:
+    """The passages as plain lists; runs in the worker."""
+    return [[part.text, part.line, part.title] for part in read_passages(Path(name), data)]
 
 
 def is_document(path: Path) -> bool:

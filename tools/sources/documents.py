@@ -7,10 +7,12 @@ reciprocal rank fusion merges the two. A program may supply its own search inste
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
 import sqlite3
+import stat
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -22,7 +24,12 @@ from msgspec.structs import replace
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Tool, ToolFailure
-from toolchart.tools.sources.document_text import MAX_BYTES, UnreadableDocument, is_document, read_passages
+from toolchart.tools.sources.document_text import (
+    MAX_BYTES,
+    UnreadableDocument,
+    is_document,
+    read_passages_bounded,
+)
 from toolchart.tools.sources.services import DEFAULT_COLLECTION, Embedder, Hit, Search
 
 MAX_FILES = 20_000
@@ -86,12 +93,23 @@ class DocumentIndex:
         self, db: sqlite3.Connection, collection: str, path: Path, name: str, previous_state: str | None
     ) -> str:
         """Index one file if it has changed, judged by its time and size, then by its hash."""
+        try:
+            return self._update_regular_file(db, collection, path, name, previous_state)
+        except OSError as error:  # one file that cannot be opened must not hide the others
+            _delete_file_rows(db, collection, name)
+            problem = f"cannot be opened: {error.strerror or type(error).__name__}"
+            db.execute("INSERT INTO files VALUES (?, ?, ?, ?, ?)", (collection, name, "-", "-", problem))
+            return "unreadable"
+
+    def _update_regular_file(
+        self, db: sqlite3.Connection, collection: str, path: Path, name: str, previous_state: str | None
+    ) -> str:
         status = path.stat()
         # Vectors of different models cannot be compared, so a new model makes every file count as changed.
         stamp = f"{status.st_mtime_ns}:{status.st_size}:{self._vector_source}"
         if previous_state is not None and previous_state.split(" ")[0] == stamp:
             return "unchanged"
-        data = path.read_bytes()[: MAX_BYTES + 1]
+        data = _read_regular_file(path)
         digest = f"{hashlib.sha256(data).hexdigest()}:{self._vector_source}"
         if previous_state is not None and previous_state.split(" ")[1] == digest:
             db.execute(
@@ -110,7 +128,7 @@ class DocumentIndex:
         if len(data) > MAX_BYTES:
             return f"larger than {MAX_BYTES} bytes"
         try:
-            passages = read_passages(path, data)
+            passages = read_passages_bounded(path, data)
         except UnreadableDocument as problem:
             return str(problem)
         vectors = self._embed_texts([passage.text for passage in passages])
@@ -202,6 +220,19 @@ def _iterate_documents(folder: Path) -> Iterator[Path]:
             if count > MAX_FILES:
                 return
             yield path
+
+
+def _read_regular_file(path: Path) -> bytes:
+    """At most one byte more than `MAX_BYTES` of a file.
+
+    Raises:
+        OSError: it cannot be opened, or is a pipe, a device or a link; none of them is waited for.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+    with open(os.open(path, flags), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        return file.read(MAX_BYTES + 1)
 
 
 def _delete_file_rows(db: sqlite3.Connection, collection: str, name: str) -> None:

@@ -107,3 +107,53 @@ def _iterate_safe_keywords(
             "$dynamicAnchor",
         ):
             yield key, value
+
+
+# -- components of an OpenAPI document -------------------------------------------------------------
+
+_COMPONENT = "#/components/schemas/"
+
+
+def add_definitions(document: Mapping[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with exactly those components that it refers to as its own `$defs`."""
+    components = (document.get("components") or {}).get("schemas") or {}
+    pending_names, definitions = _find_component_names(schema), {}
+    size = 0
+    while pending_names:
+        name = pending_names.pop()
+        if name not in definitions and name in components:
+            size += count_nodes(components[name])
+            if size > MAX_NODES:
+                raise SpecError(f"its schema has more than {MAX_NODES} parts")
+            definitions[name] = _rewrite_references(components[name])
+            pending_names |= _find_component_names(components[name])
+    rewritten: dict[str, Any] = _rewrite_references(schema)
+    return {**rewritten, "$defs": definitions} if definitions else rewritten
+
+
+def _find_component_names(value: Any) -> set[str]:
+    """Names of the components that a schema refers to."""
+    if isinstance(value, list):
+        return {name for item in value for name in _find_component_names(item)}
+    if not isinstance(value, Mapping):
+        return set()
+    target = value.get("$ref")
+    own_names = {str(target).removeprefix(_COMPONENT)} if _is_component(target) else set()
+    return own_names | {name for item in value.values() for name in _find_component_names(item)}
+
+
+def _is_component(target: Any) -> bool:
+    return isinstance(target, str) and target.startswith(_COMPONENT)
+
+
+def _rewrite_references(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_rewrite_references(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        key: f"#/$defs/{str(item).removeprefix(_COMPONENT)}"
+        if key == "$ref" and _is_component(item)
+        else _rewrite_references(item)
+        for key, item in value.items()
+    }

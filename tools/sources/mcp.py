@@ -1,8 +1,8 @@
 """Connects to MCP servers and offers their tools under a prefix, beside the tools of the spec.
 
 The MCP library ties a session to the task that opened it. So all sessions of an agent live on one event
-loop in a thread of their own, and calls reach them from any other loop or thread. Annotations by which
-a server describes its tools can raise the risk of a tool, but never lower it.
+loop in a thread of their own, and calls reach them from any other loop or thread. A tool without annotations
+asks before each call; `tools.pins` makes a tool ask whose definition has changed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class McpSettings(BaseModel):
     timeout_ms: int | None = Field(default=None, gt=0)
     """For one call."""
     risk: Risk | None = None
-    """Of all its tools; without it `medium`, or `high` where the server says destructive."""
+    """Of all its tools; without it `high`, or `medium` where the server says that a tool is harmless."""
 
 
 def load_mcp_section(
@@ -340,6 +340,12 @@ def _make_runner(server: _Server, tool: str, timeout_s: float) -> Any:
 
 
 def _rate_risk(annotations: Any) -> Risk:
-    """The risk of a tool: `high` if the server calls it destructive, else `medium`, never lower."""
-    destructive = annotations is not None and annotations.destructive_hint is True
-    return "high" if destructive else "medium"
+    """The risk of a tool: `medium` if the server says that it only reads or destroys nothing, else `high`.
+
+    A tool without annotations may do anything, so that it asks. What a server says of itself is not trusted
+    further than that: `risk` in the spec decides otherwise.
+    """
+    if annotations is None or annotations.destructive_hint is True:
+        return "high"
+    is_mild = annotations.read_only_hint is True or annotations.destructive_hint is False
+    return "medium" if is_mild else "high"

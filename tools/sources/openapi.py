@@ -10,25 +10,29 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from toolchart.specs.secrets import find_references
+from toolchart.states.chart.yaml_reading import ReadingLimits, read_yaml
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Risk, Tool
 from toolchart.tools.execution.arguments import check_schema
 from toolchart.tools.formats import make_portable_name
-from toolchart.tools.sources.foreign_schemas import sanitize_schema
+from toolchart.tools.sources.foreign_schemas import add_definitions, sanitize_schema
 from toolchart.tools.sources.http.settings import parse_http_settings
 from toolchart.tools.sources.http.tool import IDEMPOTENT_METHODS, make_http_tool
 from toolchart.tools.sources.registry_entries import LoadingContext
+from toolchart.workers.pool import BoundExceeded, Work, WorkFailed, run_bounded
 
 METHODS = ("get", "head", "post", "put", "patch", "delete", "options")
 
 MAX_OPERATIONS = 500
 MAX_BYTES = 10_000_000
+PARSING_TIMEOUT_S = 20.0
+DOCUMENT_LIMITS = ReadingLimits(characters=MAX_BYTES, entries=500_000, depth=100)
+"""Limits of a YAML document, with its aliases written out."""
 
 
 class OpenApiSettings(BaseModel):
@@ -95,7 +99,7 @@ def load_openapi_tools(
     base_url = _get_base_url(document, settings, spec_path)
     tools: list[Tool] = []
     warnings: list[str] = []
-    for operation in _select_operations(document, settings):
+    for operation in _list_operations(document, settings, spec_path):
         if len(tools) == MAX_OPERATIONS:
             warnings.append(f"{spec_path}: more than {MAX_OPERATIONS} operations; the others left out")
             break
@@ -103,6 +107,9 @@ def load_openapi_tools(
             tools.append(_make_operation_tool(document, settings, operation, base_url, context, tools))
         except SpecError as error:
             warnings.append(f"{spec_path}: operation {operation.id!r} left out: {error.message}")
+        except (TypeError, AttributeError, ValueError, KeyError, RecursionError) as error:
+            problem = f"it is not OpenAPI ({type(error).__name__})"
+            warnings.append(f"{spec_path}: operation {operation.id!r} left out: {problem}")
     return tools, warnings
 
 
@@ -135,10 +142,26 @@ def _parse_document(text: str, path: Path, spec_path: str) -> Any:
     if len(text) > MAX_BYTES:
         raise SpecError(f"larger than {MAX_BYTES} bytes", file=str(path), path=spec_path)
     try:
-        return json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        if path.suffix == ".json":
+            return json.loads(text)
+        work = Work(module=__name__, function="parse_yaml", arguments={"text": text}, preload=(__name__,))
+        return run_bounded(work, timeout_s=PARSING_TIMEOUT_S)
+    except BoundExceeded:
+        reason = f"it takes more than {PARSING_TIMEOUT_S:g} s or too much memory"
+    except WorkFailed as failure:
+        reason = failure.text
+    except (ValueError, RecursionError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise SpecError(f"cannot be read: {reason}", file=str(path), path=spec_path) from None
+    raise SpecError(f"cannot be read: {reason}", file=str(path), path=spec_path) from None
+
+
+def parse_yaml(text: str) -> Any:
+    """The data of a YAML text within limits; runs in a bounded worker.
+
+    Raises:
+        SpecError: it is no YAML, or beyond the limits with its aliases written out.
+    """
+    return read_yaml(text, None, limits=DOCUMENT_LIMITS)[0]
 
 
 def _get_base_url(document: Mapping[str, Any], settings: OpenApiSettings, spec_path: str) -> str:
@@ -171,6 +194,20 @@ def _get_base_url(document: Mapping[str, Any], settings: OpenApiSettings, spec_p
 def _make_literal(text: str) -> str:
     """A part of an address in which nothing is a variable: only the operator's own text may name one."""
     return text.replace("$", "%24")
+
+
+def _list_operations(
+    document: Mapping[str, Any], settings: OpenApiSettings, spec_path: str
+) -> list[_Operation]:
+    """The chosen operations.
+
+    Raises:
+        SpecError: the document has another form.
+    """
+    try:
+        return list(_select_operations(document, settings))
+    except (TypeError, AttributeError, ValueError, RecursionError) as error:
+        raise SpecError(f"this is not OpenAPI: {type(error).__name__}: {error}", path=spec_path) from None
 
 
 def _select_operations(document: Mapping[str, Any], settings: OpenApiSettings) -> Iterator[_Operation]:
@@ -273,7 +310,7 @@ def _collect_parameters(
             required.append(name)
     body = _add_body_parameter(document, operation, properties, required)
     schema = {"type": "object", "properties": properties, "required": list(dict.fromkeys(required))}
-    return _add_definitions(document, schema), mapping, body
+    return add_definitions(document, schema), mapping, body
 
 
 def _get_parameter_schema(document: Mapping[str, Any], parameter: Mapping[str, Any]) -> dict[str, Any]:
@@ -320,47 +357,3 @@ def _resolve_reference(document: Mapping[str, Any], value: Any) -> Mapping[str, 
             node = node.get(name) if isinstance(node, Mapping) else None
         value = node
     return value if isinstance(value, Mapping) else {}
-
-
-_COMPONENT = "#/components/schemas/"
-
-
-def _add_definitions(document: Mapping[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema with exactly those components that it refers to as its own `$defs`."""
-    components = (document.get("components") or {}).get("schemas") or {}
-    pending_names, definitions = _find_component_names(schema), {}
-    while pending_names:
-        name = pending_names.pop()
-        if name not in definitions and name in components:
-            definitions[name] = _rewrite_references(components[name])
-            pending_names |= _find_component_names(components[name])
-    rewritten: dict[str, Any] = _rewrite_references(schema)
-    return {**rewritten, "$defs": definitions} if definitions else rewritten
-
-
-def _find_component_names(value: Any) -> set[str]:
-    """Names of the components that a schema refers to."""
-    if isinstance(value, list):
-        return {name for item in value for name in _find_component_names(item)}
-    if not isinstance(value, Mapping):
-        return set()
-    target = value.get("$ref")
-    own_names = {str(target).removeprefix(_COMPONENT)} if _is_component(target) else set()
-    return own_names | {name for item in value.values() for name in _find_component_names(item)}
-
-
-def _is_component(target: Any) -> bool:
-    return isinstance(target, str) and target.startswith(_COMPONENT)
-
-
-def _rewrite_references(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_rewrite_references(item) for item in value]
-    if not isinstance(value, Mapping):
-        return value
-    return {
-        key: f"#/$defs/{str(item).removeprefix(_COMPONENT)}"
-        if key == "$ref" and _is_component(item)
-        else _rewrite_references(item)
-        for key, item in value.items()
-    }

@@ -93,8 +93,11 @@ def _store_options(function: Any, options: Mapping[str, Any]) -> Any:
     return function
 
 
-def make_tool(function: Callable[..., Any]) -> Tool:
+def make_tool(function: Callable[..., Any], options: Mapping[str, Any] | None = None) -> Tool:
     """Make the tool of a function, whether or not `@tool` marks it.
+
+    Args:
+        options: in place of those that `@tool` stored.
 
     Sync functions run in a thread. Async functions are awaited, and cancelled at the timeout. With
     `isolation="process"` both run in a process that is killed at the timeout. With `isolation="inline"` a
@@ -104,7 +107,7 @@ def make_tool(function: Callable[..., Any]) -> Tool:
         SpecError: a parameter cannot be passed by name, a type has no JSON Schema, the function cannot
             be imported by another process, or it is to run inline and is async or has a timeout.
     """
-    options = dict(getattr(function, _OPTIONS_ATTRIBUTE, {}))
+    options = dict(getattr(function, _OPTIONS_ATTRIBUTE, {}) if options is None else options)
     has_timeout = "timeout_s" in options
     docstring = inspect.getdoc(function) or ""
     name = str(getattr(function, "__name__", type(function).__name__))

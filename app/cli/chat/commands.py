@@ -10,7 +10,7 @@ import click
 import orjson
 
 from toolchart.app.cli.commands.show import format_record
-from toolchart.app.cli.terminal.text import escape_controls, print_notice, shorten
+from toolchart.app.cli.terminal.text import escape_controls, print_notice, print_text, shorten
 from toolchart.engine.exchange.messages import export_messages
 from toolchart.engine.log.reading.records import read_conversation
 from toolchart.engine.log.reading.visited_path import draw_conversation_path
@@ -67,7 +67,7 @@ class ChatCommands:
     async def _select_model(self, rest: str) -> None:
         if rest:
             self._state.model = rest
-        click.echo(self._state.model or "(the model of the agent spec)")
+        print_text(self._state.model or "(the model of the agent spec)")
 
     async def _print_steps(self, rest: str) -> None:
         name = self._require_turn()
@@ -76,7 +76,7 @@ class ChatCommands:
 
     async def _print_diagram(self, rest: str) -> None:
         chart, overlay = draw_conversation_path(self._engine.store, self._require_turn())
-        click.echo(str(draw(chart, "text", overlay)))
+        print_text(str(draw(chart, "text", overlay)))
 
     async def _fork_conversation(self, rest: str) -> None:
         if rest and not rest.isdigit():

@@ -55,7 +55,9 @@ class Screen:
 
     def _print_markdown(self, text: str) -> None:
         if text.strip():
-            self._open_console(sys.stdout).print(Markdown(escape_controls(text.strip("\n"))))
+            # Without hyperlinks an address is printed beside its text, so that no link lies about its target.
+            markdown = Markdown(escape_controls(text.strip("\n")), hyperlinks=False)
+            self._open_console(sys.stdout).print(markdown)
 
     @staticmethod
     def _open_console(stream: object) -> Console:

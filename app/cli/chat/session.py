@@ -1,4 +1,4 @@
-"""The loop of a chat: reads lines, runs turns one after the other, runs slash commands, asks for approval."""
+"""The loop of a chat: reads lines, runs turns one after the other, runs slash commands, asks the person."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from toolchart.app.cli.chat.state import ChatState
 from toolchart.app.cli.exit_codes import CANCELLED, LIMIT_REACHED, NEGATIVE, SUCCESS, exit_code
 from toolchart.app.cli.parameters.options import format_command
 from toolchart.app.cli.terminal.approval_prompt import parse_decision
+from toolchart.app.cli.terminal.forms import FormPrompt
 from toolchart.app.cli.terminal.text import print_notice, shorten
-from toolchart.app.cli.turn_output import format_turn_error
+from toolchart.app.cli.turn_output import format_answer_command, format_turn_error
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import ToolchartError
+from toolchart.states.flows.events import Answered
 from toolchart.states.messages import ToolCall
 
 if TYPE_CHECKING:
     from toolchart.engine.runtime.engine import Engine
+    from toolchart.states.effects import AskPerson
     from toolchart.states.events import Decided
 
 DECISION_HELP = "y, n [reason], e {changed arguments}, or l for later"
@@ -41,7 +44,8 @@ class ChatSession:
         self._screen = screen
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         self._turn: asyncio.Task[None] | None = None
-        self._pending_answer: asyncio.Future[str] | None = None
+        self._pending_answer: asyncio.Future[str | None] | None = None
+        """Receives the next line, while a person is asked; None at the end of the input."""
         self._is_leaving = False
         self._commands = ChatCommands(engine, state)
 
@@ -75,7 +79,7 @@ class ChatSession:
 
     def prompt(self) -> str:
         """Return the text before the line that is typed."""
-        return "decide> " if self._pending_answer is not None else "> "
+        return "answer> " if self._pending_answer is not None else "> "
 
     async def _queue_lines(self) -> None:
         """Put lines into the queue as they come; an approval answer bypasses the queue."""
@@ -84,12 +88,23 @@ class ChatSession:
             if self._pending_answer is not None and not self._pending_answer.done():
                 self._pending_answer.set_result(line)
                 continue
+            if await self._say_during_turn(line):
+                continue
             if not self._screen.is_plain and self._turn is not None and not self._turn.done():
                 print_notice(f"(queued: {shorten(line, 60)})")
             self._lines.put_nowait(line)
         if self._pending_answer is not None and not self._pending_answer.done():
-            self._pending_answer.set_result("l")
+            self._pending_answer.set_result(None)
         self._lines.put_nowait(None)
+
+    async def _say_during_turn(self, line: str) -> bool:
+        """Send a line to the turn that runs, where a message of the user interrupts it now."""
+        if self._screen.is_plain or line.startswith("/"):
+            return False
+        if not self.engine.can_interrupt(self.state.conversation):
+            return False
+        await self.engine.asay(self.state.conversation, line)
+        return True
 
     async def _handle_line(self, line: str) -> bool:
         """Handle one line: a slash command or a message. Returns whether the chat continues."""
@@ -128,9 +143,15 @@ class ChatSession:
         self.state.code = LIMIT_REACHED if result.limit_reached else SUCCESS if is_success else NEGATIVE
         for warning in result.warnings:
             print_notice(f"warning: {warning}")
+        until = f" until {result.due}" if result.due else ""
         for call in result.undecided:
-            command = format_command("approve", result.conversation_id, call["id"])
-            print_notice(f"(waiting for approval: {call['tool']}; {command})")
+            conversation = call.get("conversation", result.conversation_id)
+            command = format_command("approve", conversation, call["id"])
+            print_notice(f"(waiting for approval{until}: {call['tool']}; {command})")
+        for question in result.questions:
+            conversation = question.get("conversation", result.conversation_id)
+            command = format_answer_command(conversation, question)
+            print_notice(f"(waiting for an answer{until}: {shorten(question['question'], 120)}; {command})")
         if result.error is not None:
             print_notice(f"the turn ended in error; {format_turn_error(result.error)}")
 
@@ -139,13 +160,28 @@ class ChatSession:
         await asyncio.sleep(0.01)  # lets the screen show the steps before this one
         arguments = shorten(encode_canonical_text(call.arguments), 200)
         print_notice(f"needs approval: {call.name} {arguments}\n  {DECISION_HELP}")
-        while True:
-            self._pending_answer = asyncio.get_running_loop().create_future()
-            try:
-                line = await self._pending_answer
-            finally:
-                self._pending_answer = None
+        while (line := await self._read_answer()) is not None:
             try:
                 return parse_decision(call, line, self.engine.tools)
             except ValueError as error:
                 print_notice(f"  {error}; {DECISION_HELP}")
+        return None
+
+    async def ask_form(self, question: AskPerson) -> Answered | None:
+        """The asker of a chat: asks for each field of the form, and takes the next lines as the answers."""
+        await asyncio.sleep(0.01)  # lets the screen show the steps before this one
+        print_notice("  (/later leaves the question open)")
+        return await FormPrompt(self._read_field, by="chat")(question)
+
+    async def _read_field(self, prompt: str) -> str | None:
+        print_notice(prompt)
+        line = await self._read_answer()
+        return None if line is None or line.strip() == "/later" else line.strip()
+
+    async def _read_answer(self) -> str | None:
+        """The next line; None at the end of the input."""
+        self._pending_answer = asyncio.get_running_loop().create_future()
+        try:
+            return await self._pending_answer
+        finally:
+            self._pending_answer = None

@@ -24,8 +24,9 @@ from toolchart.engine.runtime.clock import generate_conversation_id
 def command(spec: str, conversation: str | None, llm: str | None, model: str | None, log: str | None) -> int:
     """Chat with the agent SPEC. Answers, tool calls and states appear as they happen.
 
-    Lines typed during a turn are queued. Ctrl-C cancels the turn, not the chat. /help lists the chat's
-    commands. If standard input is not a terminal, each line is a message and answers are plain text.
+    Lines typed during a turn interrupt it where its chart says so; elsewhere they are queued. Ctrl-C cancels
+    the turn, not the chat. /help lists the chat's commands. If standard input is not a terminal, each line
+    is a message and answers are plain text.
 
     \b
     Example:  toolchart chat quickstart
@@ -47,7 +48,8 @@ def command(spec: str, conversation: str | None, llm: str | None, model: str | N
             else PipeSource()
         )
         approver = (lambda call: chats[0].ask_approval(call)) if is_interactive else None
-        async with Engine(spec, log=log, approver=approver) as engine:
+        asker = (lambda question: chats[0].ask_form(question)) if is_interactive else None
+        async with Engine(spec, log=log, approver=approver, asker=asker) as engine:
             chats.append(ChatSession(engine, state, source, Screen(is_plain=not is_interactive)))
             if is_interactive:
                 print_notice(f"conversation {state.conversation}; /help lists the commands")

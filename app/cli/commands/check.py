@@ -14,8 +14,7 @@ from toolchart.app.cli.terminal.text import escape_controls
 from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.specs.yaml_document import read_document
 from toolchart.states.core.encoding import encode
-from toolchart.states.proofs.bounds import WorstCase
-from toolchart.states.proofs.check import CheckReport, Finding, check
+from toolchart.states.proofs.check import CheckReport, Finding, WorstCase, check
 
 
 @click.command(short_help="Prove properties of a chart before it runs.")
@@ -43,8 +42,8 @@ def command(name: str, as_json: bool) -> int:
 
 def _load_subject(name: str) -> tuple[Any, dict[str, Any]]:
     """Return the chart that was named, and the options that an agent adds to the check."""
+    from toolchart.specs.agent_costs import build_cost_finder, find_widest_limits
     from toolchart.specs.loader import list_shipped_agents, load_spec
-    from toolchart.specs.turn_plan import build_limits
     from toolchart.specs.unread_limits import load_agent_chart
 
     path = Path(name)
@@ -56,11 +55,12 @@ def _load_subject(name: str) -> tuple[Any, dict[str, Any]]:
         tool.requires_approval or tool.risk == "high" for tool in (spec.tools.registry if spec.tools else ())
     )
     chart = load_agent_chart(spec)
-    limits = max(
-        (build_limits(spec, handler) for handler in spec.responses),
-        key=lambda handler: handler.max_iterations,
-    )
-    return chart, {"risky": risky, "limits": limits, "unbounded": spec.limits.unbounded}
+    return chart, {
+        "risky": risky,
+        "limits": find_widest_limits(spec),
+        "unbounded": spec.limits.unbounded,
+        "find_agent_cost": build_cost_finder(spec),
+    }
 
 
 def _encode_report(report: CheckReport) -> dict[str, Any]:
@@ -92,13 +92,22 @@ def _print_report(report: CheckReport, source: str) -> None:
 
 
 def _format_bound(worst: WorstCase, formulas: Mapping[str, str]) -> str:
-    parts = (
+    """The worst case in words; the parts that only flows have are left out where they are 0."""
+    parts = [
         _format_count(worst.model_calls, "model calls", formulas.get("model_calls")),
         _format_count(worst.tool_rounds, "rounds of tools", formulas.get("tool_rounds")),
-        _format_count(worst.waits, "waits", formulas.get("waits")),
-    )
+    ]
+    for field, noun in (
+        ("agent_runs", "runs of agents"),
+        ("function_calls", "calls of functions"),
+        ("questions", "questions to people"),
+    ):
+        if getattr(worst, field):
+            parts.append(_format_count(getattr(worst, field), noun, formulas.get(field)))
+    parts.append(_format_count(worst.waits, "waits", formulas.get("waits")))
     total_wait = f" of {worst.waiting_s:g} s in total" if worst.waits else ""
-    return "a turn takes at most " + ", ".join(parts) + total_wait
+    unknown = ", and what its agents cost" if worst.unknown_agent_runs else ""
+    return "a turn takes at most " + ", ".join(parts) + total_wait + unknown
 
 
 def _format_count(number: int, noun: str, formula: str | None) -> str:

@@ -10,6 +10,7 @@ from toolchart.app.cli.log_access import find_conversation, open_log, print_json
 from toolchart.app.cli.parameters.charts import list_chart_names, resolve_chart
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
+from toolchart.app.cli.terminal.text import print_text
 from toolchart.states.chart.loading import Chart
 from toolchart.states.diagram import draw, list_text_formats
 from toolchart.states.errors import SpecError
@@ -57,7 +58,7 @@ def command(
     elif form:
         sys.stdout.write(str(draw(coverage.chart, form, coverage.overlay)))
     else:
-        click.echo(str(coverage))
+        print_text(str(coverage))
     if fail_under is not None and coverage.percent < fail_under:
         click.echo(f"toolchart: {coverage.percent:g} % is below {fail_under:g} %", err=True)
         return 1

@@ -12,7 +12,7 @@ from toolchart.app.cli.commands.show import describe_event
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log, print_json
 from toolchart.app.cli.parameters.options import log_option
-from toolchart.app.cli.terminal.text import escape_controls, shorten, style_text, terminal_width
+from toolchart.app.cli.terminal.text import escape_controls, print_text, shorten, style_text, terminal_width
 from toolchart.engine.exchange.diff_diagram import draw_diff
 from toolchart.engine.log.diff import ConversationDiff, compare_conversations
 from toolchart.engine.log.reading.records import ReadRecord
@@ -86,7 +86,7 @@ def _print_diff(comparison: ConversationDiff) -> None:
     if first is None:
         click.echo("no difference")
         return
-    click.echo(
+    print_text(
         f"then record {_format_seq(first.left_seq)} of {comparison.left} "
         f"and {_format_seq(first.right_seq)} of {comparison.right} differ at {first.pointer or '/'}\n"
         f"  {comparison.left}: {shorten(encode_canonical_text(first.left), _MAX_VALUE_CHARS)}\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from toolchart.app.cli.log_access import find_conversation, open_log
-from toolchart.app.cli.parameters.charts import list_chart_names, resolve_chart
+from toolchart.app.cli.parameters.charts import list_chart_names, load_child_charts, resolve_chart
 from toolchart.app.cli.parameters.options import log_option
 from toolchart.app.cli.parameters.registered_names import RegisteredName
 from toolchart.states.chart.loading import Chart
@@ -34,8 +34,9 @@ from toolchart.states.errors import SpecError
     is_flag=True,
     help="Draw who said what to whom in a conversation, as text, ascii, mermaid, svg or png.",
 )
+@click.option("--unfold", is_flag=True, help="Draw the charts of sub-agents inside the states that run them.")
 @log_option
-def command(name: str, form: str, output: str | None, sequence: bool, log: str | None) -> int:
+def command(name: str, form: str, output: str | None, sequence: bool, unfold: bool, log: str | None) -> int:
     """Draw a chart (a shipped name or a file), the chart of an agent, or a conversation.
 
     The diagram of a conversation shows the visited path, how often each transition was taken, the time per
@@ -47,8 +48,9 @@ def command(name: str, form: str, output: str | None, sequence: bool, log: str |
               toolchart draw full --format mermaid
               toolchart draw 5f0c --format svg -o run.svg
               toolchart draw 5f0c --sequence --format mermaid
+              toolchart draw triage --unfold --format svg -o triage.svg
     """
-    diagram = _draw_sequence(name, form, log) if sequence else _draw_chart(name, form, log)
+    diagram = _draw_sequence(name, form, log) if sequence else _draw_chart(name, form, log, unfold)
     data = diagram.encode() if isinstance(diagram, str) else diagram
     if output:
         try:
@@ -61,9 +63,9 @@ def command(name: str, form: str, output: str | None, sequence: bool, log: str |
     return 0
 
 
-def _draw_chart(name: str, form: str, log: str | None) -> str | bytes:
+def _draw_chart(name: str, form: str, log: str | None, unfold: bool) -> str | bytes:
     chart, overlay = _find_chart(name, log)
-    return draw(chart, form, overlay)
+    return draw(chart, form, overlay, load_child_charts(name, chart) if unfold else None)
 
 
 def _draw_sequence(prefix: str, form: str, log: str | None) -> str | bytes:

@@ -7,6 +7,7 @@ import click
 from toolchart.app.cli.log_access import find_conversation, open_log, print_json
 from toolchart.app.cli.parameters.options import log_option
 from toolchart.app.cli.parameters.registered_names import RegisteredName
+from toolchart.app.cli.terminal.text import escape_controls
 from toolchart.engine.exchange import EXPORT_FORMATS
 from toolchart.states.descriptors import load_reference
 
@@ -34,7 +35,7 @@ def command(conversation: str, form: str, content: bool, log: str | None) -> int
         name = find_conversation(store, conversation)
         value = load_reference(EXPORT_FORMATS.find(form).export)(store, name, content=content)
         if isinstance(value, str):
-            click.echo(value, nl=False)
+            click.echo(escape_controls(value), nl=False)
         else:
             print_json(value)
     return 0

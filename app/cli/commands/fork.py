@@ -13,12 +13,12 @@ from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log, print_json
 from toolchart.app.cli.parameters.options import format_command, json_option, log_option
 from toolchart.app.cli.stored_agent import choose_agent, spec_option, trust_option
-from toolchart.app.cli.terminal.approval_prompt import TerminalApprover, can_ask_user
+from toolchart.app.cli.terminal.approval_prompt import TerminalApprover
+from toolchart.app.cli.terminal.line_reading import can_ask_user
 from toolchart.app.cli.terminal.text import escape_controls, print_notice
 from toolchart.app.cli.turn_output import build_observer, report_result
 from toolchart.engine.log.fork import ForkChanges
 from toolchart.engine.log.replay import load_conversation
-from toolchart.engine.runtime.recorded_answers import fork_from_log
 from toolchart.states.errors import SpecError
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def command(
               toolchart fork 5f0c --set limits.max_iterations=2 --offline
     """
     from toolchart.engine.runtime.engine import Engine
+    from toolchart.engine.runtime.recorded_answers import fork_from_log
 
     changes = ForkChanges(
         settings={key: _parse_setting(value) for key, value in _split_pairs(settings, "--set")},

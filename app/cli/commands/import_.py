@@ -10,6 +10,7 @@ import click
 
 from toolchart.app.cli.parameters.options import log_option
 from toolchart.app.cli.terminal.progress import track_progress
+from toolchart.app.cli.terminal.text import print_text
 from toolchart.engine.exchange.messages import import_messages
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.clock import SystemClock, generate_conversation_id
@@ -52,7 +53,7 @@ def command(file: str, conversation: str | None, log: str | None) -> int:
             )
         for name, lines in track_progress(records_by_name.items(), "writing", len(records_by_name)):
             store.append(name, 0, lines)
-            click.echo(name)
+            print_text(name)
     finally:
         store.close()
     return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,8 @@ from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log, print_json
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
-from toolchart.app.cli.terminal.text import print_notice, shorten
+from toolchart.app.cli.terminal.text import print_notice, print_text, shorten
+from toolchart.engine.log.family import iterate_family
 from toolchart.engine.log.replay import ReplayedStep, compare_configuration, replay, replay_conversation
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import LogDamaged, ReplayMismatch, SpecError, UnknownSemantics
@@ -43,6 +44,8 @@ _MAX_VALUE_CHARS = 300
 def command(conversation: str, spec: str | None, wire: bool, as_json: bool, log: str | None) -> int:
     """Recompute every step of CONVERSATION from its recorded events and compare it with the log.
 
+    The conversations of the agents that it runs are recomputed too.
+
     No network is used and no tool is run. CONVERSATION may also be a file that `export --format jsonl` wrote.
     At the first difference, prints its place, the expected and the actual value and the cause, and exits
     with 1.
@@ -54,23 +57,38 @@ def command(conversation: str, spec: str | None, wire: bool, as_json: bool, log:
               toolchart replay 5f0c --wire
     """
     comparison = _build_comparison(spec) if wire else None
-    with _open_steps(conversation, log) as (name, steps):
-        if comparison is not None:
-            steps = comparison.compare_steps(steps)
-        try:
-            count, requests = _count_steps(steps, _build_configuration(spec, name))
-        except ReplayMismatch as mismatch:
-            _print_mismatch(name, mismatch, as_json)
-            return NEGATIVE
+    names: list[str] = []
+    count = requests = 0
+    with _open_family(conversation, log) as family:
+        for name, steps in family:
+            expected = None if names else _build_configuration(spec, name)
+            names.append(name)
+            if comparison is not None:
+                steps = comparison.compare_steps(steps)
+            try:
+                new_count, new_requests = _count_steps(steps, expected)
+            except ReplayMismatch as mismatch:
+                _print_mismatch(name, mismatch, as_json)
+                return NEGATIVE
+            count, requests = count + new_count, requests + new_requests
     bodies = comparison.bodies if comparison is not None else None
     if as_json:
-        result = {"conversation": name, "ok": True, "steps": count, "requests": requests}
+        result: dict[str, object] = {"conversation": names[0], "ok": True, "steps": count}
+        result |= {"requests": requests, **({"children": names[1:]} if names[1:] else {})}
         print_json(result if bodies is None else {**result, "bodies": bodies})
     else:
-        request_count = f"{requests} request{'' if requests == 1 else 's'}"
-        body_count = "" if bodies is None else f", {bodies} bod{'y' if bodies == 1 else 'ies'} built again"
-        click.echo(f"{name}: {count} steps and {request_count} recomputed{body_count}, all equal")
+        _print_success(names, count, requests, bodies)
     return SUCCESS
+
+
+def _print_success(names: list[str], count: int, requests: int, bodies: int | None) -> None:
+    request_count = f"{requests} request{'' if requests == 1 else 's'}"
+    body_count = "" if bodies is None else f", {bodies} bod{'y' if bodies == 1 else 'ies'} built again"
+    children = len(names) - 1
+    child_count = f" and {children} child{'' if children == 1 else 'ren'}" if children else ""
+    print_text(
+        f"{names[0]}{child_count}: {count} steps and {request_count} recomputed{body_count}, all equal"
+    )
 
 
 def _build_comparison(spec: str | None) -> WireComparison:
@@ -82,8 +100,8 @@ def _build_comparison(spec: str | None) -> WireComparison:
 
 
 @contextmanager
-def _open_steps(source: str, log: str | None) -> Iterator[tuple[str, Iterator[ReplayedStep]]]:
-    """Yield the name of the conversation and its replayed steps, from a file or the log."""
+def _open_family(source: str, log: str | None) -> Iterator[Iterable[tuple[str, Iterator[ReplayedStep]]]]:
+    """Yield the name and the replayed steps of a conversation and its children, from a file or the log."""
     path = Path(source)
     if path.suffix == ".jsonl" and path.is_file():
         try:
@@ -92,11 +110,11 @@ def _open_steps(source: str, log: str | None) -> Iterator[tuple[str, Iterator[Re
             raise SpecError(f"cannot be read: {error.strerror}", file=source) from None
         if not lines:
             raise LogDamaged(f"{source} has no records")
-        yield source, replay(lines)
+        yield [(source, replay(lines))]
         return
     with open_log(log) as store:
-        name = find_conversation(store, source)
-        yield name, replay_conversation(store, name)
+        names = [name for _, name in iterate_family(store, find_conversation(store, source))]
+        yield ((name, replay_conversation(store, name)) for name in names)
 
 
 def _build_configuration(spec: str | None, name: str) -> Configured | None:

@@ -1,4 +1,4 @@
-"""`toolchart resume`: continue an unfinished turn after a crash."""
+"""`toolchart resume`: continue an unfinished turn after a crash, a deadline or the answer of a person."""
 
 from __future__ import annotations
 
@@ -7,23 +7,63 @@ import click
 from toolchart.app.cli.log_access import find_conversation, open_log
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.stored_agent import spec_option, trust_option
-from toolchart.app.cli.turn_output import continue_turn
+from toolchart.app.cli.turn_output import FormAnswer, continue_turn
+from toolchart.providers.shared.arguments import parse_arguments
+from toolchart.states.errors import SpecError
 
 
 @click.command(short_help="Continue an unfinished turn.")
 @click.argument("conversation")
+@click.option(
+    "--answer",
+    metavar="JSON",
+    help="Answer the question that the chart asks a person: the fields of its form.",
+)
+@click.option("--question", metavar="NAME", help="Effect that asks, where several questions are open.")
 @spec_option
 @trust_option
 @json_option
 @log_option
-def command(conversation: str, spec: str | None, trust_log: bool, as_json: bool, log: str | None) -> int:
+def command(
+    conversation: str,
+    answer: str | None,
+    question: str | None,
+    spec: str | None,
+    trust_log: bool,
+    as_json: bool,
+    log: str | None,
+) -> int:
     """Continue the unfinished turn of CONVERSATION from its log, for instance after a crash.
 
     Completed tool calls are not run again. A call that may have been running is repeated only if its tool
     is `idempotent`; otherwise the model is informed that the call was `interrupted`.
 
+    Timers that have run out fire first. Where a person must decide or answer before anything can happen,
+    nothing is written; the output says what is waited for, and until when.
+
     \b
     Example:  toolchart resume 5f0c --spec agent.yaml
+              toolchart resume 5f0c --spec agent.yaml --answer '{"publish": true}'
     """
+    form_answer = _parse_answer(answer, question)
     with open_log(log) as store:
-        return continue_turn(store, find_conversation(store, conversation), spec, None, as_json, trust_log)
+        return continue_turn(
+            store, find_conversation(store, conversation), spec, form_answer, as_json, trust_log
+        )
+
+
+def _parse_answer(answer: str | None, question: str | None) -> FormAnswer | None:
+    """Return the answer of `--answer`, or None without the option.
+
+    Raises:
+        UsageError: `--question` stands alone.
+        SpecError: it is no JSON object.
+    """
+    if answer is None:
+        if question is not None:
+            raise click.UsageError("--question names the question of an --answer.")
+        return None
+    content, problem = parse_arguments(answer)
+    if content is None:
+        raise SpecError(str(problem), path="--answer", hint="write a JSON object, quoted for the shell")
+    return FormAnswer(content=content, question=question)

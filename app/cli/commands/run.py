@@ -9,7 +9,9 @@ import click
 
 from toolchart.app.cli.parameters.options import log_option
 from toolchart.app.cli.parameters.variables import parse_variables
-from toolchart.app.cli.terminal.approval_prompt import TerminalApprover, can_ask_user
+from toolchart.app.cli.terminal.approval_prompt import TerminalApprover
+from toolchart.app.cli.terminal.forms import FormPrompt
+from toolchart.app.cli.terminal.line_reading import can_ask_user
 from toolchart.app.cli.terminal.text import is_terminal
 from toolchart.app.cli.turn_output import build_observer, report_cancellation, report_result
 from toolchart.engine.runtime.clock import generate_conversation_id
@@ -85,7 +87,8 @@ def command(
     """Run one turn of the agent SPEC (a shipped name or a file) with MESSAGE.
 
     Without MESSAGE, or with -, the message is read from standard input. On a terminal the states are shown as
-    they are entered, and you are asked about calls that need approval. In a pipe only the answer is printed.
+    they are entered, you are asked about calls that need approval, and questions of the chart are put to you.
+    In a pipe only the answer is printed.
 
     \b
     Example:  toolchart run quickstart "What is 17 * (23 + 4)?"
@@ -102,7 +105,8 @@ def command(
     observer = build_observer(is_silent=quiet or as_json, verbose=verbose)
     streams_answer = is_terminal(sys.stdout) and not (quiet or as_json)
     approver = TerminalApprover() if can_ask_user() else None
-    with Engine(spec, log=log, observer=observer, approver=approver) as engine:
+    asker = FormPrompt() if can_ask_user() else None
+    with Engine(spec, log=log, observer=observer, approver=approver, asker=asker) as engine:
         if approver is not None:
             approver.tools = engine.tools
         try:

@@ -14,6 +14,7 @@ from toolchart.app.cli.parameters.filters import ConversationFilter
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import print_notice, shorten, style_text, terminal_width
+from toolchart.engine.log.family import find_parent
 from toolchart.engine.log.reading.records import parse_line
 from toolchart.states.errors import LogDamaged
 from toolchart.states.ports import Store
@@ -37,6 +38,7 @@ _COLUMNS = ("conversation", "started", "turns", "records", "state", "message")
     metavar="TIME",
     help="Only conversations written to since then: 2026-11-01, 2h, 30d.",
 )
+@click.option("--children", is_flag=True, help="Also list the agents that conversations run, below them.")
 @click.option("--until", type=Moment(), metavar="TIME", help="Only conversations started until then.")
 @json_option
 @log_option
@@ -47,6 +49,7 @@ def command(
     text: str | None,
     since: datetime | None,
     until: datetime | None,
+    children: bool,
     as_json: bool,
     log: str | None,
 ) -> int:
@@ -64,11 +67,14 @@ def command(
             total += 1
             try:
                 row, newest_at = summarize_conversation(store, name)
-                if selection.matches_row(row, newest_at) and selection.matches_records(store, name):
+                if row["parent"] and not children:
+                    total -= 1
+                elif selection.matches_row(row, newest_at) and selection.matches_records(store, name):
                     rows.append(row)
             except LogDamaged as damage:
                 has_damage = True
                 print_notice(f"toolchart: damaged: {damage}")
+    rows = _sort_families(rows)
     if as_json:
         for row in rows:
             print_json(row, lines=True)
@@ -99,10 +105,13 @@ def summarize_conversation(store: Store, conversation: str) -> tuple[dict[str, A
         "records": newest[0] + 1,
         "state": last.target,
         "message": "",
+        "parent": "",
     }
     for seq, line in enumerate(store.read_lines(conversation)):
         record = parse_line(line, seq, conversation)
         row["at"] = row["at"] or record.at
+        link = find_parent(record)
+        row["parent"] = row["parent"] or (str(link["conversation"]) if link is not None else "")
         if record.event.get("type") == "forked":
             row["message"] = f"(from record {record.event['seq']} of {record.event['parent']})"
         if record.event.get("type") == "turn_started":
@@ -111,6 +120,23 @@ def summarize_conversation(store: Store, conversation: str) -> tuple[dict[str, A
         if seq >= _FIRST_MESSAGE_LIMIT:
             break
     return row, last.at
+
+
+def _sort_families(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows with children right below their parents; `depth` says how deep."""
+    names = {row["conversation"] for row in rows}
+    children: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        children.setdefault(row["parent"] if row["parent"] in names else "", []).append(row)
+    sorted_rows: list[dict[str, Any]] = []
+
+    def add_children(parent: str, depth: int) -> None:
+        for row in children.get(parent, ()):
+            sorted_rows.append({**row, "depth": depth})
+            add_children(row["conversation"], depth + 1)
+
+    add_children("", 0)
+    return sorted_rows
 
 
 def _print_conversation_table(rows: list[dict[str, Any]]) -> None:
@@ -125,5 +151,6 @@ def _print_conversation_table(rows: list[dict[str, Any]]) -> None:
 
 def _format_row(row: dict[str, Any]) -> tuple[str, ...]:
     start = row["at"][:19].replace("T", " ")
-    name, state = shorten(row["conversation"], 40), shorten(row["state"], 30)
+    indent = "  " * row["depth"]
+    name, state = indent + shorten(row["conversation"], 40), shorten(row["state"], 30)
     return (name, start, str(row["turns"]), str(row["records"]), state, row["message"])

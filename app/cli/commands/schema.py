@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import click
@@ -40,18 +41,29 @@ def _load_schema(kind: str) -> dict[str, Any]:
 
 
 def _build_chart_schema() -> dict[str, Any]:
-    """Return the schema of python-statemachine, extended by the key `extends` of Toolchart."""
+    """The schema of python-statemachine, extended by Toolchart's keys `extends`, `effects` and `after`."""
     from statemachine.io.validation import load_schema
 
-    schema: dict[str, Any] = dict(load_schema())
+    schema: dict[str, Any] = deepcopy(load_schema())
     del schema["$id"], schema["required"]
     states = schema["properties"]["states"]
     state = states["additionalProperties"]
+    schema["$defs"]["state"]["properties"]["after"] = {
+        "type": "object",
+        "description": "Deadlines of the state: by a duration or a time of day, the target or the row.",
+        "additionalProperties": {"type": ["string", "object"]},
+    }
     removal = {"type": "null", "description": "In a chart that extends another: removes the state."}
+    effects = {
+        "type": "object",
+        "description": "Declared effects by name: one kind with its parameters.",
+        "additionalProperties": {"type": "object", "minProperties": 1, "maxProperties": 1},
+    }
     extends = {"type": "string", "description": "Name or path of the chart that this one changes."}
     properties = {
         **schema["properties"],
         "extends": extends,
+        "effects": effects,
         "states": {**states, "additionalProperties": {"anyOf": [state, removal]}},
     }
     alternatives = [{"required": ["states"]}, {"required": ["extends"]}]

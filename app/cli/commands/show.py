@@ -8,10 +8,12 @@ import click
 
 from toolchart.app.cli.log_access import find_conversation, open_log
 from toolchart.app.cli.parameters.options import json_option, log_option
-from toolchart.app.cli.terminal.text import escape_controls, shorten, style_text, terminal_width
+from toolchart.app.cli.terminal.text import escape_controls, escape_line, shorten, style_text, terminal_width
+from toolchart.engine.log.family import list_children, read_parent
 from toolchart.engine.log.reading.records import ReadRecord, read_conversation
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import SpecError
+from toolchart.states.ports import Store
 
 _INDENT = " " * 7
 
@@ -34,7 +36,8 @@ _INDENT = " " * 7
 def command(conversation: str, around: int | None, context: int, as_json: bool, log: str | None) -> int:
     """Show every step of CONVERSATION: the event, the transition, its guards and its effects.
 
-    A unique beginning of the id is enough. With --json: the records as stored, as JSON Lines.
+    The agents that it runs stand, indented, below the record that asked for them. A unique beginning of the
+    id is enough. With --json: its own records as stored, as JSON Lines.
 
     \b
     Example:  toolchart show 5f0c
@@ -46,10 +49,28 @@ def command(conversation: str, around: int | None, context: int, as_json: bool, 
         newest = store.read_last_line(name)
         if around is not None and newest is not None and around > newest[0]:
             raise SpecError(f"{name} has no record {around}", hint=f"its records are 0 to {newest[0]}")
+        if around is None and not as_json:
+            _print_family(store, name, "")
+            return 0
         for record in read_conversation(store, name):
             if around is None or abs(record.seq - around) <= context:
                 click.echo(record.line.decode() if as_json else format_record(record))
     return 0
+
+
+def _print_family(store: Store, conversation: str, margin: str) -> None:
+    """Print the records of a conversation; those of its children stand below the record that asked for
+    them."""
+    children: dict[Any, list[str]] = {}
+    for child in list_children(store, conversation):
+        link = read_parent(store, child) or {}
+        children.setdefault(link.get("effect"), []).append(child)
+    for record in read_conversation(store, conversation):
+        click.echo("\n".join(margin + line for line in format_record(record).split("\n")))
+        for ask in record.asks:
+            for child in children.get(ask.id, ()):
+                click.echo(f"{margin}{_INDENT}{style_text(escape_line(child), bold=True)}")
+                _print_family(store, child, margin + _INDENT)
 
 
 def format_record(record: ReadRecord) -> str:
@@ -57,7 +78,7 @@ def format_record(record: ReadRecord) -> str:
     source, target = escape_controls(record.source) or "·", escape_controls(record.target)
     move = target if source == target else f"{source} → {target}"
     event = escape_controls(record.event["type"])
-    text = f"{record.seq:>4} {style_text(record.at[11:23], dim=True)} {event:<14}"
+    text = f"{record.seq:>4} {style_text(escape_line(record.at[11:23]), dim=True)} {event:<14}"
     text += f" {style_text(move, bold=True)}" if target else ""
     effects = escape_controls(", ".join(ask.name for ask in record.asks))
     text += f"  ⇒ {effects}" if effects else ""
@@ -100,6 +121,11 @@ def describe_event(event: dict[str, Any]) -> list[str]:
             return _describe_reply(event["reply"])
         case "reviewed":
             return [_describe_verdict(verdict) for verdict in event["verdicts"] if len(verdict) > 2]
+        case "agent_finished" | "agent_failed" | "agent_rested" if event["conversation"]:
+            text = event.get("message") or event.get("content", "")
+            return [f"{event['conversation']}: {text}"]
+        case "agent_finished":
+            return ["there was no item to work on"]
         case "decided":
             by = f" by {event['by']}" if event.get("by") else ""
             ruling = "approved" if event["approved"] else "denied"

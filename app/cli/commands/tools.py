@@ -10,10 +10,11 @@ from msgspec import to_builtins
 from toolchart.app.cli.commands.tools_test import try_command
 from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import json_option
-from toolchart.app.cli.terminal.text import print_notice, shorten, terminal_width
+from toolchart.app.cli.terminal.text import print_notice, print_text, shorten, terminal_width
 from toolchart.providers.hosts import find_host
 from toolchart.tools.builtin import BUILTINS
 from toolchart.tools.formats import ConvertedTools, convert_tools
+from toolchart.tools.manager import compute_pin
 
 if TYPE_CHECKING:
     from toolchart.tools.definition import Tool
@@ -59,6 +60,27 @@ def list_tools(spec: str | None, provider: str | None, as_json: bool) -> int:
         _print_tool_table(tools)
     if not tools:
         print_notice("this agent has no tools")
+    return 0
+
+
+@command.command("pin", short_help="Print the digests of imported tools.")
+@click.argument("spec")
+def pin_tools(spec: str) -> int:
+    """Print a `pins` section for `tools`: a digest of each tool from MCP servers and OpenAPI documents.
+
+    Read the tools first (`toolchart tools list SPEC --json`). With the section in the spec, a tool that is
+    new or has changed asks before each call, and a warning names it.
+
+    \b
+    Example:  toolchart tools pin agent.yaml
+    """
+    tools, warnings = _load_tools(spec)
+    for warning in warnings:
+        print_notice(f"warning: {warning}")
+    pins = {tool.name: compute_pin(tool) for tool in tools if tool.kind in ("mcp", "http")}
+    click.echo("pins:" if pins else "pins: {}")
+    for name, digest in pins.items():
+        print_text(f"  {name}: {digest}")
     return 0
 
 

@@ -12,7 +12,8 @@ import click
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import json_option
-from toolchart.app.cli.terminal.approval_prompt import TerminalApprover, can_ask_user
+from toolchart.app.cli.terminal.approval_prompt import TerminalApprover
+from toolchart.app.cli.terminal.line_reading import can_ask_user
 from toolchart.app.cli.terminal.text import escape_controls, is_terminal, print_notice
 from toolchart.providers.shared.arguments import parse_arguments
 from toolchart.states.errors import SpecError
@@ -79,7 +80,7 @@ def _run_call(tools: ToolExecutor, call: ToolCall, *, is_approved: bool) -> Tool
         approver = TerminalApprover()
         approver.tools = tools
         candidate = call if verdict.arguments is None else _replace_arguments(call, verdict.arguments)
-        decision = approver.ask(candidate)
+        decision = asyncio.run(approver(candidate))
         if decision is None or not decision.approved:
             reason = decision.reason if decision else None
             return tools.refuse(call, "denied", f"not executed: {reason or 'not approved'}")

@@ -11,7 +11,7 @@ from toolchart.app.cli.log_access import find_conversation, open_log, print_json
 from toolchart.app.cli.parameters.keys import key_option, read_seal_key
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
-from toolchart.app.cli.terminal.text import escape_controls, print_notice
+from toolchart.app.cli.terminal.text import escape_controls, print_notice, print_text
 from toolchart.engine.log.seal import Seal, check_seal, read_seals
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.errors import LogDamaged, LogUnavailable, SpecError
@@ -101,7 +101,7 @@ def _print_verified(verification: VerifiedConversation, as_json: bool) -> None:
         print_json({**row, "head": verification.head, "ok": True}, lines=True)
     else:
         name = escape_controls(verification.conversation)
-        click.echo(f"{name}: {verification.records} records verify, head {verification.head[:16]}")
+        print_text(f"{name}: {verification.records} records verify, head {verification.head[:16]}")
 
 
 def _print_damage(damage: LogDamaged, as_json: bool) -> None:

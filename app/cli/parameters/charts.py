@@ -37,3 +37,17 @@ def _load_chart_file(path: Path) -> Chart:
     if "llms" in read_document(path).data:
         return load_spec_chart(load_spec(path))
     return load_chart(str(path))
+
+
+def load_child_charts(name: str, chart: Chart) -> dict[str, Chart]:
+    """The charts of the agents that an agent's chart runs, by the effects that run them.
+
+    Raises:
+        SpecError: the name is not that of an agent.
+    """
+    from toolchart.specs.child_agents import build_child_spec, describe_agent
+    from toolchart.specs.loader import load_spec
+
+    spec = load_spec(name)
+    rows = [row for row in chart.vocabulary.declared.values() if row.kind == "run_agent"]
+    return {row.name: load_spec_chart(build_child_spec(spec, describe_agent(row.parameters))) for row in rows}

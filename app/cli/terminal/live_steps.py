@@ -23,9 +23,11 @@ class StepDisplay:
 
     Args:
         is_verbose: whether to print calls and results in full instead of cut to the terminal's width.
+        margin: begins every line.
     """
 
-    def __init__(self, console: Console | None = None, *, is_verbose: bool = False) -> None:
+    def __init__(self, console: Console | None = None, *, is_verbose: bool = False, margin: str = "") -> None:
+        self._margin = margin
         self._console = console or Console(stderr=True, highlight=False)
         self._is_verbose = is_verbose
         self._state = ""
@@ -47,6 +49,11 @@ class StepDisplay:
             case _:
                 pass
         self._show_transition(step)
+
+    def nest(self, conversation: str) -> StepDisplay:
+        """The display of a child conversation: its steps are indented."""
+        self._print_detail(f"[magenta]{_escape_text(conversation)}[/magenta]")
+        return StepDisplay(self._console, is_verbose=self._is_verbose, margin=f"{self._margin}    ")
 
     def _show_reply(self, event: Replied) -> None:
         reply = event.reply
@@ -98,7 +105,7 @@ class StepDisplay:
         self._print_markup(f"  [dim]│[/dim] {text}")
 
     def _print_markup(self, text: str) -> None:
-        self._console.print(text, soft_wrap=True)
+        self._console.print(self._margin + text, soft_wrap=True)
 
 
 def _escape_text(text: str) -> str:

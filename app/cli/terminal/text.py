@@ -1,7 +1,6 @@
-"""Text for people: control characters escaped, lines shortened, styles where the terminal supports them.
+"""Text for people: deceptive characters visible, known secrets struck, lines shortened, styled if possible.
 
-Models and tools can write any text. On a terminal an escape sequence in it could move the cursor, overwrite
-earlier output or set the clipboard. Therefore control characters are printed as `\\x1b` and the like.
+Every text that a command prints for a person passes `escape_controls`; see `states/diagram/visible_text.py`.
 """
 
 from __future__ import annotations
@@ -13,16 +12,26 @@ from typing import Any, TextIO
 
 import click
 
-_CONTROL = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160)) if number not in (9, 10)}
-"""Every control character but tab and line end. Source: Unicode category Cc."""
+from toolchart.specs.secrets import strike_secrets
+from toolchart.states.diagram.visible_text import make_visible, make_visible_line
 
 _WIDTH = 120
 """Columns of a line if stdout is not a terminal."""
 
 
 def escape_controls(text: str) -> str:
-    """Return the text with control characters escaped, except tabs and line ends."""
-    return text.replace("\r\n", "\n").translate(_CONTROL)
+    """Return the text with deceptive characters visible and known secrets struck; tabs and line ends stay."""
+    return make_visible(strike_secrets(text))
+
+
+def escape_line(text: str) -> str:
+    """As `escape_controls`, on one line: for names and ids."""
+    return make_visible_line(strike_secrets(text))
+
+
+def print_text(text: str) -> None:
+    """Print a text for the person on stdout."""
+    click.echo(escape_controls(text))
 
 
 def shorten(text: str, limit: int) -> str:

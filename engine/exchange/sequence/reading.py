@@ -19,7 +19,7 @@ from toolchart.engine.exchange.sequence.model import (
     SequenceDiagram,
 )
 from toolchart.engine.log.reading.records import AskedEffect, ReadRecord
-from toolchart.states.diagram.effect_kinds import find_effect_kind
+from toolchart.states.diagram.effect_kinds import EffectKind, find_effect_kind
 from toolchart.states.diagram.labels import make_visible, shorten_text
 
 _MAX_TEXT = 60
@@ -78,6 +78,8 @@ class _SequenceReader:
         self._performers: dict[int, str] = {}
         """By effect id: the participant who performs it."""
         self._call_names: dict[str, str] = {}
+        self._declared_kinds: dict[str, str] = {}
+        """By declared effect: its kind, a name in `EFFECTS`."""
         self._reply_text = ""
 
     def add_record(self, record: ReadRecord) -> None:
@@ -89,7 +91,7 @@ class _SequenceReader:
             self._add_ask(record, ask)
         if record.cancels:
             self._add_note(record, f"cancels {len(record.cancels)}")
-        if record.ended is not None and not any(_gives_answer(ask) for ask in record.asks):
+        if record.ended is not None and not any(self._gives_answer(ask) for ask in record.asks):
             self._add_message(record, _CHART.key, _USER.key, f"ended: {record.ended.by or 'no answer'}")
 
     # -- events ------------------------------------------------------------------------------
@@ -97,6 +99,8 @@ class _SequenceReader:
     def _add_event(self, record: ReadRecord) -> None:
         event, marks = record.event, _describe_marks(record)
         self._service = str(_get_mapping(event, "settings").get("service") or self._service)
+        for name, body in _get_mapping(event, "effects").items():
+            self._declared_kinds[str(name)] = str(next(iter(body), "")) if isinstance(body, Mapping) else ""
         match record.event_type:
             case "configured" | "forked" | "continued" | "resumed" as name:
                 self._add_note(record, name + marks)
@@ -160,14 +164,14 @@ class _SequenceReader:
     # -- effects -----------------------------------------------------------------------------
 
     def _add_ask(self, record: ReadRecord, ask: AskedEffect) -> None:
-        if _gives_answer(ask):
+        if self._gives_answer(ask):
             text = ask.data.get("content")
             self._add_message(record, _CHART.key, _USER.key, f"{ask.name}: {text or self._reply_text}")
             return
         performer = self._find_performer(ask.name, ask.data)
         if ask.id is not None:
             self._performers[ask.id] = performer
-        if performer != _CHART.key or find_effect_kind(ask.name) == "timer":
+        if performer != _CHART.key or self._find_kind(ask.name) == "timer":
             self._add_message(record, _CHART.key, performer, self._describe_ask(ask))
 
     def _describe_ask(self, ask: AskedEffect) -> str:
@@ -179,10 +183,10 @@ class _SequenceReader:
 
     def _find_performer(self, effect: str, data: Mapping[str, Any] | None = None) -> str:
         """The participant who performs an effect; the chart itself where nobody else does."""
-        kind = find_effect_kind(effect)
+        kind = self._find_kind(effect)
         match kind:
             case "model":
-                service = str((data or {}).get("llm") or self._service)
+                service = str((data or {}).get("host") or self._service)
                 label = kind if service == kind else f"{kind} {service}"
                 return self._add_participant(label, kind, label)
             case "tools" | "person":
@@ -192,6 +196,12 @@ class _SequenceReader:
             case "agent" | "function":
                 return self._add_participant(f"{kind} {effect}", kind, effect)
         return _CHART.key
+
+    def _find_kind(self, effect: str) -> EffectKind:
+        return find_effect_kind(self._declared_kinds.get(effect, effect))
+
+    def _gives_answer(self, ask: AskedEffect) -> bool:
+        return self._find_kind(ask.name) == "answer"
 
     def _name_call(self, call_id: Any) -> str:
         return self._call_names.get(str(call_id), str(call_id or "no call"))
@@ -215,10 +225,6 @@ class _SequenceReader:
         self.entries.append(
             Note(seq=record.seq, participant=_CHART.key, text=_shorten(text), is_state=is_state)
         )
-
-
-def _gives_answer(ask: AskedEffect) -> bool:
-    return find_effect_kind(ask.name) == "answer"
 
 
 def _describe_marks(record: ReadRecord) -> str:

@@ -30,7 +30,7 @@ from toolchart.states.messages import Message
 from toolchart.states.persistent_list import PersistentList
 from toolchart.states.snapshot import Snapshot, TrackedCall
 
-CHECKPOINT_FORMAT = 1
+CHECKPOINT_FORMAT = 2
 """Version of the form of checkpoints. A checkpoint of another version is not used."""
 
 _STORED_APART = ("tools", "texts", "messages", "open_effects", "offered_tools", "tracked_calls")

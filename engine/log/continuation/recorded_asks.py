@@ -6,10 +6,24 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from toolchart.states.core.message_list import compute_request_digest
-from toolchart.states.effects import Answer, AskApproval, CallModel, Effect, Perform, RunTools, Wait
+from toolchart.states.effects import (
+    Answer,
+    AskApproval,
+    AskPerson,
+    AwaitUser,
+    CallFunction,
+    CallModel,
+    Effect,
+    Perform,
+    RunAgent,
+    RunTools,
+    Wait,
+)
+from toolchart.states.messages import Message
 from toolchart.states.snapshot import Snapshot
 
 
@@ -36,8 +50,16 @@ class RecordedAsk(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """`wait`: how long."""
     content: str | None = None
     """An answer to the user, where it differs from the text of the reply."""
+    result: str = ""
+    """The name under which its result is kept."""
+    host: str = ""
+    """`call_model`: the `llms` entry to ask, where it is not that of the turn."""
+    own: tuple[Message, ...] = ()
+    """`call_model`: the messages at the end of the request that are not those of the conversation."""
+    due: str = ""
+    """`wait`: when it runs out."""
     arguments: dict[str, Any] = {}
-    """What an effect of another package needs."""
+    """What an agent, a function, a person or an effect of another package needs."""
 
 
 def describe_ask(effect: Effect, snapshot: Snapshot, sent: Mapping[int, str] | None = None) -> RecordedAsk:
@@ -65,6 +87,9 @@ def _describe_model_call(effect: CallModel, snapshot: Snapshot) -> RecordedAsk:
         state=effect.state,
         digest=compute_request_digest(request),
         messages=len(request.messages),
+        result=effect.result,
+        host=effect.host,
+        own=tuple(request.messages[-effect.own_messages :]) if effect.own_messages else (),
     )
 
 
@@ -84,13 +109,34 @@ def _describe_approval(effect: AskApproval, snapshot: Snapshot) -> RecordedAsk:
 
 
 def _describe_wait(effect: Wait, snapshot: Snapshot) -> RecordedAsk:
-    return RecordedAsk(id=effect.id, effect=effect.name, state=effect.state, seconds=effect.seconds)
+    return RecordedAsk(
+        id=effect.id, effect=effect.name, state=effect.state, seconds=effect.seconds, due=effect.due
+    )
 
 
 def _describe_answer(effect: Answer, snapshot: Snapshot) -> RecordedAsk:
     is_reply_text = snapshot.reply is not None and effect.content == (snapshot.reply.content or "")
     content = None if is_reply_text else effect.content
     return RecordedAsk(id=effect.id, effect=effect.name, state=effect.state, content=content)
+
+
+_IDENTITY = ("type", "id", "name", "state", "kind", "result")
+
+
+def _describe_declared(effect: Effect, snapshot: Snapshot) -> RecordedAsk:
+    """An effect of a flow, with everything that performing it needs."""
+    plain_data = _replace_tuples(to_builtins(effect))
+    data = {key: item for key, item in plain_data.items() if key not in _IDENTITY and item}
+    return RecordedAsk(
+        id=effect.id, effect=effect.name, state=effect.state, result=effect.result, arguments=data
+    )
+
+
+def _replace_tuples(value: Any) -> Any:
+    """JSON data in the form in which a record gives it back: lists in place of tuples."""
+    if isinstance(value, dict):
+        return {key: _replace_tuples(item) for key, item in value.items()}
+    return [_replace_tuples(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _describe_work(effect: Perform, snapshot: Snapshot) -> RecordedAsk:
@@ -104,6 +150,7 @@ _ASK_DETAILS: dict[type[Effect], Callable[[Any, Snapshot], RecordedAsk]] = {
     Wait: _describe_wait,
     Answer: _describe_answer,
     Perform: _describe_work,
+    **dict.fromkeys((RunAgent, CallFunction, AskPerson, AwaitUser), _describe_declared),
 }
 """What performing an effect needs, by the class of its value; other effects need nothing but their
 identity."""

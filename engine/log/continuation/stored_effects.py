@@ -13,7 +13,7 @@ import msgspec
 
 from toolchart.states.core.message_list import MessageList, OfferedTools, RequestMessages, StoredMessages
 from toolchart.states.effects import CallModel, Effect
-from toolchart.states.messages import Request, ToolDefinition
+from toolchart.states.messages import Message, Request, ToolDefinition
 
 
 class StoredModelCall(
@@ -27,9 +27,15 @@ class StoredModelCall(
     model: str
     system: str | None
     message_count: int
-    """Messages of the conversation in the request, without the system message."""
+    """Messages of the request, without the system message."""
     message_digest: str
     """Hash chain over them."""
+    own: list[Message]
+    """The last of them, where they are not those of the conversation."""
+    kind: str
+    result: str
+    host: str
+    schema: dict[str, Any] | None
     tools: tuple[str, ...]
     """Names of the offered tools."""
     options: dict[str, Any]
@@ -54,6 +60,11 @@ def store_effect(effect: Effect) -> dict[str, Any]:
         system=messages.system,
         message_count=len(messages.messages),
         message_digest=messages.messages.digest,
+        own=list(messages.messages[-effect.own_messages :]) if effect.own_messages else [],
+        kind=effect.kind,
+        result=effect.result,
+        host=effect.host,
+        schema=effect.schema,
         tools=tuple(tool.name for tool in request.tools),
         options=dict(request.options),
         writes_tools_as_text=request.writes_tools_as_text,
@@ -90,11 +101,31 @@ def restore_effect(data: dict[str, Any], messages: MessageList, tools: tuple[Too
         turn=call.turn,
         iteration=call.iteration,
     )
-    return CallModel(id=call.id, name=call.name, state=call.state, request=request)
+    return CallModel(
+        id=call.id,
+        name=call.name,
+        state=call.state,
+        kind=call.kind,
+        result=call.result,
+        request=request,
+        host=call.host,
+        schema=call.schema,
+        own_messages=len(call.own),
+    )
 
 
 def _cut_messages(messages: MessageList, call: StoredModelCall) -> MessageList:
-    """The first messages, as many as the call had."""
+    """The messages of the call: the first ones of the conversation, and its own.
+
+    Raises:
+        ValueError: they are not those that the call had.
+    """
+    if call.own:
+        first_messages = messages[: call.message_count - len(call.own)]
+        found = MessageList([*first_messages, *call.own])
+        if found.digest != call.message_digest:
+            raise ValueError("an open model call has other messages than the conversation")
+        return found
     if len(messages) == call.message_count:
         return messages
     count = call.message_count

@@ -23,6 +23,7 @@ from toolchart.engine.log.reading.records import ReadRecord
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.core.encoding import decode
 from toolchart.states.errors import LogDamaged
+from toolchart.states.flows.results import build_agent_message
 from toolchart.states.messages import Message, ToolCall
 
 
@@ -111,6 +112,8 @@ class TranscriptCollector:
                 message = _build_reply(event["reply"], call_ids)
                 self._call_names = {call.id: call.name for call in message.tool_calls}
                 return [message]
+            case "agent":
+                return [build_agent_message(event.get("content", ""))]
             case {"result": call_id}:
                 return [self._results.pop(call_id)]
             case {"call": call_id, "name": name, "skipped": text}:

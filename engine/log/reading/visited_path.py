@@ -6,6 +6,7 @@ chart only says which states lie inside others.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
@@ -13,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from toolchart.engine.log.reading.records import ReadRecord, TakenRow, read_conversation
+from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.chart.loading import Chart, SourcePosition, parse_recorded_chart, walk_states
 from toolchart.states.diagram.model import Overlay
 from toolchart.states.errors import LogDamaged, SpecError
@@ -44,30 +46,34 @@ def build_overlay(chart: Chart, records: Iterable[ReadRecord]) -> Overlay:
     )
 
 
-def find_chart_text(records: Iterable[ReadRecord]) -> str:
-    """The text of the newest chart of a conversation.
+def find_configuration(records: Iterable[ReadRecord]) -> Mapping[str, Any]:
+    """The newest `configured` event of a conversation, as JSON data.
 
     Raises:
-        LogDamaged: no record has one.
+        LogDamaged: there is none with a chart.
     """
-    text = None
+    event: Mapping[str, Any] = {}
     for record in records:
         if record.event_type == Configured.TYPE:
-            text = record.event.get("chart")
-    if not isinstance(text, str):
+            event = record.event
+    if not isinstance(event.get("chart"), str):
         raise LogDamaged("a log begins with its configuration", seq=0)
-    return text
+    return event
 
 
-@lru_cache(maxsize=64)
-def load_recorded_chart(text: str) -> Chart:
-    """The chart of a record, for reading.
+def load_recorded_chart(configuration: Mapping[str, Any]) -> Chart:
+    """The chart of a `configured` event, for reading.
 
     Raises:
         LogDamaged: it is not a chart.
     """
+    return _parse_chart(configuration["chart"], encode_canonical_text(configuration.get("effects") or {}))
+
+
+@lru_cache(maxsize=64)
+def _parse_chart(text: str, effects: str) -> Chart:
     try:
-        return parse_recorded_chart(text)
+        return parse_recorded_chart(text, json.loads(effects))
     except SpecError as error:
         raise LogDamaged(f"its chart cannot be read: {error}") from None
 
@@ -79,7 +85,7 @@ def draw_conversation_path(store: Store, conversation: str) -> tuple[Chart, Over
         LogDamaged: the log is not the one that was written.
     """
     records = list(read_conversation(store, conversation, include_shared=True))
-    chart = load_recorded_chart(find_chart_text(records))
+    chart = load_recorded_chart(find_configuration(records))
     return chart, build_overlay(chart, records)
 
 

@@ -60,7 +60,7 @@ def shorten_name(name: str) -> str:
 
 def list_state_lines(diagram: Diagram, node: Node, staying_edges: Sequence[int]) -> tuple[Line, ...]:
     """The lines under the name of a state: effects, time, and the rows that stay."""
-    kinds = {badge.label: badge.kind for badge in node.badges}
+    kinds: dict[str, EffectKind] = {badge.label: badge.kind for badge in node.badges}
     lines: list[Line] = []
     for name in node.enter:
         kind = kinds.get(name)

@@ -1,0 +1,138 @@
+"""The family of a conversation: its parent, its children, and the hashes that link them both ways.
+
+Record 0 of a child holds the hash of the parent's record that asked for it. Each answer in the parent holds
+the hash of the child's newest record at that time. So neither log can be changed alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from toolchart.engine.log.reading.records import ReadRecord, parse_line
+from toolchart.engine.log.record import compute_line_hash, parse_record
+from toolchart.states.errors import LogDamaged
+from toolchart.states.ports import Store
+
+ANSWERS = ("agent_finished", "agent_failed", "agent_rested")
+"""The events of a parent that name a child."""
+
+
+def find_ask_head(store: Store, conversation: str, effect: int) -> str:
+    """Hash of the record that asked for an effect.
+
+    Raises:
+        LogDamaged: no record did.
+    """
+    needle = b'"id":%d,' % effect
+    for seq, line in enumerate(store.read_lines(conversation)):
+        if needle in line:
+            record = parse_record(line, seq, conversation)
+            if any(ask.id == effect for ask in record.asks):
+                return record.hash
+    raise LogDamaged(f"no record asks for effect {effect}", conversation=conversation)
+
+
+def read_parent(store: Store, conversation: str) -> Mapping[str, Any] | None:
+    """The link of a child to its parent, as JSON data; None for any other conversation.
+
+    Raises:
+        LogDamaged: its record 0 cannot be read.
+    """
+    line = next(iter(store.read_lines(conversation)), None)
+    return find_parent(parse_line(line, 0, conversation)) if line is not None else None
+
+
+def find_parent(record: ReadRecord) -> Mapping[str, Any] | None:
+    """The link to the parent in record 0 of a child; None in any other record."""
+    link = record.event.get("parent") if record.event_type == "configured" and not record.seq else None
+    return link if isinstance(link, dict) else None
+
+
+def find_root(store: Store, conversation: str) -> str:
+    """The conversation that a child works for in the end; any other conversation itself."""
+    seen = set()
+    while conversation not in seen:
+        seen.add(conversation)
+        link = read_parent(store, conversation)
+        if link is None:
+            break
+        conversation = str(link["conversation"])
+    return conversation
+
+
+def list_children(store: Store, conversation: str) -> list[str]:
+    """The children of a conversation, in the order in which they were asked for.
+
+    A fork has those of its own log, not those of the records that it shares.
+    """
+    beginning = f"{conversation}."
+    names = [name for name in store.list_conversations() if name.startswith(beginning)]
+    links = [(name, read_parent(store, name)) for name in names]
+    children = [
+        (int(link.get("effect", 0)), int(link.get("item", 0)), name)
+        for name, link in links
+        if link is not None and link.get("conversation") == conversation
+    ]
+    return [name for _, _, name in sorted(children)]
+
+
+def iterate_family(store: Store, conversation: str, depth: int = 0) -> Iterator[tuple[int, str]]:
+    """A conversation and all that it runs, each with its depth; parents before children."""
+    yield depth, conversation
+    for child in list_children(store, conversation):
+        yield from iterate_family(store, child, depth + 1)
+
+
+# -- verification ----------------------------------------------------------------------------------
+
+
+def check_family_links(store: Store, conversation: str, record: ReadRecord) -> None:
+    """Check the links of a record to the parent of its conversation and to a child.
+
+    Raises:
+        LogDamaged: the parent or child is missing, was changed, or belongs to another conversation.
+    """
+    link = find_parent(record)
+    if link is not None:
+        _check_parent(store, conversation, link)
+    if record.event_type in ANSWERS and record.event.get("head"):
+        _check_child(store, conversation, record)
+
+
+def _check_parent(store: Store, conversation: str, link: Mapping[str, Any]) -> None:
+    parent, effect = str(link.get("conversation")), link.get("effect")
+    for seq, line in enumerate(store.read_lines(parent)):
+        if compute_line_hash(line) == link.get("head"):
+            if effect in [ask.id for ask in parse_line(line, seq, parent).asks]:
+                return
+            break
+    raise LogDamaged(
+        f"the record of conversation {parent!r} that asked for it is missing or changed",
+        conversation=conversation,
+        seq=0,
+    )
+
+
+def _list_forked_conversations(store: Store, conversation: str) -> list[str]:
+    """The conversations that a fork branched off, the nearest first."""
+    line = next(iter(store.read_lines(conversation)), None)
+    event = parse_line(line, 0, conversation).event if line is not None else {}
+    if event.get("type") != "forked":
+        return []
+    parent = str(event.get("parent"))
+    return [parent, *_list_forked_conversations(store, parent)]
+
+
+def _check_child(store: Store, conversation: str, record: ReadRecord) -> None:
+    """Check that the child of an answer is the one that this conversation asked for."""
+    child, event = str(record.event.get("conversation")), record.event
+    link = read_parent(store, child) or {}
+    found = (link.get("conversation"), link.get("effect"), link.get("item", 0))
+    expected = (conversation, event.get("effect"), event.get("item", 0))
+    # A fork takes recorded answers of the children of the conversation that it forked.
+    if found != expected and found[0] not in _list_forked_conversations(store, conversation):
+        problem = "belongs to another conversation" if link else "is missing"
+        raise LogDamaged(f"its child {child!r} {problem}", conversation=conversation, seq=record.seq)
+    if event["head"] not in map(compute_line_hash, store.read_lines(child)):
+        raise LogDamaged(f"its child {child!r} was changed", conversation=conversation, seq=record.seq)

@@ -1,0 +1,1 @@
+"""The agents of an engine: their tools, model hosts, prompts, and children."""

@@ -1,0 +1,204 @@
+"""One agent, ready to run: its spec, chart, tools, hosts and conversations on a log.
+
+An engine has one agent, and each agent has those that its chart runs as children. They share the log, the
+clock and everything else that the program gave the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pydantic import BaseModel
+
+from toolchart.engine.log.group_commit import GroupCommit
+from toolchart.engine.runtime.agents.agent_tools import build_agent_tools
+from toolchart.engine.runtime.agents.model_hosts import ModelHosts
+from toolchart.engine.runtime.agents.prompt_documents import fill_rag_context
+from toolchart.engine.runtime.clock import Clock
+from toolchart.engine.runtime.conversations import Conversations, SharedDependencies
+from toolchart.engine.runtime.dependencies import Approver, Asker, ChildTask, Observer
+from toolchart.engine.runtime.driver import Driver
+from toolchart.engine.runtime.flows.chart_functions import (
+    ChartFunctions,
+    select_tool_functions,
+    select_variables,
+)
+from toolchart.engine.runtime.flows.child_conversations import ChildConversations
+from toolchart.providers.prices import build_pricer
+from toolchart.specs.charts import load_spec_chart
+from toolchart.specs.child_agents import build_child_spec, describe_agent
+from toolchart.specs.declared_effects import EffectResolver
+from toolchart.specs.models import AgentSpec, Handler
+from toolchart.specs.turn_plan import plan_turn
+from toolchart.specs.unread_limits import load_agent_chart
+from toolchart.states.chart.loading import Chart
+from toolchart.states.effects import RunAgent
+from toolchart.states.errors import SpecError
+from toolchart.states.events import Answering, TurnStarted, UserSaid
+from toolchart.states.flows.parameters import RunAgentParameters
+from toolchart.states.messages import Message
+from toolchart.states.ports import Provider, Store
+from toolchart.tools.definition import Tool
+from toolchart.tools.manager import ToolManager
+from toolchart.tools.sources.registry_entries import Service
+
+
+class SharedParts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the program gave an engine; the engine's agent and all its children share it."""
+
+    clock: Clock
+    functions: Sequence[Callable[..., Any] | Tool] = ()
+    services: Mapping[str, Service] | None = None
+    providers: Mapping[str, Provider] = {}
+    outputs: Mapping[str, type[BaseModel]] | None = None
+    approver: Approver | None = None
+    asker: Asker | None = None
+    observer: Observer | None = None
+    answers: dict[str, Answering] = {}
+    """Answers of people for child conversations, by their ids; each is taken when its child is resumed."""
+
+
+class Agent:
+    """One agent and its conversations.
+
+    Args:
+        parts: what the program gave the engine.
+        base: for a child of the same spec: its parent, whose tools and hosts it uses.
+
+    Raises:
+        SpecError: the spec or its chart cannot be used.
+    """
+
+    def __init__(self, spec: AgentSpec, parts: SharedParts, base: Agent | None = None) -> None:
+        self.spec = spec
+        self._parts = parts
+        self._base = base
+        self._children: dict[str, Agent] = {}
+        spec_folder = Path(spec.source).parent if spec.source else None
+        self._functions = ChartFunctions(parts.functions)
+        resolver = EffectResolver(spec, self._functions.get_function, parts.outputs)
+        self.chart: Chart = (
+            load_agent_chart(spec, resolver) if base is None else load_spec_chart(spec, resolver)
+        )
+        self.output_classes = resolver.output_classes
+        self.tools: ToolManager = (
+            base.tools
+            if base is not None
+            else build_agent_tools(spec, select_tool_functions(parts.functions), parts.services, spec_folder)
+        )
+        self.hosts: ModelHosts = (
+            base.hosts if base is not None else ModelHosts(spec, parts.providers, spec_folder)
+        )
+        self._price = build_pricer(spec, spec_folder)
+
+    def open_conversations(self, store: Store, log: GroupCommit) -> None:
+        """Make `conversations`, those of this agent on a log."""
+        self._store, self._log = store, log
+        self.conversations = Conversations(
+            spec=self.spec,
+            chart=self.chart,
+            tools=self.tools,
+            store=store,
+            log=log,
+            get_provider=self.hosts.get_provider,
+            shared_dependencies=SharedDependencies(
+                approver=self._parts.approver,
+                asker=self._parts.asker,
+                observer=self._parts.observer,
+                clock=self._parts.clock,
+                price=self._price,
+                get_function=self._functions.get_function,
+                output_classes=self.output_classes,
+                children=ChildConversations(store, log, self._parts.clock, self.get_child),
+            ),
+            function_sources=self._functions.list_sources(self.chart),
+        )
+
+    def get_child(self, agent: Mapping[str, Any]) -> Agent:
+        """The agent that an effect names by `handler`, `spec` or `chart`; made when it is first needed.
+
+        Raises:
+            SpecError: it cannot be used, or the chart of this agent does not run it. So a log alone, which
+                may name any agent, starts none.
+        """
+        runs = [row.parameters for row in self.chart.vocabulary.declared.values()]
+        if agent not in [describe_agent(run) for run in runs if isinstance(run, RunAgentParameters)]:
+            raise SpecError("the chart of the agent does not run this child any more")
+        key = repr(sorted((name, repr(value)) for name, value in agent.items()))
+        if key not in self._children:
+            base = None if agent.get("spec") else self
+            child = Agent(build_child_spec(self.spec, agent), self._parts, base)
+            child.open_conversations(self._store, self._log)
+            self._children[key] = child
+        return self._children[key]
+
+    async def say_to_children(self, driver: Driver, message: str) -> None:
+        """Send a message of the user to the running children that have taken a conversation over."""
+        for effect in driver.snapshot.open_effects:
+            if isinstance(effect, RunAgent) and not effect.result:
+                name = ChildTask(parent=driver.conversation, effect=effect, item=0).conversation
+                for child_driver in self.list_running_drivers(name)[:1]:
+                    if not child_driver.snapshot.is_over:
+                        await child_driver.post_event(UserSaid(message=message))
+                        await self.say_to_children(child_driver, message)
+
+    def list_running_drivers(self, conversation: str) -> list[Driver]:
+        """The driver of a conversation whose turn runs now, and those of its children; or none."""
+        driver = self.conversations.find_running_driver(conversation)
+        children = self._children.values()
+        if driver is None:
+            found = [child.list_running_drivers(conversation) for child in children]
+            return next(filter(None, found), [])
+        names = [
+            ChildTask(parent=conversation, effect=effect, item=item).conversation
+            for effect in driver.snapshot.open_effects
+            if isinstance(effect, RunAgent)
+            for item in range(len(effect.messages))
+        ]
+        running = [child.list_running_drivers(name) for name in names for child in children]
+        return [driver, *(driver for drivers in running for driver in drivers)]
+
+    def has_answer(self, conversation: str) -> bool:
+        """Whether an answer of a person waits for a child conversation or one below it."""
+        return any(f"{name}.".startswith(f"{conversation}.") for name in self._parts.answers)
+
+    def take_answer(self, conversation: str) -> Answering | None:
+        """The answer of a person that waits for a child conversation."""
+        return self._parts.answers.pop(conversation, None)
+
+    async def build_turn_started(
+        self,
+        handler: Handler,
+        variables: Mapping[str, Any],
+        history: Sequence[Message] = (),
+        llm: str | None = None,
+        model: str | None = None,
+    ) -> TurnStarted:
+        """The `turn_started` event of a message under a handler.
+
+        Raises:
+            SpecError: there is no prompt, host or model for it.
+        """
+        values, warnings = await fill_rag_context(handler.prompt, variables, self.tools.search)
+        plan = plan_turn(
+            self.spec, handler, values, self.tools.names(), aliases=self.tools.aliases, llm=llm, model=model
+        )
+        return TurnStarted(
+            message=variables["user_message"],
+            system=plan.system,
+            variables=select_variables(self.chart, variables),
+            history=tuple(history),
+            settings=plan.settings,
+            warnings=(*self.tools.warnings, *warnings, *plan.warnings),
+        )
+
+    async def aclose(self) -> None:
+        """Close connections, those of the children included."""
+        for child in self._children.values():
+            await child.aclose()
+        if self._base is None:
+            await self.hosts.aclose()
+            self.tools.close()

@@ -1,0 +1,92 @@
+"""The tools of one agent: built from its spec, and those of them that may run a second time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from toolchart.engine.runtime.agents.model_hosts import build_embedder_factory
+from toolchart.providers.shared.tool_choice import parse_tool_choice
+from toolchart.specs.error_positions import locate_errors
+from toolchart.specs.models import AgentSpec, Handler, ToolsConfig
+from toolchart.specs.turn_plan import apply_tool_cap, select_tools
+from toolchart.states.errors import ProviderError, SpecError, suggest_name
+from toolchart.states.snapshot import Snapshot
+from toolchart.tools.definition import Tool
+from toolchart.tools.manager import ToolManager
+from toolchart.tools.sources.registry_entries import Service
+
+
+def build_agent_tools(
+    spec: AgentSpec,
+    functions: Sequence[Callable[..., Any] | Tool],
+    services: Mapping[str, Service] | None,
+    spec_folder: Path | None,
+) -> ToolManager:
+    """The tools of a spec.
+
+    Args:
+        functions: tools that the caller adds to those of the spec.
+        services: internal services by handler name.
+        spec_folder: where relative paths of the spec begin; None is the working directory.
+
+    Raises:
+        SpecError: a tool cannot be made; the error names its place in the spec.
+    """
+    with locate_errors(spec):
+        tools = ToolManager.from_config(
+            spec.tools or ToolsConfig(),
+            functions=functions,
+            services=services,
+            base_folder=spec_folder,
+            approval=spec.approval,
+            output=spec.output,
+            make_embedder=build_embedder_factory(spec),
+        )
+        for index, handler in enumerate(spec.responses):
+            _check_tool_choice(spec, handler, f"responses[{index}].tool_choice", tools)
+        return tools
+
+
+def _check_tool_choice(spec: AgentSpec, handler: Handler, path: str, tools: ToolManager) -> None:
+    """Refuse a handler's tool choice that has no known form, or names a tool that it does not offer.
+
+    Raises:
+        SpecError: with the nearest name.
+    """
+    try:
+        choice = parse_tool_choice(handler.tool_choice)
+    except ProviderError as error:
+        raise SpecError(error.message, path=path) from None
+    if not choice.names:
+        return
+    spec_names = {name: tools.aliases.get(name, name) for name in tools.names()}
+    selected, _ = select_tools(spec, handler, spec_names)
+    offered, _ = apply_tool_cap(
+        {name: spec_names[name] for name in selected}, spec.llms[handler.llm], spec.tools
+    )
+    for name in choice.names:
+        if name not in spec_names:
+            raise SpecError(f"there is no tool {name!r}", path=path, hint=suggest_name(name, spec_names))
+        if name not in offered:
+            raise SpecError(
+                f"the handler does not offer {name!r}",
+                path=path,
+                hint=f"it offers: {', '.join(offered) or 'no tools'}; see `tools` of the handler",
+            )
+
+
+def find_repeatable_calls(snapshot: Snapshot, tools: ToolManager) -> tuple[str, ...]:
+    """Ids of the open calls that may run twice, because their tools are idempotent."""
+    return tuple(
+        open_call.call.id
+        for open_call in snapshot.calls
+        if open_call.outcome is None and is_idempotent(tools, open_call.call.name)
+    )
+
+
+def is_idempotent(tools: ToolManager, name: str) -> bool:
+    """Whether a tool exists and may run a second time without harm."""
+    tool = tools.registry.get(name)
+    return tool is not None and tool.idempotent

@@ -1,0 +1,248 @@
+"""Child conversations: finds, starts, resumes and cancels them on the log of their parent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+
+from toolchart.engine.log.family import find_ask_head
+from toolchart.engine.log.group_commit import GroupCommit
+from toolchart.engine.log.replay import ReplayedConversation, load_conversation
+from toolchart.engine.runtime.agents.agent_tools import find_repeatable_calls, is_idempotent
+from toolchart.engine.runtime.clock import Clock
+from toolchart.engine.runtime.dependencies import ChildTask
+from toolchart.engine.runtime.driver import Driver
+from toolchart.engine.runtime.flows.child_answers import build_answer, build_failure
+from toolchart.engine.runtime.recorded_answers import ForkTools
+from toolchart.specs.handler_selection import select_handler
+from toolchart.specs.models import AgentSpec, Handler
+from toolchart.states.core.answers import find_answered_effect
+from toolchart.states.errors import SpecError
+from toolchart.states.events import Answering, Event, Limits, ParentLink, Resumed, TurnStarted
+from toolchart.states.flows.events import AgentAnswering
+from toolchart.states.messages import Message, Usage
+from toolchart.states.ports import Store
+from toolchart.states.snapshot import Snapshot
+from toolchart.tools.manager import ToolManager
+
+
+class ChildAgent(Protocol):
+    """An agent, as its children's conversations need it."""
+
+    spec: AgentSpec
+    tools: ToolManager
+    conversations: ConversationOpener
+
+    def has_answer(self, conversation: str) -> bool:
+        """Whether an answer of a person waits for a child conversation or one below it."""
+        ...
+
+    def take_answer(self, conversation: str) -> Answering | None:
+        """The answer of a person that waits for a child conversation."""
+        ...
+
+    async def build_turn_started(
+        self, handler: Handler, variables: Mapping[str, Any], history: Sequence[Message] = ()
+    ) -> TurnStarted:
+        """The event of a message under a handler."""
+        ...
+
+
+class ConversationOpener(Protocol):
+    """The conversations of an agent."""
+
+    def open_driver(self, name: str, service: str, parent: ParentLink | None = None) -> Driver:
+        """The driver for the next turn of a conversation."""
+        ...
+
+    def resume_driver(self, name: str, loaded_conversation: ReplayedConversation) -> Driver:
+        """The driver of a conversation whose turn is open."""
+        ...
+
+    def has_work(self, snapshot: Snapshot, name: str) -> bool:
+        """Whether going on with a conversation would do anything now."""
+        ...
+
+    async def run_driver(self, name: str, driver: Driver, *events: Event) -> Snapshot:
+        """Run a turn."""
+        ...
+
+
+class ChildConversations:
+    """Runs the children of one agent's conversations.
+
+    Args:
+        get_agent: returns the agent that an effect names.
+    """
+
+    def __init__(
+        self, store: Store, log: GroupCommit, clock: Clock, get_agent: Callable[[Mapping[str, Any]], Any]
+    ) -> None:
+        self._store = store
+        self._log = log
+        self._clock = clock
+        self._get_agent: Callable[[Mapping[str, Any]], ChildAgent] = get_agent
+
+    async def run_child(self, task: ChildTask) -> AgentAnswering | None:
+        """See `ChildRunner.run_child`."""
+        loaded = load_conversation(self._store, task.conversation)
+        link = self._build_link(task)
+        if loaded is not None and not is_child_of(loaded, task.conversation, link):
+            text = f"conversation {task.conversation!r} is not of this effect"
+            return build_failure(task, self._clock.now(), "bad_request", text)
+        turn = task.effect.rests.count(task.item) + 1
+        if loaded is None or loaded.snapshot.turn < turn:
+            if loaded is not None and loaded.snapshot.turn:
+                ended = await self._fire_overdue_timers(task, loaded)
+                if ended is not None:
+                    return ended
+            return await self._start_turn(task, link)
+        if loaded.snapshot.is_over:
+            return build_answer(task, loaded.snapshot, loaded.head, self._clock.now())
+        return await self._resume_turn(task, loaded)
+
+    async def cancel_child(self, task: ChildTask) -> AgentAnswering | None:
+        """See `ChildRunner.cancel_child`."""
+        loaded = load_conversation(self._store, task.conversation)
+        if loaded is None or not is_child_of(loaded, task.conversation, self._build_link(task)):
+            return None
+        snapshot, head, now = loaded.snapshot, loaded.head, self._clock.now()
+        is_counted = task.item in task.effect.resting
+        if snapshot.has_ended:
+            answer = build_answer(task, snapshot, head, now)
+        else:
+            driver = self._get_agent(task.effect.agent).conversations.resume_driver(task.conversation, loaded)
+            driver.dependencies = self._adapt_dependencies(driver, task)
+            with self._log:
+                await driver.record_cancellation("the parent conversation does not need it any more")
+            answer = build_failure(task, now, "cancelled", "it was cancelled", driver.head, driver.snapshot)
+        return replace(answer, usage=None) if is_counted and answer is not None else answer
+
+    def _build_link(self, task: ChildTask) -> ParentLink:
+        """The link from a child to the record that asked for it."""
+        head = find_ask_head(self._store, task.parent, task.effect.id)
+        return ParentLink(conversation=task.parent, effect=task.effect.id, item=task.item, head=head)
+
+    async def _fire_overdue_timers(
+        self, task: ChildTask, loaded: ReplayedConversation
+    ) -> AgentAnswering | None:
+        """Let the timers of a resting child run out whose time came before the user's message.
+
+        Returns:
+            What the parent is told where the child has ended by that: the message is not for it any more.
+        """
+        before = loaded.snapshot.usage
+        if loaded.snapshot.awaits_user:
+            try:
+                agent = self._get_agent(task.effect.agent)
+            except SpecError:  # the start of the turn reports it
+                return None
+            if not agent.conversations.has_work(loaded.snapshot, task.conversation):
+                return None
+            driver = agent.conversations.resume_driver(task.conversation, loaded)
+            driver.apply_event(Resumed())
+            driver.fire_overdue_timers()
+            await self._run_turn(agent, task, driver)
+            loaded = load_conversation(self._store, task.conversation) or loaded
+        if not loaded.snapshot.has_ended:
+            return None
+        answer = build_answer(task, loaded.snapshot, loaded.head, self._clock.now())
+        usage = subtract_usage(loaded.snapshot.usage, before)
+        return replace(answer, usage=usage) if answer is not None else None
+
+    async def _start_turn(self, task: ChildTask, link: ParentLink) -> AgentAnswering | None:
+        """Start a child with its first message, or give it the user's next one."""
+        try:
+            agent = self._get_agent(task.effect.agent)
+            started = await self._build_turn(agent, task)
+            driver = agent.conversations.open_driver(task.conversation, started.settings.service, link)
+        except SpecError as error:
+            return build_failure(task, self._clock.now(), "bad_request", str(error))
+        return await self._run_turn(agent, task, driver, started)
+
+    async def _build_turn(self, agent: ChildAgent, task: ChildTask) -> TurnStarted:
+        """The first event of a child's turn, under what the parent has left of its budgets."""
+        effect, is_first = task.effect, not task.effect.rests.count(task.item)
+        variables = {**task.variables, "user_message": effect.messages[task.item]}
+        handler = select_handler(agent.spec, variables, effect.agent.get("handler"))
+        history = effect.history if is_first else ()
+        started = await agent.build_turn_started(handler, variables, history)
+        settings = started.settings
+        limits = narrow_limits(settings.limits, effect.limits)
+        return replace(started, settings=replace(settings, limits=limits))
+
+    async def _resume_turn(self, task: ChildTask, loaded: ReplayedConversation) -> AgentAnswering | None:
+        """Go on with the open turn of a child."""
+        try:
+            agent = self._get_agent(task.effect.agent)
+        except SpecError as error:
+            return build_failure(task, self._clock.now(), "bad_request", str(error), loaded.head)
+        has_answer = agent.has_answer(task.conversation)
+        if not has_answer and not agent.conversations.has_work(loaded.snapshot, task.conversation):
+            return None
+        answer = agent.take_answer(task.conversation)
+        if answer is not None and not answer.effect:
+            effect = find_answered_effect(loaded.snapshot, answer)
+            answer = replace(answer, effect=effect.id if effect is not None else 0)
+        driver = agent.conversations.resume_driver(task.conversation, loaded)
+        driver.apply_event(Resumed(repeatable=find_repeatable_calls(loaded.snapshot, agent.tools)))
+        driver.fire_overdue_timers()
+        return await self._run_turn(agent, task, driver, *([answer] if answer is not None else []))
+
+    async def _run_turn(
+        self, agent: ChildAgent, task: ChildTask, driver: Driver, *events: Event
+    ) -> AgentAnswering | None:
+        """Run a turn to its end. Where that is stopped, the child is suspended, and nothing is recorded."""
+        driver.dependencies = self._adapt_dependencies(driver, task)
+        if task.asks_first:
+            tools = ForkTools(
+                driver.dependencies.executor, (), partial(is_idempotent, agent.tools), lambda: driver.snapshot
+            )
+            driver.dependencies = replace(driver.dependencies, executor=tools, asks_first=True)
+        with self._log:
+            turn = asyncio.ensure_future(agent.conversations.run_driver(task.conversation, driver, *events))
+            try:
+                snapshot = await asyncio.shield(turn)
+            except asyncio.CancelledError:
+                driver.suspend()
+                await asyncio.wait({turn})
+                raise
+        return build_answer(task, snapshot, driver.head, self._clock.now())
+
+    def _adapt_dependencies(self, driver: Driver, task: ChildTask) -> Any:
+        """The child's dependencies: its steps and, in a handoff, its deltas go to whoever watches the
+        parent."""
+        nest = getattr(task.observer, "nest", None)
+        return replace(
+            driver.dependencies,
+            observer=nest(task.conversation) if nest is not None else None,
+            on_delta=None if task.effect.result else task.on_delta,
+        )
+
+
+def is_child_of(loaded: ReplayedConversation, conversation: str, link: ParentLink) -> bool:
+    """Whether a conversation was begun for an effect and item."""
+    configured = loaded.configured
+    return configured.conversation == conversation and configured.parent == link
+
+
+def subtract_usage(usage: Usage, counted: Usage) -> Usage:
+    """What was used since a count; None stays where nothing is known."""
+    values = {}
+    for name in Usage.__struct_fields__:
+        value = getattr(usage, name)
+        values[name] = None if value is None else value - (getattr(counted, name) or 0)
+    return Usage(**values)
+
+
+def narrow_limits(limits: Limits, budgets: Mapping[str, Any]) -> Limits:
+    """The limits, none of them above the budget of the same name."""
+    changes = {}
+    for name, budget in budgets.items():
+        limit = getattr(limits, name)
+        changes[name] = budget if limit is None else min(limit, budget)
+    return replace(limits, **changes)

@@ -1,0 +1,131 @@
+"""The agents that `run_agent` runs: a handler of the same spec, another spec, or another chart.
+
+A child of the same spec has its hosts, tools, handlers and limits, and a chart of its own: the one that the
+effect names, or the default chart. The effects that the spec declares belong to the spec's own chart and not
+to the child's; a chart declares its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from toolchart.specs.charts import list_shipped_charts, load_spec_chart
+from toolchart.specs.declared_effects import EffectResolver
+from toolchart.specs.error_positions import find_spec_line
+from toolchart.specs.loader import list_shipped_agents, load_spec
+from toolchart.specs.models import AgentSpec
+from toolchart.states.chart.document import Chart
+from toolchart.states.effects import EffectDescriptor
+from toolchart.states.errors import SpecError
+from toolchart.states.flows.parameters import RunAgentParameters
+
+MAX_DEPTH = 8
+"""Agents below the first one, each run by the one above it."""
+
+_PROBLEM = "the agent that"
+"""How the message of every problem of a child begins."""
+
+
+def build_child_spec(spec: AgentSpec, agent: Mapping[str, Any]) -> AgentSpec:
+    """The spec of a child agent.
+
+    Args:
+        spec: the one whose chart runs the child.
+        agent: `handler`, `spec` and `chart`, as an effect declares them.
+
+    Raises:
+        SpecError: there is no such spec, or it cannot be used.
+    """
+    chart = _find_chart(spec, agent.get("chart") or None)
+    if agent.get("spec"):
+        child = load_spec(_find_spec(spec, str(agent["spec"])))
+        return _replace_chart(child, chart, child.effects) if chart is not None else child
+    return _replace_chart(spec, chart, None)
+
+
+def check_child_agents(spec: AgentSpec, chart: Chart, resolver: EffectResolver) -> None:
+    """Refuse effects that run an agent which cannot be used.
+
+    Raises:
+        SpecError: names the effect and what is wrong: no such handler, spec or chart, one that cannot be
+            used, or agents that run each other more than `MAX_DEPTH` deep.
+    """
+    _check_children(spec, chart, resolver, 0, set())
+
+
+def _check_children(
+    spec: AgentSpec, chart: Chart, resolver: EffectResolver, depth: int, checked: set[tuple[int, str]]
+) -> None:
+    for row in _list_agent_runs(chart):
+        agent = describe_agent(row.parameters)
+        try:
+            if depth == MAX_DEPTH:
+                raise SpecError(f"agents run each other more than {MAX_DEPTH} deep")
+            child = build_child_spec(spec, agent)
+            key = (depth, repr((child.source, child.to_public_dict())))
+            if key in checked:
+                continue
+            checked.add(key)
+            child_resolver = resolver.copy_for(child)
+            child_chart = load_spec_chart(child, child_resolver)
+            _check_children(child, child_chart, child_resolver, depth + 1, checked)
+        except SpecError as error:
+            raise _locate_problem(spec, chart, row.name, agent, error) from None
+
+
+def describe_agent(parameters: RunAgentParameters) -> dict[str, Any]:
+    """Which agent an effect runs, as the effect's value holds it."""
+    keys = ("handler", "spec", "chart")
+    return {key: getattr(parameters, key) for key in keys if getattr(parameters, key)}
+
+
+def _list_agent_runs(chart: Chart) -> Iterator[EffectDescriptor]:
+    for row in chart.vocabulary.declared.values():
+        if isinstance(row.parameters, RunAgentParameters):
+            yield row
+
+
+def _locate_problem(
+    spec: AgentSpec, chart: Chart, name: str, agent: Mapping[str, Any], error: SpecError
+) -> SpecError:
+    """The problem of a child at the place of the effect that runs it."""
+    if error.message.startswith(_PROBLEM):  # of an agent further down: its place is named already
+        return error
+    key = "spec" if "spec" in agent else "chart" if "chart" in agent else "handler"
+    path = f"effects.{name}.run_agent.{key}"
+    line, file = find_spec_line(spec.source, path), spec.source
+    if not (spec.effects and name in spec.effects):
+        line, file = None, chart.source if not isinstance(spec.chart, Mapping) else spec.source
+    message = f"{_PROBLEM} {name!r} runs cannot be used: {error}"
+    return SpecError(message, file=file, line=line, path=path)
+
+
+def _find_spec(spec: AgentSpec, reference: str) -> str:
+    """A shipped agent by its name; any other as a path, relative to the spec."""
+    if reference in list_shipped_agents() or spec.source is None:
+        return reference
+    beside = Path(spec.source).parent / reference
+    return str(beside) if beside.is_file() else reference
+
+
+def _find_chart(spec: AgentSpec, reference: str | Mapping[str, Any] | None) -> Any:
+    """A chart as the child's spec names it: a file beside this spec by its whole path."""
+    if not isinstance(reference, str) or reference in list_shipped_charts() or spec.source is None:
+        return reference
+    beside = (Path(spec.source).parent / reference).resolve()
+    return str(beside) if beside.is_file() else reference
+
+
+def _replace_chart(spec: AgentSpec, chart: Any, effects: dict[str, dict[str, Any]] | None) -> AgentSpec:
+    """The spec with another chart; None is the default chart."""
+    child = spec.model_copy(update={"chart": chart, "effects": effects})
+    document = dict(spec.to_public_dict())
+    for key, value in (("chart", chart), ("effects", effects)):
+        document.pop(key, None)
+        if value is not None:
+            document[key] = value
+    child._chart_lines = {}
+    child._public_document = document
+    return child

@@ -1,0 +1,1 @@
+"""The language of guards: its syntax and its types."""

@@ -1,0 +1,292 @@
+"""Builds the values of declared effects: templates are filled and views of the history cut when it is asked.
+
+Everything that performing an effect needs is in its value, so that it can be performed again after a crash:
+filled again later, a prompt could be another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from toolchart.states.core.calls import close_open_calls
+from toolchart.states.core.message_list import MessageList, OfferedTools, RequestMessages
+from toolchart.states.core.reduce import append_inbox
+from toolchart.states.core.requests import choose_options, end_turn_with, find_answer_text
+from toolchart.states.effects import Answer, AskPerson, AwaitUser, CallFunction, CallModel, RunAgent, Wait
+from toolchart.states.facts import compute_elapsed_s, count_tokens, get_turn_limits
+from toolchart.states.flows.parameters import (
+    AnswerParameters,
+    AskPersonParameters,
+    AwaitUserParameters,
+    FunctionParameters,
+    ModelCallParameters,
+    RunAgentParameters,
+    WaitParameters,
+)
+from toolchart.states.flows.results import build_template_reader, set_result
+from toolchart.states.flows.templates import fill_template, fill_value
+from toolchart.states.flows.times import compute_wait
+from toolchart.states.messages import Message, Request
+from toolchart.states.snapshot import SnapshotBuilder
+
+TEXT_FORM = {
+    "type": "object",
+    "properties": {"content": {"type": "string"}},
+    "required": ["content"],
+    "additionalProperties": False,
+}
+"""The form of a question without one."""
+
+# -- model calls ---------------------------------------------------------------------------------
+
+
+def build_model_call(
+    parameters: ModelCallParameters, builder: SnapshotBuilder, name: str, id_: int, state: str
+) -> CallModel:
+    """One model call with its own host, model, prompt, options, tools, view of the history and schema."""
+    is_main = not parameters.result
+    if is_main:
+        close_open_calls(builder, "the reply was not carried out")
+        append_inbox(builder)
+    settings = builder.settings
+    assert settings is not None, "a turn has settings"
+    tools = _select_tools(builder, parameters) if is_main else OfferedTools()
+    if is_main:
+        builder.tools_sent = bool(tools)
+    messages, own_count = _select_messages(builder, parameters)
+    request = Request(
+        model=parameters.model or settings.model,
+        messages=RequestMessages(_build_system(builder, parameters), messages),
+        tools=tools,
+        options=_build_options(builder, parameters),
+        writes_tools_as_text=builder.writes_tools_as_text and is_main,
+        turn=builder.turn,
+        iteration=builder.iteration,
+    )
+    return CallModel(
+        id=id_,
+        name=name,
+        state=state,
+        kind="call_model",
+        result=parameters.result,
+        request=request,
+        host=parameters.llm,
+        schema=parameters.schema,
+        own_messages=own_count,
+    )
+
+
+def _build_options(builder: SnapshotBuilder, parameters: ModelCallParameters) -> Mapping[str, Any]:
+    """The sampling options; with a schema, the host is asked for it in its own way."""
+    options: Mapping[str, Any] = parameters.options or {}
+    if not parameters.result and builder.settings is not None:
+        chosen_options = builder.settings.options if parameters.options is None else options
+        options = choose_options(builder, chosen_options)
+    if parameters.schema is None:
+        return options
+    form = {"name": parameters.result, "schema": parameters.schema}
+    return {**options, "response_format": {"type": "json_schema", "json_schema": form}}
+
+
+def _select_tools(builder: SnapshotBuilder, parameters: ModelCallParameters) -> OfferedTools:
+    patterns = parameters.tools
+    if patterns is None:
+        return builder.offered_tools
+    return OfferedTools(
+        [tool for tool in builder.offered_tools if any(fnmatchcase(tool.name, glob) for glob in patterns)]
+    )
+
+
+def _build_system(builder: SnapshotBuilder, parameters: ModelCallParameters) -> str | None:
+    if parameters.system is not None:
+        return fill_template(parameters.system, build_template_reader(builder)) or None
+    return (builder.system or None) if not parameters.result else None
+
+
+def _select_messages(builder: SnapshotBuilder, parameters: ModelCallParameters) -> tuple[MessageList, int]:
+    """The messages of a request, and how many of them at the end are not those of the conversation."""
+    view = parameters.history
+    if view is None:
+        view = "none" if parameters.result and parameters.prompt else "all"
+    messages, own_count = _cut_history(builder, view)
+    for message in _build_own_messages(builder, parameters):
+        messages, own_count = messages.append(message), own_count + 1
+    return messages, own_count
+
+
+def _cut_history(builder: SnapshotBuilder, view: str | int) -> tuple[MessageList, int]:
+    """The part of the conversation that a request contains. It begins with a message of the user, and all of
+    its tool calls are answered.
+
+    Returns:
+        The messages, and how many of them count as the request's own: all, where they are not the first ones
+        of the conversation.
+    """
+    if view == "none":
+        return MessageList(), 0
+    end = len(builder.messages)
+    if any(open_call.outcome is None for open_call in builder.calls):
+        # A request in which a call has no result is refused, so it ends before the reply with the calls.
+        while builder.messages[end - 1].role != "assistant":
+            end -= 1
+        end -= 1
+    start = 0 if view == "all" else max(0, end - int(view))
+    while start > 0 and builder.messages[start].role != "user":
+        start -= 1
+    if (start, end) == (0, len(builder.messages)):
+        return builder.messages, 0
+    return MessageList(builder.messages[start:end]), end - start if start else 0
+
+
+def _build_own_messages(builder: SnapshotBuilder, parameters: ModelCallParameters) -> list[Message]:
+    """The prompt; after a reply that broke its schema also that reply, and what was wrong with it."""
+    messages = []
+    if parameters.prompt:
+        text = fill_template(parameters.prompt, build_template_reader(builder))
+        messages.append(Message(role="user", content=text))
+    result = builder.results.get(parameters.result)
+    if result is not None and result.rejected:
+        messages.append(Message(role="assistant", content=result.rejected))
+        messages.append(Message(role="user", content=builder.texts.repair.format(reason=result.error)))
+    return messages
+
+
+# -- agents --------------------------------------------------------------------------------------
+
+_BUDGETS = ("max_tokens", "max_cost", "max_seconds", "max_tool_calls")
+
+
+def build_agent_run(
+    parameters: RunAgentParameters, builder: SnapshotBuilder, name: str, id_: int, state: str
+) -> RunAgent:
+    """A turn of another agent, or one for each item of a list."""
+    items = _list_items(builder, parameters, name)
+    messages = tuple(
+        fill_template(parameters.message, build_template_reader(builder, item)) for item in items
+    )
+    history: list[Message] = []
+    if parameters.history is not None:
+        history = list(_cut_history(builder, parameters.history)[0])
+        if history and history[-1].role == "user" and not parameters.result:
+            history = history[:-1]  # the user's newest message is the child's own
+    if parameters.result:
+        set_result(builder, parameters.result, items={})
+    agent = {
+        key: getattr(parameters, key) for key in ("handler", "spec", "chart") if getattr(parameters, key)
+    }
+    return RunAgent(
+        id=id_,
+        name=name,
+        state=state,
+        kind="run_agent",
+        result=parameters.result,
+        agent=agent,
+        messages=messages,
+        history=tuple(history),
+        parallel=parameters.parallel,
+        schema=parameters.schema,
+        limits=_share_budgets(builder, max(1, len(items))),
+        is_list=bool(parameters.for_each),
+    )
+
+
+def _list_items(builder: SnapshotBuilder, parameters: RunAgentParameters, name: str) -> list[Any]:
+    if not parameters.for_each:
+        return [None]
+    items = build_template_reader(builder)(parameters.for_each)
+    if not isinstance(items, list):
+        items = [] if items is None else [items]
+    if parameters.at_most is not None and len(items) > parameters.at_most:
+        builder.warnings += (
+            f"{name}: {parameters.for_each} has {len(items)} items, the first {parameters.at_most} are taken",
+        )
+        items = items[: parameters.at_most]
+    return items
+
+
+def _share_budgets(builder: SnapshotBuilder, count: int) -> dict[str, Any]:
+    """An equal share of what is left of each budget of the turn; the time is not shared."""
+    limits = get_turn_limits(builder)
+    spent = {
+        "max_tokens": count_tokens(builder),
+        "max_cost": builder.usage.cost or 0.0,
+        "max_tool_calls": len(builder.tracked_calls),
+        "max_seconds": compute_elapsed_s(builder),
+    }
+    shares: dict[str, Any] = {}
+    for budget in _BUDGETS:
+        limit = getattr(limits, budget)
+        if limit is not None:
+            left = max(limit - spent[budget], 0)
+            is_count = budget in ("max_tokens", "max_tool_calls")
+            shares[budget] = left if budget == "max_seconds" else left // count if is_count else left / count
+    return shares
+
+
+# -- functions and people ------------------------------------------------------------------------
+
+
+def build_function_call(
+    parameters: FunctionParameters, builder: SnapshotBuilder, name: str, id_: int, state: str
+) -> CallFunction:
+    """A call of a Python function over named values."""
+    return CallFunction(
+        id=id_,
+        name=name,
+        state=state,
+        kind="call_function",
+        result=parameters.result,
+        function=parameters.function,
+        arguments=fill_value(parameters.arguments, build_template_reader(builder)),
+        schema=parameters.schema,
+        idempotent=parameters.idempotent,
+    )
+
+
+def build_question(
+    parameters: AskPersonParameters, builder: SnapshotBuilder, name: str, id_: int, state: str
+) -> AskPerson:
+    """A question with its form."""
+    return AskPerson(
+        id=id_,
+        name=name,
+        state=state,
+        kind="ask_person",
+        result=parameters.result,
+        question=fill_template(parameters.question, build_template_reader(builder)),
+        form=parameters.form if parameters.form is not None else TEXT_FORM,
+    )
+
+
+def build_user_wait(
+    parameters: AwaitUserParameters, builder: SnapshotBuilder, name: str, id_: int, state: str
+) -> AwaitUser:
+    """The end of a turn whose chart goes on with the user's next message."""
+    words = find_answer_text(builder) or ""
+    content = words
+    if parameters.content:
+        content = fill_template(parameters.content, build_template_reader(builder))
+    end_turn_with(builder, name, content, message=content if parameters.content else None)
+    return AwaitUser(id=id_, name=name, state=state, kind="await_user", content=content)
+
+
+# -- timers and answers --------------------------------------------------------------------------
+
+
+def build_timer(
+    parameters: WaitParameters, builder: SnapshotBuilder, name: str, id_: int, state: str
+) -> Wait:
+    """A timer that runs out after a duration or at a time."""
+    seconds, due = compute_wait(parameters.time, builder.now)
+    return Wait(id=id_, name=name, state=state, kind="wait", seconds=round(seconds, 3), due=due)
+
+
+def build_text_answer(
+    parameters: AnswerParameters, builder: SnapshotBuilder, name: str, id_: int, state: str
+) -> Answer:
+    """The end of the turn with a text from a template."""
+    content = fill_template(parameters.content, build_template_reader(builder))
+    end_turn_with(builder, name, content, message=content)
+    return Answer(id=id_, name=name, state=state, kind="answer", content=content)

@@ -1,0 +1,226 @@
+"""The kinds of effects that charts and specs declare: from the parameters of one to its row.
+
+    effects:
+      write_draft: {call_model: {llm: writer, prompt: "Write about {{user_message}}", as: draft}}
+
+A declared effect has a row of its own, made by the `declare` function of its kind. The rows of kinds stand in
+`EFFECTS` beside all others.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from toolchart.states.effects import DeclareEffect, EffectDescriptor
+from toolchart.states.errors import suggest_name
+from toolchart.states.flows.building import (
+    TEXT_FORM,
+    build_agent_run,
+    build_function_call,
+    build_model_call,
+    build_question,
+    build_text_answer,
+    build_timer,
+    build_user_wait,
+)
+from toolchart.states.flows.facts_of_schema import build_result_facts
+from toolchart.states.flows.parameters import (
+    AnswerParameters,
+    AskPersonParameters,
+    AwaitUserParameters,
+    DeclarationProblem,
+    FunctionParameters,
+    ModelCallParameters,
+    RunAgentParameters,
+    WaitParameters,
+    check_history,
+    check_path,
+    check_time,
+    iterate_templates,
+    read_parameters,
+)
+from toolchart.states.flows.results import has_open_items
+from toolchart.states.messages import MODEL_OPTIONS
+
+
+def declare_model_call(name: str, data: Any) -> EffectDescriptor:
+    """The row of a declared `call_model`."""
+    parameters = read_parameters(data, ModelCallParameters, "prompt")
+    check_history(parameters.history)
+    if parameters.schema is not None and not parameters.result:
+        raise DeclarationProblem("a schema needs a result", ("schema",), "name the result: `as: NAME`")
+    for option in parameters.options or {}:
+        if option not in MODEL_OPTIONS:
+            raise DeclarationProblem(
+                f"unknown option {option!r}", ("options", option), suggest_name(option, MODEL_OPTIONS)
+            )
+    if parameters.tools and parameters.result:
+        raise DeclarationProblem(
+            "a call with a result offers no tools, because nobody would run their calls",
+            ("tools",),
+            "leave `as` out, or use `run_agent`",
+        )
+    return EffectDescriptor(
+        name=name,
+        kind="call_model",
+        meaning=f"call the model as `{name}` is declared",
+        build=partial(build_model_call, parameters),
+        closing=("replied", "failed"),
+        calls_model=True,
+        uses_messages=not parameters.result,
+        parameters=parameters,
+        result=parameters.result,
+        result_facts=build_result_facts(
+            parameters.result, name, ("replied",), ("failed",), parameters.schema
+        ),
+        templates=(parameters.prompt, parameters.system or ""),
+    )
+
+
+def declare_agent_run(name: str, data: Any) -> EffectDescriptor:
+    """The row of a declared `run_agent`."""
+    parameters = read_parameters(data, RunAgentParameters)
+    check_history(parameters.history)
+    if sum(map(bool, (parameters.handler, parameters.spec, parameters.chart))) == 0:
+        raise DeclarationProblem("no agent is named", (), "name one: `handler`, `spec` or `chart`")
+    if parameters.handler and parameters.spec:
+        raise DeclarationProblem(
+            "two agents are named", ("spec",), "name a handler of this spec or another spec"
+        )
+    if parameters.for_each:
+        check_path(parameters.for_each, "for_each")
+    for key in ("for_each", "schema"):
+        if getattr(parameters, key) and not parameters.result:
+            raise DeclarationProblem(f"`{key}` needs a result", (key,), "name the result: `as: NAME`")
+    schema = None if parameters.for_each else parameters.schema
+    return EffectDescriptor(
+        name=name,
+        kind="run_agent",
+        meaning=f"run the agent of `{name}`",
+        build=partial(build_agent_run, parameters),
+        closing=("agent_finished", "agent_failed"),
+        progress=("agent_finished", "agent_failed", "agent_rested"),
+        has_open_items=has_open_items,
+        uses_messages=not parameters.result,
+        parameters=parameters,
+        result=parameters.result,
+        result_facts=build_result_facts(
+            parameters.result, name, ("agent_finished",), ("agent_failed",), schema
+        ),
+        templates=(parameters.message, *([f"{{{{{parameters.for_each}}}}}"] if parameters.for_each else [])),
+    )
+
+
+def declare_function_call(name: str, data: Any) -> EffectDescriptor:
+    """The row of a declared `call_function`."""
+    parameters = read_parameters(data, FunctionParameters, "function")
+    return EffectDescriptor(
+        name=name,
+        kind="call_function",
+        meaning=f"call the function {parameters.function}",
+        build=partial(build_function_call, parameters),
+        closing=("returned", "failed"),
+        parameters=parameters,
+        result=parameters.result,
+        result_facts=build_result_facts(
+            parameters.result, name, ("returned",), ("failed",), parameters.schema
+        ),
+        templates=tuple(iterate_templates(parameters.arguments)),
+    )
+
+
+def declare_question(name: str, data: Any) -> EffectDescriptor:
+    """The row of a declared `ask_person`."""
+    parameters = read_parameters(data, AskPersonParameters, "question")
+    form = parameters.form if parameters.form is not None else TEXT_FORM
+    return EffectDescriptor(
+        name=name,
+        kind="ask_person",
+        meaning=f"ask a person the question of `{name}`",
+        build=partial(build_question, parameters),
+        closing=("answered",),
+        parameters=parameters,
+        result=parameters.result,
+        result_facts=build_result_facts(parameters.result, name, ("answered",), (), form),
+        templates=(parameters.question,),
+    )
+
+
+def declare_timer(name: str, data: Any) -> EffectDescriptor:
+    """The row of a declared `wait`."""
+    parameters = read_parameters(data, WaitParameters, "time")
+    check_time(parameters)
+    return EffectDescriptor(
+        name=name,
+        kind="wait",
+        meaning=f"wait: {parameters.time}",
+        build=partial(build_timer, parameters),
+        closing=("elapsed",),
+        is_timer=True,
+        parameters=parameters,
+    )
+
+
+def declare_user_wait(name: str, data: Any) -> EffectDescriptor:
+    """The row of `await_user`, declared or not."""
+    parameters = read_parameters(data, AwaitUserParameters, "content")
+    return EffectDescriptor(
+        name=name,
+        kind="await_user",
+        meaning="end the turn and wait for the user's next message",
+        build=partial(build_user_wait, parameters),
+        closing=("user_said",),
+        uses_messages=True,
+        waits_for_user=True,
+        parameters=parameters,
+        templates=(parameters.content,),
+    )
+
+
+def declare_answer(name: str, data: Any) -> EffectDescriptor:
+    """The row of a declared `answer`."""
+    parameters = read_parameters(data, AnswerParameters, "content")
+    return EffectDescriptor(
+        name=name,
+        kind="answer",
+        meaning=f"end the turn with the text of `{name}`",
+        build=partial(build_text_answer, parameters),
+        ends_turn=True,
+        parameters=parameters,
+        templates=(parameters.content,),
+    )
+
+
+DECLARE: dict[str, DeclareEffect] = {
+    "call_model": declare_model_call,
+    "run_agent": declare_agent_run,
+    "call_function": declare_function_call,
+    "ask_person": declare_question,
+    "wait": declare_timer,
+    "await_user": declare_user_wait,
+    "answer": declare_answer,
+}
+"""The function of each kind; some kinds are also effects that charts name without a declaration."""
+
+KIND_ROWS = (
+    EffectDescriptor(
+        name="run_agent",
+        meaning="run a turn of another agent as a child conversation",
+        closing=("agent_finished", "agent_failed"),
+        progress=("agent_finished", "agent_failed", "agent_rested"),
+        has_open_items=has_open_items,
+    ),
+    EffectDescriptor(name="call_function", meaning="call a Python function", closing=("returned", "failed")),
+    EffectDescriptor(name="ask_person", meaning="ask a person a question with a form", closing=("answered",)),
+    EffectDescriptor(
+        name="await_user",
+        meaning="end the turn and wait for the user's next message",
+        build=declare_user_wait("await_user", {}).build,
+        closing=("user_said",),
+        uses_messages=True,
+        waits_for_user=True,
+    ),
+)
+"""The rows of kinds that belong to flows. `call_model`, `wait` and `answer` stand with the effects of the
+loop."""

@@ -1,0 +1,206 @@
+"""The parameters of declared effects: one struct for each kind, read from YAML data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from toolchart.states.errors import suggest_name
+from toolchart.states.flows.templates import find_slot
+from toolchart.states.flows.times import TIME_HINT, is_time
+
+Name = Annotated[str, msgspec.Meta(min_length=1)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class DeclarationProblem(Exception):
+    """A declaration that is refused: what is wrong, where in its parameters, and what to do."""
+
+    def __init__(self, message: str, path: tuple[str, ...] = (), hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = path
+        self.hint = hint
+
+
+class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The base of all parameters."""
+
+
+class ModelCallParameters(Parameters, frozen=True, kw_only=True):
+    """`call_model`: one model call.
+
+    Without `as` it belongs to the conversation: its reply is a message, its tool calls are the open calls.
+    With `as` it reads the conversation and writes a result; it offers no tools.
+    """
+
+    result: str = msgspec.field(default="", name="as")
+    """The name of the result."""
+    llm: str = ""
+    """The `llms` entry to ask; empty for the one of the turn."""
+    model: str = ""
+    """The model; empty for the one of that entry."""
+    system: str | None = None
+    """Template of the system prompt; without it that of the turn, or none with `as`."""
+    prompt: str = ""
+    """Template of a user message that ends the request and is not kept in the conversation."""
+    history: str | int | None = None
+    """What the request contains of the conversation: `all`, `none`, or a number of newest messages; without
+    it `all`, or `none` for a call with both `as` and `prompt`."""
+    tools: list[str] | None = None
+    """Names or globs of the tools to offer among those of the turn; without it all of them."""
+    options: dict[str, Any] | None = None
+    """Sampling options; without it those of the turn, or none with `as`."""
+    schema: dict[str, Any] | None = None
+    """JSON Schema of the reply: an object. Only with `as`."""
+
+
+class RunAgentParameters(Parameters, frozen=True, kw_only=True):
+    """`run_agent`: turns of another agent, as child conversations.
+
+    Without `as` the child takes the conversation over: what it says to the user is the answer of the turn,
+    and the user's next messages go to it until it ends.
+    """
+
+    result: str = msgspec.field(default="", name="as")
+    handler: str = ""
+    """A handler of this spec."""
+    spec: str = ""
+    """Another agent: a shipped one or a file, relative to the spec."""
+    chart: str | dict[str, Any] = ""
+    """The child's chart: a name, a path or inline; without it that of the other spec, or the default one."""
+    message: str = "{{user_message}}"
+    """Template of the child's user message; `{{item}}` is the item of a `for_each`."""
+    history: str | int | None = None
+    """What the child knows of the conversation: `all`, `none` (the default), or a number of messages."""
+    for_each: str = ""
+    """The name of a list, such as `plan.steps`: one child for each item."""
+    at_most: Positive | None = None
+    """How many items of the list are worked on; further ones are left out, with a warning."""
+    parallel: Positive = 1
+    """Children that run at the same time."""
+    schema: dict[str, Any] | None = None
+    """JSON Schema of the child's answer: an object."""
+
+
+class FunctionParameters(Parameters, frozen=True, kw_only=True):
+    """`call_function`: a Python function."""
+
+    function: Name
+    """Name of a function that the engine was given, or `module:function`."""
+    result: str = msgspec.field(default="", name="as")
+    arguments: dict[str, Any] = {}
+    """Its arguments; texts are templates, and a template of one slot keeps the type of its value."""
+    schema: dict[str, Any] | None = None
+    """JSON Schema of what it returns: an object. Derived from a typed function."""
+    idempotent: bool = False
+    """Whether it may be called again after a crash."""
+
+
+class AskPersonParameters(Parameters, frozen=True, kw_only=True):
+    """`ask_person`: a question with a form."""
+
+    question: Name
+    """Template of the question."""
+    result: str = msgspec.field(default="", name="as")
+    form: dict[str, Any] | None = None
+    """JSON Schema of the answer: an object. Without it the answer is one text, `content`."""
+
+
+class WaitParameters(Parameters, frozen=True, kw_only=True):
+    """`wait`: a timer."""
+
+    time: str | float
+    """A duration, a time of day, or a time with its date."""
+
+
+class AwaitUserParameters(Parameters, frozen=True, kw_only=True):
+    """`await_user`: the end of a turn, and the beginning of the next one in the same run."""
+
+    content: str = ""
+    """Template of what the user is told; without it the model's newest words."""
+
+
+class AnswerParameters(Parameters, frozen=True, kw_only=True):
+    """`answer`: the end of the turn with a text."""
+
+    content: str
+    """Template of the text."""
+
+
+Kind = TypeVar("Kind", bound=Parameters)
+
+
+def read_parameters(data: Any, kind: type[Kind], short_form: str = "") -> Kind:
+    """The parameters in YAML data.
+
+    Args:
+        short_form: the key that a text or a number alone stands for.
+
+    Raises:
+        DeclarationProblem: a key is unknown or missing, or its value is of the wrong type.
+    """
+    if short_form and isinstance(data, str | int | float) and not isinstance(data, bool):
+        data = {short_form: data}
+    if data is None:
+        data = {}
+    if not isinstance(data, Mapping):
+        raise DeclarationProblem(f"the parameters are a mapping, not {data!r}")
+    keys = [field.encode_name for field in msgspec.structs.fields(kind)]
+    for key in data:
+        if key not in keys:
+            raise DeclarationProblem(f"unknown parameter {key!r}", (str(key),), suggest_name(str(key), keys))
+    try:
+        return msgspec.convert(dict(data), kind)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$")
+        keys_of_path = tuple(part for part in path.rstrip("`").replace("[", ".").split(".") if part)
+        raise DeclarationProblem(message[:1].lower() + message[1:], keys_of_path) from None
+
+
+def check_time(parameters: WaitParameters) -> None:
+    """Refuse a text that is no time.
+
+    Raises:
+        DeclarationProblem: it is none.
+    """
+    if not is_time(parameters.time):
+        raise DeclarationProblem(f"{parameters.time!r} is no time", ("time",), TIME_HINT)
+
+
+def check_history(history: str | int | None) -> None:
+    """Refuse a view of the history that is none.
+
+    Raises:
+        DeclarationProblem: it is none.
+    """
+    if not (history is None or history in ("all", "none") or (isinstance(history, int) and history >= 1)):
+        raise DeclarationProblem(
+            f"{history!r} is no view of the history", ("history",), "write `all`, `none` or a number from 1"
+        )
+
+
+def check_path(path: str, key: str) -> None:
+    """Refuse a path such as `plan.steps` that is none.
+
+    Raises:
+        DeclarationProblem: it is none.
+    """
+    if find_slot("{{" + path + "}}") != path:
+        raise DeclarationProblem(
+            f"{path!r} is no name of a list", (key,), "write a name such as `plan.steps`"
+        )
+
+
+def iterate_templates(value: Any) -> Iterator[str]:
+    """Every text in a value, at any depth."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from iterate_templates(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from iterate_templates(item)

@@ -1,0 +1,1 @@
+"""Bounds: that every turn ends, and what it can cost at most."""

@@ -1,0 +1,148 @@
+"""What an effect can cost at most: model calls, runs of agents, calls of functions, questions, timers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from toolchart.states.chart.vocabulary import Vocabulary
+from toolchart.states.effects import EffectDescriptor
+from toolchart.states.events import Limits
+from toolchart.states.flows.parameters import RunAgentParameters, WaitParameters
+from toolchart.states.flows.times import parse_duration
+from toolchart.states.proofs.explored_states import is_agent_run
+
+_SECONDS_OF_DAY = 86_400.0
+
+
+class WorstCase(msgspec.Struct, frozen=True, kw_only=True):
+    """What one turn can cost at most. Each number is a maximum on its own."""
+
+    model_calls: int
+    """Those of agents too, where their charts are known."""
+    tool_rounds: int
+    """Replies whose calls are run."""
+    waits: int
+    """Timers that are started."""
+    waiting_s: float
+    """Seconds of all waits together, each at its longest."""
+    agent_runs: int = 0
+    function_calls: int = 0
+    questions: int = 0
+    unknown_agent_runs: int = 0
+    """Runs of agents whose own worst case is not known here and not part of the numbers."""
+
+
+FindAgentCost = Callable[[EffectDescriptor], WorstCase | None]
+"""Returns the worst case of one turn of the agent that a `run_agent` runs; None where it has no bound."""
+
+Costs = tuple[float, ...]
+"""One number for each field of `WorstCase`."""
+
+COST_FIELDS = WorstCase.__struct_fields__
+NO_COSTS: Costs = (0,) * len(COST_FIELDS)
+
+
+class CostTable:
+    """The costs of the effects of one chart.
+
+    Args:
+        find_agent_cost: None where the agents are not known.
+    """
+
+    def __init__(
+        self, vocabulary: Vocabulary, limits: Limits, find_agent_cost: FindAgentCost | None = None
+    ) -> None:
+        self._vocabulary = vocabulary
+        self._limits = limits
+        self._find_agent_cost = find_agent_cost
+        self._costs: dict[str, Costs] = {}
+
+    def find_costs(self, effect: str) -> Costs:
+        """What asking for an effect can cost."""
+        if effect not in self._costs:
+            costs = self._build_costs(self._vocabulary.find_effect(effect))
+            self._costs[effect] = tuple(costs.get(name, 0) for name in COST_FIELDS)
+        return self._costs[effect]
+
+    def _build_costs(self, row: EffectDescriptor) -> dict[str, float]:
+        if is_agent_run(row):
+            return self._build_agent_costs(row)
+        if row.is_timer:
+            return {"waits": 1, "waiting_s": self._find_seconds(row)}
+        return {
+            "model_calls": int(row.calls_model),
+            "tool_rounds": int("tool_finished" in row.closing),
+            "function_calls": int(row.kind == "call_function"),
+            "questions": int(row.kind == "ask_person"),
+        }
+
+    def _find_seconds(self, row: EffectDescriptor) -> float:
+        if not isinstance(row.parameters, WaitParameters):
+            return self._limits.max_wait_s
+        seconds = parse_duration(row.parameters.time)
+        return seconds if seconds is not None else _SECONDS_OF_DAY
+
+    def _build_agent_costs(self, row: EffectDescriptor) -> dict[str, float]:
+        items = count_most_items(self._vocabulary, row) or 0
+        if self._find_agent_cost is None:
+            return {"agent_runs": items, "unknown_agent_runs": items}
+        cost = self._find_agent_cost(row)
+        own = {name: getattr(cost, name) * items for name in COST_FIELDS} if cost is not None else {}
+        return {**own, "agent_runs": own.get("agent_runs", 0) + items}
+
+
+# -- items ---------------------------------------------------------------------------------------
+
+
+def find_unbounded_agents(
+    vocabulary: Vocabulary, find_agent_cost: FindAgentCost | None
+) -> Iterator[tuple[EffectDescriptor, str]]:
+    """The effects that run agents without a bound, each with the reason and what to change."""
+    for row in vocabulary.declared.values():
+        if not is_agent_run(row):
+            continue
+        if count_most_items(vocabulary, row) is None:
+            yield (
+                row,
+                f"the effect {row.name!r} runs an agent for each item of {row.parameters.for_each!r}, and "
+                "nothing limits the list: write `at_most`, or `maxItems` in the schema that brings it",
+            )
+        elif find_agent_cost is not None and find_agent_cost(row) is None:
+            yield row, f"the effect {row.name!r} runs an agent whose turns have no bound: check its chart"
+
+
+def count_most_items(vocabulary: Vocabulary, row: EffectDescriptor) -> int | None:
+    """The most children of one `run_agent`; None where nothing limits its list."""
+    parameters = row.parameters
+    if not isinstance(parameters, RunAgentParameters) or not parameters.for_each:
+        return 1
+    result, _, path = parameters.for_each.partition(".")
+    sizes = [
+        _find_most_items(get_result_schema(other), path)
+        for other in vocabulary.declared.values()
+        if other.result == result
+    ] or [None]
+    bounds = [] if None in sizes else [max(size for size in sizes if size is not None)]
+    if parameters.at_most is not None:
+        bounds.append(parameters.at_most)
+    return min(bounds, default=None)
+
+
+def get_result_schema(row: EffectDescriptor) -> Any:
+    """The schema of the value that an effect brings; None where it has none."""
+    schema = getattr(row.parameters, "schema", None)
+    return schema if schema is not None else getattr(row.parameters, "form", None)
+
+
+def _find_most_items(schema: Any, path: str) -> int | None:
+    """The `maxItems` of the list at a path of an object that a schema describes."""
+    for part in path.split("."):
+        properties = schema.get("properties") if isinstance(schema, Mapping) else None
+        schema = properties.get(part) if isinstance(properties, Mapping) else None
+    if not isinstance(schema, Mapping) or schema.get("type") != "array":
+        return None
+    size = schema.get("maxItems")
+    return size if isinstance(size, int) and not isinstance(size, bool) else None

@@ -1,0 +1,299 @@
+"""The worst case of a turn: the longest path through the exploration graph with the counters as numbers.
+
+A node is an explored state with a number for every counter that a guard names. A counter stays at its *top*
+once every guard gives the same answer from there on, so the graph of nodes is finite although counters live
+on over many turns. A guard whose facts are all known in a node decides; any other guard may be either.
+
+A turn begins with the user's message, so edges that the user causes are not followed within a turn. What
+they lead to begins a path of its own: the number is what follows from one message at most.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import msgspec
+from msgspec import to_builtins
+
+from toolchart.states.events import Cancelled, Limits
+from toolchart.states.facts import FACTS, Fact
+from toolchart.states.proofs.bounds.components import find_components
+from toolchart.states.proofs.bounds.costs import (
+    COST_FIELDS,
+    NO_COSTS,
+    Costs,
+    CostTable,
+    FindAgentCost,
+    WorstCase,
+)
+from toolchart.states.proofs.bounds.cycles import (
+    list_counters,
+    list_finite_edges,
+    moves_counter,
+    resets_counter,
+)
+from toolchart.states.proofs.explored_states import ExplorationGraph, ExploredEdge, ExploredState
+from toolchart.states.proofs.solving.solver import GuardSolver, compile_guard, find_facts, split_conjunction
+
+MAX_NODES = 60_000
+"""Nodes at most; beyond that there is no number."""
+
+_Values = tuple[int, ...]
+_Node = tuple[ExploredState, bool, _Values]
+"""A state, whether the turn was cancelled, and the values of the counters."""
+
+_InnerEdge = tuple[Costs, _Node, _Node, ExploredEdge]
+"""An edge between two nodes of one component, with what it costs."""
+
+
+class NoBound(msgspec.Struct, frozen=True, kw_only=True):
+    """Why there is no number."""
+
+    reason: Literal["nodes", "cycle", "items"]
+    """Too many values to follow; a cycle that no guard over a counter ends; or a cycle that answers the items
+    of an effect, as many as there are, and asks for more with each."""
+    labels: tuple[str, ...] = ()
+    """The states of the cycle."""
+
+
+def compute_worst_case(
+    graph: ExplorationGraph,
+    limits: Limits,
+    find_agent_cost: FindAgentCost | None = None,
+    *,
+    max_nodes: int = MAX_NODES,
+) -> WorstCase | NoBound:
+    """The most that a chart can request in one turn, under these limits.
+
+    The outcomes of the calls of one reply count as one round.
+    """
+    numbers = _Search(graph, limits, find_agent_cost, max_nodes).find_longest_path()
+    if isinstance(numbers, NoBound):
+        return numbers
+    fields: dict[str, Any] = dict(zip(COST_FIELDS, numbers, strict=True))
+    return WorstCase(**fields)
+
+
+class _Search:
+    """The nodes of one graph under given limits."""
+
+    def __init__(
+        self, graph: ExplorationGraph, limits: Limits, find_agent_cost: FindAgentCost | None, max_nodes: int
+    ) -> None:
+        self._graph = graph
+        self._max_nodes = max_nodes
+        self._costs = CostTable(graph.vocabulary, limits, find_agent_cost)
+        self._counters, self._limit_values = _list_known_facts(graph, limits)
+        self._names = tuple(counter.name for counter in self._counters)
+        self._tops = tuple(_find_top(graph, name, self._limit_values) for name in self._names)
+        self._guards: dict[int, list[tuple[Any, bool]]] = {}
+        self._starts: dict[_Node, Costs] = {}
+        """The first nodes of turns, with what the first step of the turn asks for."""
+        self._edges: dict[_Node, list[tuple[Costs, _Node, ExploredEdge]]] = {}
+
+    def find_longest_path(self) -> Costs | NoBound:
+        """What the longest path costs."""
+        if not self._build_nodes():
+            return NoBound(reason="nodes")
+        component_of = find_components(
+            {node: [target for _, target, _ in edges] for node, edges in self._edges.items()}
+        )
+        problem = self._find_costly_cycle(component_of)
+        if problem is not None:
+            return problem
+        longest: dict[int, Costs] = {}
+        for node in sorted(self._edges, key=component_of.__getitem__):
+            number = component_of[node]
+            best = longest.get(number, NO_COSTS)
+            for costs, target, _ in self._edges[node]:
+                if component_of[target] != number:
+                    best = _take_greater(best, _add_costs(costs, longest[component_of[target]]))
+            longest[number] = best
+        total = NO_COSTS
+        for node, costs in self._starts.items():
+            total = _take_greater(total, _add_costs(costs, longest[component_of[node]]))
+        return total
+
+    # -- nodes -----------------------------------------------------------------------------------
+
+    def _build_nodes(self) -> bool:
+        """Follow every edge; false where there are too many nodes."""
+        zeros = (0,) * len(self._names)
+        for start in self._graph.starts:
+            self._add_start(
+                (start.state, False, zeros), self._sum_costs(ask.effect for ask in start.move.asks)
+            )
+        queue = deque(self._starts)
+        while queue:
+            node = queue.popleft()
+            if node in self._edges:
+                continue
+            if len(self._edges) >= self._max_nodes:
+                return False
+            edges = self._edges[node] = []
+            for edge in self._graph.states.get(node[0], ()):
+                target = self._find_next_node(node, edge)
+                if target is None:
+                    continue
+                queue.append(target)
+                costs = self._sum_costs(ask.effect for ask in edge.move.asks)
+                if _begins_path(node, edge):
+                    self._add_start(target, _add_costs(costs, self._sum_woken_agents(edge)))
+                else:
+                    edges.append((costs, target, edge))
+        return True
+
+    def _add_start(self, node: _Node, costs: Costs) -> None:
+        self._starts[node] = _take_greater(self._starts.get(node, NO_COSTS), costs)
+
+    def _find_next_node(self, node: _Node, edge: ExploredEdge) -> _Node | None:
+        """Where an edge leads from a node; None where its guards are not true there."""
+        _, is_cancelled, values = node
+        # The user's message begins a turn, and may also be taken within one: then the counters stay.
+        counted = tuple(
+            self._count(counter, value, top, edge)
+            for counter, value, top in zip(self._counters, values, self._tops, strict=True)
+        )
+        if not self._is_possible(edge, counted):
+            return None
+        if edge.ends_iteration and "iteration" in self._names:
+            index = self._names.index("iteration")
+            counted = (
+                *counted[:index],
+                _limit_value(counted[index] + 1, self._tops[index]),
+                *counted[index + 1 :],
+            )
+        is_cancelled = (is_cancelled or edge.event == Cancelled.TYPE) and not edge.starts_turn
+        return edge.target, is_cancelled, counted
+
+    def _count(self, counter: Fact, value: int, top: int | None, edge: ExploredEdge) -> int:
+        if edge.starts_turn and "." not in counter.name:
+            return 0
+        if resets_counter(edge, counter):
+            return 0
+        return _limit_value(value + moves_counter(edge, counter), top)
+
+    def _is_possible(self, edge: ExploredEdge, values: _Values) -> bool:
+        """Whether the guards that the counters decide have the truths of the edge."""
+        facts = {**self._limit_values, **dict(zip(self._names, values, strict=True))}
+        if id(edge) not in self._guards:
+            self._guards[id(edge)] = [
+                (compile_guard(text), truth)
+                for guard in edge.guards
+                for text, truth in split_conjunction(*guard)
+                if find_facts(text) and find_facts(text) <= facts.keys()
+            ]
+        return all(bool(guard(facts)) is truth for guard, truth in self._guards[id(edge)])
+
+    # -- cycles ----------------------------------------------------------------------------------
+
+    def _find_costly_cycle(self, component_of: Mapping[_Node, int]) -> NoBound | None:
+        """A cycle that does not end, or that costs something each time; every other one answers items."""
+        inner: dict[int, list[_InnerEdge]] = {}
+        for node, edges in self._edges.items():
+            for costs, target, edge in edges:
+                if component_of[node] == component_of[target]:
+                    inner.setdefault(component_of[node], []).append((costs, node, target, edge))
+        for part in inner.values():
+            labels = tuple(dict.fromkeys(node[0].configuration.label for _, node, _, _ in part))
+            if not _ends(part):
+                return NoBound(reason="cycle", labels=labels)
+            if any(costs != NO_COSTS for costs, _, _, _ in part):
+                return NoBound(reason="items", labels=labels)
+        return None
+
+    # -- costs -----------------------------------------------------------------------------------
+
+    def _sum_costs(self, effects: Iterator[str]) -> Costs:
+        total = NO_COSTS
+        for effect in effects:
+            total = _add_costs(total, self._costs.find_costs(effect))
+        return total
+
+    def _sum_woken_agents(self, edge: ExploredEdge) -> Costs:
+        """What the agents cost that the user's message wakes."""
+        resting = [effect.name for effect in edge.source.open_effects if effect.stage == "resting"]
+        return self._sum_costs(iter(resting if edge.starts_turn else []))
+
+
+def _begins_path(node: _Node, edge: ExploredEdge) -> bool:
+    """Whether an edge begins a path of its own. A turn is cancelled once; what follows belongs to it."""
+    return edge.is_from_user and (edge.event != Cancelled.TYPE or node[1])
+
+
+def _ends(part: list[_InnerEdge]) -> bool:
+    """Whether a component of nodes ends, because its edges answer items and nothing brings new ones."""
+    finite_edges = {id(edge) for edge in list_finite_edges([edge for _, _, _, edge in part])}
+    successors: dict[_Node, list[_Node]] = {}
+    for _, source, target, edge in part:
+        if id(edge) not in finite_edges:
+            successors.setdefault(source, []).append(target)
+    component_of = find_components(successors)
+    return not any(
+        component_of[source] == component_of[target]
+        for source, targets in successors.items()
+        for target in targets
+    )
+
+
+def _add_costs(a: Costs, b: Costs) -> Costs:
+    return tuple(x + y for x, y in zip(a, b, strict=True))
+
+
+def _take_greater(a: Costs, b: Costs) -> Costs:
+    return tuple(max(x, y) for x, y in zip(a, b, strict=True))
+
+
+# -- counters and limits -------------------------------------------------------------------------
+
+
+def _list_known_facts(graph: ExplorationGraph, limits: Limits) -> tuple[list[Fact], dict[str, int]]:
+    """The counters that guards name, and the values of the limits that they name."""
+    guards = {text for edge in graph.iterate_edges() for text, _ in edge.guards}
+    names = {name for text in guards for name in find_facts(text)}
+    counters = sorted(
+        (counter for counter in list_counters(graph) if counter.name in names), key=lambda fact: fact.name
+    )
+    values = to_builtins(limits)
+    limit_values = {
+        name: values[name]
+        for name in names
+        if name in FACTS and FACTS.find(name).reads_limits == (name,) and isinstance(values.get(name), int)
+    }
+    return counters, limit_values
+
+
+def reads_limits(graph: ExplorationGraph) -> bool:
+    """Whether a guard names a limit, so that the worst case depends on it."""
+    return bool(_list_known_facts(graph, Limits())[1])
+
+
+def _limit_value(value: int, top: int | None) -> int:
+    return value if top is None else min(value, top)
+
+
+def _find_top(graph: ExplorationGraph, name: str, limit_values: Mapping[str, int]) -> int | None:
+    """A value from which on every guard about a counter gives the same answer; None where there is none."""
+    guards = {text for edge in graph.iterate_edges() for text, _ in edge.guards if name in find_facts(text)}
+    atoms = {atom for text in guards for atom in _list_atoms(text, name)}
+    known = {f"{limit} == {value}": True for limit, value in limit_values.items()}
+    top = 4
+    while top <= 2**16:
+        if all(_is_decided(graph.solver, atom, {**known, f"{name} >= {top}": True}) for atom in atoms):
+            return top
+        top *= 2
+    return None
+
+
+def _list_atoms(text: str, name: str) -> list[str]:
+    """The comparisons of a guard that name a counter."""
+    nodes = ast.walk(ast.parse(text, mode="eval"))
+    atoms = [ast.unparse(node) for node in nodes if isinstance(node, ast.Compare)]
+    return [atom for atom in atoms if name in find_facts(atom)]
+
+
+def _is_decided(solver: GuardSolver, atom: str, known: Mapping[str, bool]) -> bool:
+    return not all(solver.is_satisfiable({**known, atom: truth}) for truth in (True, False))

@@ -1,0 +1,186 @@
+"""The parts of an exploration: explored states, the effects open in them, and the edges between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from toolchart.states.chart.vocabulary import Vocabulary
+from toolchart.states.compiler import Move
+from toolchart.states.core.vocabulary import EVENTS, list_chart_events
+from toolchart.states.effects import EffectDescriptor
+from toolchart.states.events import UserSaid
+from toolchart.states.flows.parameters import RunAgentParameters
+from toolchart.states.proofs.solving.solver import GuardSolver
+from toolchart.states.snapshot import Configuration
+
+CallStage = Literal["none", "unreviewed", "undecided", "cleared"]
+"""The stage of the calls of the latest reply: none is open; open and not reviewed; some wait for a person;
+reviewed and none waits. The core knows this and the configuration does not show it."""
+
+HAS_PENDING_CALLS = "pending_calls >= 1"
+HAS_UNDECIDED_CALLS = "undecided_calls >= 1"
+
+LAST_OUTCOME = (HAS_PENDING_CALLS, False)
+"""On `tool_finished`: no call of the reply is pending any more, so the iteration ends."""
+
+
+class ExploredEffect(msgspec.Struct, frozen=True, kw_only=True):
+    """An open effect: who asked for it, and how far it is answered."""
+
+    state: str
+    name: str
+    stage: Literal["asked", "begun", "resting"] = "asked"
+    """`begun`: an event has answered it and left it open. `resting`: every child that is not done waits for
+    the user."""
+
+    def list_answers(self, vocabulary: Vocabulary) -> tuple[str, ...]:
+        """The events that may answer it next. A review comes before the decisions that follow from it."""
+        if self.stage == "resting":
+            return ()
+        answers = vocabulary.find_effect(self.name).answers
+        if "reviewed" in answers and "decided" in answers:
+            earlier_event = "reviewed" if self.stage == "begun" else "decided"
+            return tuple(event for event in answers if event != earlier_event)
+        return answers
+
+
+class ExploredState(msgspec.Struct, frozen=True, kw_only=True):
+    """One state of the exploration: a configuration and what is open in it."""
+
+    configuration: Configuration
+    open_effects: frozenset[ExploredEffect]
+    """The effects that were asked for, not answered and not cancelled."""
+    call_stage: CallStage = "none"
+    has_answer: bool = False
+    """Whether the turn has an answer for the user."""
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether no event will arrive, because no effect is open."""
+        return not self.open_effects
+
+    @property
+    def innermost_state(self) -> str:
+        """The last of the active states."""
+        return self.configuration.states[-1]
+
+    def awaits_user(self, vocabulary: Vocabulary) -> bool:
+        """Whether the turn may end here, because only the user's next message and timers continue it."""
+        is_waiting = False
+        for effect in self.open_effects:
+            row = vocabulary.find_effect(effect.name)
+            if not (row.is_timer or row.waits_for_user or effect.stage == "resting"):
+                return False
+            is_waiting = is_waiting or not row.is_timer
+        return is_waiting
+
+    def list_answers(self, vocabulary: Vocabulary) -> tuple[tuple[str, ExploredEffect], ...]:
+        """The events that need a transition here, each with the open effect that it answers."""
+        answers = [
+            (event, effect) for effect in self.open_effects for event in effect.list_answers(vocabulary)
+        ]
+        order = {event: index for index, event in enumerate(list_chart_events())}
+        return tuple(sorted(answers, key=lambda answer: (order[answer[0]], answer[1].name)))
+
+
+class ExploredEdge(msgspec.Struct, frozen=True, kw_only=True):
+    """One edge: an event under certain guards, and the state that it leads to."""
+
+    source: ExploredState
+    event: str
+    """Name of the event, without the effect that it answers."""
+    effect: ExploredEffect | None = None
+    """The effect that it answers."""
+    rules_event: str
+    """The name under which the rules about facts know the event."""
+    guards: tuple[tuple[str, bool], ...]
+    """Truths of the guards that were evaluated, and what is known about calls and results."""
+    move: Move
+    target: ExploredState
+    starts_turn: bool = False
+    """Whether the user's message begins the next turn of a chart that waited for it."""
+    ends_iteration: bool = False
+    """Whether the last open calls of a reply are interrupted, which ends an iteration after the guards."""
+
+    @property
+    def is_from_user(self) -> bool:
+        """Whether a person outside sends the event, so that the chart cannot cause it again and again."""
+        return self.starts_turn or EVENTS.find(self.event).is_external
+
+    @property
+    def full_event(self) -> str:
+        """The event with the effect that it answers: `replied.write_draft`."""
+        return f"{self.event}.{self.effect.name}" if self.effect is not None else self.event
+
+    def asks_for(self, effect: str) -> bool:
+        """Whether it asks for an effect of this name."""
+        return any(ask.effect == effect for ask in self.move.asks)
+
+
+class ExploredStart(msgspec.Struct, frozen=True, kw_only=True):
+    """One way in which the chart may start."""
+
+    state: ExploredState
+    move: Move
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that needs a transition and has none, or after which the chart never rests."""
+
+    state: ExploredState
+    event: str
+    effect: ExploredEffect | None = None
+    rules_event: str
+    guard_truths: dict[str, bool]
+    """Truths of the guards that were evaluated."""
+    guards: dict[str, bool]
+    """The same, and what is known about calls and results."""
+    never_rests: bool = False
+
+
+@dataclass(slots=True)
+class ExplorationGraph:
+    """The explored states of a chart, the edges between them, and the refusals."""
+
+    vocabulary: Vocabulary
+    solver: GuardSolver
+    starts: list[ExploredStart]
+    states: dict[ExploredState, list[ExploredEdge]] = field(default_factory=dict)
+    refusals: list[Refusal] = field(default_factory=list)
+    is_complete: bool = True
+
+    def iterate_edges(self) -> Iterator[ExploredEdge]:
+        """Every edge."""
+        for edges in self.states.values():
+            yield from edges
+
+    def iterate_moves(self) -> Iterator[Move]:
+        """Every move, those of the starts too."""
+        yield from (start.move for start in self.starts)
+        yield from (edge.move for edge in self.iterate_edges())
+
+    def list_entered_states(self) -> set[str]:
+        """Every state that is ever active, those that are only passed through too."""
+        names = {name for state in self.states for name in state.configuration.states}
+        for move in self.iterate_moves():
+            names |= move.reset_states
+        return names
+
+
+def is_agent_list(row: EffectDescriptor) -> bool:
+    """Whether an effect runs one agent for each item of a list."""
+    return isinstance(row.parameters, RunAgentParameters) and bool(row.parameters.for_each)
+
+
+def is_agent_run(row: EffectDescriptor) -> bool:
+    """Whether an effect runs agents."""
+    return (row.kind or row.name) == "run_agent"
+
+
+def waits_for_message(row: EffectDescriptor) -> bool:
+    """Whether the user's next message answers an effect."""
+    return UserSaid.TYPE in row.closing

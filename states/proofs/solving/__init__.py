@@ -1,0 +1,1 @@
+"""Decides guards: formulas over integers, words and truth values, solved exactly."""

@@ -1,0 +1,1 @@
+"""The events that may come next, for generated turns."""

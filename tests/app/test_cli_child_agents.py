@@ -1,0 +1,70 @@
+"""The commands over a conversation that runs child agents: one tree."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from child_agents import ONE_CALL, FunctionModel, make_engine, make_parent_chart, make_spec, repeat_words
+
+RunCli = Callable[..., Any]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    """A log with a conversation `talk` and two children."""
+    run_agent = {"chart": ONE_CALL, "for_each": "items", "message": "do {{item}}", "as": "outcome"}
+    effects = {"work": {"run_agent": run_agent}, "publish": {"answer": "{{outcome}}"}}
+    path = str(tmp_path / "log.db")
+    with make_engine(make_spec(make_parent_chart(), effects), FunctionModel(repeat_words), path) as engine:
+        engine.run("go", conversation="talk", variables={"items": ["a", "b"]})
+        engine.run("go", conversation="other", variables={"items": []})
+    return path
+
+
+def test_runs_hides_children_or_lists_them_below_their_parents(run_cli: RunCli, log: str) -> None:
+    """Children stand below their parents with `--children`, and nowhere without."""
+    shown = run_cli("runs", "--log", log).out.splitlines()
+    assert [line.split()[0] for line in shown[1:]] == ["talk", "other"]
+    shown = run_cli("runs", "--children", "--log", log).out.splitlines()
+    assert [line.split("  20")[0].rstrip() for line in shown[1:]] == [
+        "talk",
+        "  talk.1.0",
+        "  talk.1.1",
+        "other",
+    ]
+
+
+def test_show_replay_and_verify_take_the_whole_tree(run_cli: RunCli, log: str) -> None:
+    """`show` indents children below the record that asked for them; `replay` recomputes them too."""
+    shown = run_cli("show", "ta", "--log", log).out
+    assert "         0 " in shown
+    assert "talk.1.0: DO A" in shown
+    assert "talk and 2 children" in run_cli("replay", "talk", "--log", log).out
+    assert json.loads(run_cli("replay", "talk", "--json", "--log", log).out)["children"] == [
+        "talk.1.0",
+        "talk.1.1",
+    ]
+    assert run_cli("verify", "--log", log).code == 0
+
+
+def test_exports_are_one_tree(run_cli: RunCli, log: str) -> None:
+    """OpenTelemetry has one trace with the children inside, XES one trace for each conversation."""
+    document = json.loads(run_cli("export", "talk", "--format", "otel", "--log", log).out)
+    spans = document["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    assert len({span["traceId"] for span in spans}) == 1
+    assert len([span for span in spans if "parentSpanId" not in span]) == 1
+    assert len([span for span in spans if span["name"].startswith("invoke_agent")]) == 3
+    xes = run_cli("export", "talk", "--format", "xes", "--log", log).out
+    assert xes.count("<trace>") == 3
+    assert xes.count('"toolchart:parent"') == 2
+
+
+def test_prune_deletes_a_family_together(run_cli: RunCli, log: str) -> None:
+    """The newest conversation is kept with its children, or all go."""
+    deleted = run_cli("prune", "--keep", "1", "--log", log).out.split()
+    assert sorted(deleted) == ["talk", "talk.1.0", "talk.1.1"]
+    assert run_cli("verify", "--log", log).code == 0

@@ -1,0 +1,222 @@
+"""Python functions in charts: typed, recorded, never run again at replay, errors as data."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolchart import effect
+from toolchart.engine import Engine
+from toolchart.engine.log.replay import load_conversation, replay_conversation
+from toolchart.engine.runtime.result import TurnResult
+from toolchart.states.errors import SpecError
+
+CHART = {
+    "states": {
+        "counting": {
+            "initial": True,
+            "enter": "count",
+            "transitions": [
+                {"event": "returned", "target": "long", "cond": "stats.words >= 3"},
+                {"event": "returned", "target": "short"},
+                {"event": "failed", "target": "failed_state"},
+                {"event": "cancelled", "target": "failed_state"},
+            ],
+        },
+        "long": {"final": True, "enter": "say_long"},
+        "short": {"final": True, "enter": "say_short"},
+        "failed_state": {"final": True, "enter": "say_error"},
+    }
+}
+
+
+@dataclass
+class Stats:
+    """Counts of a text."""
+
+    words: int
+    first: str
+
+
+def run_function(function: Any, arguments: dict[str, Any], message: str = "one two three") -> TurnResult:
+    """The result of a turn that calls a function once."""
+    with make_engine(function, arguments) as engine:
+        result = engine.run(message, conversation="c")
+        assert list(replay_conversation(engine.store, "c"))
+    return result
+
+
+def make_engine(function: Any, arguments: dict[str, Any], log: Any = "memory") -> Engine:
+    """An engine whose chart calls a function once."""
+    name = function if isinstance(function, str) else function.__name__
+    spec = {
+        "chart": CHART,
+        "effects": {
+            "count": {"call_function": {"function": name, "as": "stats", "arguments": arguments}},
+            "say_long": {"answer": "{{stats.words}} words"},
+            "say_short": {"answer": "short"},
+            "say_error": {"answer": "{{stats.error_kind}}: {{stats.error}}"},
+        },
+        "llms": {"m": {"provider": "scripted", "model": "m", "replies": ["unused"]}},
+        "responses": [{"llm": "m"}],
+    }
+    return Engine(spec, log=log, functions=() if isinstance(function, str) else [function])
+
+
+@effect
+def count_words(text: str, least: int = 0) -> Stats:
+    """Count the words of a text."""
+    return Stats(words=max(least, len(text.split())), first=text.split()[0])
+
+
+@effect
+async def count_later(text: str) -> Stats:
+    """Count the words of a text, a little later."""
+    await asyncio.sleep(0)
+    return Stats(words=len(text.split()), first="")
+
+
+@effect
+def raise_error(text: str) -> Stats:
+    """Fail."""
+    raise ValueError(f"cannot count {text}")
+
+
+@effect(timeout_s=0.05)
+async def count_too_late(text: str) -> Stats:
+    """Never return in time."""
+    await asyncio.sleep(30)
+    raise AssertionError("nobody waits that long")
+
+
+@effect
+def return_nonsense(text: str) -> Stats:
+    """Break the promise of the signature."""
+    return "three"  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("function", [count_words, count_later], ids=lambda function: function.__name__)
+def test_fields_of_the_result_are_facts(function: Any) -> None:
+    """What a function returns is the value of the result, and its fields decide."""
+    result = run_function(function, {"text": "{{user_message}}"})
+    assert (result.state, result.content) == ("long", "3 words")
+    assert run_function(function, {"text": "{{user_message}}"}, "word").state == "short"
+
+
+def test_a_template_of_one_slot_keeps_its_type() -> None:
+    """An argument may be a number, a list or an object of a result, not only a text."""
+    result = run_function(count_words, {"text": "{{user_message}}", "least": 7})
+    assert result.results["stats"]["words"] == 7
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "kind", "words"),
+    [
+        (raise_error, {"text": "x"}, "effect", "ValueError: cannot count x"),
+        (count_too_late, {"text": "x"}, "timeout", "in time"),
+        (return_nonsense, {"text": "x"}, "bad_output", "Stats"),
+        (count_words, {"text": 5}, "effect", "text"),
+        (count_words, {}, "effect", "text"),
+    ],
+    ids=["raises", "too late", "other type", "wrong argument", "missing argument"],
+)
+def test_whatever_goes_wrong_is_data(
+    function: Callable[..., Any], arguments: dict[str, Any], kind: str, words: str
+) -> None:
+    """A function that fails ends in `failed` with kind and message, and the chart goes on."""
+    result = run_function(function, arguments)
+    assert result.state == "failed_state"
+    assert result.result_errors["stats"].kind == kind
+    assert words in result.result_errors["stats"].message
+
+
+def test_a_function_can_be_named_by_its_module() -> None:
+    """`module:function` needs no registration, and no mark."""
+    result = run_function("sample_functions:count_words", {"text": "{{user_message}}"})
+    assert result.results["stats"] == {"words": 3, "first": "one"}
+
+
+@pytest.mark.parametrize("reference", ["nowhere:function", "json:nothing", "count_wrods", "json:__name__"])
+def test_an_unknown_function_is_a_located_error(reference: str) -> None:
+    """The error names the key path of the spec."""
+    with pytest.raises(SpecError) as caught:
+        make_engine(reference, {})
+    assert caught.value.path == "effects.count.call_function.function"
+
+
+calls: list[str] = []
+
+
+@effect
+def note_call(text: str) -> Stats:
+    """Note that it ran."""
+    calls.append(text)
+    return Stats(words=3, first=text)
+
+
+def test_replay_never_runs_a_function() -> None:
+    """Replay takes the recorded value; the function runs once."""
+    calls.clear()
+    run_function(note_call, {"text": "x"})
+    assert calls == ["x"]
+
+
+def test_the_log_has_the_digest_of_the_source() -> None:
+    """Record 0 names the source of each function, so that replay can name a changed one."""
+    with make_engine(count_words, {"text": "x"}) as engine:
+        engine.run("x", conversation="c")
+        loaded = load_conversation(engine.store, "c")
+    assert loaded is not None
+    assert len(loaded.versions.sources["count_words"]) == 32
+
+
+@pytest.mark.parametrize("is_idempotent", [True, False])
+async def test_after_a_crash_only_an_idempotent_function_runs_again(
+    tmp_path: Path, is_idempotent: bool
+) -> None:
+    """A function that may have run ends as interrupted, unless it says that it may run twice."""
+    runs: list[int] = []
+    has_begun = asyncio.Event()
+
+    @effect(idempotent=is_idempotent)
+    async def work(text: str) -> Stats:
+        runs.append(1)
+        if len(runs) == 1:
+            has_begun.set()
+            await asyncio.sleep(30)
+        return Stats(words=3, first=text)
+
+    path = tmp_path / "log.jsonl"
+    first = make_engine(work, {"text": "x"}, log=str(path))
+    task = asyncio.ensure_future(first.arun("x", conversation="c"))
+    await has_begun.wait()
+    copy = tmp_path / "copy.jsonl"  # the log as a crash at this instant leaves it
+    shutil.copytree(path, copy) if path.is_dir() else shutil.copy(path, copy)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await first.aclose()
+    async with make_engine(work, {"text": "x"}, log=str(copy)) as second:
+        result = await second.aresume("c")
+    if is_idempotent:
+        assert (len(runs), result.state) == (2, "long")
+    else:
+        assert (len(runs), result.result_errors["stats"].kind) == (1, "interrupted")
+
+
+def test_untyped_functions_work_without_facts() -> None:
+    """A function without a result type has no facts beyond the counters; its value is kept as it is."""
+
+    @effect
+    def untyped(text):  # type: ignore[no-untyped-def]
+        return [json.dumps(text)]
+
+    with pytest.raises(SpecError, match=r"stats\.words"):
+        make_engine(untyped, {"text": "x"})

@@ -1,0 +1,46 @@
+"""A fan-out that is killed in the middle: after resuming, no child is lost and none ran twice."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+from effort import choose_count
+from killed_fan_out import check_resume, run_and_kill
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
+def test_kill_in_a_fan_out(kind: str, tmp_path: Path) -> None:
+    """Children that ended are read, open ones go on, missing ones start, whenever the process died."""
+    chance = random.Random(20261122)
+    kills = choose_count(short=12, long=300)
+    killed = partly = 0
+    (tmp_path / "whole").mkdir()
+    start_s = time.monotonic()
+    run_and_kill(make_address(kind, tmp_path / "whole"), tmp_path / "whole" / "marks", None)
+    whole_s = time.monotonic() - start_s  # instants are drawn from the time that this machine needs
+    for turn in range(kills):
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        log, marks = make_address(kind, folder), folder / "marks"
+        killed += run_and_kill(log, marks, chance.uniform(0.0, whole_s))
+        partly += 0 < check_resume(log, marks) < 8
+    assert killed > kills // 4
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.parametrize("die_at", ["answer1", "answer4", "answer8", "item0", "item5"])
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
+def test_kill_at_an_answer(kind: str, die_at: str, tmp_path: Path) -> None:
+    """Killed after a child has ended and before its parent knows, or inside a child's tool."""
+    log, marks = make_address(kind, tmp_path), tmp_path / "marks"
+    assert run_and_kill(log, marks, None, die_at)
+    check_resume(log, marks)
+
+
+def make_address(kind: str, folder: Path) -> str:
+    """The address of a log of this kind in a folder."""
+    return str(folder / "log.db") if kind == "sqlite" else f"{folder}/log/"

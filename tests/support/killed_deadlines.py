@@ -1,0 +1,171 @@
+"""Runs a conversation with deadlines in a child process that is killed, and checks that it can be resumed.
+
+In each round the model asks for a call that a person must approve within milliseconds. Every second round
+somebody approves it, at about the time of the deadline.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import time
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+from killed_process import SCHEMA, append_mark
+
+from toolchart.engine import Engine, TurnResult
+from toolchart.engine.log.replay import replay
+from toolchart.engine.log.verify import VerifiedConversation, verify_store
+from toolchart.providers.scripted.provider import ScriptedProvider
+from toolchart.states.errors import IllegalEvent, LogConflict
+from toolchart.states.events import Decided
+from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
+from toolchart.tools.definition import Tool
+
+ROUNDS = 4
+
+CHART: dict[str, Any] = {
+    "name": "approval_with_deadline",
+    "states": {
+        "prompting": {
+            "initial": True,
+            "enter": "call_model",
+            "transitions": [
+                {"event": "replied", "target": "reviewing", "cond": "finish_reason == 'tool_calls'"},
+                {"event": "replied", "target": "finished"},
+                {"event": "failed", "target": "error"},
+            ],
+        },
+        "reviewing": {
+            "enter": "review_calls",
+            "transitions": [{"event": "reviewed", "target": "awaiting_approval"}],
+        },
+        "awaiting_approval": {
+            "enter": "ask_approval",
+            "after": {"15ms": "executing"},
+            "transitions": [{"event": "decided", "target": "executing"}],
+        },
+        "executing": {
+            "enter": "run_tools",
+            "transitions": [{"event": "tool_finished", "target": "prompting", "cond": "pending_calls == 0"}],
+        },
+        "finished": {"final": True, "enter": "answer"},
+        "error": {"final": True, "enter": "answer_with_error"},
+    },
+}
+
+
+def _make_reply(request: Request) -> Reply:
+    if request.iteration >= ROUNDS:
+        return Reply(content="all done", finish_reason="stop")
+    mark = f"call{request.iteration}"
+    call = ToolCall(id=mark, name="pay", arguments={"mark": mark})
+    return Reply(tool_calls=(call,), finish_reason="tool_calls")
+
+
+def make_engine(log: str, marks: Path) -> Engine:
+    """Make the engine, with the same settings in the child and after the kill."""
+    tool = Tool(
+        definition=ToolDefinition(name="pay", description="pay", parameters=SCHEMA),
+        run=lambda arguments: append_mark(marks, arguments["mark"]),
+        requires_approval=True,
+        execution_mode="inline",
+    )
+    spec = {
+        "chart": CHART,
+        "llms": {"model": {"provider": "scripted", "model": "m"}},
+        "tools": {},
+        "responses": [{"llm": "model", "tools": {"enabled": True}}],
+    }
+    provider = ScriptedProvider([_make_reply] * (ROUNDS * 4))
+    return Engine(spec, log=log, functions=[tool], providers={"model": provider})
+
+
+def _finish_turn(engine: Engine, result: TurnResult) -> TurnResult:
+    """Resume until the turn is over; approve the call of every second round at about its deadline."""
+    while not result.is_over:
+        time.sleep(random.uniform(0.0, 0.02))
+        call = result.undecided[0]["id"] if result.undecided else ""
+        decision = Decided(call_id=call, approved=True) if call.endswith(("1", "3")) else None
+        result = _resume(engine, decision)
+    return result
+
+
+def _resume(engine: Engine, decision: Decided | None = None) -> TurnResult:
+    """Resume; try again if the last commit of the dead process was still in progress in the server."""
+    try:
+        return engine.resume("c", decision)
+    except LogConflict:
+        time.sleep(0.2)
+        return engine.resume("c")
+    except IllegalEvent:  # the deadline was first, and recorded
+        return engine.resume("c")
+
+
+def _run_in_child(log: str, marks: Path) -> None:
+    engine = make_engine(log, marks)
+    _finish_turn(engine, engine.run("go", conversation="c"))
+    os._exit(0)
+
+
+def run_and_kill(log: str, marks: Path, delay_s: float) -> bool:
+    """Run the conversation in a child and kill it after `delay_s` seconds; whether it was still running."""
+    child = multiprocessing.get_context("fork").Process(target=_run_in_child, args=(log, marks))
+    child.start()
+    time.sleep(delay_s)
+    alive = child.is_alive()
+    if alive and child.pid is not None:
+        os.kill(child.pid, signal.SIGKILL)
+    child.join()
+    return alive
+
+
+def check_resume(log: str, marks: Path) -> Counter[str]:
+    """Resume the killed conversation and check log and marks; count the outcomes."""
+    engine = make_engine(log, marks)
+    acknowledged_lines = list(engine.store.read_lines("c"))
+    assert all(isinstance(verdict, VerifiedConversation) for verdict in verify_store(engine.store))
+    if len(acknowledged_lines) > 1:
+        result = _finish_turn(engine, _resume(engine))
+    else:  # killed before the turn was acknowledged: no call has run
+        assert not marks.exists()
+        result = _finish_turn(engine, engine.run("go", conversation="c"))
+    lines = list(engine.store.read_lines("c"))
+    engine.close()
+    assert lines[: len(acknowledged_lines)] == acknowledged_lines
+    assert (result.state, result.content) == ("finished", "all done")
+    *_, last = replay(lines, "c")
+    outcomes = {call.params["mark"]: call.outcome for call in last.step.snapshot.tracked_calls if call.params}
+    assert len(outcomes) == ROUNDS
+    _check_timers([orjson.loads(line) for line in lines], outcomes)
+    _check_marks(marks, outcomes)
+    return Counter(outcomes.values())
+
+
+def _check_timers(records: list[dict[str, Any]], outcomes: dict[str, Any]) -> None:
+    """Each timer has one end: it fired once and never early, or was cancelled with its state."""
+    due = {ask["id"]: ask["due"] for record in records for ask in record.get("asks", ()) if "due" in ask}
+    elapsed = [record for record in records if record["event"]["type"] == "elapsed"]
+    cancelled = {id_ for record in records for id_ in record.get("cancels", ())}
+    fired = [record["event"]["effect"] for record in elapsed]
+    assert len(due) == ROUNDS
+    assert sorted([*fired, *(cancelled & due.keys())]) == sorted(due)
+    assert not any(record.get("late") for record in elapsed)
+    for record in elapsed:
+        at, end = record["at"], due[record["event"]["effect"]]
+        assert (datetime.fromisoformat(at) - datetime.fromisoformat(end)).total_seconds() >= -0.002
+    assert len(fired) == sum(outcome == "expired" for outcome in outcomes.values())
+
+
+def _check_marks(marks: Path, outcomes: dict[str, Any]) -> None:
+    """A call ran once if it succeeded, at most once if it was interrupted, and never if it expired."""
+    counts = Counter(marks.read_text().split()) if marks.exists() else Counter[str]()
+    allowed = {"succeeded": (1,), "interrupted": (0, 1), "expired": (0,)}
+    for mark, outcome in outcomes.items():
+        assert counts[mark] in allowed[outcome], (mark, outcome, counts)

@@ -1,0 +1,19 @@
+"""A function that charts of tests name by its module."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class WordCount:
+    """The words of a text."""
+
+    words: int
+    first: str
+
+
+def count_words(text: str) -> WordCount:
+    """Count the words of a text."""
+    words = text.split()
+    return WordCount(words=len(words), first=words[0])

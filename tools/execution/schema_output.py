@@ -1,0 +1,60 @@
+"""Structured output: reads text as a JSON object and checks it against a schema."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, NoReturn
+
+from toolchart.states.canonical_json import encode_canonical_text
+from toolchart.tools.execution.arguments import ArgumentCheck
+
+MAX_OUTPUT = 1_000_000
+"""Characters of a text that are read."""
+
+_FENCE = re.compile(r"\s*```(?:json|JSON)?[ \t]*\n(?P<body>.*)\n\s*```\s*", re.DOTALL)
+
+
+def parse_output(text: str, schema: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
+    """The object that a text holds under a schema.
+
+    The whole text is JSON, or one fenced block of JSON. Nothing is repaired: a text that is nearly JSON may
+    mean something else than it seems.
+
+    Returns:
+        The object and an empty text; or None and what is wrong, as text for the model.
+    """
+    match = _FENCE.fullmatch(text)
+    body = match.group("body") if match else text
+    if len(body) > MAX_OUTPUT:
+        return None, f"the text has more than {MAX_OUTPUT} characters"
+    try:
+        value = json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        return None, f"it is not JSON: {error}"
+    if not isinstance(value, dict):
+        return None, f"it is not a JSON object, but {_name_type(value)}"
+    problem = check_output(value, schema)
+    return (value, "") if problem is None else (None, problem)
+
+
+def check_output(value: Mapping[str, Any], schema: Mapping[str, Any]) -> str | None:
+    """What is wrong with a value under a schema; None where it fits."""
+    problem = _load_check(encode_canonical_text(schema)).describe_problem(value)
+    return problem.replace("parameter ", "field ").replace("the arguments", "the object") if problem else None
+
+
+@lru_cache(maxsize=256)
+def _load_check(schema: str) -> ArgumentCheck:
+    return ArgumentCheck(json.loads(schema), "output")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _name_type(value: Any) -> str:
+    names = {list: "a list", str: "a text", bool: "a truth value", type(None): "null"}
+    return names.get(type(value), "a number")
