@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -219,3 +220,40 @@ def test_over_a_real_adapter_the_host_is_asked_in_its_own_mode() -> None:
     assert result.content == "good: 9"
     assert [body["response_format"]["json_schema"]["schema"] for body in bodies] == [SCHEMA, SCHEMA]
     assert [len(body["messages"]) for body in bodies] == [1, 3]
+
+
+RECORDED_ANSWERS: dict[str, list[dict[str, Any]]] = {
+    "valid": [{"content": VALID}],
+    "invalid, then repaired": [{"content": "nine"}, {"content": VALID}],
+    "invalid twice": [{"content": "nine"}, {"content": "ten"}],
+    "refused": [{"content": None, "refusal": "I will not judge."}],
+    "cut": [{"content": '{"score": 9, "wo'}, {"content": '{"score"'}],
+}
+"""Messages of a host, by what they show."""
+
+
+@pytest.mark.parametrize("case", RECORDED_ANSWERS)
+def test_over_recorded_traffic_each_case_ends_where_the_chart_says(case: str, tmp_path: Path) -> None:
+    """Traffic that was recorded answers a second run: state, value and reason are those of the first one."""
+    messages = iter(RECORDED_ANSWERS[case])
+
+    def answer(request: dict[str, Any]) -> WebAnswer:
+        reason = "length" if case == "cut" else "stop"
+        choice = {"index": 0, "message": {"role": "assistant", **next(messages)}, "finish_reason": reason}
+        data = {"id": "r", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+        return 200, {"Content-Type": "application/json"}, json.dumps(data).encode()
+
+    cassette = str(tmp_path / "calls.yaml")
+    with serve_web(answer) as server:
+        host = {"provider": "openai", "model": "m", "base_url": server.url, "api_key": "test"}
+        with Engine(make_spec(llms={"m": {**host, "record": cassette}}), log="memory") as engine:
+            first = engine.run("a poem")
+    recording = {"provider": "recorded", "model": "m", "cassette": cassette}
+    with Engine(make_spec(llms={"m": recording}), log="memory") as engine:
+        second = engine.run("a poem")
+    assert first.state == ("praised" if case in ("valid", "invalid, then repaired") else "gave_up")
+    assert (second.state, second.results, second.result_errors) == (
+        first.state,
+        first.results,
+        first.result_errors,
+    )
