@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import click
 
@@ -49,7 +50,11 @@ async def _wait_for_line() -> None:
     loop = asyncio.get_running_loop()
     loop.add_reader(sys.stdin.fileno(), has_line.set)
     try:
-        await has_line.wait()
+        while not has_line.is_set():
+            # Woken from time to time: a signal that arrives just before the loop begins to wait would
+            # otherwise be handled only after the next line.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(has_line.wait(), 0.5)
     finally:
         loop.remove_reader(sys.stdin.fileno())
 
