@@ -79,6 +79,7 @@ def run_and_type(
     if child == 0:  # pragma: no cover  (another process)
         os.chdir(cwd)
         os.environ.update({"TERM": "xterm", "COLUMNS": "120", **env})
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever runs the tests may have it ignored
         os.execv(sys.executable, [sys.executable, "-c", START, *words])
     screen, searched, remaining = b"", 0, list(answers)
     while part := _read_terminal(parent):
