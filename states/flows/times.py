@@ -8,7 +8,7 @@ from datetime import UTC, datetime, time, timedelta
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 _PART = r"\d+(?:\.\d+)?(?:ms|s|m|h|d|w)"
 _DURATION = re.compile(rf"(?:{_PART})+", re.ASCII)
-_TIME_OF_DAY = re.compile(r"\d{2}:\d{2}(?::\d{2})?(?:Z|[+-]\d{2}:\d{2})?", re.ASCII)
+_TIME_OF_DAY = re.compile(r"(?:[01]\d|2[0-3]):\d{2}(?::\d{2})?(?:Z|[+-]\d{2}:\d{2})?", re.ASCII)
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:$|[T ]\d{2}:\d{2})", re.ASCII)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 """The checkout."""
 
-ROOMS = ("states", "specs", "tools", "providers", "engine", "testing", "app")
+ROOMS = ("workers", "states", "specs", "tools", "providers", "engine", "testing", "app")
 """The folders of the package."""
 
 
