@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from toolchart.tools.sources.effect_functions import effect
     from toolchart.tools.sources.python import tool
     from toolchart.tools.sources.services import Embedder, Hit, Search
+    from toolchart.tools.tool_context import ToolContext
 
 __version__ = "0.2.0"
 
@@ -115,6 +116,7 @@ __all__ = [
     "Tool",
     "ToolFailure",
     "CallContext",
+    "ToolContext",
     "Search",
     "Hit",
     "Embedder",
@@ -201,6 +203,7 @@ if not TYPE_CHECKING:
         "toolchart.tools.sources.effect_functions": ("effect",),
         "toolchart.tools.definition": ("Tool", "ToolFailure"),
         "toolchart.tools.execution.context": ("CallContext",),
+        "toolchart.tools.tool_context": ("ToolContext",),
         "toolchart.tools.sources.services": ("Search", "Hit", "Embedder"),
         "toolchart.engine.log.stores": ("open_store",),
         "toolchart.states.ports": ("Store", "Provider", "StreamingProvider"),

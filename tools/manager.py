@@ -70,8 +70,9 @@ class ToolManager(ToolExecutor):
         parallel: int = 4,
         connections: ExitStack | None = None,
         search: Search | None = None,
+        dependencies: Any = None,
     ) -> None:
-        super().__init__(registry, policy=policy, output=output, parallel=parallel)
+        super().__init__(registry, policy=policy, output=output, parallel=parallel, dependencies=dependencies)
         self.warnings = warnings
         self.search = search
         self._connections = connections or ExitStack()
@@ -88,6 +89,7 @@ class ToolManager(ToolExecutor):
         output: Mapping[str, Any] | None = None,
         resolve_secrets: SecretResolver = resolve_environment,
         make_embedder: EmbedderFactory | None = None,
+        dependencies: Any = None,
     ) -> ToolManager:
         """Make the tools of a spec, then those of its servers and documents, then the functions.
 
@@ -101,6 +103,7 @@ class ToolManager(ToolExecutor):
             output: the spec's `output` section.
             resolve_secrets: replaces `${VARIABLE}` in settings.
             make_embedder: makes the embedder of an `llms` entry, for search by meaning.
+            dependencies: objects of the program that tools get by their `ToolContext`.
 
         Raises:
             SpecError: two tools with one name, an invalid schema, or invalid settings.
@@ -131,6 +134,7 @@ class ToolManager(ToolExecutor):
                 parallel=settings.parallel,
                 connections=connections,
                 search=_find_search(registry, context),
+                dependencies=dependencies,
             )
         except BaseException:
             connections.close()

@@ -47,6 +47,8 @@ class Engine:
         functions: Python functions and ready `Tool` values, in addition to those of the spec; functions that
             `@effect` marks are for `call_function`.
         services: internal services by handler name (`search_documents`, or your own names).
+        dependencies: any object of the program (a database, settings); a tool with a parameter annotated
+            `ToolContext` gets it there. It never reaches the log or the model.
         providers: ready providers by `llms` name; they replace the spec's own entries.
         outputs: pydantic classes by the names of results: each is the output schema of its result, and the
             result of a turn has an instance of it.
@@ -67,6 +69,7 @@ class Engine:
         log: Store | str | Path | None = None,
         functions: Sequence[Callable[..., Any] | Tool] = (),
         services: Mapping[str, Service] | None = None,
+        dependencies: Any = None,
         providers: Mapping[str, Provider] | None = None,
         outputs: Mapping[str, type[BaseModel]] | None = None,
         approver: Approver | None = None,
@@ -80,6 +83,7 @@ class Engine:
             clock=clock or SystemClock(),
             functions=functions,
             services=services,
+            dependencies=dependencies,
             providers=providers or {},
             outputs=outputs,
             approver=approver,

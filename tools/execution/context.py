@@ -18,6 +18,7 @@ from toolchart.states.messages import Message, ToolCall
 from toolchart.states.snapshot import OpenCall, Snapshot
 from toolchart.tools.approval import Grant, Policy, create_grant
 from toolchart.tools.registry import Registry
+from toolchart.tools.tool_context import ToolContext, compute_idempotency_key
 
 FindResult = Callable[[str], dict[str, Any] | None]
 """From a call id to the whole result in the log."""
@@ -50,6 +51,20 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     finished_siblings: tuple[tuple[str, dict[str, Any]], ...] = ()
     """Tool name and result of each call of the same reply that has already ended."""
     find_result: FindResult | None = None
+    dependencies: Any = None
+    """What `Engine(dependencies=...)` was given; set by the executor."""
+
+    def describe_call(self) -> ToolContext[Any]:
+        """What a tool written as a function may know about the call."""
+        return ToolContext(
+            conversation=self.conversation,
+            turn=self.turn,
+            iteration=self.iteration,
+            call_id=self.call_id,
+            tool=self.tool,
+            idempotency_key=compute_idempotency_key(self.conversation, self.call_id),
+            dependencies=self.dependencies,
+        )
 
 
 NO_CONVERSATION = CallContext()

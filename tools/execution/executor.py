@@ -44,6 +44,7 @@ class ToolExecutor:
         policy: which calls a person decides about, beside the tools' own flags.
         output: how much of a result the model sees.
         parallel: calls of one conversation that run at the same time.
+        dependencies: objects of the program that tools get by their `ToolContext`.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class ToolExecutor:
         policy: Policy | None = None,
         output: OutputLimits | None = None,
         parallel: int = 4,
+        dependencies: Any = None,
     ) -> None:
         self.registry = registry
         self.policy = policy or Policy()
@@ -60,6 +62,7 @@ class ToolExecutor:
         self._reviewer = CallReviewer(registry, self.policy)
         self._limiters = ConcurrencyLimiters(parallel)
         self._cache = ResultCache()
+        self._dependencies = dependencies
 
     def definitions(self) -> tuple[ToolDefinition, ...]:
         """Every tool's definition for the model, in order."""
@@ -104,7 +107,13 @@ class ToolExecutor:
             self.output, tool, context.characters_shown, context.calls_in_reply
         )
         if tool.needs_context:
-            context = replace(context, max_characters=max_characters, call_id=call.id, tool=tool.name)
+            context = replace(
+                context,
+                max_characters=max_characters,
+                call_id=call.id,
+                tool=tool.name,
+                dependencies=self._dependencies,
+            )
         if tool.cacheable:
             event = await self._answer_from_cache(tool, call, arguments, context, notes)
         else:

@@ -12,6 +12,8 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import ExecutionMode, Risk, Tool, ToolFailure
+from toolchart.tools.execution.context import NO_CONVERSATION, CallContext
+from toolchart.tools.tool_context import is_tool_context
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -121,7 +123,13 @@ def make_tool(function: Callable[..., Any], options: Mapping[str, Any] | None = 
     if mode == "inline" and has_timeout:
         raise make_inline_timeout_error(definition.name, "timeout_s")
     return Tool(
-        definition=definition, run=run, execution_mode=mode, kind="python", function=function, **options
+        definition=definition,
+        run=run,
+        execution_mode=mode,
+        kind="python",
+        function=function,
+        needs_context=run.context_parameter is not None,
+        **options,
     )
 
 
@@ -131,14 +139,19 @@ def choose_execution_mode(
     """Choose how a Python function runs, from the isolation that its author or the spec demands.
 
     Raises:
-        SpecError: the isolation is unknown, the function cannot be imported by another process, or it is
-            async and is to run inline.
+        SpecError: the isolation is unknown, the function cannot be imported by another process or takes a
+            `ToolContext` there, or it is async and is to run inline.
     """
     is_async = _is_async(function)
     if isolation == "process":
         from toolchart.tools.execution.isolation import check_isolable
 
         check_isolable(function, name)
+        if function is not None and _find_context_parameter(_read_type_hints(function, name), name):
+            raise SpecError(
+                f"tool {name!r}: its ToolContext cannot be sent to a child process",
+                hint="use isolation: thread, or leave the context out",
+            )
         return "process"
     if isolation == "inline":
         if is_async:
@@ -176,13 +189,19 @@ class PythonRunner:
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self._function = function
-        self._model, self._names = _build_argument_model(function, name)
+        hints = _read_type_hints(function, name)
+        self.context_parameter = _find_context_parameter(hints, name)
+        """Name of the parameter that gets the `ToolContext`, if there is one."""
+        self._model, self._names = _build_argument_model(function, name, hints, self.context_parameter)
         self._plain_types, self._required_names = _list_plain_types(self._model, self._names)
         self._tool = name
 
-    def __call__(self, arguments: Mapping[str, Any]) -> Any:
+    def __call__(self, arguments: Mapping[str, Any], context: CallContext = NO_CONVERSATION) -> Any:
         """Call the function; returns its result, or its coroutine if it is async."""
-        return self._function(**self.convert_arguments(arguments))
+        values = self.convert_arguments(arguments)
+        if self.context_parameter is not None:
+            values[self.context_parameter] = context.describe_call()
+        return self._function(**values)
 
     def convert_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Convert arguments to the types of the signature; missing ones are left to its defaults.
@@ -245,7 +264,21 @@ class PythonRunner:
         return schema
 
 
-def _build_argument_model(function: Callable[..., Any], name: str) -> tuple[Any, dict[str, str]]:
+def _find_context_parameter(hints: Mapping[str, Any], name: str) -> str | None:
+    """The parameter that is annotated with `ToolContext`.
+
+    Raises:
+        SpecError: there are several.
+    """
+    parameters = [key for key, hint in hints.items() if key != "return" and is_tool_context(hint)]
+    if len(parameters) > 1:
+        raise SpecError(f"tool {name!r}: {', '.join(parameters)} are all a ToolContext", hint="keep one")
+    return parameters[0] if parameters else None
+
+
+def _build_argument_model(
+    function: Callable[..., Any], name: str, hints: Mapping[str, Any], context_parameter: str | None
+) -> tuple[Any, dict[str, str]]:
     """A pydantic model of the parameters, and the parameter name of each of its fields.
 
     The fields get generated names, with the parameter names as aliases, because a parameter may be
@@ -256,13 +289,14 @@ def _build_argument_model(function: Callable[..., Any], name: str) -> tuple[Any,
 
     fields: dict[str, Any] = {}
     names: dict[str, str] = {}
-    hints = _read_type_hints(function, name)
     for place, parameter in enumerate(inspect.signature(function).parameters.values()):
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise SpecError(
                 f"parameter {parameter.name!r} of tool {name!r} cannot be passed by name",
                 hint="write it as an ordinary parameter",
             )
+        if parameter.name == context_parameter:
+            continue
         default = ... if parameter.default is parameter.empty else parameter.default
         field = f"argument_{place}"
         names[field] = parameter.name

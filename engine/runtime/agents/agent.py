@@ -52,6 +52,8 @@ class SharedParts(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     functions: Sequence[Callable[..., Any] | Tool] = ()
     services: Mapping[str, Service] | None = None
+    dependencies: Any = None
+    """Objects of the program that tools get by their `ToolContext`."""
     providers: Mapping[str, Provider] = {}
     outputs: Mapping[str, type[BaseModel]] | None = None
     approver: Approver | None = None
@@ -87,7 +89,9 @@ class Agent:
         self.tools: ToolManager = (
             base.tools
             if base is not None
-            else build_agent_tools(spec, select_tool_functions(parts.functions), parts.services, spec_folder)
+            else build_agent_tools(
+                spec, select_tool_functions(parts.functions), parts.services, spec_folder, parts.dependencies
+            )
         )
         self.hosts: ModelHosts = (
             base.hosts if base is not None else ModelHosts(spec, parts.providers, spec_folder)
