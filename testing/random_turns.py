@@ -233,5 +233,6 @@ def _draw_outcome(draw: st.DrawFn, effect: RunTools, snapshot: Snapshot) -> Tool
     if not pending_calls:
         return make_empty_outcome()
     open_call = draw(st.sampled_from(pending_calls))
-    others = ("timed_out", "cancelled", "interrupted") if open_call.ruling == "run" else ()
-    return make_tool_finished(open_call, draw(st.sampled_from((*list_outcomes(open_call), *others))))
+    outcomes = list_outcomes(effect, open_call)
+    others = ("timed_out", "cancelled", "interrupted") if "succeeded" in outcomes else ()
+    return make_tool_finished(open_call, draw(st.sampled_from((*outcomes, *others))))

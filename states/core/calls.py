@@ -239,8 +239,14 @@ def _build_tracked_call(builder: SnapshotBuilder, open_call: OpenCall) -> Tracke
 
 
 def interrupt_requested_calls(builder: SnapshotBuilder, effect: RunTools) -> None:
-    """Close the calls of a cancelled `run_tools` that have no result: they may have taken effect."""
+    """Close the calls of a cancelled `run_tools` that have no result: they may have taken effect.
+
+    Those too that a resumed process only had to answer for: they had begun before it.
+    """
     requested_ids = {call.id for call in effect.calls}
+    if builder.semantics not in (2, 3):
+        interrupted = (refusal for refusal in effect.refused if refusal.outcome == "interrupted")
+        requested_ids |= {refusal.call.id for refusal in interrupted}
     closes_any = False
     open_calls = []
     for open_call in builder.calls:

@@ -117,13 +117,14 @@ from toolchart.states.flows.events import AgentAnswering
 from toolchart.states.machine import Machine
 from toolchart.states.snapshot import Snapshot, SnapshotBuilder
 
-SEMANTICS = 3
+SEMANTICS = 4
 """Number of the core's semantics. It grows with every change after which equal events could give other steps;
 a log names the number that derived it."""
 
-DERIVABLE_SEMANTICS = (2, 3)
+DERIVABLE_SEMANTICS = (2, 3, 4)
 """The numbers that this release derives. In 2 a forced tool choice held for the whole turn, and a fork kept
-the decisions of its parent; `Snapshot.semantics` says which rules a conversation follows."""
+the decisions of its parent; in 2 and 3 a call that a resumed process had to answer for could run again, where
+its state was entered again. `Snapshot.semantics` says which rules a conversation follows."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ chart is tried with those and with few others.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from msgspec.structs import replace
 
@@ -193,7 +193,7 @@ def _list_outcomes(effect: RunTools, snapshot: Snapshot) -> Iterator[ToolFinishe
     if not pending_calls:
         yield make_empty_outcome()
     for open_call in pending_calls[:1]:
-        for outcome in list_outcomes(open_call):
+        for outcome in list_outcomes(effect, open_call):
             yield make_tool_finished(open_call, outcome)
 
 
@@ -208,19 +208,15 @@ def make_empty_outcome() -> ToolFinished:
     return ToolFinished(call_id="", outcome="skipped", result={})
 
 
-def list_outcomes(open_call: OpenCall) -> tuple[Outcome, ...]:
-    """Return the outcomes that a call with this ruling can have."""
-    match open_call.ruling:
-        case "run":
-            return ("succeeded", "failed")
-        case "denied":
-            return ("denied",)
-        case "needs_approval":
-            return ("expired",)
-        case "invalid":
-            return ("failed",)
-        case _:
-            return ("skipped",)
+def list_outcomes(effect: RunTools, open_call: OpenCall) -> tuple[Outcome, ...]:
+    """Return the outcomes that a call of a `run_tools` can have; a refused one has only that of its refusal.
+
+    A process that was resumed refuses calls that may have begun, so the ruling of the call does not say it.
+    """
+    for refusal in effect.refused:
+        if refusal.call.id == open_call.call.id:
+            return (cast(Outcome, refusal.outcome),)
+    return ("succeeded", "failed")
 
 
 def make_tool_finished(open_call: OpenCall, outcome: Outcome) -> ToolFinished:

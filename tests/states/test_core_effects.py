@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from toolchart.specs.charts import load_chart
 from toolchart.states.chart.loading import make_chart
 from toolchart.states.core.step import Step, begin, step
-from toolchart.states.effects import Effect
+from toolchart.states.effects import Effect, RunTools
 from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import (
     Cancelled,
@@ -408,6 +408,20 @@ def test_a_resumed_effect_can_be_left() -> None:
 
 
 # -- ends that no state asked for ----------------------------------------------------------------
+
+
+def test_a_call_that_a_resumed_process_answers_for_never_runs_again() -> None:
+    """Invariant 5: a call that had begun before a resumption is interrupted where its state is entered again."""
+    document = copy.deepcopy(load_chart("tool_loop").document)
+    again = {"event": "tool_finished", "target": "executing", "cond": "pending_calls > 0"}
+    document["states"]["executing"]["transitions"].insert(0, again)
+    run = Conversation(document["states"])
+    run.call("a", "b")
+    run.review()
+    run.send(Resumed())
+    result = run.send(ToolFinished(call_id="a", outcome="interrupted", result={}))
+    assert not any(effect.calls for effect in result.effects if isinstance(effect, RunTools))
+    assert run.outcomes == ["interrupted", "interrupted"]
 
 
 def test_an_answer_that_no_row_takes_ends_the_turn_as_stuck() -> None:

@@ -298,7 +298,7 @@ def _make_outcome(effect: RunTools, snapshot: Any, rng: random.Random) -> ToolFi
     if not pending_calls:
         return make_empty_outcome()
     open_call = rng.choice(pending_calls)
-    return make_tool_finished(open_call, rng.choice(list_outcomes(open_call)))
+    return make_tool_finished(open_call, rng.choice(list_outcomes(effect, open_call)))
 
 
 def make_schema_value(schema: Any, rng: random.Random) -> dict[str, Any]:

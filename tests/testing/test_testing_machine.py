@@ -28,7 +28,7 @@ QUICK = settings(
     suppress_health_check=list(HealthCheck),
 )
 THOROUGH = settings(
-    QUICK, max_examples=choose_count(short=50, long=150), phases=[Phase.generate], derandomize=True
+    QUICK, max_examples=choose_count(short=25, long=150), phases=[Phase.generate], derandomize=True
 )
 
 TestToolLoop = chart_state_machine("tool_loop").TestCase
