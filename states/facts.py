@@ -341,7 +341,7 @@ class FactView(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if "." in name:
-            return read_result_fact(self._snapshot, name)
+            return read_result_fact(name, self._snapshot)
         return _find_reader(name)(self._snapshot)
 
     def __iter__(self) -> Any:

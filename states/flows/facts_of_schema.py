@@ -42,14 +42,14 @@ def build_result_facts(
             type="integer",
             meaning="effects under this result name that are open, or children that are not done",
             changes="when the effect is asked for, answered or cancelled",
-            read=_read(f"{name}.pending"),
+            read=partial(read_result_fact, f"{name}.pending"),
         ),
         Fact(
             name=f"{name}.error_kind",
             type="text",
             meaning="class of the newest failure, `none` after a value",
             changes="with every answer",
-            read=_read(f"{name}.error_kind"),
+            read=partial(read_result_fact, f"{name}.error_kind"),
             words=("none", *FAILURE_KINDS, "other"),
         ),
     ]
@@ -60,21 +60,13 @@ def build_result_facts(
                 type="text",
                 meaning="why the newest reply ended",
                 changes="with every reply",
-                read=_read(f"{name}.finish_reason"),
+                read=partial(read_result_fact, f"{name}.finish_reason"),
                 words=FINISH_REASONS,
             )
         )
     if schema is None:
         facts.append(_build_flag(f"{name}.has_content", "whether the text is more than blanks"))
     return (*facts, *_build_schema_facts(name, schema))
-
-
-def _read(path: str) -> Any:
-    return partial(_read_fact, path)
-
-
-def _read_fact(path: str, snapshot: Any) -> Any:
-    return read_result_fact(snapshot, path)
 
 
 def _build_counter(
@@ -85,14 +77,16 @@ def _build_counter(
         type="integer",
         meaning=meaning,
         changes="grows with " + " and ".join(f"`{event}.{effect}`" for event in events),
-        read=_read(path),
+        read=partial(read_result_fact, path),
         moved_by=tuple(f"{event}.{effect}" for event in events),
         reset_by=tuple(f"{event}.{effect}" for event in resets),
     )
 
 
 def _build_flag(path: str, meaning: str) -> Fact:
-    return Fact(name=path, type="boolean", meaning=meaning, changes=VALUE_FACTS, read=_read(path))
+    return Fact(
+        name=path, type="boolean", meaning=meaning, changes=VALUE_FACTS, read=partial(read_result_fact, path)
+    )
 
 
 def check_output_schema(schema: Mapping[str, Any] | None) -> None:
@@ -140,7 +134,7 @@ def _build_field_fact(path: str, body: Mapping[str, Any]) -> Fact | None:
             type="text",
             meaning=meaning,
             changes=VALUE_FACTS,
-            read=_read(path),
+            read=partial(read_result_fact, path),
             words=tuple(dict.fromkeys(words)),
         )
     if body.get("type") == "boolean":
@@ -151,7 +145,7 @@ def _build_field_fact(path: str, body: Mapping[str, Any]) -> Fact | None:
             type="integer",
             meaning=meaning,
             changes=VALUE_FACTS,
-            read=_read(path),
+            read=partial(read_result_fact, path),
             minimum=_find_bound(body, "minimum", "exclusiveMinimum", 1, words),
             maximum=_find_bound(body, "maximum", "exclusiveMaximum", -1, words),
         )

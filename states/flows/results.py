@@ -39,7 +39,7 @@ _NO_RESULT = Result()
 # -- reading -------------------------------------------------------------------------------------
 
 
-def read_result_fact(snapshot: SnapshotFields, name: str) -> Any:
+def read_result_fact(name: str, snapshot: SnapshotFields) -> Any:
     """The value of a fact such as `draft.count`; 0 where the result has no such value yet.
 
     Charts whose guards could read a value that is not there are refused, so the 0 is never decided by.
@@ -116,7 +116,7 @@ def _read_result(snapshot: SnapshotFields, name: str, field: str) -> Any:
         found = look_up_variable(value, field)
         if found is not None:
             return found
-    return read_result_fact(snapshot, f"{name}.{field}") if field in RESERVED_FIELDS else None
+    return read_result_fact(f"{name}.{field}", snapshot) if field in RESERVED_FIELDS else None
 
 
 # -- changing ------------------------------------------------------------------------------------
