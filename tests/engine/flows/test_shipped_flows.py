@@ -95,8 +95,8 @@ def test_a_flow_is_drawn(name: str, form: str) -> None:
     """Each state and each declared effect of a flow stands in each picture."""
     chart = load_agent_chart(load_spec(name))
     picture = str(draw(chart, form))
-    for state in chart.document["states"]:
-        assert state in picture
+    for word in (*chart.document["states"], *chart.effects):
+        assert word in picture
 
 
 @pytest.mark.parametrize("name", PATTERNS)
@@ -128,8 +128,8 @@ def test_a_spec_changes_a_parameter_of_a_flow() -> None:
     assert result.content == "Tides are water that moves."
 
 
-def test_a_crash_in_a_flow_of_many_turns_loses_nothing(tmp_path: Path) -> None:
-    """An interview goes on in another process with its notes: results live for the run of the chart."""
+def test_a_flow_of_many_turns_goes_on_in_another_engine(tmp_path: Path) -> None:
+    """Another engine goes on with an interview and its notes: results live for the run of the chart."""
     path = str(tmp_path / "log.db")
     replies = yaml.safe_load(read_flow_text("interview"))["llms"]["interviewer"]["replies"]
     with Engine("interview", log=path) as engine:
