@@ -5,18 +5,10 @@ Every `find_*` function returns the texts of its warnings; an empty list means t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-
-from msgspec.structs import replace
+from collections.abc import Collection
 
 from toolchart.providers.shared.tool_choice import ToolChoice
 from toolchart.states.messages import Reply, Request
-
-
-def add_warnings(reply: Reply, warnings: Iterable[str]) -> Reply:
-    """The reply with these warnings after its own."""
-    new_warnings = tuple(warnings)
-    return replace(reply, warnings=(*reply.warnings, *new_warnings)) if new_warnings else reply
 
 
 def find_unmet_tool_choice(choice: ToolChoice, reply: Reply, host: str) -> list[str]:

@@ -47,21 +47,6 @@ def encode_event_json(event: Event) -> bytes:
         return json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
 
 
-def decode_event_json(kind: type[Event], data: bytes, at: str) -> Event:
-    """The event of class `kind` from the JSON that `encode_event_json` wrote.
-
-    Raises:
-        ValueError: not an event of this class.
-    """
-    try:
-        event: Event = _get_decoder(kind).decode(data)
-    except msgspec.ValidationError as error:
-        raise ValueError(_locate_problem(str(error), "/event")) from None
-    except msgspec.DecodeError:  # an escaped lone surrogate
-        return decode_event(json.loads(data), at)
-    return msgspec.structs.replace(event, at=at)
-
-
 @cache
 def _get_decoder(kind: type[Event]) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind)

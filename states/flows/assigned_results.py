@@ -97,10 +97,6 @@ class _StateTree:
         """Whether a state is another one or stands in it."""
         return outer in self._paths[inner]
 
-    def list_inner(self, name: str) -> list[str]:
-        """A state and all in it."""
-        return [other for other in self.bodies if self.is_inside(other, name)]
-
     def may_enter(self, source: str, target: str, state: str) -> bool:
         """Whether a row from `source` to `target` may enter `state`; true where it is not certain."""
         is_history = target in self._histories

@@ -116,10 +116,6 @@ class ExploredEdge(msgspec.Struct, frozen=True, kw_only=True):
         """The event with the effect that it answers: `replied.write_draft`."""
         return f"{self.event}.{self.effect.name}" if self.effect is not None else self.event
 
-    def asks_for(self, effect: str) -> bool:
-        """Whether it asks for an effect of this name."""
-        return any(ask.effect == effect for ask in self.move.asks)
-
 
 class ExploredStart(msgspec.Struct, frozen=True, kw_only=True):
     """One way in which the chart may start."""
