@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,24 +81,37 @@ def _parse_message(entry: Any, source: str | None, path: str) -> Message:
     if not isinstance(entry, dict):
         raise SpecError("a message is an object", file=source, path=path)
     role = entry.get("role")
-    if role not in ROLES:
+    if not isinstance(role, str) or role not in ROLES:
         raise SpecError(
             f"unknown role {role!r}", file=source, path=f"{path}.role", hint="known: " + ", ".join(ROLES)
         )
-    calls = tuple(
-        _parse_tool_call(call, source, f"{path}.tool_calls[{index}]")
-        for index, call in enumerate(entry.get("tool_calls") or ())
-    )
+    calls = entry.get("tool_calls") or []
+    if not isinstance(calls, list):
+        raise SpecError("the calls are a list", file=source, path=f"{path}.tool_calls")
     return Message(
         role=role,
-        content=_parse_content(entry.get("content"), source, path),
-        tool_calls=calls,
-        tool_call_id=entry.get("tool_call_id"),
-        name=entry.get("name") if role == "tool" else None,
+        content=parse_content(entry.get("content"), source, path),
+        tool_calls=tuple(
+            _parse_tool_call(call, source, f"{path}.tool_calls[{index}]") for index, call in enumerate(calls)
+        ),
+        tool_call_id=_read_text(entry, "tool_call_id", source, path),
+        name=_read_text(entry, "name", source, path) if role == "tool" else None,
     )
 
 
-def _parse_content(content: Any, source: str | None, path: str) -> str | None:
+def _read_text(entry: Mapping[str, Any], key: str, source: str | None, path: str) -> str | None:
+    text = entry.get(key)
+    if text is not None and not isinstance(text, str):
+        raise SpecError("expected a text", file=source, path=f"{path}.{key}")
+    return text
+
+
+def parse_content(content: Any, source: str | None, path: str) -> str | None:
+    """The text of a message; a list of text parts is joined.
+
+    Raises:
+        SpecError: it is neither.
+    """
     if content is None or isinstance(content, str):
         return content
     if isinstance(content, list) and all(

@@ -18,7 +18,7 @@ from toolchart.engine.log.reading.records import LineReader, read_records
 from toolchart.engine.log.reading.transcript import collect_transcript
 from toolchart.engine.log.record import FORMAT, encode_plain_event
 from toolchart.specs.charts import load_chart
-from toolchart.specs.history import parse_messages
+from toolchart.specs.history import parse_content, parse_messages
 from toolchart.states.core.step import step
 from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.states.events import (
@@ -74,10 +74,11 @@ def _read_system_and_extras(data: list[Any], source: str | None) -> tuple[str | 
     for index, entry in enumerate(data):
         role = entry.get("role") if isinstance(entry, Mapping) else None
         if role == "system" and index == 0:
-            system = entry.get("content")
+            system = parse_content(entry.get("content"), source, f"[{index}]")
         if role == "assistant":
             extras.append({k: v for k, v in entry.items() if k not in _ASSISTANT_KEYS})
-        unknown_keys = sorted(set(entry) - _OTHER_KEYS[role]) if role in _OTHER_KEYS else []
+        known_keys = _OTHER_KEYS.get(role) if isinstance(role, str) else None
+        unknown_keys = sorted(set(entry) - known_keys) if known_keys else []
         if unknown_keys:
             raise SpecError(
                 f"a {role} message cannot keep the key {unknown_keys[0]!r}", file=source, path=f"[{index}]"

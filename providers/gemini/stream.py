@@ -63,7 +63,7 @@ class GeminiAccumulator:
 
     def __init__(self) -> None:
         self._body: dict[str, Any] = {}
-        self._candidates: dict[Any, _CandidateBuilder] = {}
+        self._candidates: dict[int, _CandidateBuilder] = {}
 
     def add_frame(self, chunk: Any) -> list[Delta]:
         """The deltas of one chunk; without `alt=sse` all chunks come in one array.
@@ -95,7 +95,7 @@ class GeminiAccumulator:
 
     def _add_candidate(self, candidate: Mapping[str, Any]) -> list[Delta]:
         """The deltas of a piece of a candidate; none for those that are not the reply."""
-        index = candidate.get("index") or 0
+        index = candidate["index"] if isinstance(candidate.get("index"), int) else 0
         is_reply = not self._candidates or index == next(iter(self._candidates))
         deltas = list(self._candidates.setdefault(index, _CandidateBuilder()).add_candidate(candidate))
         return deltas if is_reply else []

@@ -17,7 +17,7 @@ from toolchart.engine.log import record as records
 from toolchart.engine.log.message_references import RecordedEnd
 from toolchart.engine.log.reading.format1 import Format1Line, decode_format1_event, parse_format1_line
 from toolchart.engine.log.record import Record
-from toolchart.states.core.encoding import decode_event
+from toolchart.states.core.encoding import EVENTS, decode_event
 from toolchart.states.errors import LogDamaged
 from toolchart.states.events import Event, Forked
 from toolchart.states.ports import Store
@@ -54,7 +54,7 @@ class ReadRecord(msgspec.Struct, frozen=True, kw_only=True):
     turn: int
     iteration: int
     event: dict[str, Any]
-    """The event as JSON data."""
+    """The event as JSON data. Known events have the form that their type declares."""
     source: str
     target: str
     guards: dict[str, bool]
@@ -124,12 +124,35 @@ def parse_line(line: bytes, seq: int, conversation: str | None = None) -> ReadRe
     """The record of a stored line, without checking its hash.
 
     Raises:
-        LogDamaged: the line is not a record of a format that this release reads.
+        LogDamaged: the line is not a record of a format that this release reads, or its event has not the
+            form that its type declares. Whoever can write a log can give it valid hashes, and readers rely
+            on the form.
     """
     format1_line = parse_format1_line(line)
     if format1_line is not None and records.has_hash_tail(line):
-        return _view_format1(format1_line, line)
-    return _view_format2(records.parse_record(line, seq, conversation))
+        record = _view_format1(format1_line, line)
+    else:
+        record = _view_format2(records.parse_record(line, seq, conversation))
+    _check_form(record, conversation)
+    return record
+
+
+def _check_form(record: ReadRecord, conversation: str | None) -> None:
+    """Check the event of a record. Events and keys of another release or package are left alone."""
+    event, name = record.event, record.event.get("type")
+    if not isinstance(name, str):
+        raise LogDamaged("its event has no type", conversation=conversation, seq=record.seq)
+    if name not in EVENTS:
+        return
+    try:
+        record.decode_event()
+    except LogDamaged:
+        fields = {"type", *EVENTS.find(name).type.__struct_encode_fields__}
+        if event.keys() <= fields:
+            raise
+        msgspec.structs.replace(
+            record, event={key: value for key, value in event.items() if key in fields}
+        ).decode_event()
 
 
 def _view_format1(keys: Format1Line, line: bytes) -> ReadRecord:
