@@ -1,4 +1,4 @@
-"""Replies, streams, logs and imports of any form end in an error of ours, and a sample of the fuzzer passes."""
+"""Replies, streams, logs and imports of any form end in an error of ours; a sample of the fuzzer passes."""
 
 from __future__ import annotations
 

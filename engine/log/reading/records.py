@@ -17,7 +17,8 @@ from toolchart.engine.log import record as records
 from toolchart.engine.log.message_references import RecordedEnd
 from toolchart.engine.log.reading.format1 import Format1Line, decode_format1_event, parse_format1_line
 from toolchart.engine.log.record import Record
-from toolchart.states.core.encoding import EVENTS, decode_event
+from toolchart.states.core.encoding import decode_event
+from toolchart.states.core.vocabulary import EVENTS
 from toolchart.states.errors import LogDamaged
 from toolchart.states.events import Event, Forked
 from toolchart.states.ports import Store
