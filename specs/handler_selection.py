@@ -2,8 +2,8 @@
 
 Each key of `match` is one condition, and all must hold. `field: value` compares for equality.
 `field_contains: text` looks for a part of the field, or a member of a list. `field_regexp: pattern` searches
-with `/pattern/flags` or a plain pattern. `rag_results: any` holds if the document search had a full or
-partial result.
+with `/pattern/flags` or a plain pattern; the flag `y` lets it match only at the beginning. `rag_results: any`
+holds if the document search had a full or partial result.
 """
 
 from __future__ import annotations
@@ -97,6 +97,8 @@ def compile_pattern(text: str) -> Pattern:
     if len(text) > 1 and text.startswith("/") and "/" in text[1:]:
         text, _, letters = text[1:].rpartition("/")
     for letter in letters:
-        if letter not in (*_FLAGS, "g", "u"):  # g and u change nothing here
-            raise ValueError(f"unknown flag {letter!r}; known: {', '.join(_FLAGS)}")
+        if letter not in (*_FLAGS, "g", "u", "y"):  # g and u change nothing here
+            raise ValueError(f"unknown flag {letter!r}; known: {', '.join((*_FLAGS, 'y'))}")
+    if "y" in letters:  # in JavaScript: match where the last match ended, and so at the beginning
+        text = rf"\A(?:{text})"
     return get_pattern(text, "".join(letter for letter in letters if letter in _FLAGS))

@@ -1,4 +1,8 @@
-"""Reads and checks the earlier messages of a conversation, in the JSON format of OpenAI's chat API."""
+"""Reads and checks the earlier messages of a conversation, in the JSON format of OpenAI's chat API.
+
+Messages `{type, text}`, as some chat pages send them, are read too: all that is not the user's is the
+assistant's.
+"""
 
 from __future__ import annotations
 
@@ -80,6 +84,8 @@ def _close_call(message: Message, open_calls: dict[str, str], source: str | None
 def _parse_message(entry: Any, source: str | None, path: str) -> Message:
     if not isinstance(entry, dict):
         raise SpecError("a message is an object", file=source, path=path)
+    if "role" not in entry and isinstance(entry.get("text"), str) and "type" in entry:
+        return Message(role="user" if entry["type"] == "user" else "assistant", content=entry["text"])
     role = entry.get("role")
     if not isinstance(role, str) or role not in ROLES:
         raise SpecError(

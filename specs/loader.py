@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -74,6 +75,8 @@ def parse_spec(document: Document, source: str | None = None) -> AgentSpec:
     Raises:
         SpecError: the document is not a valid agent spec.
     """
+    written = document.data
+    document = replace(document, data=_drop_comments(AgentSpec, document.data))
     misspelt, foreign = _find_unknown_keys(document)
     try:
         spec = AgentSpec.model_validate(document.data)
@@ -86,7 +89,7 @@ def parse_spec(document: Document, source: str | None = None) -> AgentSpec:
     spec._source = source
     spec._chart_lines = {p[1:]: line for p, line in document.lines.items() if p[:1] == ("chart",)}
     spec._warnings = _build_foreign_warning(foreign)
-    spec._public_document = hide_secrets(document.data)
+    spec._public_document = hide_secrets(written)
     return spec
 
 
@@ -160,6 +163,35 @@ def _trim_location(data: Any, loc: tuple[Any, ...]) -> SourcePosition:
     return tuple(position)
 
 
+# -- comments --------------------------------------------------------------------------------------
+
+
+def _drop_comments(model: type[Section], data: Any) -> Any:
+    """A copy of a section without the keys that begin with `_` or `$`, which are comments in existing files.
+
+    What is inside a value that is no section (a JSON Schema, the answer of a mock) stays as it is.
+    """
+    if not isinstance(data, dict):
+        return data
+    section = _drop_comment_keys(data)
+    for name, info in model.model_fields.items():
+        inner = _find_section_model(info.annotation)
+        value = section.get(name)
+        if inner is None or value is None:
+            continue
+        if isinstance(value, list):
+            section[name] = [_drop_comments(inner, entry) for entry in value]
+        elif isinstance(value, dict) and get_origin(info.annotation) is dict:
+            section[name] = {key: _drop_comments(inner, v) for key, v in _drop_comment_keys(value).items()}
+        else:
+            section[name] = _drop_comments(inner, value)
+    return section
+
+
+def _drop_comment_keys(data: Mapping[Any, Any]) -> dict[Any, Any]:
+    return {key: value for key, value in data.items() if not str(key).startswith(("_", "$"))}
+
+
 # -- unknown keys ----------------------------------------------------------------------------------
 
 
@@ -209,7 +241,7 @@ def _walk_sections(
         if isinstance(value, list):
             for index, entry in enumerate(value):
                 yield from _walk_sections(inner, entry, (*child, index))
-        elif name == "llms" and isinstance(value, dict):
+        elif isinstance(value, dict) and get_origin(info.annotation) is dict:
             for key, entry in value.items():
                 yield from _walk_sections(inner, entry, (*child, str(key)))
         else:

@@ -55,6 +55,10 @@ def _find_row(group: str, word: str, more_words: tuple[str, ...] = ()) -> Any:
     raise PydanticCustomError("row", "{problem}", {"problem": text})
 
 
+def _check_entry_type(word: str | None) -> str | None:
+    return word if word in (None, "function") else _check_tool_source(str(word))
+
+
 class Section(BaseModel):
     """The base class of every section of a spec."""
 
@@ -130,8 +134,9 @@ class ToolEntry(Section):
     """The description that the model gets; replaces that of a builtin."""
     parameters: dict[str, Any] | None = None
     """JSON Schema (2020-12) of the arguments."""
-    type: Literal["function"] | None = None
-    """Accepted for existing files; every tool is a function."""
+    type: Annotated[str | None, AfterValidator(_check_entry_type)] = None
+    """`function`, or the kind of implementation of an entry without `implementation`, as in existing files:
+    then `handler` and `mock_response` stand beside it."""
     implementation: Implementation | None = None
     """Its implementation; default: the builtin of that name."""
     timeout_ms: int | None = Field(default=None, gt=0)
@@ -146,6 +151,15 @@ class ToolEntry(Section):
     """Where it runs; default: that of the tool. `inline`: on the event loop, without a timeout."""
     max_result_size: int | None = Field(default=None, gt=0)
     """Most characters of its result that the model gets."""
+
+    @property
+    def kind(self) -> Implementation:
+        """The implementation, also of an entry that is written flat."""
+        if self.implementation is not None:
+            return self.implementation
+        extra = self.model_extra or {}
+        flat = {key: extra[key] for key in ("handler", "mock_response") if key in extra}
+        return Implementation(type=self.type if self.type not in (None, "function") else "builtin", **flat)
 
 
 class ToolsConfig(Section):
@@ -354,6 +368,7 @@ def build_spec_schema() -> dict[str, Any]:
     sources = [row.name for row in find_registry("toolchart.tool_sources") if row.place == "entry"]
     formats = [*TOOL_FORMAT_WORDS, *find_registry("toolchart.text_formats").names()]
     sections["Implementation"]["properties"]["type"]["enum"] = sources
+    sections["ToolEntry"]["properties"]["type"]["enum"] = ["function", *sources, None]
     sections["LLMConfig"]["properties"]["tool_format"]["enum"] = formats
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -35,7 +35,7 @@ class RunSettings(BaseModel):
 
 def get_implementation(entry: ToolEntry) -> Implementation:
     """The entry's implementation; without one, the builtin that has the name of the tool."""
-    return entry.implementation or Implementation(type="builtin")
+    return entry.kind
 
 
 def get_type_settings(entry: ToolEntry) -> dict[str, Any]:
@@ -44,7 +44,9 @@ def get_type_settings(entry: ToolEntry) -> dict[str, Any]:
     They may stand inside `implementation` or beside `name`; those inside `implementation` win.
     """
     outer_settings = {
-        key: value for key, value in (entry.model_extra or {}).items() if key not in RunSettings.model_fields
+        key: value
+        for key, value in (entry.model_extra or {}).items()
+        if key not in RunSettings.model_fields and key not in Implementation.model_fields
     }
     inner_settings = dict(get_implementation(entry).model_extra or {})
     return {**outer_settings, **inner_settings}

@@ -44,6 +44,9 @@ ANY_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additional
 INTERNAL_SERVICES = ("search_documents",)
 """Internal services that come with Toolchart."""
 
+HANDLER_ALIASES = {"math_eval": "calculator", "rag_query": "search_documents"}
+"""Handlers of existing configuration files, and ours that do the same."""
+
 _SLOT = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 
 
@@ -98,7 +101,7 @@ def load_entry(entry: ToolEntry, config: ToolsConfig, context: LoadingContext) -
     if not source.checks_settings:
         known_settings = source.settings
         if source.list_settings:
-            handler = implementation.handler or entry.name
+            handler = find_handler(entry)
             known_settings = _load_function(source, source.list_settings)(handler)
         warnings = describe_unknown_settings(entry.name, get_type_settings(entry), known_settings)
     return LoadedEntry(tool=_apply_entry_settings(tool, entry, config), warnings=warnings)
@@ -219,6 +222,12 @@ def _merge_definition(entry: ToolEntry, default: ToolDefinition) -> ToolDefiniti
     )
 
 
+def find_handler(entry: ToolEntry) -> str:
+    """The handler of an entry by our own name; the tool's name where it gives none."""
+    handler = get_implementation(entry).handler or entry.name
+    return HANDLER_ALIASES.get(handler, handler)
+
+
 def load_builtin_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
     """Make the builtin that the entry names.
 
@@ -226,7 +235,7 @@ def load_builtin_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
         EntryLeftOut: there is no such builtin.
         SpecError: a setting is missing.
     """
-    handler = get_implementation(entry).handler or entry.name
+    handler = find_handler(entry)
     settings = get_type_settings(entry)
     if isinstance(settings.get("root"), str):
         settings["root"] = str(context.base_folder / settings["root"])
@@ -250,7 +259,7 @@ def load_internal_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
     """
     from toolchart.tools.sources.documents import make_index, make_search_tool
 
-    handler = get_implementation(entry).handler or entry.name
+    handler = find_handler(entry)
     service: Service | None = context.services.get(handler)
     if service is None and handler == "search_documents":
         settings = get_type_settings(entry)
