@@ -198,6 +198,9 @@ class InstantClock(SystemClock):
 # -- forks ---------------------------------------------------------------------------------------
 
 
+_ADVICE = "Another model or prompt makes other requests: fork without --offline (in Python: from_log=False)"
+
+
 async def fork_from_log(
     store: Store,
     conversation: str,
@@ -213,6 +216,7 @@ async def fork_from_log(
 
     Raises:
         SpecError: the fork is not possible; nothing was written.
+        NoRecordedAnswer: the log has no answer to the very first request or call; nothing stays written.
     """
     name = name or generate_conversation_id()
     plan = plan_fork(store, conversation, name, at, changes or ForkChanges())
@@ -237,11 +241,15 @@ async def fork_from_log(
         tools, sources = plan.parent.versions.tools, plan.parent.versions.sources
         driver.apply_event(Continued(versions=replace(versions, tools=tools, sources=sources)))
     missing_answer = None
+    first_steps = driver.snapshot.steps
     try:
         with log:
             await driver.run_turn(*plan.replacements)
     except NoRecordedAnswer as error:
         missing_answer = str(error)
+    if missing_answer and driver.snapshot.steps == first_steps:
+        store.delete(name)
+        raise NoRecordedAnswer(f"{missing_answer}; nothing was written. {_ADVICE}")
     return build_fork_result(name, plan, driver.snapshot, missing_answer)
 
 

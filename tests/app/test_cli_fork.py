@@ -39,15 +39,25 @@ def test_another_result_gives_another_answer(run_cli: RunCli, conversation: str)
 
 
 def test_offline_forks(run_cli: RunCli, conversation: str) -> None:
-    """Offline, a wider limit gives the same answer; another model has no recorded reply: exit 1."""
+    """Offline, a wider limit gives the same answer. Issue 16: another model has no recorded reply from the
+    first request on: exit 1, with what to do instead, and no open fork is left."""
     same = run_cli("fork", conversation, "--set", "limits.max_iterations=9", "--offline", "--name", "wide")
     assert (same.code, same.out.strip()) == (0, "17 * 27 = 459")
     assert run_cli("diff", conversation, "wide").code == 0
     other = run_cli("fork", conversation, "--set", "model=x", "--offline", "--name", "new")
     assert other.code == 1
     assert "did not make this request to 'x'" in other.err
+    assert "fork without --offline" in other.err
+    assert "new" not in run_cli("runs").out
+
+
+def test_an_offline_fork_that_stops_midway_goes_on(run_cli: RunCli, conversation: str) -> None:
+    """Where the log answered a part of the fork, that part stays, and `resume` goes on from there."""
+    words = ("--tool-result", "call_1_0_0=12", "--offline", "--name", "new")
+    other = run_cli("fork", conversation, *words)
+    assert other.code == 1
     assert "toolchart resume new" in other.err
-    assert run_cli("resume", "new").out.strip() == "17 * 27 = 459"
+    assert run_cli("resume", "new").out.strip() == "17 * 27 = 12"
 
 
 def test_a_prompt_from_a_file(run_cli: RunCli, conversation: str, work_dir: Path) -> None:

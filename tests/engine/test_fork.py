@@ -18,7 +18,7 @@ from toolchart.engine.log.replay import read_chain, replay, replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.stores.sqlite import SqliteStore
 from toolchart.engine.log.verify import verify_store
-from toolchart.states.errors import LogDamaged, SpecError
+from toolchart.states.errors import LogDamaged, NoRecordedAnswer, SpecError
 from toolchart.states.messages import Request
 
 SCRIPT = [
@@ -101,12 +101,12 @@ def test_another_model_runs_the_newest_turn_again() -> None:
 
 
 def test_a_request_without_a_recorded_answer_ends_the_run() -> None:
-    """A fork that runs from the log stops at the first request without a recorded answer."""
+    """A fork that runs from the log stops at the first request without a recorded answer. Issue 16: where
+    that is its very first one, nothing stays of the fork."""
     engine = run_two_turns()
-    fork = engine.fork("c", changes=ForkChanges(settings={"temperature": 1}), name="f", from_log=True)
-    assert fork.stopped is not None
-    assert "did not make this request" in fork.stopped
-    assert list_transitions(engine, "f") == []
+    with pytest.raises(NoRecordedAnswer, match="did not make this request"):
+        engine.fork("c", changes=ForkChanges(settings={"temperature": 1}), name="f", from_log=True)
+    assert list(engine.store.list_conversations()) == ["c"]
     tighter = ForkChanges(settings={"tools.max_iterations": 1})
     fork = engine.fork("c", at=1, changes=tighter, name="g", from_log=True)
     assert fork.stopped is None
