@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from toolchart.engine.runtime.clock import Clock
     from toolchart.engine.runtime.dependencies import Approver, Asker, DeltaObserver, Observer
     from toolchart.engine.runtime.engine import Engine
-    from toolchart.engine.runtime.result import ForkResult, TurnResult
+    from toolchart.engine.runtime.result import FinishedCall, ForkResult, PendingApproval, TurnResult
     from toolchart.engine.runtime.streaming import StepTaken
     from toolchart.specs.charts import load_chart
     from toolchart.specs.loader import load_spec
@@ -99,6 +99,8 @@ __all__ = [
     "__version__",
     "Engine",
     "TurnResult",
+    "FinishedCall",
+    "PendingApproval",
     "ForkResult",
     "ForkChanges",
     "StepTaken",
@@ -190,7 +192,7 @@ if not TYPE_CHECKING:
 
     _NAMES = {
         "toolchart.engine.runtime.engine": ("Engine",),
-        "toolchart.engine.runtime.result": ("TurnResult", "ForkResult"),
+        "toolchart.engine.runtime.result": ("TurnResult", "FinishedCall", "PendingApproval", "ForkResult"),
         "toolchart.engine.log.fork": ("ForkChanges",),
         "toolchart.engine.runtime.streaming": ("StepTaken",),
         "toolchart.engine.runtime.dependencies": ("Approver", "Asker", "Observer", "DeltaObserver"),

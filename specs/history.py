@@ -7,9 +7,9 @@ assistant's.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ROLES, Message, ToolCall
@@ -27,6 +27,17 @@ def load_history(file: str | Path) -> tuple[Message, ...]:
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"the history cannot be read: {error}", file=str(file)) from None
     return parse_messages(_parse_entries(text, str(file)), str(file))
+
+
+def read_history(history: Sequence[Message | Mapping[str, Any]]) -> tuple[Message, ...]:
+    """The messages of a history that a program gives: values, or dicts as `parse_messages` reads them.
+
+    Raises:
+        SpecError: a dict breaks the format; names its position in the list.
+    """
+    if all(isinstance(entry, Message) for entry in history):
+        return cast("tuple[Message, ...]", tuple(history))
+    return parse_messages(list(history))
 
 
 def _parse_entries(text: str, source: str) -> list[Any]:
@@ -82,6 +93,8 @@ def _close_call(message: Message, open_calls: dict[str, str], source: str | None
 
 
 def _parse_message(entry: Any, source: str | None, path: str) -> Message:
+    if isinstance(entry, Message):
+        return entry
     if not isinstance(entry, dict):
         raise SpecError("a message is an object", file=source, path=path)
     if "role" not in entry and isinstance(entry.get("text"), str) and "type" in entry:

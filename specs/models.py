@@ -334,7 +334,8 @@ class AgentSpec(Section):
     redact: RedactConfig | None = None
     """What the log must not contain."""
     output: dict[str, Any] | None = None
-    """Most characters of tool output that a model gets: `total`, `per_tool`, `listing`, `least`."""
+    """Most characters of tool output that a model gets: `total`, `per_tool`, `listing`, `least`; `{}` chooses
+    6000, 2000, 5000 and 300. Without this section the model gets each result whole."""
 
     _source: str | None = PrivateAttr(default=None)
     _warnings: tuple[str, ...] = PrivateAttr(default=())

@@ -58,6 +58,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """Characters of its result that the model sees; None: the spec's `output` limits."""
     listing: bool = False
     """Whether its results are listings, which have a larger output limit."""
+    reads_results: bool = False
+    """Whether it gives more of earlier results that were cut for the model."""
     search: Search | None = None
     """The search behind the tool; `{{rag_context}}` in a prompt uses it too."""
     function: Callable[..., Any] | None = None

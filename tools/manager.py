@@ -19,17 +19,17 @@ from toolchart.states.errors import SpecError, suggest_name
 from toolchart.tools.approval import Policy, parse_policy
 from toolchart.tools.definition import Tool
 from toolchart.tools.execution.executor import ToolExecutor
-from toolchart.tools.execution.results import OutputLimits
+from toolchart.tools.execution.results import UNLIMITED_OUTPUT, OutputLimits
 from toolchart.tools.registry import Registry
 from toolchart.tools.sources.http.tool import SecretResolver
-from toolchart.tools.sources.python import make_tool
+from toolchart.tools.sources.python import get_own_timeout_s, make_tool
 from toolchart.tools.sources.registry_entries import LoadingContext, Service, load_entry, load_section
 from toolchart.tools.sources.services import EmbedderFactory, Search
 from toolchart.tools.sources.table import TOOL_SOURCES
 
 
 class OutputSettings(BaseModel):
-    """The spec's `output` section: characters of tool output that a model sees."""
+    """The spec's `output` section: characters of tool output that a model sees; without it all of them."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
@@ -124,7 +124,7 @@ class ToolManager(ToolExecutor):
             warnings = _add_registry_tools(registry, config, context)
             warnings += _add_imported_tools(registry, config, context)
             for function in functions:
-                registry.add(function if isinstance(function, Tool) else make_tool(function))
+                registry.add(_make_program_tool(function, context))
             warnings += policy.list_warnings(registry)
             return cls(
                 registry,
@@ -163,6 +163,15 @@ class ToolManager(ToolExecutor):
         self._connections.close()
 
 
+def _make_program_tool(function: Tool | Callable[..., Any], context: LoadingContext) -> Tool:
+    """A tool of the program; that of a function has the spec's default timeout unless it has its own."""
+    if isinstance(function, Tool):
+        return function
+    tool = make_tool(function)
+    timeout_s = get_own_timeout_s(function) or context.default_timeout_s
+    return replace(tool, timeout_s=timeout_s)
+
+
 def _find_search(registry: Registry, context: LoadingContext) -> Search | None:
     """The program's own search, else the search of the first tool that has one."""
     own_search = context.services.get("search_documents")
@@ -181,6 +190,8 @@ def _parse_tools_settings(config: ToolsConfig) -> ToolsSettings:
 
 
 def _parse_output_limits(data: Any) -> OutputLimits:
+    if data is None:
+        return UNLIMITED_OUTPUT
     if isinstance(data, BaseModel):
         data = data.model_dump(exclude_unset=True)
     settings = {key: value for key, value in (data or {}).items() if key != "comment"}

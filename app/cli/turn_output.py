@@ -108,29 +108,27 @@ def _print_notices(result: TurnResult) -> None:
     """Print warnings, calls that wait for approval and the error of a failed turn on stderr."""
     for warning in result.warnings:
         print_notice(f"warning: {warning}")
-    for call in result.undecided:
-        approve = format_command("approve", call.get("conversation", result.conversation_id), call["id"])
+    for call in result.pending_approvals:
+        approve = format_command("approve", call.conversation or result.conversation, call.id)
         print_notice(
-            f"waiting for approval: {call['tool']} {shorten(encode_canonical_text(call['params']), 200)}\n"
+            f"waiting for approval: {call.tool} {shorten(encode_canonical_text(call.params), 200)}\n"
             f"  {approve}   (or with --deny)"
         )
     for question in result.questions:
         print_notice(
             f"waiting for an answer: {shorten(question['question'], 200)}\n"
-            f"  {format_answer_command(question.get('conversation', result.conversation_id), question)}"
+            f"  {format_answer_command(question.get('conversation', result.conversation), question)}"
         )
     if result.awaits_user:
         until = f", until {result.due}" if result.due else ""
-        print_notice(
-            f"the chart goes on with the next message of conversation {result.conversation_id}{until}"
-        )
+        print_notice(f"the chart goes on with the next message of conversation {result.conversation}{until}")
     elif result.due:
-        print_notice(f"waiting until {result.due}; then: {format_command('resume', result.conversation_id)}")
+        print_notice(f"waiting until {result.due}; then: {format_command('resume', result.conversation)}")
     if result.error is not None:
         print_notice(
             f"toolchart: the turn ended in state {result.state!r}; {format_turn_error(result.error)}"
         )
-        print_notice(f"  every step: {format_command('show', result.conversation_id)}")
+        print_notice(f"  every step: {format_command('show', result.conversation)}")
 
 
 def format_answer_command(conversation: str, question: dict[str, Any]) -> str:

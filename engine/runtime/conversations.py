@@ -100,10 +100,11 @@ class Conversations:
             parent: for a child: what asks for its turn.
 
         Raises:
-            SpecError: a turn of the conversation is open, or it is a child and its parent does not ask for a
-                turn.
+            SpecError: a turn of the conversation runs or is open, or it is a child and its parent does
+                not ask for a turn.
         """
-        # Removed while its turn runs, so that a second turn at the same time reads the log instead.
+        if name in self._running_drivers:
+            raise build_running_turn_error(name)
         driver = self._cached_drivers.pop(name, None)
         if driver is None:
             loaded_conversation = load_conversation(self._store, name)
@@ -170,10 +171,7 @@ class Conversations:
             SpecError: a turn of the conversation runs already.
         """
         if name in self._running_drivers:
-            raise SpecError(
-                f"a turn of conversation {name!r} is running",
-                hint="wait for its result, or send the message to the running turn: engine.asay(...)",
-            )
+            raise build_running_turn_error(name)
         self._running_drivers[name] = driver
         try:
             return await driver.run_turn(*events)
@@ -314,6 +312,14 @@ class Conversations:
             )
         driver = Driver(machine, snapshot, journal, dependencies, redacted_conversation)
         return driver
+
+
+def build_running_turn_error(name: str) -> SpecError:
+    """The error for a message to a conversation whose turn runs in this engine."""
+    return SpecError(
+        f"a turn of conversation {name!r} is running",
+        hint="wait for its result, or send the message to the running turn: engine.asay(...)",
+    )
 
 
 def refuse_child(configured: Configured, name: str) -> None:

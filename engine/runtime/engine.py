@@ -44,8 +44,9 @@ class Engine:
     Args:
         spec: a loaded spec, the name of a shipped agent, a path, or a mapping.
         log: a store, a path of a SQLite file, `"memory"`, or None for `.toolchart/log.db`.
-        functions: Python functions and ready `Tool` values, in addition to those of the spec; functions that
-            `@effect` marks are for `call_function`.
+        functions: Python functions and ready `Tool` values, in addition to those of the spec; every handler
+            offers them where the spec has no `tools` section. Those that `@effect` marks are for
+            `call_function`.
         services: internal services by handler name (`search_documents`, or your own names).
         dependencies: any object of the program (a database, settings); a tool with a parameter annotated
             `ToolContext` gets it there. It never reaches the log or the model.
@@ -109,7 +110,7 @@ class Engine:
         conversation: str | None = None,
         handler: str | None = None,
         variables: Mapping[str, Any] | None = None,
-        history: Sequence[Message] = (),
+        history: Sequence[Message | Mapping[str, Any]] = (),
         llm: str | None = None,
         model: str | None = None,
         observer: Observer | None = None,
@@ -122,7 +123,8 @@ class Engine:
                 None begins one with a new id.
             handler: name of the handler; None selects one by `match` and the variables.
             variables: values for the prompt and for `match`.
-            history: earlier messages from elsewhere, for a new conversation.
+            history: earlier messages from elsewhere, for a new conversation: `Message` values, or dicts of
+                OpenAI's form or `{type, text}`.
             llm: name of an `llms` entry, instead of the handler's.
             model: name of a model, instead of that entry's.
             observer: called with this turn's steps, instead of the engine's observer.
@@ -154,7 +156,7 @@ class Engine:
         conversation: str | None = None,
         handler: str | None = None,
         variables: Mapping[str, Any] | None = None,
-        history: Sequence[Message] = (),
+        history: Sequence[Message | Mapping[str, Any]] = (),
         llm: str | None = None,
         model: str | None = None,
         observer: Observer | None = None,
@@ -186,7 +188,7 @@ class Engine:
         conversation: str | None = None,
         handler: str | None = None,
         variables: Mapping[str, Any] | None = None,
-        history: Sequence[Message] = (),
+        history: Sequence[Message | Mapping[str, Any]] = (),
         llm: str | None = None,
         model: str | None = None,
     ) -> AsyncGenerator[StepTaken | Delta | TurnResult, None]:

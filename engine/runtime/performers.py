@@ -49,7 +49,7 @@ from toolchart.states.events import (
     ToolFinished,
 )
 from toolchart.states.facts import compute_elapsed_s
-from toolchart.states.messages import Reply, TextDelta, encode_delta
+from toolchart.states.messages import Reply, Request, TextDelta, encode_delta
 from toolchart.states.ports import StreamingProvider
 from toolchart.states.snapshot import OpenCall
 
@@ -191,6 +191,8 @@ class EffectPerformer:
         Raises:
             ProviderError: the call failed, or the stream ended without a reply.
         """
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("%s", describe_request(effect.request, effect.host))
         wants_deltas = dependencies.on_delta is not None or dependencies.keep_deltas
         provider = dependencies.provider
         if effect.host and dependencies.get_provider is not None:
@@ -345,6 +347,18 @@ class EffectPerformer:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def describe_request(request: Request, host: str = "") -> str:
+    """One line about a request: model, number of messages, names of tools, tool choice; never a text."""
+    names = ", ".join(tool.name for tool in request.tools) or "none"
+    choice = request.options.get("tool_choice", "not set")
+    options = ", ".join(sorted(set(request.options) - {"tool_choice"})) or "none"
+    place = f" of {host}" if host else ""
+    return (
+        f"request (turn {request.turn}, iteration {request.iteration}) to {request.model}{place}: "
+        f"{len(request.messages)} messages; tools: {names}; tool_choice: {choice}; options: {options}"
+    )
 
 
 async def _request_answer(effect: Effect) -> Event:

@@ -8,17 +8,72 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import to_builtins
 
-from toolchart.engine.runtime.flows.waiting import (
-    describe_questions,
-    describe_undecided_calls,
-    find_earliest_due,
-)
+from toolchart.engine.runtime.flows.waiting import describe_questions, find_earliest_due, list_undecided_calls
 from toolchart.states.core.encoding import encode
+from toolchart.states.events import Outcome
 from toolchart.states.messages import Usage
-from toolchart.states.snapshot import Snapshot, TurnError
+from toolchart.states.snapshot import Snapshot, TrackedCall, TurnError
+from toolchart.tools.execution.context import find_turn_start
+from toolchart.tools.execution.results import find_cut_notice
+from toolchart.workers.json_data import to_json_data
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+
+
+class _Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A value whose fields can also be read by name, as in its JSON form: `call["tool"]`."""
+
+    def __getitem__(self, name: str) -> Any:
+        """The field with this name.
+
+        Raises:
+            KeyError: there is none.
+        """
+        if name not in self.__struct_fields__:
+            raise KeyError(name)
+        return getattr(self, name)
+
+
+class FinishedCall(_Row, frozen=True, kw_only=True):
+    """One tool call of a turn that has its outcome."""
+
+    tool: str
+    params: dict[str, Any] | None
+    """The arguments; None where they could not be parsed."""
+    result: dict[str, Any]
+    """`{success, result or error, tool_name, execution_time_ms}`."""
+    iteration: int
+    """Number of the model reply that asked for it, from 0."""
+    execution_time_ms: float
+    outcome: Outcome
+
+    @property
+    def ok(self) -> bool:
+        """Whether the tool ran and succeeded."""
+        return self.outcome == "succeeded"
+
+    @property
+    def value(self) -> Any:
+        """What the tool returned; None where it did not succeed."""
+        return self.result.get("result")
+
+    @property
+    def error(self) -> str | None:
+        """Why it did not succeed; None where it did."""
+        return self.result.get("error")
+
+
+class PendingApproval(_Row, frozen=True, kw_only=True, omit_defaults=True):
+    """One tool call that waits for a person's decision."""
+
+    id: str
+    """The call id that a decision names."""
+    tool: str
+    params: dict[str, Any] | None
+    """The arguments."""
+    conversation: str = ""
+    """The child conversation in which it waits; empty for the conversation itself."""
 
 
 class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,8 +84,8 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the `llms` entry that answered."""
     model: str
     """The requested model; the log has the one that the host reported."""
-    tool_calls: list[dict[str, Any]]
-    """`{tool, params, result, iteration, execution_time_ms}` in order; empty where no tool ran."""
+    tool_calls: list[FinishedCall]
+    """The calls that have their outcome, in order; empty where no tool ran."""
     state: str
     """The state in which the chart rests: a final one, or one that waits for a decision."""
     is_over: bool
@@ -38,32 +93,47 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     ended_by: str | None
     """The effect that ended the turn, or `stuck`, `too_many_steps` or `endless` where the core ended it; None
     while the turn is open."""
-    conversation_id: str
+    conversation: str
+    """Id of the conversation."""
     iterations: int
     finish_reason: str
     usage: Usage
+    data: Any = None
+    """The answer as data: an instance of `output_type`; the JSON of the answer where the handler has a
+    `response_format`; else None."""
     limit_reached: str | None = None
     """The limit that ended the turn: `max_iterations` or the name of a budget."""
-    undecided: list[dict[str, Any]]
-    """Tool calls that wait for a decision: `{id, tool, params}`. What waits in children stands here and in
-    `questions` too, with its `conversation`."""
+    pending_approvals: list[PendingApproval]
+    """Tool calls that wait for a decision. What waits in children stands here and in `questions` too."""
     questions: list[dict[str, Any]] = []
-    """Questions to people that wait for an answer: `{effect, state, question, form, due}`. `form` is a JSON
-    Schema, `due` the time at which the state stops waiting, or None."""
+    """Questions to people that wait for an answer: `{effect, state, question, form, due}`, and for a child's
+    its `conversation`. `form` is a JSON Schema, `due` the time at which the state stops waiting, or None."""
     due: str | None = None
     """When the earliest open timer runs out: RFC 3339, UTC. Timers of a resting conversation fire when it is
     resumed; None where none is open."""
     awaits_user: bool = False
     """Whether the chart goes on with the user's next message."""
     warnings: tuple[str, ...] = ()
+    """What the caller should know: a limit, a cut answer or result, an unknown finish word, what a host or a
+    prompt lacks."""
     error: TurnError | None = None
-    """Why the turn ended in error; None where it did not."""
+    """Why the turn ended in error: kind, message, HTTP status and `llms` entry; None where it did not."""
     results: dict[str, dict[str, Any]] = {}
     """The newest value of each result of the chart, as JSON data; a text is `{content: text}`."""
     result_errors: dict[str, TurnError] = {}
     """Why a result has no newer value: its newest failure, where no value followed."""
     outputs: dict[str, BaseModel] = {}
     """The results of which the user gave a pydantic class, as instances of it."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the turn ended with an answer: in no error, at no limit, and nobody must decide first."""
+        return self.is_over and self.error is None and self.limit_reached is None
+
+    @property
+    def cost(self) -> float | None:
+        """The money that the turn cost, in the currency of the price table; None where it is not known."""
+        return self.usage.cost
 
     @property
     def max_iterations_reached(self) -> bool:
@@ -73,35 +143,28 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON data; empty optional keys are left out."""
         data: dict[str, Any] = {
+            "ok": self.ok,
             "content": self.content,
             "service": self.service,
             "model": self.model,
-            "tool_calls": self.tool_calls,
+            "tool_calls": to_builtins(self.tool_calls),
             "state": self.state,
-            "conversation_id": self.conversation_id,
+            "conversation": self.conversation,
             "iterations": self.iterations,
             "usage": encode(self.usage),
             "finish_reason": self.finish_reason,
         }
-        if self.error:
-            data["error"] = to_builtins(self.error)
         if self.limit_reached:
             data["limit_reached"] = self.limit_reached
             data["max_iterations_reached"] = self.max_iterations_reached
-        if self.undecided:
-            data["undecided"] = self.undecided
-        if self.questions:
-            data["questions"] = self.questions
-        if self.due:
-            data["due"] = self.due
+        if self.data is not None:
+            data["data"] = to_json_data(self.data)
         if self.awaits_user:
             data["awaits_user"] = True
-        if self.warnings:
-            data["warnings"] = list(self.warnings)
-        if self.results:
-            data["results"] = self.results
-        if self.result_errors:
-            data["result_errors"] = to_builtins(self.result_errors)
+        optional_names = ("error", "pending_approvals", "questions", "due", "warnings", "results")
+        for name in (*optional_names, "result_errors"):
+            if value := getattr(self, name):
+                data[name] = to_builtins(value)
         return data
 
 
@@ -138,16 +201,16 @@ def build_turn_result(
         state=snapshot.state,
         is_over=snapshot.is_over,
         ended_by=snapshot.ended_by,
-        conversation_id=conversation,
+        conversation=conversation,
         iterations=snapshot.iteration,
         finish_reason=_find_finish_reason(snapshot),
         usage=snapshot.usage,
         limit_reached=snapshot.limit_reached,
-        undecided=describe_undecided_calls(snapshot),
+        pending_approvals=list_pending_approvals(snapshot),
         questions=describe_questions(snapshot),
         due=find_earliest_due(snapshot) if not snapshot.has_ended else None,
         awaits_user=snapshot.awaits_user,
-        warnings=snapshot.warnings,
+        warnings=(*snapshot.warnings, *list_result_warnings(snapshot)),
         error=snapshot.error,
         results=results,
         result_errors={
@@ -168,12 +231,61 @@ def _find_finish_reason(snapshot: Snapshot) -> str:
     return "stop" if snapshot.answer is not None and snapshot.error is None else "error"
 
 
-def _describe_tool_call(call: Any) -> dict[str, Any]:
+def _describe_tool_call(call: TrackedCall) -> FinishedCall:
     """A tool call as it appears in `TurnResult.tool_calls`."""
-    return {
-        "tool": call.tool,
-        "params": call.params,
-        "result": call.result,
-        "iteration": call.iteration,
-        "execution_time_ms": call.execution_time_ms,
-    }
+    return FinishedCall(
+        tool=call.tool,
+        params=call.params,
+        result=call.result,
+        iteration=call.iteration,
+        execution_time_ms=call.execution_time_ms,
+        outcome=call.outcome,
+    )
+
+
+def list_pending_approvals(snapshot: Snapshot, conversation: str = "") -> list[PendingApproval]:
+    """The calls that wait for a decision.
+
+    Args:
+        conversation: the child conversation of the snapshot, if it is one.
+    """
+    return [
+        PendingApproval(
+            id=open_call.call.id,
+            tool=open_call.call.name,
+            params=open_call.call.arguments,
+            conversation=conversation,
+        )
+        for open_call in list_undecided_calls(snapshot)
+    ]
+
+
+# -- warnings --------------------------------------------------------------------------------------
+
+
+def list_result_warnings(snapshot: Snapshot) -> list[str]:
+    """What a turn's own end says: a limit, a cut answer, an unknown finish word, results that were cut."""
+    warnings = []
+    if snapshot.limit_reached:
+        warnings.append(f"a limit ended the turn: {snapshot.limit_reached}")
+    reply = snapshot.reply
+    if reply is not None and reply.finish_reason in _FINISH_WARNINGS:
+        word = f" ({reply.native_reason})" if reply.native_reason else ""
+        warnings.append(f"{_FINISH_WARNINGS[reply.finish_reason]}{word}")
+    if snapshot.turn and snapshot.tracked_calls:
+        for message in snapshot.messages[find_turn_start(snapshot) :]:
+            cut = find_cut_notice(message.content) if message.role == "tool" else None
+            if cut is not None:
+                warnings.append(f"the model did not see the whole result of {cut[0]!r}: {cut[1]}")
+    return warnings
+
+
+_FINISH_WARNINGS = {
+    "length": "the answer was cut off at its token limit",
+    "content_filter": "the host filtered the answer",
+    "malformed_call": "the model wrote a call that could not be read",
+    "paused": "the host paused the answer",
+    "error": "the host ended the answer with an error",
+    "unknown": "the answer ended for a reason that is not known",
+}
+"""By finish reason: the warning about the last reply of a turn."""

@@ -57,7 +57,7 @@ def test_the_result_object(run_cli: RunCli) -> None:
     assert call["tool"] == "calculator"
     assert call["result"]["result"] == 5
     assert call["execution_time_ms"] >= 0
-    assert read_records(run_cli, result["conversation_id"])
+    assert read_records(run_cli, result["conversation"])
 
 
 def test_conversations_continue(run_cli: RunCli) -> None:

@@ -17,7 +17,7 @@ def read_call(folder: Path) -> dict[str, object]:
     """Return the only call of the conversation."""
     with Engine("careful", log=folder / ".toolchart" / "log.db") as engine:
         (call,) = engine.resume("c").tool_calls
-        return dict(call)
+        return {"params": call.params, "result": call.result}
 
 
 def test_a_person_approves(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_a_person_rejects_with_a_reason(tmp_path: Path) -> None:
     code, screen = run_and_type(RUN, tmp_path, [(CHOICE, b"n\n"), (WHY, b"not on a Friday\n")])
     assert code == 0
     assert "I did not do it:" in screen
-    assert "not on a Friday" in str(read_call(tmp_path)["result"])
+    assert "not executed: not on a Friday" in str(read_call(tmp_path)["result"])
 
 
 def test_changed_arguments_are_validated(tmp_path: Path) -> None:

@@ -339,7 +339,7 @@ def test_the_specs_approval_section_makes_calls_wait() -> None:
     )
     result = run.run("go", conversation="c")
     assert result.state == "awaiting_approval"
-    (call,) = result.undecided
+    (call,) = result.pending_approvals
     result = run.resume("c", Decided(call_id=call["id"], approved=True))
     assert (result.state, result.tool_calls[0]["result"]["success"]) == ("finished", True)
 
@@ -348,7 +348,7 @@ def test_an_approved_call_runs_in_another_process() -> None:
     """S5.3: a decision that arrives in another process runs the waiting call."""
     log = MemoryStore()
     waiting = Engine("careful", log=log).run("delete a.txt", conversation="c")
-    decision = Decided(call_id=waiting.undecided[0]["id"], approved=True, by="a test")
+    decision = Decided(call_id=waiting.pending_approvals[0]["id"], approved=True, by="a test")
     result = Engine("careful", log=log).resume("c", decision)
     assert result.tool_calls[0]["result"]["success"] is True
     assert result.state == "finished"

@@ -225,7 +225,7 @@ def test_a_child_is_spoken_to_through_its_parent() -> None:
         engine.run("problem", conversation="c")
         with pytest.raises(SpecError, match="child of 'c'"):
             engine.run("more", conversation="c.2")
-        assert engine.resume("c.2").conversation_id == "c"
+        assert engine.resume("c.2").conversation == "c"
 
 
 # -- budgets and depth -----------------------------------------------------------------------------
@@ -485,19 +485,19 @@ def test_approvals_of_children_are_shown_and_decided_through_the_parent() -> Non
     with make_engine(spec, FunctionModel(call_once), functions=[note]) as engine:
         result = engine.run("go", conversation="c", variables={"items": ["a", "b"]})
         assert not result.is_over
-        assert [call["conversation"] for call in result.undecided] == ["c.1.0", "c.1.1"]
+        assert [call["conversation"] for call in result.pending_approvals] == ["c.1.0", "c.1.1"]
         decision = Decided(call_id="call", approved=True)
         with pytest.raises(SpecError, match="2 children"):
             engine.resume("c", decision)
         with pytest.raises(IllegalEvent):
             engine.resume("c", Decided(call_id="other", approved=True))
         result = engine.resume("c.1.1", decision)
-        assert result.conversation_id == "c"
-        assert [call["conversation"] for call in result.undecided] == ["c.1.0"]
+        assert result.conversation == "c"
+        assert [call["conversation"] for call in result.pending_approvals] == ["c.1.0"]
         result = engine.resume("c", decision)
         assert result.is_over
         assert notes == ["do b", "do a"]
-        assert not result.undecided
+        assert not result.pending_approvals
         assert check_family(engine.store, "c") == ["c", "c.1.0", "c.1.1"]
 
 
@@ -610,9 +610,9 @@ def test_a_decision_reaches_a_grandchild() -> None:
     spec["effects"]["work"]["run_agent"]["chart"] = {**make_parent_chart(), "effects": grandchild}
     with make_engine(spec, FunctionModel(call_once), functions=[note]) as engine:
         result = engine.run("go", conversation="c", variables={"items": ["a", "b"]})
-        assert [call["conversation"] for call in result.undecided] == ["c.1.0.1", "c.1.1.1"]
+        assert [call["conversation"] for call in result.pending_approvals] == ["c.1.0.1", "c.1.1.1"]
         result = engine.resume("c.1.1.1", Decided(call_id="call", approved=True))
-        assert [call["conversation"] for call in result.undecided] == ["c.1.0.1"]
+        assert [call["conversation"] for call in result.pending_approvals] == ["c.1.0.1"]
         assert engine.resume("c", Decided(call_id="call", approved=True)).is_over
         assert notes == ["do b", "do a"]
         assert len(check_family(engine.store, "c")) == 5

@@ -83,7 +83,7 @@ def test_a_turn_that_waits_for_a_person_returns_with_the_time_of_its_deadline() 
     engine = make_approval_engine([TWO_CALLS], clock=clock)
     result = engine.run("go", conversation="c")
     assert (result.state, result.is_over) == ("awaiting_approval", False)
-    assert [call["tool"] for call in result.undecided] == ["echo", "echo"]
+    assert [call["tool"] for call in result.pending_approvals] == ["echo", "echo"]
     assert result.due == "2027-01-05T09:00:00.000Z"
     assert result.to_dict()["due"] == result.due
     (ask,) = [ask for record in read_records(engine) for ask in record.get("asks", ()) if "due" in ask]
@@ -125,11 +125,11 @@ def test_two_calls_are_answered_out_of_order() -> None:
     each gets its own outcome."""
     clock, store = TurnableClock(), MemoryStore()
     first = make_approval_engine([TWO_CALLS], clock=clock, log=store).run("go", conversation="c")
-    one, two = (call["id"] for call in first.undecided)
+    one, two = (call["id"] for call in first.pending_approvals)
     result = make_approval_engine([], clock=clock, log=store).resume(
         "c", Decided(call_id=two, approved=False, reason="not this one")
     )
-    assert [call["id"] for call in result.undecided] == [one]
+    assert [call["id"] for call in result.pending_approvals] == [one]
     assert result.due == first.due
     engine = make_approval_engine(["done"], clock=clock, log=store)
     result = engine.resume("c", Decided(call_id=one, approved=True))
@@ -146,7 +146,7 @@ def test_a_decision_after_the_deadline_is_recorded_as_late_and_changes_nothing()
     """The deadline comes first, whoever resumes: a late approval never runs a call."""
     clock = TurnableClock()
     engine = make_approval_engine([reply_with_calls(("echo", {"text": "a"})), "too late"], clock=clock)
-    call_id = engine.run("go", conversation="c").undecided[0]["id"]
+    call_id = engine.run("go", conversation="c").pending_approvals[0]["id"]
     clock.advance("25h")
     result = engine.resume("c", Decided(call_id=call_id, approved=True))
     assert result.content == "too late"
@@ -183,7 +183,7 @@ async def test_the_deadline_cancels_the_prompt_of_an_approver() -> None:
 def test_a_message_to_a_conversation_in_which_a_person_must_decide_is_refused() -> None:
     """The error says who must do what, until when, and with which command."""
     engine = make_approval_engine([TWO_CALLS], clock=TurnableClock("2027-01-04T09:00:00Z"))
-    call_id = engine.run("go", conversation="c").undecided[0]["id"]
+    call_id = engine.run("go", conversation="c").pending_approvals[0]["id"]
     with pytest.raises(SpecError, match="waits for a person's decision on 'echo'") as refusal:
         engine.run("hello?", conversation="c")
     assert "until 2027-01-05T09:00:00.000Z" in refusal.value.message

@@ -328,7 +328,7 @@ def test_a_question_of_a_child_is_answered_under_the_name_of_the_child() -> None
     assert engine.resume("c") == result
     assert list(engine.store.read_lines("c")) == before
     answered = engine.answer(question["conversation"], {"publish": False})
-    assert (answered.content, answered.conversation_id) == ("the editor: dropped", "c")
+    assert (answered.content, answered.conversation) == ("the editor: dropped", "c")
 
 
 def test_the_deadline_of_a_child_fires_when_its_parent_is_resumed() -> None:

@@ -33,13 +33,14 @@ def get_request_messages(run: Engine, request: int = -1) -> list[dict[str, Any]]
 def test_answers_without_calls() -> None:
     """S1.4, S1.8: `stop` ends the turn with content, service, model and an empty list of calls."""
     result = make_engine(["Hello."]).run("Hi")
-    assert result.to_dict() | {"conversation_id": "c"} == {
+    assert result.to_dict() | {"conversation": "c"} == {
+        "ok": True,
         "content": "Hello.",
         "service": "model",
         "model": "m",
         "tool_calls": [],
         "state": "finished",
-        "conversation_id": "c",
+        "conversation": "c",
         "iterations": 0,
         "usage": {},
         "finish_reason": "stop",
@@ -339,7 +340,7 @@ async def test_a_call_that_needs_approval_waits_or_is_asked_about() -> None:
     without_approver = make_engine([reply_with_calls(("echo", {"text": "x"}))], tools={"registry": registry})
     result = await without_approver.arun("go")
     assert not result.is_over
-    assert [call["tool"] for call in result.undecided] == ["echo"]
+    assert [call["tool"] for call in result.pending_approvals] == ["echo"]
 
     async def deny(call: ToolCall) -> Decided:
         return Decided(call_id=call.id, approved=False, reason="not today")

@@ -171,13 +171,13 @@ def test_an_error_inside_a_stream_is_classified(word: str, kind: str, retryable:
     ],
 )
 def test_finish_reasons(word: str | None, reason: str) -> None:
-    """S3.3: every stop reason is mapped, and an unknown one gives `unknown`."""
+    """S1.15: every stop reason is mapped, and an unknown one gives `unknown`."""
     body = {**BODY, "content": [{"type": "text", "text": "x"}], "stop_reason": word}
     assert decode_reply(body).finish_reason == reason
 
 
 def test_broken_arguments_are_kept_and_never_run() -> None:
-    """S3.11: input that is no JSON object is kept as raw text with the problem, and can be sent back."""
+    """S1.17: input that is no JSON object is kept as raw text with the problem, and can be sent back."""
     events = build_events({**BODY, "content": [THINKING, WEATHER]})
     pieces = [event for event in events if event.get("delta", {}).get("type") == "input_json_delta"]
     pieces[-1]["delta"]["partial_json"] = " oops"

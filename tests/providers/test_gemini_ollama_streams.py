@@ -178,7 +178,7 @@ def test_recorded_bodies_without_requests_are_read(
 
 
 def test_a_partial_call_is_never_run() -> None:
-    """S3.11: a partial call has a problem and no arguments, so it is never run."""
+    """S1.17: a partial call has a problem and no arguments, so it is never run."""
     accumulator = GeminiAccumulator()
     piece = {"functionCall": {"name": "a", "willContinue": True}}
     accumulator.add_frame({"candidates": [{"content": {"parts": [piece]}, "finishReason": "STOP"}]})

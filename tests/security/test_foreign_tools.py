@@ -123,4 +123,4 @@ def test_a_pinned_change_waits_for_a_person() -> None:
     }
     with Engine(spec, log="memory", providers={"model": ScriptedProvider(replies)}) as engine:
         result = engine.run("go")
-    assert [call["tool"] for call in result.undecided] == ["look"]
+    assert [call["tool"] for call in result.pending_approvals] == ["look"]

@@ -154,7 +154,7 @@ def test_a_fork_without_a_person_does_not_run_such_a_tool() -> None:
         fork = engine.fork("c", changes=ForkChanges(settings={"temperature": 1}), name="f")
         assert runs == ["a"]
         assert fork.result is not None
-        assert [call["id"] for call in fork.result.undecided] == ["call_1_0_0"]
+        assert [call["id"] for call in fork.result.pending_approvals] == ["call_1_0_0"]
 
 
 def test_a_fork_carries_no_grant() -> None:

@@ -91,7 +91,7 @@ def _finish_turn(engine: Engine, result: TurnResult) -> TurnResult:
     """Resume until the turn is over; approve the call of every second round at about its deadline."""
     while not result.is_over:
         time.sleep(random.uniform(0.0, 0.02))
-        call = result.undecided[0]["id"] if result.undecided else ""
+        call = result.pending_approvals[0]["id"] if result.pending_approvals else ""
         decision = Decided(call_id=call, approved=True) if call.endswith(("1", "3")) else None
         result = _resume(engine, decision)
     return result

@@ -309,3 +309,19 @@ def test_a_foreign_file_is_an_error(tmp_path: Path) -> None:
         file.write_text(content)
         with pytest.raises(SpecError, match=words):
             load_bfcl(file)
+
+
+def test_an_inconsistent_question_is_left_out_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Issue 16: one question whose answer names another function is left out with a warning; the others
+    stay."""
+    function = {"name": "add", "description": "Add.", "parameters": {"type": "dict", "properties": {}}}
+    question = [[{"role": "user", "content": "1 + 1?"}]]
+    rows = [{"id": f"simple_{n}", "question": question, "function": [function]} for n in range(3)]
+    names = ("add", "subtract", "add")
+    answers = [{"id": f"simple_{n}", "ground_truth": [{name: {}}]} for n, name in enumerate(names)]
+    (tmp_path / "possible_answer").mkdir()
+    for file, data in (("BFCL_simple.jsonl", rows), ("possible_answer/BFCL_simple.jsonl", answers)):
+        (tmp_path / file).write_text("\n".join(json.dumps(row) for row in data), "utf-8")
+    cases = load_bfcl(tmp_path / "BFCL_simple.jsonl")
+    assert [case.id for case in cases] == ["simple_0", "simple_2"]
+    assert "question 2 is left out" in caplog.text

@@ -18,6 +18,7 @@ from toolchart.states.messages import Message, ToolCall
 from toolchart.states.persistent_list import PersistentList
 from toolchart.states.snapshot import TrackedCall
 from toolchart.tools.approval import parse_policy
+from toolchart.tools.builtin import BUILTINS
 from toolchart.tools.definition import ToolFailure
 from toolchart.tools.execution.results import OutputLimits
 
@@ -236,7 +237,7 @@ def test_the_executor_runs_what_the_chart_asks_for() -> None:
 def test_the_cut_keeps_the_log_whole_and_gives_a_handle() -> None:
     """S2.12: the model sees a part with a notice and a handle; the logged result stays whole."""
     lines = "\n".join(f"line {n}" for n in range(500))
-    executor = make_executor(build_tool("read", lambda arguments: lines))
+    executor = make_executor(build_tool("read", lambda arguments: lines), BUILTINS["fetch_result"])
     (event,) = run_calls(executor, make_call("read", id="call_7"))
     model_result = json.loads(event.shown)
     assert event.result["result"] == lines
@@ -244,6 +245,15 @@ def test_the_cut_keeps_the_log_whole_and_gives_a_handle() -> None:
     assert lines.startswith(model_result["result"] + "\n")
     assert '"call_7"' in model_result["truncated"]
     assert str(len(lines) - len(model_result["result"])) in model_result["truncated"]
+
+
+def test_a_cut_without_fetch_result_gives_no_advice_that_cannot_be_followed() -> None:
+    """Issue 16: where `fetch_result` is not offered, the notice does not name it."""
+    executor = make_executor(build_tool("read", lambda arguments: "word " * 2000))
+    (event,) = run_calls(executor, make_call("read"))
+    truncated = json.loads(event.shown)["truncated"]
+    assert "ask for less" in truncated
+    assert "fetch_result" not in truncated
 
 
 def test_the_output_budget_shrinks_and_is_shared() -> None:

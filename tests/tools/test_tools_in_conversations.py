@@ -42,10 +42,12 @@ def test_the_rest_of_a_cut_result_is_fetched_from_the_log() -> None:
     engine = make_engine(
         [reply_with_calls(("read", {})), follow, finish],
         functions=[make_function_tool("read", NOTHING, lambda arguments: full_text)],
+        output={},
         **build_tools_section("fetch_result"),
     )
     result = engine.run("go")
     assert result.state == "finished"
+    assert "did not see the whole result of 'read'" in result.warnings[0]
     assert full_text.startswith(tool_results[0]["result"])
     assert full_text[len(tool_results[0]["result"]) :].startswith(tool_results[1]["result"]["text"])
     assert result.tool_calls[0]["result"]["result"] == full_text
@@ -55,7 +57,7 @@ def test_a_plan_survives_its_process() -> None:
     """S4.7: a plan of one turn is there in the next, in a new engine with the same log."""
     create_call = reply_with_calls(("planner", {"action": "create_plan", "steps": ["a", "b"]}))
     first = make_engine([create_call, "planned"], **build_tools_section("planner"))
-    conversation = first.run("plan").conversation_id
+    conversation = first.run("plan").conversation
     mark_call = reply_with_calls(("planner", {"action": "mark_done", "step": 1}))
     second = make_engine([mark_call, "marked"], log=first.store, **build_tools_section("planner"))
     result = second.run("go on", conversation=conversation)
@@ -69,7 +71,7 @@ def test_repaired_arguments_are_run_and_recorded() -> None:
     result = engine.run("go")
     assert result.tool_calls[0]["params"] == {"expression": "6*7"}
     assert result.tool_calls[0]["result"]["result"] == 42
-    log = b"\n".join(engine.store.read_lines(result.conversation_id)).decode()
+    log = b"\n".join(engine.store.read_lines(result.conversation)).decode()
     assert "misspelt name" in log
 
 

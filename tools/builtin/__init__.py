@@ -107,6 +107,7 @@ BUILTINS: dict[str, Tool] = {
             fetch.fetch_result,
             fetch.SCHEMA,
             needs_context=True,
+            reads_results=True,
         ),
     )
 }
@@ -131,9 +132,9 @@ def _make_list_directory(settings: Mapping[str, Any], name: str) -> Tool:
 
 def _make_read_file(settings: Mapping[str, Any], name: str) -> Tool:
     run = _open_folder(settings, name).read_file
-    return _define_builtin(
-        name, "Read a text file.", run, files.READ_SCHEMA, execution_mode="thread", listing=True
-    )
+    description = "Read a text file."
+    options: dict[str, Any] = {"execution_mode": "thread", "listing": True, "needs_context": True}
+    return _define_builtin(name, description, run, files.READ_SCHEMA, **options)
 
 
 BUILTIN_FACTORIES: dict[str, Callable[[Mapping[str, Any], str], Tool]] = {

@@ -15,12 +15,16 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.tools.definition import ToolFailure
+from toolchart.tools.execution.context import NO_CONVERSATION, CallContext
 
 MAX_ENTRIES = 1000
 MAX_BYTES = 5_000_000
 """Bytes that are read of a file; a longer file is cut there."""
 MAX_LINES = 2000
+FRAME = 300
+"""Characters that the JSON around the text and the path needs."""
 
 LIST_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -72,8 +76,11 @@ class Folder:
             listing["more"] = len(entries) - MAX_ENTRIES
         return listing
 
-    def read_file(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Read lines of a text file: `{path, text, start_line, end_line, more}`.
+    def read_file(
+        self, arguments: Mapping[str, Any], context: CallContext = NO_CONVERSATION
+    ) -> dict[str, Any]:
+        """Read lines of a text file: `{path, text, start_line, end_line, more}`; as many as the model
+        may see.
 
         Raises:
             ToolFailure: the path lies outside the root, it is not a regular text file, or the file
@@ -91,13 +98,14 @@ class Folder:
         selection = lines[start - 1 : start - 1 + count]
         if not selection and start > 1:
             raise ToolFailure(f"{path!r} has {len(lines)} lines that can be read")
+        selection, is_cut = _select_lines(selection, context.max_characters)
         end = start - 1 + len(selection)
         return {
             "path": path,
             "text": "".join(selection),
             "start_line": start,
             "end_line": end,
-            "more": end < len(lines) or len(data) >= MAX_BYTES,
+            "more": is_cut or end < len(lines) or len(data) >= MAX_BYTES,
         }
 
     @contextmanager
@@ -142,6 +150,22 @@ def _describe_entry(entry: os.DirEntry[str]) -> dict[str, Any]:
     if entry.is_dir(follow_symlinks=False):
         return {"name": entry.name, "type": "folder"}
     return {"name": entry.name, "type": "file", "size": entry.stat(follow_symlinks=False).st_size}
+
+
+def _select_lines(lines: list[str], max_characters: int) -> tuple[list[str], bool]:
+    """The first lines that the model may see, at least one, and whether something of them is left out.
+
+    Args:
+        max_characters: of the whole result as JSON; 0 for no limit.
+    """
+    if not max_characters:
+        return lines, False
+    left = max_characters - FRAME
+    for index, line in enumerate(lines):
+        left -= len(encode_canonical_text(line)) - 2
+        if left < 0:
+            return lines[: max(1, index)], True
+    return lines, False
 
 
 def _read_bytes(handle: int) -> bytes:

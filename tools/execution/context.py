@@ -122,7 +122,7 @@ class CallContextBuilder:
         """Characters of tool output in the messages of this turn."""
         turn, counted_messages, characters = self._shown_sum
         if turn != snapshot.turn or counted_messages > len(snapshot.messages):
-            counted_messages, characters = _find_turn_start(snapshot), 0
+            counted_messages, characters = find_turn_start(snapshot), 0
         new_messages = snapshot.messages[counted_messages:]
         characters += sum([len(message.content or "") for message in new_messages if message.role == "tool"])
         self._shown_sum = (snapshot.turn, counted_messages + len(new_messages), characters)
@@ -168,7 +168,7 @@ def _find_open_call(snapshot: Snapshot, call: ToolCall) -> OpenCall | None:
     return None
 
 
-def _find_turn_start(snapshot: Snapshot) -> int:
+def find_turn_start(snapshot: Snapshot) -> int:
     """Index of a message behind which all tool output is of this turn.
 
     User messages do not tell, because the user may send more of them during a turn.

@@ -36,6 +36,9 @@ from toolchart.tools.registry import Registry
 
 log = logging.getLogger("toolchart.tools")
 
+NOT_EXECUTED = "not executed"
+"""The model hears it first of a denied call, whatever reason a person gave."""
+
 
 class ToolExecutor:
     """Runs the tools of a registry.
@@ -63,6 +66,7 @@ class ToolExecutor:
         self._limiters = ConcurrencyLimiters(parallel)
         self._cache = ResultCache()
         self._dependencies = dependencies
+        self._fetch_tools = tuple(tool.name for tool in registry if tool.reads_results)
 
     def definitions(self) -> tuple[ToolDefinition, ...]:
         """Every tool's definition for the model, in order."""
@@ -89,7 +93,9 @@ class ToolExecutor:
         return self._reviewer.judge_call(call, allowed_tools)
 
     def refuse(self, call: ToolCall, outcome: str, reason: str) -> ToolFinished:
-        """Build the result of a call that does not run."""
+        """Build the result of a call that does not run; what was denied says that it was not executed."""
+        if outcome == "denied" and not reason.startswith(NOT_EXECUTED):
+            reason = f"{NOT_EXECUTED}: {reason}"
         return build_tool_finished(call, shorten_name(call.name), cast(Outcome, outcome), reason, 0.0)
 
     async def run(
@@ -121,7 +127,12 @@ class ToolExecutor:
         if log.isEnabledFor(logging.DEBUG):
             _log_run(tool, arguments, event)
         notice = _find_repetition_notice(tool, context) if context.repeat_count > 1 else None
-        return limit_model_text(event, max_characters, (notice,) if notice else ())
+        fetch_tool = self._find_fetch_tool(allowed_tools)
+        return limit_model_text(event, max_characters, (notice,) if notice else (), fetch_tool)
+
+    def _find_fetch_tool(self, allowed_tools: Sequence[str]) -> str | None:
+        """Name of an offered tool that gives more of earlier results."""
+        return next((name for name in self._fetch_tools if name in allowed_tools), None)
 
     def _find_denial(self, tool: Tool, arguments: Mapping[str, Any], context: CallContext) -> str | None:
         """Why a valid call does not run: a rule denies it, or it needs an approval that it does not have."""

@@ -1,8 +1,8 @@
 """Tool results: their four keys, and how a long result is shortened for the model.
 
 The log keeps every result whole. Where a result is longer than its share of the turn's output limit,
-the model gets a part of it (the model text), cut at a line or a word, with a notice and a handle for
-`fetch_result`.
+the model gets a part of it (the model text), cut at a line or a word, with a notice. A spec without
+`output` has no such limits.
 """
 
 from __future__ import annotations
@@ -98,6 +98,15 @@ class OutputLimits(msgspec.Struct, frozen=True, kw_only=True):
     """From one call when the total is used up; enough to explain how to continue."""
 
 
+UNLIMITED_OUTPUT = OutputLimits(
+    total=MAX_RESULT_CHARACTERS,
+    per_tool=MAX_RESULT_CHARACTERS,
+    listing=MAX_RESULT_CHARACTERS,
+    least=MAX_RESULT_CHARACTERS,
+)
+"""What holds where a spec chooses no limits: a model sees every result whole."""
+
+
 def compute_max_characters(
     limits: OutputLimits, tool: Tool, characters_shown: int, calls_in_reply: int = 1
 ) -> int:
@@ -139,11 +148,14 @@ def truncate_text(text: str, size: int) -> str:
     return head
 
 
-def limit_model_text(event: ToolFinished, size: int, notices: tuple[str, ...] = ()) -> ToolFinished:
+def limit_model_text(
+    event: ToolFinished, size: int, notices: tuple[str, ...] = (), fetch_tool: str | None = None
+) -> ToolFinished:
     """Add a model text to an event whose result is too long, or that has notices for the model.
 
     Args:
         size: characters of the result that the model may see.
+        fetch_tool: name of the tool that gives the model more of a result, where it is offered one.
     """
     value = event.result.get("result") if event.outcome == "succeeded" else event.result["error"]
     if not notices:
@@ -151,7 +163,8 @@ def limit_model_text(event: ToolFinished, size: int, notices: tuple[str, ...] = 
             return event
         if isinstance(value, str) and len(value) <= size:
             return event
-    model_text, hidden_count = _build_model_text(event.result, size, event.call_id, notices)
+    advice = f'; {fetch_tool} with handle "{event.call_id}" and offset ' if fetch_tool else ""
+    model_text, hidden_count = _build_model_text(event.result, size, advice, notices)
     if model_text is None:
         return event
     notes = event.notes
@@ -163,7 +176,7 @@ def limit_model_text(event: ToolFinished, size: int, notices: tuple[str, ...] = 
 
 
 def _build_model_text(
-    result: Mapping[str, Any], size: int, handle: str, notices: tuple[str, ...]
+    result: Mapping[str, Any], size: int, advice: str, notices: tuple[str, ...]
 ) -> tuple[str | None, int]:
     """The text for the model, and the number of characters that it leaves out.
 
@@ -178,14 +191,25 @@ def _build_model_text(
     model_result = dict(result)
     if hidden_count:
         model_result[key] = visible_text
-        model_result["truncated"] = _format_cut_notice(len(visible_text), hidden_count, handle)
+        model_result["truncated"] = _format_cut_notice(len(visible_text), hidden_count, advice)
     if notices:
         model_result["notice"] = " ".join(notices)
     return encode_canonical_text(model_result), hidden_count
 
 
-def _format_cut_notice(visible_count: int, hidden_count: int, handle: str) -> str:
-    return (
-        f"{hidden_count} of {visible_count + hidden_count} characters were left out; "
-        f'fetch_result with handle "{handle}" and offset {visible_count} gives more'
-    )
+def _format_cut_notice(visible_count: int, hidden_count: int, advice: str) -> str:
+    left_out = f"{hidden_count} of {visible_count + hidden_count} characters were left out"
+    return f"{left_out}{advice}{visible_count} gives more" if advice else f"{left_out}; ask for less"
+
+
+def find_cut_notice(content: str | None) -> tuple[str, str] | None:
+    """The tool and the notice in a tool message whose result was cut; None where it was not."""
+    if content is None or '"truncated":' not in content:
+        return None
+    try:
+        shown = orjson.loads(content)
+    except ValueError:
+        return None
+    if not isinstance(shown, dict) or not isinstance(shown.get("truncated"), str):
+        return None
+    return str(shown.get("tool_name")), shown["truncated"].partition(";")[0]

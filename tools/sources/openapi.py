@@ -54,7 +54,7 @@ class OpenApiSettings(BaseModel):
     """Headers of every request, with `${VARIABLE}`."""
     allow_hosts: list[str] = Field(default_factory=list)
     """Hosts that may be private."""
-    timeout_ms: int = Field(default=30_000, gt=0)
+    timeout_ms: int | None = Field(default=None, gt=0)
     """For one call."""
     risk: Risk | None = None
     """Of all operations; without it reading is `low`, writing `medium`, deleting `high`."""
@@ -258,7 +258,7 @@ def _make_operation_tool(
     return replace(
         operation_tool,
         risk=settings.risk or _rate_method_risk(method),
-        timeout_s=settings.timeout_ms / 1000,
+        timeout_s=settings.timeout_ms / 1000 if settings.timeout_ms else context.default_timeout_s,
         alias=alias if alias != name else None,
         rewrites=changes,
     )

@@ -95,6 +95,12 @@ def _store_options(function: Any, options: Mapping[str, Any]) -> Any:
     return function
 
 
+def get_own_timeout_s(function: Callable[..., Any] | None) -> float | None:
+    """The timeout that `@tool` gave a function; None where it gave none."""
+    timeout_s: float | None = getattr(function, _OPTIONS_ATTRIBUTE, {}).get("timeout_s")
+    return timeout_s
+
+
 def make_tool(function: Callable[..., Any], options: Mapping[str, Any] | None = None) -> Tool:
     """Make the tool of a function, whether or not `@tool` marks it.
 
@@ -285,7 +291,7 @@ def _build_argument_model(
     called `json` or `_x` and a field may not.
     """
     from pydantic import ConfigDict, Field, create_model
-    from pydantic.errors import PydanticUserError
+    from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
     fields: dict[str, Any] = {}
     names: dict[str, str] = {}
@@ -303,8 +309,28 @@ def _build_argument_model(
         fields[field] = (hints.get(parameter.name, Any), Field(default, alias=parameter.name))
     try:
         return create_model(name, __config__=ConfigDict(), **fields), names
+    except PydanticSchemaGenerationError:
+        raise _build_type_error(name, {names[field]: kind for field, (kind, _) in fields.items()}) from None
     except PydanticUserError as error:
         raise SpecError(f"tool {name!r}: {str(error).splitlines()[0]}") from None
+
+
+def _build_type_error(name: str, hints: Mapping[str, Any]) -> SpecError:
+    """The error for a tool with a parameter whose type no JSON describes."""
+    from pydantic import TypeAdapter
+    from pydantic.errors import PydanticUserError
+
+    for parameter, hint in hints.items():
+        try:
+            TypeAdapter(hint)
+        except PydanticUserError:
+            kind = getattr(hint, "__name__", str(hint))
+            return SpecError(
+                f"tool {name!r}: the parameter {parameter!r} has the type {kind}, which no JSON describes",
+                hint="use plain types, a dataclass, a TypedDict or a pydantic model; "
+                "a service of the program is no argument: take it from ToolContext.dependencies",
+            )
+    return SpecError(f"tool {name!r}: its parameters have no JSON Schema")
 
 
 def _list_plain_types(model: Any, names: Mapping[str, str]) -> tuple[dict[str, type], frozenset[str]]:

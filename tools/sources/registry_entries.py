@@ -31,7 +31,12 @@ from toolchart.tools.sources.entry_settings import (
 )
 from toolchart.tools.sources.http.settings import parse_http_settings
 from toolchart.tools.sources.http.tool import SecretResolver, make_http_tool
-from toolchart.tools.sources.python import choose_execution_mode, make_inline_timeout_error, make_tool
+from toolchart.tools.sources.python import (
+    choose_execution_mode,
+    get_own_timeout_s,
+    make_inline_timeout_error,
+    make_tool,
+)
 from toolchart.tools.sources.services import Embedder, EmbedderFactory, Search
 from toolchart.tools.sources.table import TOOL_SOURCES, ToolSourceDescriptor
 
@@ -170,13 +175,20 @@ def _apply_entry_settings(tool: Tool, entry: ToolEntry, config: ToolsConfig) -> 
     return replace(
         tool,
         execution_mode=_choose_entry_mode(tool, entry),
-        timeout_s=(entry.timeout_ms or config.default_timeout_ms) / 1000,
+        timeout_s=_choose_timeout_s(tool, entry, config),
         idempotent=entry.idempotent or tool.idempotent,
         requires_approval=entry.requires_approval or tool.requires_approval,
         risk=entry.risk if "risk" in entry.model_fields_set else tool.risk,
         max_result_size=entry.max_result_size or tool.max_result_size,
         **run_options,
     )
+
+
+def _choose_timeout_s(tool: Tool, entry: ToolEntry, config: ToolsConfig) -> float:
+    """The entry's own timeout, else that of the function's `@tool`, else the default of the spec."""
+    if entry.timeout_ms is not None:
+        return entry.timeout_ms / 1000
+    return get_own_timeout_s(tool.function) or config.default_timeout_ms / 1000
 
 
 def _choose_entry_mode(tool: Tool, entry: ToolEntry) -> ExecutionMode:

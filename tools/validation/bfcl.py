@@ -10,7 +10,8 @@ Source: github.com/ShishirPatil/gorilla, berkeley-function-call-leaderboard, ver
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.formats import make_portable_name
 from toolchart.tools.validation.cases import Case, ExpectedCall
+
+log = logging.getLogger("toolchart.tools")
 
 TYPES: dict[str, str | None] = {
     "dict": "object",
@@ -121,12 +124,33 @@ def load_bfcl(questions: Path, answers: Path | None = None) -> list[Case]:
     accepted_calls = (
         {row["id"]: row["ground_truth"] for row in read_json_lines(answers)} if answers.exists() else {}
     )
-    try:
-        return [_make_case(row, accepted_calls.get(row["id"])) for row in read_json_lines(questions)]
-    except (KeyError, TypeError, IndexError) as error:
-        raise SpecError(
-            f"this is not a file of BFCL questions: {type(error).__name__} {error}", file=str(questions)
-        ) from None
+
+    def make_cases(question: Mapping[str, Any]) -> list[Case]:
+        return [_make_case(question, accepted_calls.get(question["id"]))]
+
+    return make_cases_of_questions(questions, make_cases, "BFCL questions")
+
+
+def make_cases_of_questions(
+    questions: Path, make_cases: Callable[[dict[str, Any]], list[Case]], kind: str
+) -> list[Case]:
+    """The cases of a file; a question that contradicts itself is left out, with a warning in the log.
+
+    Raises:
+        SpecError: the file cannot be read, or it has no usable question: it is not a file of that kind.
+    """
+    cases: list[Case] = []
+    problem = ""
+    for number, question in enumerate(read_json_lines(questions), 1):
+        try:
+            cases += make_cases(question)
+        except (KeyError, TypeError, IndexError, ValueError, SyntaxError) as error:
+            reason = f"{type(error).__name__} {error}"
+            problem = problem or reason
+            log.warning("%s: question %d is left out: %s", questions, number, reason)
+    if problem and not cases:
+        raise SpecError(f"this is not a file of {kind}: {problem}", file=str(questions))
+    return cases
 
 
 def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from toolchart.states.canonical_json import encode_canonical_text
-from toolchart.states.errors import SpecError
 from toolchart.states.messages import Message, ToolCall, ToolDefinition
 from toolchart.tools.validation.bfcl import (
     OPTIONAL_MARK,
     convert_definitions,
+    make_cases_of_questions,
     parse_category,
     read_json_lines,
 )
@@ -59,16 +59,11 @@ def load_turns(questions: Path, answers: Path | None = None) -> list[Case]:
     answers = answers or questions.parent / "possible_answer" / questions.name
     accepted_calls = {question["id"]: question["ground_truth"] for question in read_json_lines(answers)}
     docs = questions.parent / "multi_turn_func_doc"
-    try:
-        return [
-            case
-            for question in read_json_lines(questions)
-            for case in _make_cases(question, accepted_calls[question["id"]], docs)
-        ]
-    except (KeyError, TypeError, IndexError, ValueError, SyntaxError) as error:
-        raise SpecError(
-            f"this is not a file of multi-turn questions: {type(error).__name__} {error}", file=str(questions)
-        ) from None
+
+    def make_cases(question: Mapping[str, Any]) -> list[Case]:
+        return _make_cases(question, accepted_calls[question["id"]], docs)
+
+    return make_cases_of_questions(questions, make_cases, "multi-turn questions")
 
 
 def _make_cases(

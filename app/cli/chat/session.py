@@ -144,12 +144,12 @@ class ChatSession:
         for warning in result.warnings:
             print_notice(f"warning: {warning}")
         until = f" until {result.due}" if result.due else ""
-        for call in result.undecided:
-            conversation = call.get("conversation", result.conversation_id)
-            command = format_command("approve", conversation, call["id"])
-            print_notice(f"(waiting for approval{until}: {call['tool']}; {command})")
+        for call in result.pending_approvals:
+            conversation = call.conversation or result.conversation
+            command = format_command("approve", conversation, call.id)
+            print_notice(f"(waiting for approval{until}: {call.tool}; {command})")
         for question in result.questions:
-            conversation = question.get("conversation", result.conversation_id)
+            conversation = question.get("conversation", result.conversation)
             command = format_answer_command(conversation, question)
             print_notice(f"(waiting for an answer{until}: {shorten(question['question'], 120)}; {command})")
         if result.error is not None:

@@ -14,7 +14,7 @@ import msgspec
 from pydantic import BaseModel
 
 from toolchart.engine.log.group_commit import GroupCommit
-from toolchart.engine.runtime.agents.agent_tools import build_agent_tools
+from toolchart.engine.runtime.agents.agent_tools import build_agent_tools, offer_functions
 from toolchart.engine.runtime.agents.model_hosts import ModelHosts
 from toolchart.engine.runtime.agents.prompt_documents import fill_rag_context
 from toolchart.engine.runtime.clock import Clock
@@ -31,6 +31,7 @@ from toolchart.providers.prices import build_pricer
 from toolchart.specs.charts import load_spec_chart
 from toolchart.specs.child_agents import build_child_spec, describe_agent
 from toolchart.specs.declared_effects import EffectResolver
+from toolchart.specs.history import read_history
 from toolchart.specs.models import AgentSpec, Handler
 from toolchart.specs.turn_plan import plan_turn
 from toolchart.specs.unread_limits import load_agent_chart
@@ -75,7 +76,8 @@ class Agent:
     """
 
     def __init__(self, spec: AgentSpec, parts: SharedParts, base: Agent | None = None) -> None:
-        self.spec = spec
+        functions = select_tool_functions(parts.functions)
+        self.spec = spec = offer_functions(spec, functions)
         self._parts = parts
         self._base = base
         self._children: dict[str, Agent] = {}
@@ -89,9 +91,7 @@ class Agent:
         self.tools: ToolManager = (
             base.tools
             if base is not None
-            else build_agent_tools(
-                spec, select_tool_functions(parts.functions), parts.services, spec_folder, parts.dependencies
-            )
+            else build_agent_tools(spec, functions, parts.services, spec_folder, parts.dependencies)
         )
         self.hosts: ModelHosts = (
             base.hosts if base is not None else ModelHosts(spec, parts.providers, spec_folder)
@@ -177,7 +177,7 @@ class Agent:
         self,
         handler: Handler,
         variables: Mapping[str, Any],
-        history: Sequence[Message] = (),
+        history: Sequence[Message | Mapping[str, Any]] = (),
         llm: str | None = None,
         model: str | None = None,
     ) -> TurnStarted:
@@ -194,7 +194,7 @@ class Agent:
             message=variables["user_message"],
             system=plan.system,
             variables=select_variables(self.chart, variables),
-            history=tuple(history),
+            history=read_history(history),
             settings=plan.settings,
             warnings=(*self.tools.warnings, *warnings, *plan.warnings),
         )

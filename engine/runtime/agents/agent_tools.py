@@ -18,6 +18,16 @@ from toolchart.tools.manager import ToolManager
 from toolchart.tools.sources.registry_entries import Service
 
 
+def offer_functions(spec: AgentSpec, functions: Sequence[Callable[..., Any] | Tool]) -> AgentSpec:
+    """The spec with a `tools` section that offers the program's functions, where it has none of its own.
+
+    Without such a section no handler says which tools it offers, and the functions would never be offered.
+    """
+    if spec.tools is not None or not functions:
+        return spec
+    return spec.model_copy(update={"tools": ToolsConfig(apply_globally=True)})
+
+
 def build_agent_tools(
     spec: AgentSpec,
     functions: Sequence[Callable[..., Any] | Tool],

@@ -10,13 +10,12 @@ from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.dependencies import Approver, Asker, ChildTask
 from toolchart.engine.runtime.flows.waiting import (
     describe_questions,
-    describe_undecided_calls,
     find_earliest_due,
     has_work,
     list_questions,
     list_undecided_calls,
 )
-from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.result import TurnResult, list_pending_approvals
 from toolchart.states.effects import RunAgent
 from toolchart.states.errors import SpecError
 from toolchart.states.ports import Store
@@ -39,15 +38,14 @@ def iterate_open_children(
 
 def add_children(store: Store, result: TurnResult, snapshot: Snapshot) -> TurnResult:
     """The result of a turn with what waits in the children: calls, questions and timers."""
-    undecided, questions, due = [*result.undecided], [*result.questions], [result.due]
-    for name, child in iterate_open_children(store, snapshot, result.conversation_id):
-        undecided += [{**call, "conversation": name} for call in describe_undecided_calls(child)]
+    approvals, questions, due = [*result.pending_approvals], [*result.questions], [result.due]
+    for name, child in iterate_open_children(store, snapshot, result.conversation):
+        approvals += list_pending_approvals(child, name)
         questions += [{**question, "conversation": name} for question in describe_questions(child)]
         due.append(find_earliest_due(child))
     known_times = [time for time in due if time is not None]
-    return replace(
-        result, undecided=undecided, questions=questions, due=min(known_times) if known_times else None
-    )
+    next_due = min(known_times) if known_times else None
+    return replace(result, pending_approvals=approvals, questions=questions, due=next_due)
 
 
 def has_open_work(

@@ -24,14 +24,6 @@ def list_undecided_calls(snapshot: Snapshot) -> list[OpenCall]:
     return [call for call in calls if call.ruling == "needs_approval" and call.outcome is None]
 
 
-def describe_undecided_calls(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """The calls that wait for a decision as JSON data: `{id, tool, params}`."""
-    return [
-        {"id": open_call.call.id, "tool": open_call.call.name, "params": open_call.call.arguments}
-        for open_call in list_undecided_calls(snapshot)
-    ]
-
-
 def list_questions(snapshot: Snapshot) -> list[AskPerson]:
     """The questions that wait for an answer."""
     return [effect for effect in snapshot.open_effects if isinstance(effect, AskPerson)]
@@ -73,7 +65,8 @@ def build_open_turn_error(snapshot: Snapshot, conversation: str) -> SpecError:
         )
     return SpecError(
         f"conversation {conversation!r} rests in state {snapshot.state!r} in the middle of a turn",
-        hint=f"finish that turn first: toolchart resume {conversation}",
+        hint="where its turn runs elsewhere, wait for it; after a crash finish it first: "
+        f"toolchart resume {conversation}",
     )
 
 
