@@ -39,7 +39,7 @@ engine.run("hello", conversaton="c1")  # mistake: a misspelt argument
 engine.run("hello", "c1")  # mistake: a keyword argument by position
 engine.run(42)  # mistake: a message that is no text
 engine.run("hello", variables=["city"])  # mistake: a list where names have values
-engine.run("hello", history=[{"role": "user"}])  # mistake: a dict instead of a Message
+engine.run("hello", history=["earlier"])  # mistake: a text instead of a message or a dict
 engine.stream("hello", on_delta=print)  # mistake: a stream yields its deltas itself
 engine.stream("hello", handlr="weather")  # mistake: a misspelt argument
 engine.fork("c1", name=3)  # mistake: a name that is no text
