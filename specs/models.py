@@ -145,8 +145,12 @@ class ToolEntry(Section):
     """Whether a call may run twice without harm, so that a resumed turn may run it again."""
     requires_approval: bool = False
     """Whether a person must approve every call."""
-    risk: Literal["low", "medium", "high"] = "low"
-    """How much harm a wrong call can do."""
+    risk: Literal["low", "medium", "high"] | None = None
+    """How much harm a wrong call can do. A person decides about each call of a `high` one, unless a rule of
+    `approval` does. Without it no call asks for this reason, and `check` takes tools that may write for
+    `high`."""
+    trust: Literal["trusted", "untrusted"] | None = None
+    """Whether strangers may have written what it returns; default: `untrusted` for HTTP and documents."""
     isolation: Literal["none", "inline", "thread", "process"] | None = None
     """Where it runs; default: that of the tool. `inline`: on the event loop, without a timeout."""
     max_result_size: int | None = Field(default=None, gt=0)
@@ -327,6 +331,9 @@ class AgentSpec(Section):
     prices: str | dict[str, Any] | None = None
     """Price table, a file beside the spec or inline: `{currency, models: {NAME: {input, output, cached}}}`,
     per million tokens."""
+    message_trust: Literal["trusted", "untrusted"] = "trusted"
+    """Who writes the user's messages: the one for whom the agent works, or strangers, such as the senders of
+    mails. `check` follows the words of strangers."""
     policy: Literal["strict", "lenient"] = "lenient"
     """Whether a warning of a provider, a prompt or a tool list ends the turn, or is only recorded."""
     log_deltas: bool = False

@@ -20,6 +20,9 @@ returns), as an asyncio task, in a thread, or in a child process that can be kil
 
 Risk = Literal["low", "medium", "high"]
 
+Trust = Literal["trusted", "untrusted"]
+"""Whether strangers may have written something: `untrusted` if so."""
+
 
 class ToolFailure(Exception):
     """A tool refuses or fails; its text is written for the model (bad input, no result, ...)."""

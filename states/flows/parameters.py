@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
@@ -97,6 +97,10 @@ class FunctionParameters(Parameters, frozen=True, kw_only=True):
     """JSON Schema of what it returns: an object. Derived from a typed function."""
     idempotent: bool = False
     """Whether it may be called again after a crash."""
+    risk: Literal["", "low", "medium", "high"] = ""
+    """How much harm a wrong call can do; without it `high` where `check` follows words of strangers."""
+    trust: Literal["trusted", "untrusted"] = "trusted"
+    """Whether strangers may have written what it returns."""
 
 
 class AskPersonParameters(Parameters, frozen=True, kw_only=True):

@@ -19,6 +19,8 @@ from toolchart.states.proofs.bounds.costs import FindAgentCost, WorstCase, find_
 from toolchart.states.proofs.bounds.cycles import find_unbounded_cycle
 from toolchart.states.proofs.bounds.formulas import compute_worst_cases, fit_formulas
 from toolchart.states.proofs.bounds.worst_case import MAX_NODES, NoBound, compute_worst_case
+from toolchart.states.proofs.dataflow.agents import FlowAgent
+from toolchart.states.proofs.dataflow.analysis import find_data_flows
 from toolchart.states.proofs.exploration import explore_chart
 from toolchart.states.proofs.explored_states import ExplorationGraph, ExploredEdge
 from toolchart.states.proofs.faults import find_faults
@@ -56,6 +58,7 @@ def check(
     risky: bool = False,
     unbounded: bool = False,
     find_agent_cost: FindAgentCost | None = None,
+    flow_agent: FlowAgent | None = None,
 ) -> CheckReport:
     """Check every property of a chart.
 
@@ -65,12 +68,15 @@ def check(
         unbounded: whether the agent spec declares `unbounded: true`; then a missing bound is no finding.
         find_agent_cost: the worst case of the agent that a declared `run_agent` runs; without it, the
             number of such runs is part of the worst case and what each costs is not.
+        flow_agent: the tools of the agent and whom it trusts, for its data flow; a chart alone has none.
 
     Raises:
         SpecError: the chart cannot be compiled, or never rests from its very start.
     """
     graph = explore_chart(get_machine(chart))
     findings = [*find_faults(chart, graph, risky)]
+    if flow_agent is not None:
+        findings += find_data_flows(flow_agent, graph)
     worst, formulas, problems = _compute_bound(chart, graph, limits or Limits(), find_agent_cost)
     return CheckReport(
         chart=chart.name,

@@ -24,6 +24,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One-based line in the chart's own file; None where it comes from a chart that is extended."""
     counterexample: dict[str, Any] | None = None
     """Facts under which it happens."""
+    run: tuple[str, ...] = ()
+    """The events that lead there, from the user's message on; empty for what never happens."""
+    change: str = ""
+    """What to change."""
 
 
 def find_finding_line(chart: Chart, state: str, row: int | None = None) -> int | None:

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import ToolDefinition
-from toolchart.tools.definition import Risk, Tool, ToolFailure
+from toolchart.tools.definition import Risk, Tool, ToolFailure, Trust
 from toolchart.tools.execution.arguments import check_schema
 from toolchart.tools.execution.tool_runs import describe_error
 from toolchart.tools.formats import make_portable_name
@@ -57,6 +57,8 @@ class McpSettings(BaseModel):
     """For one call."""
     risk: Risk | None = None
     """Of all its tools; without it `high`, or `medium` where the server says that a tool is harmless."""
+    trust: Trust = "untrusted"
+    """Of what its tools return, and of what the server says about them; only `check` reads it."""
 
 
 def load_mcp_section(

@@ -17,7 +17,7 @@ from toolchart.specs.secrets import find_references
 from toolchart.states.chart.yaml_reading import ReadingLimits, read_yaml
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import ToolDefinition
-from toolchart.tools.definition import Risk, Tool
+from toolchart.tools.definition import Risk, Tool, Trust
 from toolchart.tools.execution.arguments import check_schema
 from toolchart.tools.formats import make_portable_name
 from toolchart.tools.sources.foreign_schemas import add_definitions, sanitize_schema
@@ -58,6 +58,8 @@ class OpenApiSettings(BaseModel):
     """For one call."""
     risk: Risk | None = None
     """Of all operations; without it reading is `low`, writing `medium`, deleting `high`."""
+    trust: Trust = "untrusted"
+    """Of what the operations return; only `check` reads it."""
 
 
 class _Operation(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import ToolDefinition
-from toolchart.tools.definition import ExecutionMode, Risk, Tool, ToolFailure
+from toolchart.tools.definition import ExecutionMode, Risk, Tool, ToolFailure, Trust
 from toolchart.tools.execution.context import NO_CONVERSATION, CallContext
 from toolchart.tools.tool_context import is_tool_context
 
@@ -31,6 +31,8 @@ class ToolOptions(TypedDict, total=False):
     idempotent: bool
     requires_approval: bool
     risk: Risk
+    trust: Trust
+    """Whether strangers may have written what it returns; only `check` reads it."""
     isolation: Literal["none", "inline", "thread", "process"]
     """Where the function runs; `process` can be killed at the timeout. `inline` is for quick sync functions
     that never block: it runs on the event loop, which stands still meanwhile, and has no timeout."""
@@ -74,9 +76,9 @@ def tool(function: Any = None, **options: Unpack[ToolOptions]) -> Any:
 
     Args:
         options: `name`, `description`, `timeout_s`, `idempotent`, `requires_approval`, `risk`
-            (`low`, `medium`, `high`), `isolation` (`inline`, `thread`, `process`), `parallel`,
-            `repeatable`, `cacheable`, `cache_ttl_s`, `max_result_size`, `listing`, `memory_mb`,
-            `environment`.
+            (`low`, `medium`, `high`), `trust` (`trusted`, `untrusted`), `isolation` (`inline`, `thread`,
+            `process`), `parallel`, `repeatable`, `cacheable`, `cache_ttl_s`, `max_result_size`, `listing`,
+            `memory_mb`, `environment`.
             `Tool` and `ToolOptions` describe them.
 
     Raises:
@@ -97,8 +99,13 @@ def _store_options(function: Any, options: Mapping[str, Any]) -> Any:
 
 def get_own_timeout_s(function: Callable[..., Any] | None) -> float | None:
     """The timeout that `@tool` gave a function; None where it gave none."""
-    timeout_s: float | None = getattr(function, _OPTIONS_ATTRIBUTE, {}).get("timeout_s")
+    timeout_s: float | None = read_tool_options(function).get("timeout_s")
     return timeout_s
+
+
+def read_tool_options(function: Any) -> dict[str, Any]:
+    """The options that `@tool` has stored; none for a function that it does not mark."""
+    return dict(getattr(function, _OPTIONS_ATTRIBUTE, {}))
 
 
 def make_tool(function: Callable[..., Any], options: Mapping[str, Any] | None = None) -> Tool:
@@ -115,8 +122,9 @@ def make_tool(function: Callable[..., Any], options: Mapping[str, Any] | None = 
         SpecError: a parameter cannot be passed by name, a type has no JSON Schema, the function cannot
             be imported by another process, or it is to run inline and is async or has a timeout.
     """
-    options = dict(getattr(function, _OPTIONS_ATTRIBUTE, {}) if options is None else options)
+    options = read_tool_options(function) if options is None else dict(options)
     has_timeout = "timeout_s" in options
+    options.pop("trust", None)  # a statement for `check`, which runs nothing
     docstring = inspect.getdoc(function) or ""
     name = str(getattr(function, "__name__", type(function).__name__))
     run = PythonRunner(function, name)

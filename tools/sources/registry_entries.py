@@ -178,7 +178,7 @@ def _apply_entry_settings(tool: Tool, entry: ToolEntry, config: ToolsConfig) -> 
         timeout_s=_choose_timeout_s(tool, entry, config),
         idempotent=entry.idempotent or tool.idempotent,
         requires_approval=entry.requires_approval or tool.requires_approval,
-        risk=entry.risk if "risk" in entry.model_fields_set else tool.risk,
+        risk=entry.risk or tool.risk,
         max_result_size=entry.max_result_size or tool.max_result_size,
         **run_options,
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Literal
 
 from toolchart.states.descriptors import Descriptor, Registry, find_reference_gaps, find_text_gaps
+from toolchart.tools.definition import Trust
 
 
 class ToolSourceDescriptor(Descriptor, frozen=True, kw_only=True):
@@ -34,6 +35,10 @@ class ToolSourceDescriptor(Descriptor, frozen=True, kw_only=True):
     list_settings: str = ""
     """Reference to a function from the handler of an entry to the names of its settings, where these depend
     on the handler."""
+    trust: Trust = "untrusted"
+    """Whether strangers may have written what its tools return, where an entry does not say."""
+    writes: bool = True
+    """Whether its tools may change something, where nothing says that one only reads."""
 
     def find_gaps(self) -> list[str]:
         """What this row lacks, one sentence each."""
@@ -65,18 +70,27 @@ def _list_entry_sources() -> tuple[ToolSourceDescriptor, ...]:
     """Return the sources of entries of `tools.registry`."""
     entries = "toolchart.tools.sources.registry_entries"
     return (
-        ToolSourceDescriptor(name="mock", summary="a fixed answer", load=f"{entries}:load_mock_tool"),
+        ToolSourceDescriptor(
+            name="mock",
+            summary="a fixed answer",
+            load=f"{entries}:load_mock_tool",
+            trust="trusted",
+            writes=False,
+        ),
         ToolSourceDescriptor(
             name="builtin",
             summary="a tool that comes with Toolchart",
             load=f"{entries}:load_builtin_tool",
             list_settings=f"{entries}:list_builtin_settings",
+            trust="trusted",
+            writes=False,
         ),
         ToolSourceDescriptor(
             name="internal",
             summary="a service of the program",
             load=f"{entries}:load_internal_tool",
             list_settings=f"{entries}:list_internal_settings",
+            trust="trusted",
         ),
         ToolSourceDescriptor(
             name="http",
@@ -90,6 +104,7 @@ def _list_entry_sources() -> tuple[ToolSourceDescriptor, ...]:
             summary="a Python function",
             load=f"{entries}:load_python_tool",
             required=("handler",),
+            trust="trusted",
         ),
     )
 

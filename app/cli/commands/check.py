@@ -45,6 +45,7 @@ def _load_subject(name: str) -> tuple[Any, dict[str, Any]]:
     from toolchart.specs.agent_costs import build_cost_finder, find_widest_limits
     from toolchart.specs.loader import list_shipped_agents, load_spec
     from toolchart.specs.unread_limits import load_agent_chart
+    from toolchart.tools.data_flow import describe_data_flow
 
     path = Path(name)
     is_agent = name in list_shipped_agents() or (path.is_file() and "llms" in read_document(path).data)
@@ -60,6 +61,7 @@ def _load_subject(name: str) -> tuple[Any, dict[str, Any]]:
         "limits": find_widest_limits(spec),
         "unbounded": spec.limits.unbounded,
         "find_agent_cost": build_cost_finder(spec),
+        "flow_agent": describe_data_flow(spec, chart),
     }
 
 
@@ -80,6 +82,10 @@ def _print_report(report: CheckReport, source: str) -> None:
     """Print findings and notes, then one line with the verdict, the size and the bound of a turn."""
     for finding in report.findings:
         click.echo(escape_controls(f"{_format_location(finding, source)}{finding.kind}: {finding.message}"))
+        if finding.run:
+            click.echo(escape_controls(f"    run: {' > '.join(finding.run)}"))
+        if finding.change:
+            click.echo(escape_controls(f"    change: {finding.change}"))
     for note in report.notes:
         click.echo(escape_controls(f"{_format_location(note, source)}note: {note.message}"))
     count = len(report.findings)

@@ -17,6 +17,7 @@ from toolchart.specs.loader import load_spec
 from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.diagram import draw
 from toolchart.states.proofs.check import check
+from toolchart.tools.data_flow import describe_data_flow
 
 CONVERSATIONS: dict[str, tuple[list[str], str, str]] = {
     "reflection": (["tides"], "published", "Tides follow the moon. The sea rises twice a day."),
@@ -31,7 +32,7 @@ CONVERSATIONS: dict[str, tuple[list[str], str, str]] = {
     ),
     "fallback": (["what is 2 + 3"], "finished", "It is 5."),
     "interview": (["Hello", "Ann", "Rome"], "finished", "Thank you. A name and a place."),
-    "action_selector": (["echo x"], "reported", "Done."),
+    "action_selector": (["file the invoice"], "reported", "Done."),
     "plan_then_execute": (["sums"], "finished", "2 steps done, 0 failed."),
     "dual_model": (["I am angry"], "finished", "Noted: complaint, urgency 5."),
     "context_minimisation": (
@@ -82,9 +83,10 @@ def test_a_flow_runs_offline_replays_and_verifies(name: str) -> None:
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
 def test_a_flow_is_checked_clean_and_has_a_worst_case(name: str) -> None:
-    """`check` finds nothing, and states the most that a turn can cost."""
+    """`check` finds nothing, in the flow of data neither, and states the most that a turn can cost."""
     spec = load_spec(name)
-    report = check(load_agent_chart(spec))
+    chart = load_agent_chart(spec)
+    report = check(chart, flow_agent=describe_data_flow(spec, chart))
     assert [finding.message for finding in report.findings] == []
     assert report.worst is not None
 

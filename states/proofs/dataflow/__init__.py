@@ -1,0 +1,1 @@
+"""Data flow: which words of strangers reach effects that can do harm."""

@@ -1,0 +1,205 @@
+"""Data flow: do words of strangers reach an effect that can do harm?
+
+**The question.** Whoever writes a web page, a mail or a file that a model reads can write orders into it,
+and no prompt keeps a model from obeying. So the analysis trusts no model: *each value of a reply depends on
+each value of its request*. What is left is the question of where values go, and the chart answers it,
+because all data of a conversation moves through effects, and each effect says what it reads and what it
+brings.
+
+**Sources** are the results of untrusted tools, untrusted documents in a prompt, functions declared
+untrusted, and the user's messages where the spec says that strangers write them (`message_trust:
+untrusted`). Otherwise the user is the one for whom the agent works, and trusted, as are people who answer
+questions, variables of the caller, and everything in the spec.
+
+**Carriers** hold values between two steps (`carriers.py`). The thread of messages is one carrier: a request
+that contains any of it may repeat all of it. It outlives a turn; results live for a run of the chart.
+
+**Sinks** are runs of tools, and calls of functions, of high risk. A run of tools is reached by the reply
+that asks for the calls. Calls of every tool that the handler allows count, also where one request offered
+fewer, because the review compares with the former.
+
+**What ends a trail.** An approval: a tool whose every call a person must decide (the core runs no call that
+needs a decision and has none, so no chart can avoid it). Or a schema without free text (`free_text.py`):
+the stranger then chooses among values that the author wrote down, and no more. For the same reason guards
+end trails, because they read only booleans, numbers and words of enums: which way a chart goes may depend
+on a stranger, which orders it can give does not. Whether a call is made at all, how often, and how long it
+takes is not followed.
+
+**Method.** A forward analysis over the explored states of the chart (`exploration.py`): the unknown of each
+state is the set of tainted carriers, and a breadth-first search over pairs of state and set finds the
+shortest run to each leak. A new value replaces the old one where it does so in the core; where that is not
+certain, both are kept. There are finitely many sets, so the search ends. The agents that a flow runs are
+analysed alike, once for each pair of (message tainted, history tainted); what they say carries their trail
+back. So nothing that leaks is missed. What is reported may still not happen: guards count no loops here,
+and a model need not obey.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+import msgspec
+
+from toolchart.states.compiler import Move
+from toolchart.states.effects import EffectDescriptor
+from toolchart.states.events import UserSaid
+from toolchart.states.machine import get_machine
+from toolchart.states.proofs.dataflow.agents import FlowAgent, FlowHandler, Hop, Trail
+from toolchart.states.proofs.dataflow.carriers import Carriers
+from toolchart.states.proofs.dataflow.tracking import AgentOutcome, Leak, Tracker, prune_open_effects
+from toolchart.states.proofs.exploration import explore_chart
+from toolchart.states.proofs.explored_states import ExplorationGraph, ExploredState
+from toolchart.states.proofs.findings import Finding, find_finding_line
+
+_OVER = ("open:", "result:", "error:", "words", "calls", "user_message", "answer")
+"""Carriers that do not outlive a run of the chart."""
+
+
+class _Node(msgspec.Struct, frozen=True, kw_only=True):
+    """One state with its tainted carriers, and how the search came there."""
+
+    state: ExploredState
+    handler: int
+    trails: dict[str, Trail]
+    run: tuple[str, ...]
+
+
+class LeakFound(msgspec.Struct, frozen=True, kw_only=True):
+    """A leak and the shortest run that shows it."""
+
+    leak: Leak
+    run: tuple[str, ...]
+
+
+def find_data_flows(agent: FlowAgent, graph: ExplorationGraph) -> Iterator[Finding]:
+    """A finding for each tool or function of high risk that words of strangers reach.
+
+    Args:
+        graph: the exploration of the agent's chart.
+    """
+    search = _Search(agent, graph, is_child=False, hears_user=True)
+    start = (agent.user,) if agent.user is not None else None
+    search.run(start, None)
+    reported_sinks: set[tuple[str, str]] = set()
+    for found in search.leaks:
+        leak = found.leak
+        if (leak.sink, leak.state) not in reported_sinks:
+            reported_sinks.add((leak.sink, leak.state))
+            yield _build_finding(agent, found)
+
+
+def _build_finding(agent: FlowAgent, found: LeakFound) -> Finding:
+    leak = found.leak
+    way = " -> ".join(map(str, leak.trail))
+    return Finding(
+        kind="data flow",
+        state=leak.state,
+        line=find_finding_line(agent.chart, leak.state),
+        message=f"words of strangers reach {leak.sink}, whose risk is high, without an approval: {way}",
+        run=found.run,
+        change="let a person approve its calls (`requires_approval: true`), pass on only fields of a schema "
+        "without free text, or state what is not so: `trust: trusted` at the source, `risk: low` at the end",
+    )
+
+
+class _Search:
+    """The search through one agent."""
+
+    def __init__(
+        self, agent: FlowAgent, graph: ExplorationGraph, *, is_child: bool, hears_user: bool
+    ) -> None:
+        self._agent = agent
+        self._graph = graph
+        self._is_child = is_child
+        self._hears_user = hears_user
+        self._tracker = Tracker(agent, self._run_child)
+        self._outcomes: dict[tuple[str, bool, bool], AgentOutcome] = {}
+        self._visited: set[tuple[ExploredState, int, frozenset[str]]] = set()
+        self._queue: deque[_Node] = deque()
+        self.leaks: list[LeakFound] = []
+        self.words: Trail | None = None
+        """The trail of what the agent says at the end of a turn."""
+
+    def run(self, message: Trail | None, history: Trail | None) -> None:
+        """Search from the start, under the trails of the first message and of what comes before it."""
+        trails: dict[str, Trail] = {}
+        if message is not None:
+            trails["user_message"] = message
+        if (thread := message or history) is not None:
+            trails["messages"] = thread
+        self._start(trails, ("turn_started",))
+        while self._queue:
+            self._expand(self._queue.popleft())
+
+    def _start(self, trails: dict[str, Trail], run: tuple[str, ...]) -> None:
+        for number, handler in enumerate(self._agent.handlers):
+            for start in self._graph.starts:
+                carriers = Carriers(self._graph.vocabulary, trails)
+                self._arrive(carriers, start.move, start.state, number, handler, run)
+
+    def _expand(self, node: _Node) -> None:
+        for edge in self._graph.states.get(node.state, ()):
+            if edge.event == UserSaid.TYPE and not (edge.starts_turn or self._hears_user):
+                continue  # only who has taken the conversation over gets what the user says meanwhile
+            handlers = range(len(self._agent.handlers)) if edge.starts_turn else (node.handler,)
+            for number in handlers:
+                handler = self._agent.handlers[number]
+                carriers = Carriers(self._graph.vocabulary, node.trails)
+                self._tracker.follow_answer(carriers, edge, handler)
+                run = (*node.run, "turn_started" if edge.starts_turn else edge.full_event)
+                self._arrive(carriers, edge.move, edge.target, number, handler, run)
+
+    def _arrive(
+        self,
+        carriers: Carriers,
+        move: Move,
+        state: ExploredState,
+        number: int,
+        handler: FlowHandler,
+        run: tuple[str, ...],
+    ) -> None:
+        """Ask for the effects of a move, and remember the state that it leads to."""
+        for ask in move.asks:
+            leaks = self._tracker.follow_ask(carriers, ask, handler)
+            self.leaks += [LeakFound(leak=leak, run=run) for leak in leaks]
+        prune_open_effects(carriers, state)
+        is_over = state.configuration.terminated
+        if is_over or state.awaits_user(self._graph.vocabulary):
+            self.words = self.words or carriers.find("answer")
+        if is_over:
+            carriers.drop(_OVER)
+        trails = carriers.freeze()
+        key = (state, number, frozenset(trails))
+        if key in self._visited:
+            return
+        self._visited.add(key)
+        if not is_over:
+            self._queue.append(_Node(state=state, handler=number, trails=trails, run=run))
+        elif not self._is_child:
+            self._start_next_turn(trails, run)
+
+    def _start_next_turn(self, trails: dict[str, Trail], run: tuple[str, ...]) -> None:
+        """The user's next message, after the chart has ended."""
+        if self._agent.user is not None:
+            trails = {"messages": (self._agent.user,), **trails, "user_message": (self._agent.user,)}
+        self._start(trails, (*run, "turn_started"))
+
+    # -- agents below ----------------------------------------------------------------------------
+
+    def _run_child(self, row: EffectDescriptor, message: Trail | None, history: Trail | None) -> AgentOutcome:
+        key = (row.name, message is not None, history is not None)
+        if key not in self._outcomes:
+            child = self._agent.find_child(row)
+            graph = explore_chart(get_machine(child.chart))
+            hears_user = self._hears_user and not row.result
+            search = _Search(child, graph, is_child=True, hears_user=hears_user)
+            hop = Hop(f"the agent of {row.name!r}", self._agent.find_place(row.name, ""))
+            search.run(_enter(message, hop), _enter(history, hop))
+            leaks = tuple(found.leak for found in search.leaks)
+            self._outcomes[key] = AgentOutcome(words=search.words, leaks=leaks)
+        return self._outcomes[key]
+
+
+def _enter(trail: Trail | None, hop: Hop) -> Trail | None:
+    return None if trail is None else (*trail, hop)

@@ -1,0 +1,94 @@
+"""The carriers of one conversation: where values may lie, and the trails of those that strangers wrote.
+
+A carrier is tainted if it has a trail. The carriers are
+
+    messages         the thread of messages, as a whole: who reads one message reads all
+    words            the newest reply of the model in the conversation, from which `answer` takes its text
+    calls            the open tool calls of that reply
+    answer           what the user was told last
+    user_message     the user's newest message
+    result:NAME      the value of a result; its schema says which fields have free text
+    error:NAME       what went wrong with it: the text of the error and the reply that was rejected
+    open:STATE.NAME  what an open effect works on
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from toolchart.states.chart.vocabulary import Vocabulary
+from toolchart.states.flows.results import COUNTERS, RESERVED_FIELDS
+from toolchart.states.flows.templates import list_template_variables
+from toolchart.states.proofs.bounds.costs import get_result_schema
+from toolchart.states.proofs.dataflow.agents import Trail
+from toolchart.states.proofs.dataflow.free_text import path_allows_free_text
+from toolchart.states.proofs.explored_states import is_agent_list
+
+_TEXTS_OF_FAILURES = ("error", "rejected")
+
+
+class Carriers:
+    """The tainted carriers at one moment. A working copy: `freeze` gives the value that is kept."""
+
+    def __init__(self, vocabulary: Vocabulary, trails: Mapping[str, Trail]) -> None:
+        self._vocabulary = vocabulary
+        self._trails = dict(trails)
+
+    def freeze(self) -> dict[str, Trail]:
+        """The trails by carrier."""
+        return dict(self._trails)
+
+    def find(self, *names: str) -> Trail | None:
+        """The trail of the first of these carriers that is tainted."""
+        return next((self._trails[name] for name in names if name in self._trails), None)
+
+    def replace(self, name: str, trail: Trail | None) -> None:
+        """The carrier has a new value, and its old one is gone."""
+        self._trails.pop(name, None)
+        self.add(name, trail)
+
+    def add(self, name: str, trail: Trail | None) -> None:
+        """The carrier has one more value. The first trail is kept, so that trails do not run in circles."""
+        if trail is not None:
+            self._trails.setdefault(name, trail)
+
+    def drop(self, prefixes: Iterable[str]) -> None:
+        """Forget the carriers whose names begin with one of these."""
+        gone = tuple(prefixes)
+        self._trails = {name: trail for name, trail in self._trails.items() if not name.startswith(gone)}
+
+    # -- templates -------------------------------------------------------------------------------
+
+    def read_templates(self, templates: Iterable[str], item: str = "") -> Trail | None:
+        """The trail of the first tainted value that one of the templates shows.
+
+        Args:
+            item: the path of the list that `{{item}}` is from.
+        """
+        names = dict.fromkeys(name for text in templates for name in list_template_variables(text))
+        trails = (self.read_name(name, item) for name in names)
+        return next((trail for trail in trails if trail is not None), None)
+
+    def read_name(self, path: str, item: str = "") -> Trail | None:
+        """The trail of the value that a dotted name in a template stands for."""
+        root, *rest = path.split(".")
+        if root in self._vocabulary.result_names:
+            return self._read_result(root, rest)
+        if root == "user_message":
+            return self.find("user_message")
+        if root == "item" and item:
+            return self.read_name(".".join((item, "0", *rest)))
+        return None
+
+    def _read_result(self, name: str, path: list[str]) -> Trail | None:
+        if path and path[0] in COUNTERS:
+            return None
+        if path and path[0] in _TEXTS_OF_FAILURES and (trail := self.find(f"error:{name}")) is not None:
+            return trail
+        rows = [row for row in self._vocabulary.declared.values() if row.result == name]
+        schemas = [None if is_agent_list(row) else get_result_schema(row) for row in rows]
+        is_text = all(schema is None for schema in schemas) and "call_function" not in {r.kind for r in rows}
+        if is_text and path and path[0] in RESERVED_FIELDS:
+            return None  # a text has no field of such a name
+        is_open = any(path_allows_free_text(schema, path) for schema in schemas)
+        return self.find(f"result:{name}") if is_open else None

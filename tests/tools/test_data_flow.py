@@ -1,0 +1,364 @@
+"""`check` follows words of strangers: shipped flows keep them from risky tools; one changed row does not."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from toolchart.specs.flows import list_shipped_flows, read_flow_text
+from toolchart.specs.loader import list_shipped_agents, load_spec
+from toolchart.specs.unread_limits import load_agent_chart
+from toolchart.states.machine import get_machine
+from toolchart.states.proofs.dataflow.analysis import find_data_flows
+from toolchart.states.proofs.dataflow.free_text import allows_free_text, path_allows_free_text
+from toolchart.states.proofs.exploration import explore_chart
+from toolchart.states.proofs.findings import Finding
+from toolchart.tools.data_flow import describe_data_flow
+
+
+def find_flows(source: Any) -> list[Finding]:
+    """The data flow findings about an agent."""
+    spec = load_spec(source)
+    chart = load_agent_chart(spec)
+    return [*find_data_flows(describe_data_flow(spec, chart), explore_chart(get_machine(chart)))]
+
+
+# -- the flows that ship ---------------------------------------------------------------------------
+
+CHANGED_ROWS = {
+    "action_selector": ("history: none, prompt", "history: all, prompt"),
+    "plan_then_execute": ("handler: worker, chart: action_selector,", "handler: worker, chart: tool_loop,"),
+    "dual_model": ("topic: {enum: [complaint, question, other]}", "topic: {type: string}"),
+    "context_minimisation": ("about {{query.topic}} of", "about {{user_message}} of"),
+    "map_reduce": ("File it under {{summary.shelf}}.", "File it under {{summary.text}}."),
+}
+"""By flow that resists injection: the row on which it rests, and what it is changed to."""
+
+
+@pytest.mark.parametrize("name", sorted({*list_shipped_agents()} - {*list_shipped_flows()}))
+def test_no_shipped_agent_leads_words_of_strangers_to_a_risky_tool(name: str) -> None:
+    """DESIGN 6: shipped agents have no finding about data flow; the tests of shipped flows say so of them."""
+    assert find_flows(name) == []
+
+
+@pytest.mark.parametrize("name", CHANGED_ROWS)
+def test_a_flow_that_resists_injection_loses_it_by_one_changed_row(name: str, tmp_path: Path) -> None:
+    """The proof is about something: one changed row leads words of strangers to the risky tool, and the
+    finding names source, hops with their lines, and sink."""
+    before, after = CHANGED_ROWS[name]
+    text = read_flow_text(name)
+    assert text.count(before) == 1
+    path = tmp_path / "agent.yaml"
+    path.write_text(text.replace(before, after))
+    (finding, *_) = find_flows(path)
+    assert f"{path}:" in finding.message
+    assert " -> " in finding.message
+    assert finding.line is not None
+    assert finding.run[0] == "turn_started"
+    assert finding.change
+
+
+@pytest.mark.parametrize("name", CHANGED_ROWS)
+def test_the_proof_of_a_flow_rests_on_its_sources_and_sinks(name: str) -> None:
+    """Each of these flows has a source that strangers write and a tool of high risk that nobody approves."""
+    document = yaml.safe_load(read_flow_text(name))
+    entries = document["tools"]["registry"]
+    assert document.get("message_trust") == "untrusted" or "untrusted" in [e.get("trust") for e in entries]
+    (risky,) = [entry["name"] for entry in entries if entry.get("risk") == "high"]
+    assert {"tools": risky, "decision": "always"} in document["approval"]
+
+
+# -- sources, sinks and what ends a trail ----------------------------------------------------------
+
+PAGE = {"name": "fetch_page", "implementation": {"type": "http", "url": "https://pages.example/x"}}
+MAIL = {
+    "name": "send_mail",
+    "trust": "trusted",
+    "implementation": {"type": "http", "method": "POST", "url": "https://mail.example/"},
+}
+
+
+def make_agent(*tools: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """An agent with the tool loop and these tools; changes replace keys of its spec."""
+    return {
+        "chart": "tool_loop",
+        "llms": {"m": {"provider": "scripted", "model": "m", "replies": ["unused"]}},
+        "tools": {"registry": list(tools)},
+        "responses": [{"llm": "m", "tools": {"enabled": True}}],
+        **changes,
+    }
+
+
+def test_a_page_that_a_model_reads_may_order_a_mail() -> None:
+    """HTTP results are untrusted and a POST is of high risk where nothing is declared: the finding shows the
+    way from one to the other, and the shortest run."""
+    (finding,) = find_flows(make_agent(PAGE, MAIL))
+    hops = ["'fetch_page'", "tool_finished", "replied.call_model", "run_tools", "'send_mail'"]
+    positions = [finding.message.rindex(hop) for hop in hops]
+    assert positions == sorted(positions)
+    assert finding.run[-1] == "reviewed.review_calls"
+    assert finding.run.count("tool_finished.run_tools") == 1
+
+
+@pytest.mark.parametrize(
+    ("page", "mail", "changes"),
+    [
+        ({"trust": "trusted"}, {}, {}),
+        ({}, {"risk": "low"}, {}),
+        ({}, {"risk": "medium"}, {}),
+        ({}, {"risk": "high"}, {}),
+        ({}, {"requires_approval": True}, {}),
+        ({}, {}, {"approval": [{"tools": "send_*", "decision": "ask"}]}),
+        ({}, {}, {"approval": {"default": "ask"}}),
+        (
+            {},
+            {},
+            {"approval": [{"tools": "*", "when": {"to": "me"}, "decision": "never"}, {"decision": "ask"}]},
+        ),
+        ({}, {}, {"responses": [{"llm": "m", "tools": {"enabled": True, "allowed_tools": ["fetch_*"]}}]}),
+        ({}, {}, {"responses": [{"llm": "m"}]}),
+    ],
+)
+def test_a_statement_or_an_approval_ends_the_finding(
+    page: dict[str, Any], mail: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    """What is declared trusted or harmless, is not offered, or is decided by a person each time is clean."""
+    assert find_flows(make_agent({**PAGE, **page}, {**MAIL, **mail}, **changes)) == []
+
+
+@pytest.mark.parametrize(
+    "approval",
+    [
+        [{"tools": "send_mail", "decision": "always"}],
+        [{"tools": "send_mail", "when": {"to": {"glob": "*@example.com"}}, "decision": "always"}],
+        [{"tools": "send_mail", "when": {"to": {"glob": "*@example.com"}}, "decision": "ask"}],
+        [{"tools": "other", "decision": "ask"}],
+    ],
+)
+def test_an_approval_that_may_not_ask_is_none(approval: Any) -> None:
+    """A rule that lets calls through, asks for some arguments only, or names another tool covers nothing."""
+    assert find_flows(make_agent(PAGE, MAIL, approval=approval))
+
+
+@pytest.mark.parametrize(
+    ("tool", "is_source", "is_sink"),
+    [
+        ({"name": "calculator"}, False, False),
+        ({"name": "read_file", "root": "."}, True, False),
+        ({"name": "search_documents", "folder": "."}, True, False),
+        ({"name": "m", "implementation": {"type": "mock", "mock_response": 1}}, False, False),
+        (
+            {"name": "basename", "implementation": {"type": "python", "handler": "posixpath:basename"}},
+            False,
+            True,
+        ),
+        (PAGE, True, False),
+        ({**PAGE, "implementation": {**PAGE["implementation"], "method": "DELETE"}}, True, True),  # type: ignore[dict-item]
+    ],
+    ids=lambda value: value.get("name") if isinstance(value, dict) else None,
+)
+def test_tools_have_safe_defaults(tool: dict[str, Any], is_source: bool, is_sink: bool) -> None:
+    """HTTP, files and documents are untrusted; what may write and says nothing is of high risk."""
+    sink = {**MAIL, "name": "sink"}
+    source = {**PAGE, "name": "source"}
+    assert bool(find_flows(make_agent(tool, sink))) is is_source
+    assert (
+        "'" + tool["name"] + "'"
+        in str([f.message.split("without")[0] for f in find_flows(make_agent(source, tool))])
+    ) is is_sink
+
+
+@pytest.mark.parametrize(
+    ("server", "is_clean"),
+    [({}, False), ({"trust": "trusted"}, True), ({"risk": "high"}, True), ({"risk": "low"}, True)],
+)
+def test_a_server_does_not_vouch_for_itself(server: dict[str, Any], is_clean: bool) -> None:
+    """An MCP server says of its tools what they do, which counts only where the spec trusts it. Nothing is
+    started."""
+    tools = {"registry": [], "mcp": {"wiki": {"command": "no-such-program", **server}}}
+    assert (find_flows(make_agent(tools=tools)) == []) is is_clean
+
+
+def test_the_user_is_trusted_unless_the_spec_says_otherwise() -> None:
+    """The agent works for the user; where strangers write the messages, they are a source."""
+    assert find_flows(make_agent(MAIL)) == []
+    (finding,) = find_flows(make_agent(MAIL, message_trust="untrusted"))
+    assert finding.run == ("turn_started", "replied.call_model", "reviewed.review_calls")
+
+
+def test_documents_in_a_prompt_are_a_source() -> None:
+    """`{{rag_context}}` shows documents to the model; they are trusted where the search is."""
+    responses = [
+        {
+            "llm": "m",
+            "prompt": "Use {{rag_context}}.",
+            "tools": {"enabled": True, "allowed_tools": ["send_*"]},
+        }
+    ]
+    sink, search = MAIL, {"name": "search_documents", "folder": "."}
+    assert find_flows(make_agent(sink, search, responses=responses))
+    assert find_flows(make_agent(sink, {**search, "trust": "trusted"}, responses=responses)) == []
+
+
+def test_messages_carry_words_of_strangers_into_the_next_turn() -> None:
+    """A chart that ends after its tools have run still leaks: the next turn reads their results."""
+    document = yaml.safe_load(read_flow_text("action_selector"))
+    chart = document["chart"]
+    chart["states"]["choosing"]["enter"] = "call_model"
+    (finding, *_) = find_flows({**document, "chart": chart})
+    assert finding.run.count("turn_started") == 2
+
+
+# -- functions, agents and results -----------------------------------------------------------------
+
+
+def make_flow(effects: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """A flow of three effects, `first`, `second` and `last`, one after the other."""
+    kinds = {
+        "call_model": "replied",
+        "call_function": "returned",
+        "run_agent": "agent_finished",
+        "ask_person": "answered",
+    }
+    events = {name: kinds[next(iter(body))] for name, body in effects.items()}
+    names = [*effects, "finished"]
+    states: dict[str, Any] = {
+        f"s_{name}": {
+            "enter": name,
+            "transitions": [
+                {"event": events[name], "target": f"s_{after}" if after in effects else after},
+                {"event": "failed agent_failed cancelled", "target": "finished"},
+            ],
+        }
+        for name, after in pairwise(names)
+    }
+    states["finished"] = {"final": True, "enter": "answer_with_error"}
+    return make_agent(
+        **{"chart": {"states": states}, "effects": effects, "message_trust": "untrusted", **changes}
+    )
+
+
+def make_call(prompt: str, name: str, **properties: Any) -> dict[str, Any]:
+    """A model call with a result, under a schema where properties are given."""
+    schema = {"schema": {"type": "object", "required": [*properties], "properties": properties}}
+    return {"call_model": {"prompt": prompt, "as": name, **(schema if properties else {})}}
+
+
+FUNCTION = "posixpath:basename"
+
+
+@pytest.mark.parametrize(
+    ("value", "is_clean"),
+    [
+        ("{{form.topic}}", True),
+        ("{{form.size}}", True),
+        ("{{form.count}}", True),
+        ("{{form.text}}", False),
+        ("{{form}}", False),
+        ("{{form.error}}", False),
+        ("{{user_message}}", False),
+    ],
+)
+def test_a_function_gets_only_fields_without_free_text(value: str, is_clean: bool) -> None:
+    """An enum or a bounded number ends the trail; a text, the whole object and the message do not."""
+    form = make_call(
+        "{{user_message}}",
+        "form",
+        topic={"enum": ["a", "b"]},
+        text={"type": "string"},
+        size={"type": "integer", "minimum": 0, "maximum": 9},
+    )
+    effects = {"first": form, "last": {"call_function": {"function": FUNCTION, "arguments": {"p": value}}}}
+    assert (find_flows(make_flow(effects)) == []) is is_clean
+
+
+def test_a_function_may_be_declared_harmless_or_untrusted() -> None:
+    """`risk: low` is no sink; what a function with `trust: untrusted` returns is a source."""
+    call = {"function": FUNCTION, "arguments": {"p": "{{user_message}}"}}
+    assert find_flows(make_flow({"last": {"call_function": call}}))
+    assert find_flows(make_flow({"last": {"call_function": {**call, "risk": "low"}}})) == []
+    first = {
+        "call_function": {"function": FUNCTION, "arguments": {"p": "x"}, "as": "page", "trust": "untrusted"}
+    }
+    last = {"call_function": {"function": FUNCTION, "arguments": {"p": "{{page.title}}"}}}
+    assert find_flows(make_flow({"first": first, "last": last}, message_trust="trusted"))
+
+
+def test_a_new_value_replaces_the_old_one() -> None:
+    """A result that is written again from clean values is clean; the words of a person are."""
+    first, second = make_call("{{user_message}}", "text"), make_call("Say hello.", "text")
+    last = {"call_function": {"function": FUNCTION, "arguments": {"p": "{{text}}"}}}
+    assert find_flows(make_flow({"first": first, "last": last}))
+    assert find_flows(make_flow({"first": first, "second": second, "last": last})) == []
+    question = {"ask_person": {"question": "{{text}}?", "as": "words"}}
+    told = {"call_function": {"function": FUNCTION, "arguments": {"p": "{{words.content}}"}}}
+    assert find_flows(make_flow({"first": first, "second": question, "last": told})) == []
+
+
+@pytest.mark.parametrize("history", ["none", "all"])
+@pytest.mark.parametrize("message", ["Tell me.", "About {{user_message}}"])
+def test_agents_pass_on_what_they_were_told(history: str, message: str) -> None:
+    """A child that is shown words of strangers, in its message or its history, brings them back, and so do
+    its tools."""
+    child = {"run_agent": {"chart": "tool_loop", "message": message, "history": history, "as": "report"}}
+    last = {"call_function": {"function": FUNCTION, "arguments": {"p": "{{report}}"}}}
+    is_clean = history == "none" and message == "Tell me."
+    assert (find_flows(make_flow({"first": child, "last": last})) == []) is is_clean
+    tools = {"registry": [PAGE]}
+    assert find_flows(make_flow({"first": child, "last": last}, tools=tools))
+
+
+# -- schemas ---------------------------------------------------------------------------------------
+
+BOUNDED = {"type": "integer", "minimum": 0, "maximum": 9}
+
+
+@pytest.mark.parametrize(
+    ("schema", "is_open"),
+    [
+        ({"type": "boolean"}, False),
+        ({"const": "a long text"}, False),
+        ({"enum": ["a", 1, None]}, False),
+        (BOUNDED, False),
+        ({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}, False),
+        ({"type": ["boolean", "null"]}, False),
+        ({"type": "integer", "minimum": 0}, True),
+        ({"type": "string", "maxLength": 3}, True),
+        ({"type": "string", "format": "date"}, True),
+        ({"type": ["boolean", "string"]}, True),
+        ({}, True),
+        (True, True),
+        (None, True),
+        ({"type": "array", "items": BOUNDED, "maxItems": 3}, False),
+        ({"type": "array", "items": BOUNDED}, True),
+        ({"type": "array", "maxItems": 3}, True),
+        ({"type": "object", "properties": {"a": BOUNDED}}, True),
+        ({"type": "object", "properties": {"a": BOUNDED}, "additionalProperties": False}, False),
+        ({"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False}, True),
+        ({"anyOf": [BOUNDED, {"type": "null"}]}, False),
+        ({"anyOf": [BOUNDED, {"type": "string"}]}, True),
+        ({"allOf": [{"type": "string"}, {"enum": ["a"]}]}, False),
+        ({"$ref": "#/$defs/a", "$defs": {"a": BOUNDED}}, False),
+        ({"$ref": "#/$defs/b", "$defs": {"a": BOUNDED}}, True),
+        ({"$ref": "other.json"}, True),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, True),
+    ],
+)
+def test_a_schema_leaves_room_for_free_text(schema: Any, is_open: bool) -> None:
+    """Booleans, enums and bounded numbers leave none, nor do bounded lists and closed objects of them."""
+    assert allows_free_text(schema) is is_open
+
+
+def test_a_path_leads_to_the_schema_of_a_field() -> None:
+    """A field has its own schema; one that a schema does not name is open, unless the object is closed."""
+    steps = {"type": "array", "items": {"type": "object", "properties": {"kind": {"enum": ["a"]}}}}
+    schema = {"type": "object", "properties": {"steps": steps}}
+    assert not path_allows_free_text(schema, ["steps", "0", "kind"])
+    assert path_allows_free_text(schema, ["steps", "0", "name"])
+    assert path_allows_free_text(schema, ["steps"])
+    assert path_allows_free_text(schema, ["other"])
+    assert not path_allows_free_text({**schema, "additionalProperties": False}, ["other"])

@@ -1,0 +1,286 @@
+"""What `check` knows about an agent's data: which tools strangers speak through, and which can do harm.
+
+It is read from the spec alone: no server is started and no tool is made. What the spec does not say has these
+defaults, which are meant to be safe:
+
+| tools | what they return | risk |
+| --- | --- | --- |
+| builtin, mock | trusted; `read_file`, `list_directory` and `search_documents` untrusted | low |
+| HTTP | untrusted | `GET`, `HEAD` and `OPTIONS` low, else high |
+| Python, services of the program | trusted | high |
+| MCP, OpenAPI | untrusted | high, because a stranger says what each tool does |
+| another package's | as its row in the table of tool sources says, else untrusted | high |
+
+A call of high risk is covered where a person decides about each one: by `requires_approval`, a declared
+`risk: high`, or a rule of `approval`, and no rule with `decision: always` comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from toolchart.specs.charts import load_spec_chart
+from toolchart.specs.child_agents import build_child_spec, describe_agent
+from toolchart.specs.declared_effects import EffectResolver
+from toolchart.specs.error_positions import parse_key_path
+from toolchart.specs.models import AgentSpec, Handler, ToolEntry
+from toolchart.specs.turn_plan import select_tools
+from toolchart.specs.yaml_document import Document, read_document
+from toolchart.states.chart.document import Chart, walk_states
+from toolchart.states.descriptors import load_reference
+from toolchart.states.effects import EffectDescriptor
+from toolchart.states.errors import SpecError
+from toolchart.states.flows.templates import list_template_variables
+from toolchart.states.proofs.dataflow.agents import FlowAgent, FlowHandler, FlowTool, Hop
+from toolchart.tools.approval import Policy, Rule, parse_policy
+from toolchart.tools.builtin import BUILTIN_FACTORIES
+from toolchart.tools.definition import Risk, Trust
+from toolchart.tools.sources.entry_settings import get_implementation, get_type_settings
+from toolchart.tools.sources.python import read_tool_options
+from toolchart.tools.sources.registry_entries import INTERNAL_SERVICES
+from toolchart.tools.sources.table import TOOL_SOURCES
+
+_READING_METHODS = ("GET", "HEAD", "OPTIONS")
+
+_DOCUMENT_TOOLS = (*BUILTIN_FACTORIES, *INTERNAL_SERVICES)
+"""Builtins and services that return what stands in files."""
+
+
+class _ToolFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a spec says about a tool, or about all tools whose names begin alike."""
+
+    name: str
+    place: str
+    trust: Trust
+    risk: Risk
+    needs_approval: bool
+    """Whether its calls ask where no rule says otherwise."""
+    is_prefix: bool = False
+    """Whether `name` begins the names of several tools."""
+
+
+def describe_data_flow(spec: AgentSpec, chart: Chart, resolver: EffectResolver | None = None) -> FlowAgent:
+    """The agent of a spec as the analysis of its data flow needs it.
+
+    Args:
+        chart: the spec's own.
+
+    Raises:
+        SpecError: the approval rules cannot be used.
+    """
+    return _describe_agent(spec, chart, spec.responses, resolver or EffectResolver(spec))
+
+
+def _describe_agent(
+    spec: AgentSpec, chart: Chart, handlers: Sequence[Handler], resolver: EffectResolver
+) -> FlowAgent:
+    policy, places = parse_policy(spec.approval), _Places(spec)
+    tools = list(_list_tools(spec, places))
+
+    def find_child(row: EffectDescriptor) -> FlowAgent:
+        child = build_child_spec(spec, describe_agent(row.parameters))
+        child_resolver = resolver.copy_for(child)
+        name = row.parameters.handler
+        chosen = [handler for handler in child.responses if not name or handler.name == name]
+        return _describe_agent(child, load_spec_chart(child, child_resolver), chosen, child_resolver)
+
+    user = None
+    if spec.message_trust == "untrusted":
+        user = Hop("the user's message, which strangers write", places.find_key("message_trust"))
+    described = [_describe_handler(spec, handler, tools, policy) for handler in handlers]
+    return FlowAgent(
+        chart=chart,
+        handlers=tuple(dict.fromkeys(described)),
+        find_place=partial(places.find_effect, chart),
+        find_child=find_child,
+        user=user,
+    )
+
+
+def _describe_handler(
+    spec: AgentSpec, handler: Handler, tools: Sequence[_ToolFacts], policy: Policy
+) -> FlowHandler:
+    offered_tools = [tool for tool in tools if _is_offered(spec, handler, tool)]
+    return FlowHandler(
+        tools=tuple(
+            FlowTool(
+                name=tool.name + ("*" if tool.is_prefix else ""),
+                place=tool.place,
+                is_untrusted=tool.trust == "untrusted",
+                is_high_risk=tool.risk == "high",
+                asks=_asks_always(policy, tool),
+            )
+            for tool in offered_tools
+        ),
+        documents=_find_documents(spec, handler, tools),
+    )
+
+
+def _find_documents(spec: AgentSpec, handler: Handler, tools: Sequence[_ToolFacts]) -> Hop | None:
+    """The documents that `{{rag_context}}` shows, unless the tool that searches them is trusted."""
+    if "rag_context" not in list_template_variables(handler.prompt or ""):
+        return None
+    search = next((tool for tool in tools if tool.name in INTERNAL_SERVICES), None)
+    if search is not None and search.trust == "trusted":
+        return None
+    place = search.place if search is not None else spec.source or "the spec"
+    return Hop("untrusted documents in the prompt ({{rag_context}})", place)
+
+
+# -- the tools of a spec ---------------------------------------------------------------------------
+
+
+def _list_tools(spec: AgentSpec, places: _Places) -> Iterator[_ToolFacts]:
+    if spec.tools is None:
+        return
+    for index, entry in enumerate(spec.tools.registry):
+        yield _describe_entry(entry, places.find_key(f"tools.registry[{index}]"))
+    for name, server in spec.tools.mcp.items():
+        prefix = server.get("prefix") or f"{name}__"
+        yield _describe_server(str(prefix), server, places.find_key(f"tools.mcp.{name}"))
+    for index, document in enumerate(spec.tools.openapi):
+        place = places.find_key(f"tools.openapi[{index}]")
+        risk = document.get("risk")
+        yield _ToolFacts(
+            name=str(document.get("prefix") or ""),
+            place=place,
+            trust=_read_trust(document),
+            risk=risk or "high",
+            needs_approval=risk == "high",
+            is_prefix=True,
+        )
+
+
+def _describe_entry(entry: ToolEntry, place: str) -> _ToolFacts:
+    implementation = get_implementation(entry)
+    source = TOOL_SOURCES.find(implementation.type)
+    handler = implementation.handler or entry.name
+    options = _read_function_options(handler) if source.name == "python" else {}
+    trust, writes = source.trust, source.writes
+    if handler in _DOCUMENT_TOOLS and source.name in ("builtin", "internal"):
+        trust, writes = "untrusted", False
+    if source.name == "http":
+        writes = str(get_type_settings(entry).get("method") or "GET").upper() not in _READING_METHODS
+    declared_risk = entry.risk or options.get("risk")
+    return _ToolFacts(
+        name=entry.name,
+        place=place,
+        trust=entry.trust or options.get("trust") or trust,
+        risk=declared_risk or ("high" if writes else "low"),
+        needs_approval=entry.requires_approval
+        or bool(options.get("requires_approval"))
+        or declared_risk == "high",
+    )
+
+
+def _read_function_options(reference: str) -> dict[str, Any]:
+    """The options that `@tool` has stored with a function; none where it cannot be imported here."""
+    try:
+        return read_tool_options(load_reference(reference))
+    except Exception:  # the user's module may fail in any way, and says so where the tool is made
+        return {}
+
+
+def _describe_server(prefix: str, server: dict[str, Any], place: str) -> _ToolFacts:
+    """All tools of an MCP server. Which of them ask without a `risk` in the spec, the server decides; so that
+    counts only where it is trusted."""
+    risk, trust = server.get("risk"), _read_trust(server)
+    return _ToolFacts(
+        name=prefix,
+        place=place,
+        trust=trust,
+        risk=risk or "high",
+        needs_approval=risk == "high" or (risk is None and trust == "trusted"),
+        is_prefix=True,
+    )
+
+
+def _read_trust(section: Mapping[str, Any]) -> Trust:
+    return "trusted" if section.get("trust") == "trusted" else "untrusted"
+
+
+# -- what a handler offers, and what asks ------------------------------------------------------------
+
+
+def _is_offered(spec: AgentSpec, handler: Handler, tool: _ToolFacts) -> bool:
+    if not tool.is_prefix:
+        return bool(select_tools(spec, handler, {tool.name: tool.name})[0])
+    if not select_tools(spec, handler.model_copy(update={"tools": _open_section(handler)}), {"x": "x"})[0]:
+        return False
+    globs = handler.tools.allowed_tools if handler.tools else []
+    return not globs or any(_may_match_prefix(glob, tool.name) for glob in globs)
+
+
+def _open_section(handler: Handler) -> Any:
+    """The handler's tools without its list of names."""
+    return handler.tools.model_copy(update={"allowed_tools": []}) if handler.tools else None
+
+
+def _may_match_prefix(glob: str, prefix: str) -> bool:
+    """Whether a glob may match a name that begins so."""
+    text = glob.split("*")[0].split("?")[0].split("[")[0]
+    return text.startswith(prefix) or (prefix.startswith(text) and text != glob)
+
+
+def _asks_always(policy: Policy, tool: _ToolFacts) -> bool:
+    """Whether every call of a tool is denied or decided by a person."""
+    for rule in policy.rules:
+        if not any(_names(glob, tool) for glob in rule.tools):
+            continue
+        if rule.decision == "always":
+            return False
+        if not rule.conditions and _covers(rule, tool):
+            return True
+    return tool.needs_approval if policy.default is None else True
+
+
+def _names(glob: str, tool: _ToolFacts) -> bool:
+    return _may_match_prefix(glob, tool.name) if tool.is_prefix else fnmatchcase(tool.name, glob)
+
+
+def _covers(rule: Rule, tool: _ToolFacts) -> bool:
+    """Whether a rule names every tool that is meant."""
+    if not tool.is_prefix:
+        return True
+    plain_globs = [glob[:-1] for glob in rule.tools if glob.endswith("*") and not set(glob[:-1]) & set("*?[")]
+    return any(tool.name.startswith(text) for text in plain_globs)
+
+
+# -- places ------------------------------------------------------------------------------------------
+
+
+class _Places:
+    """File and line of the parts of one spec. The file is read once, where a place is asked for."""
+
+    def __init__(self, spec: AgentSpec) -> None:
+        self._spec = spec
+        self._name = spec.source or (f"{spec.name}.yaml" if spec.name else "the spec")
+
+    @cached_property
+    def _document(self) -> Document | None:
+        try:
+            return read_document(Path(self._spec.source)) if self._spec.source else None
+        except SpecError:
+            return None
+
+    def find_key(self, path: str) -> str:
+        """The place of a key path of the spec."""
+        line = self._document.find_line(parse_key_path(path)) if self._document is not None else None
+        return f"{self._name}:{line}" if line else f"{self._name}, {path}"
+
+    def find_effect(self, chart: Chart, effect: str, state: str) -> str:
+        """The line that declares an effect, or of the state that asks for one that is built in."""
+        if self._spec.effects and effect in self._spec.effects:
+            return self.find_key(f"effects.{effect}")
+        position: Any = ("effects", effect)
+        if effect not in chart.effects:
+            position = next((place for name, _, place in walk_states(chart) if name == state), position)
+        line = chart.find_line(position)
+        source = chart.source or chart.name
+        return f"{source}:{line}" if line else source
