@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from toolchart.engine.log.fork import ForkChanges
     from toolchart.engine.log.stores import open_store
+    from toolchart.engine.rerun.campaign import arerun, rerun
+    from toolchart.engine.rerun.changes import RerunChanges
+    from toolchart.engine.rerun.report import RerunReport, RerunResult
     from toolchart.engine.runtime.clock import Clock
     from toolchart.engine.runtime.dependencies import Approver, Asker, DeltaObserver, Observer
     from toolchart.engine.runtime.engine import Engine
@@ -103,6 +106,11 @@ __all__ = [
     "PendingApproval",
     "ForkResult",
     "ForkChanges",
+    "rerun",
+    "arerun",
+    "RerunChanges",
+    "RerunReport",
+    "RerunResult",
     "StepTaken",
     "Approver",
     "Asker",
@@ -194,6 +202,9 @@ if not TYPE_CHECKING:
         "toolchart.engine.runtime.engine": ("Engine",),
         "toolchart.engine.runtime.result": ("TurnResult", "FinishedCall", "PendingApproval", "ForkResult"),
         "toolchart.engine.log.fork": ("ForkChanges",),
+        "toolchart.engine.rerun.campaign": ("arerun", "rerun"),
+        "toolchart.engine.rerun.changes": ("RerunChanges",),
+        "toolchart.engine.rerun.report": ("RerunReport", "RerunResult"),
         "toolchart.engine.runtime.streaming": ("StepTaken",),
         "toolchart.engine.runtime.dependencies": ("Approver", "Asker", "Observer", "DeltaObserver"),
         "toolchart.engine.runtime.clock": ("Clock",),

@@ -232,6 +232,8 @@ class TurnStarted(Event, frozen=True, kw_only=True, tag="turn_started"):
     history: tuple[Message, ...] = ()
     """Earlier messages from elsewhere, to be put before the user's message."""
     settings: Settings
+    handler: str = ""
+    """Name of the handler in the agent spec; empty where it has none."""
     warnings: tuple[str, ...] = ()
 
 

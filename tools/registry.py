@@ -55,6 +55,12 @@ class Registry:
         self._conversions.clear()
         return tool
 
+    def change(self, tool: Tool) -> None:
+        """Put a tool in the place of the one with its name."""
+        assert tool.name in self._tools, "there is a tool to change"
+        self._tools[tool.name] = tool
+        self._conversions.clear()
+
     def get(self, name: str) -> Tool | None:
         """The tool with that name or alias."""
         tool = self._tools.get(name)

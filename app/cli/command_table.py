@@ -45,6 +45,7 @@ _BUILTIN = {
     "resume": "Continue an unfinished turn.",
     "diff": "Compare two conversations.",
     "fork": "Branch from a record of a conversation, with changes.",
+    "rerun": "Run recorded conversations again under changes, and compare.",
     "approve": "Approve or deny a tool call that waits for a decision.",
     "prune": "Delete old conversations.",
     "import": "Import conversations from message lists into a log.",

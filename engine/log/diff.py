@@ -109,35 +109,35 @@ def _read_comparable_steps(store: Store, conversation: str) -> Iterator[_Compara
         yield (
             record,
             {
-                "event": _normalize_value(record.event, names),
+                "event": normalize_value(record.event, names),
                 "source": record.source,
                 "guards": record.guards,
                 "target": record.target,
-                "effects": [_normalize_ask(ask, names) for ask in record.asks],
+                "effects": [normalize_ask(ask, names) for ask in record.asks],
             },
         )
 
 
-def _normalize_ask(ask: AskedEffect, names: dict[str, str]) -> dict[str, Any]:
+def normalize_ask(ask: AskedEffect, names: dict[str, str]) -> dict[str, Any]:
     """An effect without its id, which a fork numbers anew, and without what follows from earlier records."""
     data = {key: value for key, value in ask.data.items() if key in _COMPARED_ASK_KEYS}
-    return {"type": ask.name, **_normalize_value(data, names)}
+    return {"type": ask.name, **normalize_value(data, names)}
 
 
-def _normalize_value(value: Any, names: dict[str, str]) -> Any:
+def normalize_value(value: Any, names: dict[str, str]) -> Any:
     """A JSON value without volatile keys, with call ids replaced by their order of appearance.
 
     Args:
         names: the replacements so far, by call id; new ones are added.
     """
     if isinstance(value, (list, tuple)):
-        return [_normalize_value(item, names) for item in value]
+        return [normalize_value(item, names) for item in value]
     if not isinstance(value, dict):
         return names.get(value, value) if isinstance(value, str) else value
     return {
         key: names.setdefault(item, f"call {len(names) + 1}")
         if key in _CALL_ID_KEYS and isinstance(item, str)
-        else _normalize_value(item, names)
+        else normalize_value(item, names)
         for key, item in value.items()
         if key not in _VOLATILE_KEYS
     }

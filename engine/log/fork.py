@@ -163,12 +163,17 @@ def _apply_setting_changes(snapshot: Snapshot, changes: ForkChanges, at: int) ->
         )
     settings = snapshot.settings
     for name, value in changes.settings.items():
-        settings = _replace_setting(settings, _SETTING_ALIASES.get(name, name), value)
+        settings = replace_setting(settings, name, value)
     return settings
 
 
-def _replace_setting(settings: Settings, name: str, value: Any) -> Settings:
-    """The settings with one value replaced and checked."""
+def replace_setting(settings: Settings, name: str, value: Any) -> Settings:
+    """The settings with one value replaced and checked; `name` is one of `SETTABLE_NAMES` or the spec's own.
+
+    Raises:
+        SpecError: there is no such setting, or it cannot have the value.
+    """
+    name = _SETTING_ALIASES.get(name, name)
     data = encode(settings)
     if name not in SETTABLE_NAMES:
         raise SpecError(f"a fork cannot set {name!r}", hint=suggest_name(name, SETTABLE_NAMES))

@@ -45,6 +45,7 @@ __all__ = [
     "ReplayedStep",
     "compare_configuration",
     "compare_step",
+    "compile_recorded_chart",
     "load_conversation",
     "read_chain",
     "replay",
@@ -259,7 +260,7 @@ def _load_machine(event: Configured, record: Record) -> Machine:
         ReplayMismatch: this release cannot load the chart.
     """
     try:
-        return _compile_chart(event.chart, encode_canonical_text(event.effects))
+        return compile_recorded_chart(event)
     except SpecError as error:
         raise ReplayMismatch(
             seq=record.seq,
@@ -268,6 +269,15 @@ def _load_machine(event: Configured, record: Record) -> Machine:
             actual=str(error),
             blame="chart",
         ) from None
+
+
+def compile_recorded_chart(event: Configured) -> Machine:
+    """The machine of a recorded chart.
+
+    Raises:
+        SpecError: this release cannot load the chart.
+    """
+    return _compile_chart(event.chart, encode_canonical_text(event.effects))
 
 
 @lru_cache(maxsize=64)

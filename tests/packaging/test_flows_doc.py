@@ -27,6 +27,7 @@ MESSAGES: dict[str, tuple[str, ...]] = {
     "dual_model": ("I am angry",),
     "fallback": ("what is 2 + 3",),
     "interview": ("Hello",),
+    "judge": ("Is it open?",),
     "map_reduce": ("Why are there tides?",),
     "plan_and_review": ("What is 6 * 7?",),
     "plan_then_execute": ("sums",),

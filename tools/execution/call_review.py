@@ -39,12 +39,19 @@ class CallReviewer:
     def __init__(self, registry: Registry, policy: Policy) -> None:
         self._registry = registry
         self._policy = policy
-        self._examiners = {
-            tool.name: ArgumentExaminer(
-                tool.definition.parameters, tool.name, is_trusted=tool.kind == "builtin"
-            )
-            for tool in registry
-        }
+        self._examiners: dict[str, ArgumentExaminer] = {}
+        for tool in registry:
+            self.examine_by(tool, is_trusted=tool.kind == "builtin")
+
+    def examine_by(self, tool: Tool, *, is_trusted: bool = False) -> None:
+        """Check arguments by the schema of this tool from now on.
+
+        Raises:
+            SpecError: the schema is not valid.
+        """
+        self._examiners[tool.name] = ArgumentExaminer(
+            tool.definition.parameters, tool.name, is_trusted=is_trusted
+        )
 
     def review(self, call: ToolCall, allowed_tools: Sequence[str]) -> Verdict:
         """Decide what happens to a call: it runs, needs approval, is denied or is invalid.

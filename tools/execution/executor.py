@@ -72,6 +72,15 @@ class ToolExecutor:
         """Every tool's definition for the model, in order."""
         return self.registry.definitions()
 
+    def replace_tool(self, tool: Tool) -> None:
+        """Put a tool in the place of the one with its name.
+
+        Raises:
+            SpecError: its schema is not valid.
+        """
+        self._reviewer.examine_by(tool)
+        self.registry.change(tool)
+
     def bind(
         self, conversation: str, get_snapshot: Callable[[], Snapshot], find_result: FindResult | None = None
     ) -> ConversationExecutor:

@@ -10,12 +10,12 @@ import click
 from toolchart.app.cli.exit_codes import DAMAGED_LOG, SUCCESS
 from toolchart.app.cli.log_access import open_log, print_json
 from toolchart.app.cli.parameters.ages import Moment
-from toolchart.app.cli.parameters.filters import ConversationFilter
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import print_notice, shorten, style_text, terminal_width
 from toolchart.engine.log.family import find_parent
 from toolchart.engine.log.reading.records import parse_line
+from toolchart.engine.log.reading.selection import ConversationFilter
 from toolchart.states.errors import LogDamaged
 from toolchart.states.ports import Store
 

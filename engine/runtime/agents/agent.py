@@ -96,7 +96,7 @@ class Agent:
         self.hosts: ModelHosts = (
             base.hosts if base is not None else ModelHosts(spec, parts.providers, spec_folder)
         )
-        self._price = build_pricer(spec, spec_folder)
+        self.price = build_pricer(spec, spec_folder)
 
     def open_conversations(self, store: Store, log: GroupCommit) -> None:
         """Make `conversations`, those of this agent on a log."""
@@ -113,7 +113,7 @@ class Agent:
                 asker=self._parts.asker,
                 observer=self._parts.observer,
                 clock=self._parts.clock,
-                price=self._price,
+                price=self.price,
                 get_function=self._functions.get_function,
                 output_classes=self.output_classes,
                 children=ChildConversations(store, log, self._parts.clock, self.get_child),
@@ -196,6 +196,7 @@ class Agent:
             variables=select_variables(self.chart, variables),
             history=read_history(history),
             settings=plan.settings,
+            handler=handler.name or "",
             warnings=(*self.tools.warnings, *warnings, *plan.warnings),
         )
 

@@ -24,6 +24,7 @@ CONVERSATIONS: dict[str, tuple[list[str], str, str]] = {
     "plan_and_review": (["What is 6 * 7?"], "finished", "6 * 7 = 42, checked."),
     "approval_deadline": (["pay"], "awaiting_approval", ""),
     "triage": (["A question about my bill", "Number 12", "thank you"], "finished", "You are welcome."),
+    "judge": (["Is it open?"], "judged", "Both answers say the same."),
     "specialist": (["tides", "thank you"], "finished", "You are welcome."),
     "map_reduce": (
         ["Why are there tides?"],

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from toolchart.engine.log.reading.records import parse_line
+from toolchart.states.events import Forked
 from toolchart.states.ports import Store
 
 
@@ -53,6 +54,30 @@ class ConversationFilter(msgspec.Struct, frozen=True, kw_only=True):
             if not unmet:
                 return True
         return False
+
+
+def select_conversations(store: Store, where: ConversationFilter | None = None) -> list[str]:
+    """The roots that meet the conditions, the oldest first; children and forks are left out.
+
+    Raises:
+        LogDamaged: a record cannot be read.
+    """
+    return [name for name in store.list_conversations() if _is_selected(store, name, where)]
+
+
+def _is_selected(store: Store, conversation: str, where: ConversationFilter | None) -> bool:
+    first = next(iter(store.read_lines(conversation)), None)
+    newest = store.read_last_line(conversation)
+    if first is None or newest is None:
+        return False
+    first_record = parse_line(first, 0, conversation)
+    if first_record.event_type == Forked.TYPE or first_record.event.get("parent"):
+        return False
+    if where is None:
+        return True
+    newest_record = parse_line(newest[1], newest[0], conversation)
+    row = {"state": newest_record.target, "at": first_record.at}
+    return where.matches_row(row, newest_record.at) and where.matches_records(store, conversation)
 
 
 def _matches_value(name: str, expected: str, value: str) -> bool:

@@ -1,0 +1,231 @@
+"""The answers of a recorded conversation, found again by what asked for them.
+
+A model request is found by its digest, a tool call by its tool and canonical arguments, anything else by its
+name and what it needs. Equal questions get their answers in the recorded order. Nothing is derived, so the
+answers of any log of this format can be used, whatever core wrote it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from toolchart.engine.log.continuation.recorded_asks import describe_ask
+from toolchart.engine.log.reading.records import AskedEffect, ReadRecord
+from toolchart.states.canonical_json import encode_canonical_text
+from toolchart.states.core.calls import build_call_key
+from toolchart.states.core.message_list import compute_request_digest
+from toolchart.states.effects import CallModel, Effect, RunAgent, Wait
+from toolchart.states.events import (
+    Answering,
+    Decided,
+    Elapsed,
+    Event,
+    Failed,
+    Replied,
+    Reviewed,
+    ToolFinished,
+    TurnStarted,
+    UserSaid,
+)
+from toolchart.states.flows.events import AgentAnswering, AgentRested
+from toolchart.states.messages import ToolCall
+from toolchart.states.snapshot import Snapshot
+
+Key = tuple[str, ...]
+"""What makes two questions the same; its first word says what kind of question it is."""
+
+
+class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """One recorded event that answers, or that came from outside."""
+
+    seq: int
+    """Number of its record."""
+    event: Event
+
+
+class RecordedRun:
+    """What is needed of a recorded conversation to run it again."""
+
+    def __init__(self) -> None:
+        self.external_events: deque[RecordedAnswer] = deque()
+        """Events that answer no effect, in order: messages of the user, configurations, cancellations."""
+        self._answers: dict[Key, deque[RecordedAnswer]] = defaultdict(deque)
+        self._asked_keys: set[Key] = set()
+
+    def find(self, key: Key) -> RecordedAnswer | None:
+        """The next answer to a question; None where the log has no more."""
+        answers = self._answers.get(key)
+        return answers[0] if answers else None
+
+    def take(self, key: Key) -> RecordedAnswer:
+        """The next answer, which is used up."""
+        return self._answers[key].popleft()
+
+    def was_asked(self, key: Key) -> bool:
+        """Whether the recorded conversation asked this at all, answered or not."""
+        return key in self._asked_keys
+
+    def add_answer(self, key: Key, seq: int, event: Event) -> None:
+        """Add the answer of a record."""
+        self._answers[key].append(RecordedAnswer(seq=seq, event=event))
+
+    def add_question(self, key: Key) -> None:
+        """Note that the recorded conversation asked this."""
+        self._asked_keys.add(key)
+
+
+# -- keys ------------------------------------------------------------------------------------------
+
+
+def build_effect_key(effect: Effect, snapshot: Snapshot, item: int = 0) -> Key:
+    """The key of an effect that one event answers, or of one item of a `run_agent`."""
+    match effect:
+        case CallModel():
+            return ("request", compute_request_digest(effect.request))
+        case Wait():
+            return ("wait", effect.state, effect.name)
+        case RunAgent():
+            return _build_agent_key(effect.name, describe_ask(effect, snapshot).arguments, item)
+    return _build_work_key(effect.name, describe_ask(effect, snapshot).arguments)
+
+
+def build_call_key_of(kind: str, call: ToolCall) -> Key:
+    """The key of a tool call: `verdict`, `decision` or `outcome`."""
+    return (kind, build_call_key(call))
+
+
+def build_reply_key(effect: str) -> Key:
+    """The key of the answers to the model calls of an effect, whatever was asked."""
+    return ("reply", effect)
+
+
+def _build_agent_key(
+    name: str, arguments: Mapping[str, Any], item: int, newest_message: str | None = None
+) -> Key:
+    history = [(message.get("role"), message.get("content")) for message in arguments.get("history") or ()]
+    messages = arguments.get("messages") or [""]
+    first_message = messages[item] if item < len(messages) else ""
+    message = first_message if newest_message is None else newest_message
+    return ("agent", name, encode_canonical_text([arguments.get("agent"), message, history]))
+
+
+def _build_work_key(name: str, arguments: Mapping[str, Any]) -> Key:
+    return ("work", name, encode_canonical_text(dict(arguments)))
+
+
+def _build_ask_key(ask: AskedEffect, item: int = 0, newest_message: str | None = None) -> Key:
+    """The key of an effect as a record shows it; the same as `build_effect_key` gives for its value.
+
+    Args:
+        newest_message: what the user has told a child that had waited for it.
+    """
+    data = ask.data
+    if data.get("digest"):
+        return ("request", data["digest"])
+    if data.get("seconds") is not None:
+        return ("wait", data.get("state", ""), ask.name)
+    arguments = data.get("arguments") or {}
+    if "agent" in arguments and "messages" in arguments:
+        return _build_agent_key(ask.name, arguments, item, newest_message)
+    return _build_work_key(ask.name, arguments)
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+def collect_recorded_run(records: Iterable[ReadRecord]) -> RecordedRun:
+    """The answers and the events from outside of a conversation.
+
+    Raises:
+        LogDamaged: an event cannot be read.
+    """
+    collector = _Collector()
+    for record in records:
+        collector.add_record(record)
+    return collector.run
+
+
+class _Collector:
+    def __init__(self) -> None:
+        self.run = RecordedRun()
+        self._asks: dict[int, AskedEffect] = {}
+        self._calls: dict[str, ToolCall] = {}
+        self._refused_ids: set[str] = set()
+        self._resting: set[tuple[int, int]] = set()
+        """Effect and item of each child that waits for the user's next message."""
+        self._newest_messages: dict[tuple[int, int], str] = {}
+        """What such a child was told last."""
+        self._handlers: dict[type[Event], Callable[[int, Any], None]] = {
+            Reviewed: self._add_review,
+            Decided: self._add_decision,
+            ToolFinished: self._add_outcome,
+        }
+
+    def add_record(self, record: ReadRecord) -> None:
+        event = record.decode_event()
+        if isinstance(event, Replied):
+            self._note_calls(record, event)
+        if isinstance(event, TurnStarted | UserSaid):
+            self._newest_messages |= dict.fromkeys(self._resting, event.message)
+            self._resting.clear()
+        if not isinstance(event, Answering):
+            self.run.external_events.append(RecordedAnswer(seq=record.seq, event=event))
+        else:
+            self._handlers.get(type(event), self._add_effect_answer)(record.seq, event)
+        for ask in record.asks:
+            self._note_ask(ask)
+
+    def _note_calls(self, record: ReadRecord, event: Replied) -> None:
+        calls = event.reply.tool_calls
+        ids = record.calls or tuple(call.id for call in calls)
+        self._calls |= {call_id: replace(call, id=call_id) for call_id, call in zip(ids, calls, strict=False)}
+
+    def _note_ask(self, ask: AskedEffect) -> None:
+        if ask.id is not None:
+            self._asks[ask.id] = ask
+        self._refused_ids |= set(ask.data.get("refused") or ())
+        self.run.add_question(_build_ask_key(ask))
+
+    def _add_effect_answer(self, seq: int, event: Answering) -> None:
+        ask = self._asks.get(event.effect)
+        if ask is None:
+            return
+        item = event.item if isinstance(event, AgentAnswering) else 0
+        child = (event.effect, item)
+        if isinstance(event, Replied | Failed) and ask.data.get("digest"):
+            self.run.add_answer(build_reply_key(ask.name), seq, event)
+        key = ("wait", ask.data.get("state", ""), ask.name) if isinstance(event, Elapsed) else None
+        message = self._newest_messages.get(child)
+        self.run.add_answer(key or _build_ask_key(ask, item, message), seq, event)
+        if isinstance(event, AgentRested):
+            self._resting.add(child)
+
+    def _add_review(self, seq: int, event: Reviewed) -> None:
+        for verdict in event.verdicts:
+            call = self._calls.get(verdict.call_id)
+            if call is None:
+                continue
+            alone = replace(event, verdicts=(verdict,))
+            self.run.add_answer(build_call_key_of("verdict", call), seq, alone)
+            if verdict.arguments is not None:
+                self._calls[call.id] = replace(call, arguments=verdict.arguments)
+
+    def _add_decision(self, seq: int, event: Decided) -> None:
+        call = self._calls.get(event.call_id)
+        if call is None:
+            return
+        self.run.add_answer(build_call_key_of("decision", call), seq, event)
+        if event.arguments is not None:
+            self._calls[call.id] = replace(call, arguments=event.arguments)
+
+    def _add_outcome(self, seq: int, event: ToolFinished) -> None:
+        call = self._calls.get(event.call_id)
+        # Refusals follow from the chart and the stop of a process, so they are not looked up.
+        is_refusal = event.call_id in self._refused_ids or event.outcome in ("interrupted", "skipped")
+        if call is not None and not is_refusal:
+            self.run.add_answer(build_call_key_of("outcome", call), seq, event)

@@ -1,0 +1,91 @@
+"""Runs the examples of a documentation page in an empty folder, in the order of the page.
+
+- A block with a title (```` ```yaml title="agent.yaml" ````) is a file.
+- A `console` block has commands after `$` and the lines that they print. A line `...` stands for any lines, and
+  `...` inside a line for any text.
+- A `python` block without a title is run.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shlex
+import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from pathlib import Path
+
+from toolchart.app.cli import cli
+from toolchart.app.cli.exit_codes import run_to_exit_code
+
+_BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def run_page(page: Path, folder: Path) -> int:
+    """Run every example of a page; return their number.
+
+    Raises:
+        AssertionError: a command prints something else than the page says.
+    """
+    blocks = _BLOCK.findall(page.read_text("utf-8"))
+    sys.path.insert(0, str(folder))
+    before = set(sys.modules)
+    try:
+        with chdir(folder):
+            return sum(_run_block(page, *block) for block in blocks)
+    finally:
+        sys.path.remove(str(folder))
+        for name in set(sys.modules) - before:
+            if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(folder)):
+                del sys.modules[name]
+
+
+def _run_block(page: Path, language: str, title: str, body: str) -> bool:
+    if title:
+        Path(title).parent.mkdir(parents=True, exist_ok=True)
+        Path(title).write_text(body, "utf-8")
+    elif language == "console":
+        for command, expected in _split_commands(body):
+            output = _run_command(command)
+            assert _matches(output, expected), f"{page.name}: {command}\nprints:\n{output}\nnot:\n{expected}"
+    elif language == "python":
+        exec(compile(body, page.name, "exec"), {"__name__": "__main__"})  # noqa: S102  our own text
+    return bool(title) or language in ("console", "python")
+
+
+def _split_commands(body: str) -> list[tuple[str, str]]:
+    parts = re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]
+    return [(part.split("\n", 1)[0], part.split("\n", 1)[1] if "\n" in part else "") for part in parts]
+
+
+def _run_command(command: str) -> str:
+    """What a command prints, on both streams; `toolchart` and `python` are run in this process."""
+    text, _, redirection = command.partition(" | ")
+    words = shlex.split(text)
+    output = io.StringIO()
+    with redirect_stdout(output), redirect_stderr(output):
+        if words[0] == "toolchart":
+            run_to_exit_code(lambda: cli.main(words[1:], "toolchart", standalone_mode=False))
+        elif words[0] == "python":
+            code = Path(words[1]).read_text("utf-8")
+            exec(compile(code, words[1], "exec"), {"__name__": "__main__"})  # noqa: S102  our own text
+        elif words[0] == "cat":
+            output.write("".join(Path(word).read_text("utf-8") for word in words[1:]))
+        elif words[0] == "export":
+            name, _, value = words[1].partition("=")
+            os.environ[name] = value
+        else:
+            raise AssertionError(f"no example runs {words[0]!r}")
+    assert not redirection, "examples use no pipes"
+    return output.getvalue()
+
+
+def _matches(output: str, expected: str) -> bool:
+    pattern = "".join(
+        r"(?:.*\n)*?" if line.strip() == "..." else re.escape(line).replace(r"\.\.\.", ".*") + r"\n"
+        for line in expected.rstrip("\n").split("\n")
+        if expected.strip()
+    )
+    lines = "\n".join(line.rstrip() for line in output.rstrip("\n").split("\n")) + "\n"
+    return re.fullmatch(pattern, lines if output.strip() else "") is not None
