@@ -411,7 +411,7 @@ def test_a_resumed_effect_can_be_left() -> None:
 
 
 def test_a_call_that_a_resumed_process_answers_for_never_runs_again() -> None:
-    """Invariant 5: a call that had begun before a resumption is interrupted where its state is entered again."""
+    """Invariant 5: a call that had begun before a resumption is interrupted where its state is re-entered."""
     document = copy.deepcopy(load_chart("tool_loop").document)
     again = {"event": "tool_finished", "target": "executing", "cond": "pending_calls > 0"}
     document["states"]["executing"]["transitions"].insert(0, again)
