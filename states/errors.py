@@ -10,6 +10,9 @@
     |-- LogConflict            another writer appended first
     |-- LogDamaged             a log that fails verification
     `-- LogUnavailable         a store that cannot be opened, read or written
+        |-- ForeignLog         a file or database that is no log of Toolchart
+        |-- NewerLog           a log in a format of a later release
+        `-- MissingKey         a log or seal that cannot be read or checked without its key
 
 The text of an error names what is wrong, where, what is allowed and what to do next. The failure of a tool
 is not an error of this tree: it is data for the model.
@@ -150,6 +153,8 @@ class LogDamaged(ToolchartError):
     """A log that fails verification, with the first record that is wrong."""
 
     def __init__(self, message: str, *, conversation: str | None = None, seq: int | None = None):
+        self.problem = message
+        """What is wrong, without the place."""
         self.conversation = conversation
         self.seq = seq
         location = f"conversation {conversation}" if conversation else "log"
@@ -159,6 +164,18 @@ class LogDamaged(ToolchartError):
 
 class LogUnavailable(ToolchartError):
     """A store that cannot be opened, read or written. Records that were acknowledged earlier are intact."""
+
+
+class ForeignLog(LogUnavailable):
+    """A file or database that no release of Toolchart has written. Nothing in it was changed."""
+
+
+class NewerLog(LogUnavailable):
+    """A log in a format that only a later release reads. Nothing says that it is damaged."""
+
+
+class MissingKey(LogUnavailable):
+    """A log, seal or signature that cannot be read or checked without a key that is not there."""
 
 
 def suggest_name(name: str, candidates: Iterable[str]) -> str:

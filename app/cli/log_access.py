@@ -12,7 +12,7 @@ import orjson
 
 from toolchart.app.cli.parameters.options import format_command
 from toolchart.app.cli.terminal.text import escape_controls
-from toolchart.engine.log.stores import open_store
+from toolchart.engine.log.stores import open_store, open_store_for_reading
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.states.ports import Store
@@ -29,7 +29,33 @@ def open_log(log: str | None) -> Iterator[Store]:
         LogUnavailable: there is no such log.
         LogDamaged: text in the log is not UTF-8, so no store has written it.
     """
-    store = open_store(log, create=False)
+    with _closing(open_store(log, create=False)) as store:
+        yield store
+
+
+@contextmanager
+def open_log_for_reading(log: str | None) -> Iterator[Store]:
+    """Open the store of a log for reading, and close it at the end; nothing is written or created.
+
+    Raises:
+        LogUnavailable: there is no log, or it cannot be read.
+        LogDamaged: the log is not as a store leaves it. Where a reader meets something that it cannot
+            understand, the log is verified, and this is the result.
+    """
+    with _closing(open_store_for_reading(log)) as store:
+        try:
+            yield store
+        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError):
+            from toolchart.engine.log.verify import verify_store
+
+            for outcome in verify_store(store):
+                if isinstance(outcome, LogDamaged):
+                    raise outcome from None
+            raise
+
+
+@contextmanager
+def _closing(store: Store) -> Iterator[Store]:
     try:
         yield store
     except UnicodeDecodeError as error:

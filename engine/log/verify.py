@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -16,21 +16,21 @@ from toolchart.engine.log.continuation.checkpoint import read_checkpoint_link
 from toolchart.engine.log.family import check_family_links
 from toolchart.engine.log.reading.records import LineReader, ReadRecord, read_records
 from toolchart.engine.log.record import compute_line_hash
-from toolchart.states.errors import LogDamaged
-from toolchart.states.events import Configured, Forked, Replied, Reviewed, ToolFinished, TurnStarted
+from toolchart.states.errors import LogDamaged, LogUnavailable, MissingKey, NewerLog
+from toolchart.states.events import Configured, Event, Forked, Replied, Reviewed, ToolFinished, TurnStarted
 from toolchart.states.ports import CheckpointStore, Store
+
+Outcome: TypeAlias = "VerifiedConversation | LogDamaged | LogUnavailable"
+"""Of one conversation: it is intact, it is damaged, or this release cannot check it (a newer format, a
+missing key)."""
 
 
 @runtime_checkable
 class CheckableStore(Protocol):
     """A store that can find damage which reading by key cannot see."""
 
-    def check_storage(self) -> None:
-        """Check all rows or files of the store in their stored order.
-
-        Raises:
-            LogDamaged: names the first record that is not where it belongs.
-        """
+    def check_storage(self) -> Iterator[LogDamaged]:
+        """Everything in its rows and files that is not as the store leaves it."""
         ...
 
 
@@ -60,13 +60,14 @@ def verify_conversation(
 
     Raises:
         LogDamaged: names the first record that is not the one that was written.
+        NewerLog: a later release wrote it.
     """
     count, head = 0, ""
     record_order = RecordOrder(conversation)
     checkpoint_links = CheckpointLinks(conversation, checkpoints)
     for record in read_records(lines, conversation):
-        event = record.decode_event()
-        record_order.check_next(record)
+        event = _decode_event(record, conversation)
+        record_order.check_next(record, event)
         checkpoint_links.check_next(record)
         if family is not None:
             check_family_links(family, conversation, record)
@@ -86,9 +87,18 @@ def verify_conversation(
     return VerifiedConversation(conversation=conversation, records=count, head=head)
 
 
+def _decode_event(record: ReadRecord, conversation: str) -> Event:
+    """The event of a record, with the conversation in the error."""
+    try:
+        return record.decode_event()
+    except (LogDamaged, RecursionError) as error:
+        problem = "its event is nested too deeply" if isinstance(error, RecursionError) else error.problem
+        raise LogDamaged(problem, conversation=conversation, seq=record.seq) from None
+
+
 def _check_fork_parent(event: Forked, conversation: str, parents: LineReader) -> None:
     """Check that the parent of a fork still has the shared record, with the same hash."""
-    line = next(islice(parents(event.parent), event.seq, None), None)
+    line = next(islice(parents(event.parent), event.seq, None), None) if event.seq >= 0 else None
     if line is None or compute_line_hash(line) != event.head:
         raise LogDamaged(
             f"record {event.seq} of conversation {event.parent!r}, its parent, is missing or changed",
@@ -97,41 +107,39 @@ def _check_fork_parent(event: Forked, conversation: str, parents: LineReader) ->
         )
 
 
-def verify_store(
-    store: Store, conversations: Iterable[str] | None = None
-) -> Iterator[VerifiedConversation | LogDamaged]:
-    """The result of each conversation: verified, or its damage.
-
-    A store with `check_storage` is checked with it too, because reading by key does not find every
-    damage.
+def verify_store(store: Store, conversations: Iterable[str] | None = None) -> Iterator[Outcome]:
+    """The result of each conversation, and damage of the store that belongs to none.
 
     Args:
-        conversations: their ids; None verifies all.
+        conversations: their ids; None verifies all, and then every table and file of the store too.
     """
-    hidden: LogDamaged | None = None
-    if isinstance(store, CheckableStore):
-        try:
-            store.check_storage()
-        except LogDamaged as damage:
-            hidden = damage
-    for conversation in store.list_conversations() if conversations is None else conversations:
-        try:
-            verified_conversation = verify_conversation(
-                store.read_lines(conversation),
-                conversation,
-                parents=store.read_lines,
-                family=store,
-                checkpoints=(
-                    store.read_checkpoints(conversation) if isinstance(store, CheckpointStore) else ()
-                ),
-            )
-            if hidden is not None and hidden.conversation == conversation:
-                raise hidden
-            yield verified_conversation
-        except LogDamaged as damage:
-            yield damage
-    if hidden is not None and hidden.conversation is None:
-        yield hidden
+    damages: dict[str | None, list[LogDamaged]] = {}
+    if conversations is None and isinstance(store, CheckableStore):
+        for damage in store.check_storage():
+            damages.setdefault(damage.conversation, []).append(damage)
+    try:
+        for conversation in store.list_conversations() if conversations is None else conversations:
+            own_damages = damages.pop(conversation, [])
+            yield own_damages[0] if own_damages else _verify_stored_conversation(store, conversation)
+    except LogDamaged as damage:
+        yield damage
+    for remaining_damages in damages.values():
+        yield from remaining_damages
+
+
+def _verify_stored_conversation(store: Store, conversation: str) -> Outcome:
+    """The result of one conversation of a store."""
+    try:
+        checkpoints = store.read_checkpoints(conversation) if isinstance(store, CheckpointStore) else ()
+        return verify_conversation(
+            store.read_lines(conversation),
+            conversation,
+            parents=store.read_lines,
+            family=store,
+            checkpoints=checkpoints,
+        )
+    except (LogDamaged, NewerLog, MissingKey) as problem:
+        return problem
 
 
 class CheckpointLinks:
@@ -198,50 +206,50 @@ class RecordOrder:
         self._open_call_ids: set[str] | None = None
         """Ids of calls without an outcome; None where they are in the log of a fork's parent."""
 
-    def check_next(self, record: ReadRecord) -> None:
+    def check_next(self, record: ReadRecord, event: Event) -> None:
         """Check the next record.
 
         Raises:
             LogDamaged: it cannot follow the records before it.
         """
-        previous, kind = self._previous, record.event["type"]
+        previous, is_start = self._previous, isinstance(event, TurnStarted)
         if previous is None:
             self._require(
-                kind in (Configured.TYPE, Forked.TYPE), record, "a log begins with its configuration"
+                isinstance(event, Configured | Forked), record, "a log begins with its configuration"
             )
-            self._open_call_ids = None if kind == Forked.TYPE else set()
+            self._open_call_ids = None if isinstance(event, Forked) else set()
         else:
-            self._require(kind != Forked.TYPE, record, "only record 0 can be `forked`")
+            self._require(not isinstance(event, Forked), record, "only record 0 can be `forked`")
             self._require(
                 record.source == previous.target,
                 record,
                 f"it starts in {record.source!r}, the one before ended in {previous.target!r}",
             )
-            expected_turn = previous.turn + (kind == TurnStarted.TYPE)
+            expected_turn = previous.turn + is_start
             self._require(
                 record.turn == expected_turn, record, f"it says turn {record.turn}, due is {expected_turn}"
             )
-            backwards = kind != TurnStarted.TYPE and record.iteration < previous.iteration
+            backwards = not is_start and record.iteration < previous.iteration
             self._require(not backwards, record, "its iteration goes backwards")
-        self._check_tool_calls(record, kind)
+        self._check_tool_calls(record, event)
         self._previous = record
 
-    def _check_tool_calls(self, record: ReadRecord, kind: str) -> None:
+    def _check_tool_calls(self, record: ReadRecord, event: Event) -> None:
         """Check that an outcome belongs to an open call."""
-        if kind in (Replied.TYPE, TurnStarted.TYPE):
-            self._open_call_ids = set()
-        elif kind == Reviewed.TYPE:
-            self._open_call_ids = {verdict["call_id"] for verdict in record.event["verdicts"]}
-        elif kind == ToolFinished.TYPE and self._open_call_ids is not None and not record.is_late:
-            call_id = record.event["call_id"]
-            if not call_id:  # there was no call to run
-                return
-            self._require(
-                call_id in self._open_call_ids,
-                record,
-                f"no call {call_id!r} is open, or it has ended already",
-            )
-            self._open_call_ids.discard(call_id)
+        match event:
+            case Replied() | TurnStarted():
+                self._open_call_ids = set()
+            case Reviewed():
+                self._open_call_ids = {verdict.call_id for verdict in event.verdicts}
+            case ToolFinished(call_id=call_id) if call_id and not record.is_late:
+                if self._open_call_ids is None:
+                    return
+                self._require(
+                    call_id in self._open_call_ids,
+                    record,
+                    f"no call {call_id!r} is open, or it has ended already",
+                )
+                self._open_call_ids.discard(call_id)
 
     def _require(self, condition: bool, record: ReadRecord, problem: str) -> None:
         """Raise `LogDamaged` with the problem unless the condition holds."""

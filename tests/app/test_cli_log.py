@@ -184,7 +184,7 @@ def test_one_edited_byte_of_any_record_is_found(
     replace_line(work_dir, seq, line[:place] + bytes([value]) + line[place + 1 :])
     try:
         result = run_cli("verify")
-        damage = json.loads(run_cli("verify", "--json").out)
+        damage = json.loads(run_cli("verify", "--json").out.splitlines()[0])
     finally:
         replace_line(work_dir, seq, line)
     assert (result.code, result.out) == (5, "")
@@ -239,11 +239,11 @@ def test_one_damaged_conversation_does_not_hide_the_others(
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda whole: b"no database" * 100,
+        lambda whole: b"no SQLite" + whole[9:],
         lambda whole: whole[: len(whole) // 2],
         lambda whole: whole[:100] + b"\xff" * 2000 + whole[2100:],
     ],
-    ids=["foreign", "cut", "overwritten"],
+    ids=["beginning", "cut", "overwritten"],
 )
 @pytest.mark.parametrize("command", ["verify", "runs", "show talk", "replay talk"])
 def test_a_file_that_sqlite_cannot_read(
@@ -296,6 +296,7 @@ def forge_chart(work_dir: Path, old: str, new: str) -> None:
         line = body[:-1] + f',"hash":"{prev}"}}'.encode()
         database.execute("UPDATE records SET line = ? WHERE id & 0xffffffff = ?", (line, seq))
     database.execute("DELETE FROM checkpoints")
+    database.execute("DELETE FROM parts")  # the new lines hold everything themselves
     database.commit()
     database.close()
 

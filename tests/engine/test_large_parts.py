@@ -114,13 +114,15 @@ def test_a_missing_or_changed_part_is_damage(tmp_path: Path) -> None:
         engine.run("2+2", conversation="c")
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE parts SET data = replace(data, 'replied', 'reblied')")
-    (changed_part_damage,) = verify_store(SqliteStore(path))
-    assert isinstance(changed_part_damage, LogDamaged)
-    assert (changed_part_damage.conversation, changed_part_damage.seq) == ("c", 0)
+    changed_record, changed_part = verify_store(SqliteStore(path))
+    assert isinstance(changed_record, LogDamaged)
+    assert (changed_record.conversation, changed_record.seq) == ("c", 0)
+    assert "was changed" in str(changed_part)
     with sqlite3.connect(path) as connection:
         connection.execute("DELETE FROM parts")
-    (missing_part_damage,) = verify_store(SqliteStore(path))
-    assert "a part of it is missing" in str(missing_part_damage)
+    damaged_record, missing_part = verify_store(SqliteStore(path))
+    assert "a part of it is missing" in str(damaged_record)
+    assert "parts that records use" in str(missing_part)
 
 
 OLD_RECORDS = """

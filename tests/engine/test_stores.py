@@ -289,5 +289,5 @@ def test_a_changed_key_in_the_file_is_found(tmp_path: Path, seq: int) -> None:
     path.write_bytes(data)
     store = SqliteStore(path, create=False)
     damages = [result for result in verify_store(store) if isinstance(result, LogDamaged)]
-    assert [(damage.conversation, damage.seq) for damage in damages] == [("c", seq)]
+    assert ("c", seq) in [(damage.conversation, damage.seq) for damage in damages]
     store.close()

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from toolchart.app.cli.log_access import find_conversation, open_log, print_json
+from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
 from toolchart.app.cli.parameters.charts import list_chart_names, resolve_chart
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
@@ -75,7 +75,7 @@ def _require_chart(name: str) -> Chart:
 
 
 def _measure_conversations(chart: Chart, conversations: tuple[str, ...], log: str | None) -> Coverage:
-    with open_log(log) as store:
+    with open_log_for_reading(log) as store:
         names = [find_conversation(store, prefix) for prefix in conversations] or list(
             store.list_conversations()
         )

@@ -10,7 +10,7 @@ import click
 
 from toolchart.app.cli.commands.show import describe_event
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
-from toolchart.app.cli.log_access import find_conversation, open_log, print_json
+from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
 from toolchart.app.cli.parameters.options import log_option
 from toolchart.app.cli.terminal.text import escape_controls, print_text, shorten, style_text, terminal_width
 from toolchart.engine.exchange.diff_diagram import draw_diff
@@ -43,7 +43,7 @@ def command(left: str, right: str, form: str, log: str | None) -> int:
     Example:  toolchart diff 5f0c 81aa
               toolchart diff 5f0c 81aa --format mermaid
     """
-    with open_log(log) as store:
+    with open_log_for_reading(log) as store:
         comparison = compare_conversations(
             store, find_conversation(store, left), find_conversation(store, right)
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from toolchart.app.cli.log_access import find_conversation, open_log
+from toolchart.app.cli.log_access import find_conversation, open_log_for_reading
 from toolchart.app.cli.parameters.charts import list_chart_names, load_child_charts, resolve_chart
 from toolchart.app.cli.parameters.options import log_option
 from toolchart.app.cli.parameters.registered_names import RegisteredName
@@ -72,7 +72,7 @@ def _draw_sequence(prefix: str, form: str, log: str | None) -> str | bytes:
     from toolchart.engine.exchange.sequence import draw_sequence, read_sequence
     from toolchart.engine.log.reading.records import read_conversation
 
-    with open_log(log) as store:
+    with open_log_for_reading(log) as store:
         conversation = find_conversation(store, prefix)
         records = read_conversation(store, conversation, include_shared=True)
         return draw_sequence(read_sequence(conversation, records), form)
@@ -95,5 +95,5 @@ def _find_chart(name: str, log: str | None) -> tuple[Chart, Overlay | None]:
 def _find_conversation_chart(prefix: str, log: str | None) -> tuple[Chart, Overlay]:
     from toolchart.engine.log.reading.visited_path import draw_conversation_path
 
-    with open_log(log) as store:
+    with open_log_for_reading(log) as store:
         return draw_conversation_path(store, find_conversation(store, prefix))

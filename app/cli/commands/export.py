@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from toolchart.app.cli.log_access import find_conversation, open_log, print_json
+from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
 from toolchart.app.cli.parameters.options import log_option
 from toolchart.app.cli.parameters.registered_names import RegisteredName
 from toolchart.app.cli.terminal.text import escape_controls
@@ -31,7 +31,7 @@ def command(conversation: str, form: str, content: bool, log: str | None) -> int
     Example:  toolchart export 5f0c > chat.json
               toolchart export 5f0c --format otel
     """
-    with open_log(log) as store:
+    with open_log_for_reading(log) as store:
         name = find_conversation(store, conversation)
         value = load_reference(EXPORT_FORMATS.find(form).export)(store, name, content=content)
         if isinstance(value, str):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
-from toolchart.app.cli.log_access import find_conversation, open_log, print_json
+from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import print_notice, print_text, shorten
@@ -112,7 +112,7 @@ def _open_family(source: str, log: str | None) -> Iterator[Iterable[tuple[str, I
             raise LogDamaged(f"{source} has no records")
         yield [(source, replay(lines))]
         return
-    with open_log(log) as store:
+    with open_log_for_reading(log) as store:
         names = [name for _, name in iterate_family(store, find_conversation(store, source))]
         yield ((name, replay_conversation(store, name)) for name in names)
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from toolchart.app.cli.exit_codes import DAMAGED_LOG, SUCCESS
-from toolchart.app.cli.log_access import open_log, print_json
+from toolchart.app.cli.log_access import open_log_for_reading, print_json
 from toolchart.app.cli.parameters.ages import Moment
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
@@ -62,7 +62,7 @@ def command(
     """
     selection = ConversationFilter(state=state, since=since, until=until, tool=tool, model=model, text=text)
     rows, has_damage, total = [], False, 0
-    with open_log(log) as store:
+    with open_log_for_reading(log) as store:
         for name in track_progress(store.list_conversations(), "reading"):
             total += 1
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from toolchart.app.cli.exit_codes import SUCCESS
-from toolchart.app.cli.log_access import find_conversation, open_log, print_json
+from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
 from toolchart.app.cli.parameters.keys import key_option, read_seal_key
 from toolchart.app.cli.parameters.options import log_option
 from toolchart.app.cli.terminal.progress import track_progress
@@ -30,7 +30,7 @@ def command(conversation: str | None, key_file: str | None, log: str | None) -> 
               toolchart verify --seal seals.jsonl
     """
     key, now = read_seal_key(key_file), SystemClock().now()
-    with open_log(log) as store:
+    with open_log_for_reading(log) as store:
         names = [find_conversation(store, conversation)] if conversation else list(store.list_conversations())
         for name in track_progress(names, "sealing", len(names)):
             print_json(seal_conversation(store, name, now, key).to_dict(), lines=True)

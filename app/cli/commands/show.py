@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from toolchart.app.cli.log_access import find_conversation, open_log
+from toolchart.app.cli.log_access import find_conversation, open_log_for_reading
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.text import escape_controls, escape_line, shorten, style_text, terminal_width
 from toolchart.engine.log.family import list_children, read_parent
@@ -44,7 +44,7 @@ def command(conversation: str, around: int | None, context: int, as_json: bool, 
               toolchart show 5f0c --around 12
               toolchart show 5f0c --json | jq .event.type
     """
-    with open_log(log) as store:
+    with open_log_for_reading(log) as store:
         name = find_conversation(store, conversation)
         newest = store.read_last_line(name)
         if around is not None and newest is not None and around > newest[0]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from toolchart.app.cli.exit_codes import DAMAGED_LOG, SUCCESS
-from toolchart.app.cli.log_access import find_conversation, open_log, print_json
+from toolchart.app.cli.exit_codes import DAMAGED_LOG, SUCCESS, USAGE_ERROR
+from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
 from toolchart.app.cli.parameters.keys import key_option, read_seal_key
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
@@ -44,7 +44,7 @@ def command(
     """
     seals = _load_seals(seal)
     key = read_seal_key(key_file)
-    with open_log(log) as store:
+    with open_log_for_reading(log) as store:
         try:
             name = find_conversation(store, conversation) if conversation is not None else None
             log_code = _verify_conversations(store, name, as_json)
@@ -78,21 +78,26 @@ def _check_seals(store: Store, seals: list[Seal], key: bytes | None, as_json: bo
 
 def _verify_conversations(store: Store, conversation: str | None, as_json: bool) -> int:
     names = [conversation] if conversation is not None else None
-    verified_count = damaged_count = record_count = 0
+    verified_count = damaged_count = unchecked_count = record_count = 0
     total = len(names) if names is not None else None
     for outcome in track_progress(verify_store(store, names), "verifying", total):
         if isinstance(outcome, LogDamaged):
             damaged_count += 1
             _print_damage(outcome, as_json)
+        elif isinstance(outcome, LogUnavailable):
+            unchecked_count += 1
+            _print_unchecked(outcome, as_json)
         else:
             verified_count, record_count = verified_count + 1, record_count + outcome.records
             _print_verified(outcome, as_json)
     if not as_json and names is None:
         print_notice(
             f"{verified_count} conversations with {record_count} records are intact; "
-            f"{damaged_count} are damaged"
+            f"{damaged_count} are damaged" + (f"; {unchecked_count} not checked" if unchecked_count else "")
         )
-    return DAMAGED_LOG if damaged_count else SUCCESS
+    if damaged_count:
+        return DAMAGED_LOG
+    return USAGE_ERROR if unchecked_count else SUCCESS
 
 
 def _print_verified(verification: VerifiedConversation, as_json: bool) -> None:
@@ -110,3 +115,10 @@ def _print_damage(damage: LogDamaged, as_json: bool) -> None:
         print_json({**row, "problem": str(damage)}, lines=True)
     else:
         print_notice(f"toolchart: damaged: {damage}")
+
+
+def _print_unchecked(problem: LogUnavailable, as_json: bool) -> None:
+    if as_json:
+        print_json({"conversation": None, "ok": None, "problem": str(problem)}, lines=True)
+    else:
+        print_notice(f"toolchart: not checked: {problem}")

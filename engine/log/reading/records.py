@@ -8,6 +8,7 @@ read like one of this release.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -19,7 +20,7 @@ from toolchart.engine.log.reading.format1 import Format1Line, decode_format1_eve
 from toolchart.engine.log.record import Record
 from toolchart.states.core.encoding import decode_event
 from toolchart.states.core.vocabulary import EVENTS
-from toolchart.states.errors import LogDamaged
+from toolchart.states.errors import LogDamaged, NewerLog
 from toolchart.states.events import Event, Forked
 from toolchart.states.ports import Store
 
@@ -78,6 +79,8 @@ class ReadRecord(msgspec.Struct, frozen=True, kw_only=True):
     hash: str
     line: bytes
     """The stored bytes."""
+    known_event: Event | None = None
+    """The event as a value; None where it or a key of it is of another release or package."""
 
     @property
     def event_type(self) -> str:
@@ -111,6 +114,8 @@ class ReadRecord(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             LogDamaged: it is not an event of its format.
         """
+        if self.known_event is not None:
+            return self.known_event
         decode = decode_format1_event if self.format == 1 else decode_event
         try:
             return decode(self.event, self.at)
@@ -129,24 +134,39 @@ def parse_line(line: bytes, seq: int, conversation: str | None = None) -> ReadRe
             form that its type declares. Whoever can write a log can give it valid hashes, and readers rely
             on the form.
     """
-    format1_line = parse_format1_line(line)
-    if format1_line is not None and records.has_hash_tail(line):
-        record = _view_format1(format1_line, line)
-    else:
+    if not records.has_hash_tail(line):
+        raise LogDamaged("it does not end with a hash", conversation=conversation, seq=seq)
+    try:
         record = _view_format2(records.parse_record(line, seq, conversation))
-    _check_form(record, conversation)
+    except LogDamaged:
+        format1_line = parse_format1_line(line)
+        if format1_line is None:
+            _refuse_newer_format(line, conversation)
+            raise
+        record = _view_format1(format1_line, line)
+    if not seq:
+        _refuse_newer_format(line, conversation)
+    if not _is_time(record.at):
+        raise LogDamaged("it has no time", conversation=conversation, seq=seq)
+    msgspec.structs.force_setattr(record, "known_event", _check_form(record, conversation))
     return record
 
 
-def _check_form(record: ReadRecord, conversation: str | None) -> None:
-    """Check the event of a record. Events and keys of another release or package are left alone."""
+def _check_form(record: ReadRecord, conversation: str | None) -> Event | None:
+    """The event of a record; None where it or a key of it is of another release or package.
+
+    Raises:
+        LogDamaged: it has not the form that its type declares.
+    """
     event, name = record.event, record.event.get("type")
     if not isinstance(name, str):
         raise LogDamaged("its event has no type", conversation=conversation, seq=record.seq)
     if name not in EVENTS:
-        return
+        return None
     try:
-        record.decode_event()
+        return record.decode_event()
+    except RecursionError:
+        raise LogDamaged("it is nested too deeply", conversation=conversation, seq=record.seq) from None
     except LogDamaged:
         fields = {"type", *EVENTS.find(name).type.__struct_encode_fields__}
         if event.keys() <= fields:
@@ -154,6 +174,41 @@ def _check_form(record: ReadRecord, conversation: str | None) -> None:
         msgspec.structs.replace(
             record, event={key: value for key, value in event.items() if key in fields}
         ).decode_event()
+        return None
+
+
+def _is_time(text: str) -> bool:
+    """Whether a text is a time as RFC 3339 writes it, with its zone."""
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None and text[10:11] == "T"
+    except ValueError:
+        return False
+
+
+class _FormatOfEvent(msgspec.Struct):
+    format: int = 0
+
+
+class _FormatOfLine(msgspec.Struct):
+    """As much of record 0 as every format has."""
+
+    event: _FormatOfEvent = msgspec.field(default_factory=_FormatOfEvent)
+
+
+_format_decoder = msgspec.json.Decoder(_FormatOfLine)
+
+
+def _refuse_newer_format(line: bytes, conversation: str | None) -> None:
+    """Raise `NewerLog` where an undamaged line names a format that this release does not read."""
+    try:
+        version = _format_decoder.decode(line).event.format
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return
+    if version > records.FORMAT and line.endswith(b'"%b"}' % records.compute_line_hash(line).encode()):
+        raise NewerLog(
+            f"conversation {conversation}: it has format {version}; this Toolchart reads formats 1 to "
+            f"{records.FORMAT}\n  a later release wrote it: read it with that one"
+        )
 
 
 def _view_format1(keys: Format1Line, line: bytes) -> ReadRecord:

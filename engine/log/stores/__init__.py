@@ -39,6 +39,9 @@ class StoreDescriptor(Descriptor, frozen=True, kw_only=True):
     """Reference to a function `(address, *, create, durable)` that returns a `Store`. With `create=False` it
     raises `LogUnavailable` where there is no log. With `durable=False` the newest records may be lost when
     the machine stops."""
+    open_for_reading: str = ""
+    """Reference to a function `(address)` that returns a `Store` which writes and creates nothing. Empty
+    where `open` with `create=False` does so as long as nothing is appended."""
     accepts: Callable[[str], bool] | None = None
     """Whether an address without a scheme is one of this store. Only rows of Toolchart itself are asked; a
     store of another package has addresses of the form `NAME://...` only."""
@@ -63,8 +66,9 @@ class StoreDescriptor(Descriptor, frozen=True, kw_only=True):
         return gaps
 
     def list_references(self) -> dict[str, str]:
-        """The function that opens the store."""
-        return {"open": self.open}
+        """The functions that open the store."""
+        reading = {"open_for_reading": self.open_for_reading} if self.open_for_reading else {}
+        return {"open": self.open, **reading}
 
 
 _FOLDER = "toolchart.engine.log.stores"
@@ -83,6 +87,7 @@ _BUILTIN_STORES = (
         address="postgresql://...",
         summary="a PostgreSQL database",
         open=f"{_FOLDER}.postgres:open_postgres_store",
+        open_for_reading=f"{_FOLDER}.postgres:open_postgres_for_reading",
         schemes=("postgres",),
         install="toolchart[postgres]",
         is_durable=True,
@@ -101,6 +106,7 @@ _BUILTIN_STORES = (
         address="FILE",
         summary="a SQLite file",
         open=f"{_FOLDER}.sqlite:SqliteStore",
+        open_for_reading=f"{_FOLDER}.sqlite_reading:open_sqlite_for_reading",
         accepts=lambda address: True,
         is_durable=True,
         is_path=True,
@@ -147,10 +153,40 @@ def open_store(address: str | Path | None, *, create: bool = True, durable: bool
     """
     text = str(address or DEFAULT_LOG)
     row = find_store(text)
+    opener = _load_opener(row, row.open)
+    store: Store = opener(text, create=create, durable=durable)
+    return store
+
+
+def open_store_for_reading(address: str | Path | None) -> Store:
+    """Open the store of an address as it is: nothing is written, upgraded or created, beside it neither.
+
+    What others append later need not be seen.
+
+    Raises:
+        LogUnavailable: there is no log, or it cannot be read; `ForeignLog`, `NewerLog` and `MissingKey` say
+            why.
+        LogDamaged: it is not as a store leaves it.
+        SpecError: no store has the scheme of the address, or its row is incomplete.
+    """
+    text = str(address or DEFAULT_LOG)
+    row = find_store(text)
+    if not row.open_for_reading:
+        return open_store(text, create=False)
+    opener = _load_opener(row, row.open_for_reading)
+    store: Store = opener(text)
+    return store
+
+
+def _load_opener(row: StoreDescriptor, reference: str) -> Callable[..., Store]:
+    """The function that opens a store.
+
+    Raises:
+        LogUnavailable: its module cannot be imported.
+    """
     try:
-        opener = load_reference(row.open)
+        opener: Callable[..., Store] = load_reference(reference)
     except (ImportError, AttributeError) as error:
         install = f"\n  pip install '{row.install}'" if row.install else ""
         raise LogUnavailable(f"the store {row.name!r} cannot be loaded: {error}{install}") from error
-    store: Store = opener(text, create=create, durable=durable)
-    return store
+    return opener

@@ -167,7 +167,7 @@ class JsonlStore:
         files = [
             (began_at, path)
             for path in self.folder.glob(f"*{_SUFFIX}")
-            if (began_at := _read_begin_time(path))
+            if path.is_file() and (began_at := _read_begin_time(path))
         ]
         return [unquote(path.name.removesuffix(_SUFFIX)) for _, path in sorted(files)]
 
@@ -235,15 +235,15 @@ class JsonlStore:
                     raise LogDamaged(f"{path} has a line that is no checkpoint", conversation=conversation)
                 yield int(seq), int(end), data
 
-    def check_storage(self) -> None:
-        """Check that each file of checkpoints has its file of records.
-
-        Raises:
-            LogDamaged: names a conversation whose records are missing.
-        """
-        for path in self.folder.glob(f"*{_CHECKPOINT_SUFFIX}"):
-            if not path.with_suffix(_SUFFIX).is_file():
-                raise LogDamaged(f"{path} has checkpoints of a conversation that has no records")
+    def check_storage(self) -> Iterator[LogDamaged]:
+        """Files of the folder that no store has written, and checkpoints without records."""
+        for path in sorted(self.folder.iterdir()):
+            if path.suffix == _CHECKPOINT_SUFFIX and not path.with_suffix(_SUFFIX).is_file():
+                yield LogDamaged(f"{path} has checkpoints of a conversation that has no records")
+            if path.suffix in (_SUFFIX, _CHECKPOINT_SUFFIX):
+                name = unquote(path.name.removesuffix(path.suffix))
+                if self._build_path(name, path.suffix) != path or not path.is_file():
+                    yield LogDamaged(f"{path} is no file of this log")
 
     def _build_path(self, conversation: str, suffix: str = _SUFFIX) -> Path:
         """The path of a conversation's file."""
@@ -291,4 +291,4 @@ def _read_begin_time(path: Path) -> str:
     if not first.endswith(b"\n"):
         return ""
     match = re.search(rb'"at":"([^"]*)"', first)
-    return match.group(1).decode() if match else "(unreadable)"
+    return match.group(1).decode("utf-8", "replace") if match else "(unreadable)"

@@ -13,6 +13,7 @@ A line of JSON never holds the byte NUL, so a mark is never ambiguous.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -21,6 +22,7 @@ MIN_PART_BYTES = 1024
 """Parts of fewer bytes stay in their line."""
 
 _MARK = b"\0"
+_DIGEST = re.compile(rb"[0-9a-f]{64}")
 
 
 def split_large_parts(line: bytes) -> tuple[bytes, Mapping[bytes, bytes]]:
@@ -53,11 +55,15 @@ _event_decoder = msgspec.json.Decoder(_LineWithEvent)
 
 def list_part_digests(line: bytes) -> list[bytes]:
     """Digests of the parts that a stored line refers to."""
-    return [bytes.fromhex(mark.decode()) for mark in line.split(_MARK)[1::2]]
+    marks = line.split(_MARK)[1::2]
+    return [bytes.fromhex(mark.decode()) for mark in marks if _DIGEST.fullmatch(mark)]
 
 
 def join_large_parts(line: bytes, read_part: Callable[[bytes], bytes | None]) -> bytes | None:
     """The original line; None where a part is missing or a mark is broken.
+
+    No line names a part twice (`split_large_parts` leaves those in the line), so what is joined is never
+    larger than the store, whatever somebody wrote into it.
 
     Args:
         read_part: returns the part of a digest, or None.
@@ -65,11 +71,11 @@ def join_large_parts(line: bytes, read_part: Callable[[bytes], bytes | None]) ->
     if _MARK not in line:
         return line
     pieces = line.split(_MARK)
-    try:
-        parts = [read_part(bytes.fromhex(mark.decode("ascii"))) for mark in pieces[1::2]]
-    except ValueError:
+    marks = pieces[1::2]
+    if len(pieces) % 2 == 0 or len(set(marks)) < len(marks) or not all(map(_DIGEST.fullmatch, marks)):
         return None
-    if len(pieces) % 2 == 0 or None in parts:
+    parts = [read_part(bytes.fromhex(mark.decode())) for mark in marks]
+    if None in parts:
         return None
     pieces[1::2] = [part for part in parts if part is not None]
     return b"".join(pieces)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolchart.engine.log.stores.large_parts import join_large_parts, list_part_digests, split_large_parts
+from toolchart.engine.log.stores.postgres_checks import check_tables, find_postgres_damage
 from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable, ToolchartError
 from toolchart.states.ports import RecordBatch
 
@@ -52,17 +53,19 @@ class PostgresStore:
     Args:
         address: `postgresql://...`.
         durable: whether a commit waits for the disk (`full`).
+        read_only: whether the server refuses every write of this store, and no table is created.
 
     Raises:
         LogUnavailable: the extra `postgres` is not installed, or the server cannot be reached.
     """
 
-    def __init__(self, address: str, *, durable: bool = True) -> None:
+    def __init__(self, address: str, *, durable: bool = True, read_only: bool = False) -> None:
         self._address = address
         self._durable = durable
+        self._read_only = read_only
         self._lock = threading.RLock()
         self._db: psycopg.Connection[Any] | None = None
-        self._run_with_connection(self._prepare_schema)
+        self._run_with_connection(check_tables if read_only else self._prepare_schema)
 
     @staticmethod
     def _prepare_schema(db: psycopg.Connection[Any]) -> None:
@@ -83,6 +86,8 @@ class PostgresStore:
             self._db = psycopg.connect(self._address, autocommit=True, connect_timeout=10)
             if not self._durable:
                 self._db.execute("SET synchronous_commit = off")
+            if self._read_only:
+                self._db.execute("SET default_transaction_read_only = on")
         return self._db
 
     def _run_with_connection(self, work: Callable[[psycopg.Connection[Any]], Value]) -> Value:
@@ -313,6 +318,10 @@ class PostgresStore:
                 return
             before, limit = rows[-1][0], _PAGE_SIZE
 
+    def check_storage(self) -> Iterator[LogDamaged]:
+        """Everything in the tables that is not as a store leaves it."""
+        return iter(self._run_with_connection(lambda db: list(find_postgres_damage(db))))
+
     def close(self) -> None:
         """Close the connection; safe to call twice."""
         with self._lock:
@@ -331,3 +340,13 @@ def open_postgres_store(address: str, *, create: bool = True, durable: bool = Tr
         LogUnavailable: the database cannot be reached, or the extra `postgres` is not installed.
     """
     return PostgresStore(address, durable=durable)
+
+
+def open_postgres_for_reading(address: str) -> PostgresStore:
+    """The store of a database, for reading; nothing is created.
+
+    Raises:
+        ForeignLog: the database has no log.
+        LogUnavailable: the database cannot be reached, or the extra `postgres` is not installed.
+    """
+    return PostgresStore(address, read_only=True)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from toolchart.engine.log.stores.large_parts import join_large_parts, list_part_digests, split_large_parts
+from toolchart.engine.log.stores.sqlite_checks import check_identity, find_sqlite_damage
 from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable
 from toolchart.states.ports import RecordBatch
 
@@ -52,6 +53,9 @@ CREATE TABLE records (
 """`id` is the number of the conversation times 2**32 plus the number of the record. SQLite appends to a table
 with an integer key by writing one page, where a key of two columns rewrites several each time one is full."""
 
+SCHEMA = _CONVERSATIONS + _PARTS + _CHECKPOINTS + _RECORDS
+"""The statements that create the tables of the newest version."""
+
 _SET_RECORDS_ASIDE = "ALTER TABLE records RENAME TO old_records;"
 
 _TAKE_RECORDS_OVER = """
@@ -70,6 +74,7 @@ _DAMAGE_MESSAGES = (
     "Could not decode",
     "unsupported file format",
     "no such column",
+    "no such table",
 )
 """Parts of the error messages by which SQLite and its Python module report a damaged file."""
 
@@ -92,7 +97,7 @@ class SqliteStore:
     def __init__(self, path: str | Path, *, create: bool = True, durable: bool = True) -> None:
         self.path = Path(path)
         self._lock = threading.RLock()
-        self._errors = _ErrorTranslation(self.path)
+        self._errors = ErrorTranslation(self.path)
         self._durable = durable
         self._numbers: dict[str, int] = {}
         if not create and not self.path.is_file():
@@ -111,6 +116,8 @@ class SqliteStore:
     def _prepare_schema(self) -> None:
         """Set the durability, and create or upgrade the tables."""
         db = self._db
+        if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            check_identity(db, self.path, SCHEMA_VERSION)  # before anything is written into it
         db.execute("PRAGMA journal_mode = WAL")
         db.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
         version = self._read_schema_version()
@@ -283,30 +290,9 @@ class SqliteStore:
                 return
             before, limit = rows[-1][0], _PAGE_SIZE
 
-    def check_storage(self) -> None:
-        """Check every record in the order of the file, and that checkpoints have their conversation.
-
-        Reading by key misses rows whose key was changed.
-
-        Raises:
-            LogDamaged: names the first record that is not where it belongs.
-        """
-        number, newest = 0, -1
-        with self._errors:
-            names = dict(self._db.execute("SELECT number, id FROM conversations"))
-            for (record_id,) in self._db.execute("SELECT id FROM records ORDER BY id"):
-                conversation_number, seq = divmod(record_id, 2**_SEQ_BITS)
-                if not _is_next_row(conversation_number, seq, number, newest):
-                    raise LogDamaged(
-                        "another record stands in its place", conversation=names.get(number), seq=newest + 1
-                    )
-                number, newest = conversation_number, seq
-            orphans = self._db.execute(
-                "SELECT count(*) FROM checkpoints c LEFT JOIN conversations n ON n.number = c.conversation "
-                "WHERE n.number IS NULL"
-            ).fetchone()[0]
-        if orphans:
-            raise LogDamaged(f"{self.path} has {orphans} checkpoints of conversations that it does not have")
+    def check_storage(self) -> Iterator[LogDamaged]:
+        """Everything in the file that is not as a store leaves it."""
+        return find_sqlite_damage(self._db, self.path, SCHEMA)
 
     def close(self) -> None:
         """Close the file; safe to call twice."""
@@ -317,8 +303,8 @@ class SqliteStore:
 # Classes, not generator context managers: an append is short, and the generator would double its cost.
 
 
-class _ErrorTranslation:
-    """Converts SQLite's exceptions into errors of the log."""
+class ErrorTranslation:
+    """A block that converts SQLite's exceptions into errors of the log."""
 
     __slots__ = ("_path",)
 
@@ -364,8 +350,3 @@ def _get_id_range(number: int) -> tuple[int, int]:
     """The first and the last id that records of a conversation may have; 0 is the number of none."""
     first_id = number << _SEQ_BITS
     return first_id, first_id + 2**_SEQ_BITS - 1
-
-
-def _is_next_row(number: int, seq: int, before: int, newest: int) -> bool:
-    """Whether a row is the next one after record `newest` of conversation `before`."""
-    return (number, seq) == (before, newest + 1) or (number > before and seq == 0)

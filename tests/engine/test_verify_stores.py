@@ -1,0 +1,356 @@
+"""`verify` reads a log without touching it, and covers every table and file of its store."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from effort import choose_count
+from hostile_logs import chain_conversations, write_base_logs, write_hostile_log
+from postgres_database import create_database
+from written_logs import write_conversation
+
+from toolchart.engine.exchange.exports import export_openai, export_otel, export_process, export_records
+from toolchart.engine.log.reading.visited_path import draw_conversation_path
+from toolchart.engine.log.retention import list_conversation_ages
+from toolchart.engine.log.stores import open_store, open_store_for_reading
+from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.log.stores.sqlite import SqliteStore
+from toolchart.engine.log.verify import Outcome, VerifiedConversation, verify_store
+from toolchart.states.errors import ForeignLog, LogDamaged, LogUnavailable, NewerLog, ToolchartError
+
+
+def write_sqlite_log(path: Path, names: str = "ab") -> None:
+    """A SQLite log with a conversation for each letter, closed and without a WAL."""
+    store = SqliteStore(path)
+    for name in names:
+        write_conversation(store, name=name)
+    store.close()
+
+
+def verify_path(path: Path) -> list[Outcome]:
+    """What `verify` finds in a log that it opens for reading."""
+    store = open_store_for_reading(str(path))
+    try:
+        return list(verify_store(store))
+    finally:
+        store.close()
+
+
+def list_damage(path: Path) -> str:
+    """The damage of a log, one a line; every other outcome is intact."""
+    outcomes = verify_path(path)
+    assert all(isinstance(outcome, VerifiedConversation | LogDamaged) for outcome in outcomes)
+    return "\n".join(str(outcome) for outcome in outcomes if isinstance(outcome, LogDamaged))
+
+
+def list_files(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Content and time of change of every file of a folder."""
+    return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()}
+
+
+# -- reading without a trace -----------------------------------------------------------------------
+
+
+def leave_unread_wal(path: Path) -> None:
+    """Leave a database whose newest conversation stands in its `-wal` alone, as a power failure does."""
+    write_sqlite_log(path, "a")
+    store = SqliteStore(path)
+    write_conversation(store, name="b")
+    crashed = path.with_name("crashed.db")
+    shutil.copyfile(path, crashed)
+    shutil.copyfile(f"{path}-wal", f"{crashed}-wal")
+    store.close()
+    path.unlink()
+    crashed.rename(path)
+    Path(f"{crashed}-wal").rename(f"{path}-wal")
+
+
+@pytest.mark.parametrize(("write", "count"), [(write_sqlite_log, 2), (leave_unread_wal, 2)])
+def test_reading_leaves_no_trace(write: Callable[[Path], None], count: int, tmp_path: Path) -> None:
+    """A clean log and one with an unread WAL are read completely; no file is created, changed or removed."""
+    path = tmp_path / "log.db"
+    write(path)
+    before = list_files(tmp_path)
+    assert [type(outcome) for outcome in verify_path(path)] == [VerifiedConversation] * count
+    assert list_files(tmp_path) == before
+
+
+def test_a_log_that_is_being_written_is_read_with_its_wal(tmp_path: Path) -> None:
+    """While another handle has the log open, what it has committed is seen, and its files stay."""
+    path = tmp_path / "log.db"
+    store = SqliteStore(path)
+    write_conversation(store, name="a")
+    assert Path(f"{path}-wal").stat().st_size
+    before = sorted(file.name for file in tmp_path.iterdir())
+    assert [type(outcome) for outcome in verify_path(path)] == [VerifiedConversation]
+    assert sorted(file.name for file in tmp_path.iterdir()) == before
+    write_conversation(store, name="b")
+    assert len(verify_path(path)) == 2
+    store.close()
+
+
+_IN_READ_ONLY_MOUNT = """
+import os, subprocess, sys
+folder = sys.argv[1]
+for words in (["mount", "--make-rprivate", "/"], ["mount", "--bind", folder, folder],
+              ["mount", "-o", "remount,ro,bind", folder]):
+    if subprocess.run(words, capture_output=True).returncode:
+        sys.exit(77)
+try:
+    open(os.path.join(folder, "probe"), "w")
+    sys.exit(77)
+except OSError:
+    pass
+sys.exit(subprocess.run([sys.executable, "-m", "toolchart", "verify", "--log", sys.argv[2]]).returncode)
+"""
+
+
+@pytest.mark.parametrize("write", [write_sqlite_log, leave_unread_wal], ids=["clean", "unread WAL"])
+@pytest.mark.parametrize("has_index", [False, True], ids=["no shm", "stale shm"])
+def test_a_log_on_a_read_only_mount(write: Callable[[Path], None], has_index: bool, tmp_path: Path) -> None:
+    """`verify` on a read-only mount reads the log with its WAL, and creates nothing."""
+    folder = tmp_path / "mount"
+    folder.mkdir()
+    path = folder / "log.db"
+    write(path)
+    if has_index:
+        Path(f"{path}-shm").write_bytes(bytes(32768))
+    before = list_files(folder)
+    unshare = shutil.which("unshare")
+    if unshare is None or os.geteuid():
+        pytest.skip("only root can make a mount namespace here")
+    result = subprocess.run(
+        [unshare, "-m", sys.executable, "-c", _IN_READ_ONLY_MOUNT, str(folder), str(path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    if result.returncode == 77:
+        pytest.skip("this machine allows no read-only bind mount")
+    assert (result.returncode, result.stdout.count("records verify")) == (0, 2), result.stderr
+    assert list_files(folder) == before
+
+
+_WITHOUT_POWER_OVER_FILES = """
+import ctypes, os, sys
+CAP_DAC_OVERRIDE, PR_CAPBSET_DROP = 1, 24
+if os.geteuid() == 0 and ctypes.CDLL(None, use_errno=True).prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0):
+    sys.exit(77)
+os.execv(sys.executable, [sys.executable, "-c", '''
+import os, subprocess, sys
+try:
+    open(os.path.join(os.path.dirname(sys.argv[1]), "probe"), "w")
+    sys.exit(77)
+except PermissionError:
+    pass
+words = [sys.executable, "-m", "toolchart", "verify", "--log", sys.argv[1]]
+sys.exit(subprocess.run(words).returncode)
+''', sys.argv[1]])
+"""
+
+
+@pytest.mark.parametrize("write", [write_sqlite_log, leave_unread_wal], ids=["clean", "unread WAL"])
+def test_a_folder_without_write_permission(write: Callable[[Path], None], tmp_path: Path) -> None:
+    """`verify` of a log in a folder that the user cannot write is right and creates nothing."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    write(folder / "log.db")
+    before = list_files(folder)
+    os.chmod(folder, 0o555)
+    words = [sys.executable, "-c", _WITHOUT_POWER_OVER_FILES, str(folder / "log.db")]
+    try:
+        result = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    finally:
+        os.chmod(folder, 0o755)
+    if result.returncode == 77:
+        pytest.skip("the user of this test can write every folder")
+    assert (result.returncode, result.stdout.count("records verify")) == (0, 2), result.stderr
+    assert list_files(folder) == before
+
+
+def test_an_older_schema_is_read_without_upgrading_it(tmp_path: Path) -> None:
+    """A log of an older schema is verified from a private copy; the file stays as it is."""
+    path = tmp_path / "log.db"
+    write_sqlite_log(path)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.executescript(
+            "ALTER TABLE records RENAME TO new; CREATE TABLE records (conversation INTEGER NOT NULL, "
+            "seq INTEGER NOT NULL, line BLOB NOT NULL, PRIMARY KEY (conversation, seq)) WITHOUT ROWID;"
+            "INSERT INTO records SELECT id >> 32, id & 0xffffffff, line FROM new; DROP TABLE new;"
+            "PRAGMA user_version = 3; PRAGMA journal_mode = DELETE;"
+        )
+    before = list_files(tmp_path)
+    assert [type(outcome) for outcome in verify_path(path)] == [VerifiedConversation] * 2
+    assert list_files(tmp_path) == before
+
+
+# -- damage that reading by key does not see -------------------------------------------------------
+
+SQLITE_DAMAGE = {
+    "DELETE FROM conversations WHERE id = 'a'": "records of a conversation that it does not have",
+    "UPDATE parts SET uses = 1": "not counted as often as records use it",
+    "UPDATE parts SET uses = uses + 1": "not counted as often as records use it",
+    "UPDATE parts SET data = data || 'x'": "was changed",
+    "INSERT INTO parts VALUES (x'00', x'00', 0)": "was changed",
+    "DELETE FROM parts": "parts that records use",
+    "DELETE FROM records WHERE id & 0xffffffff = 3": "it is missing",
+    "INSERT INTO conversations (id) VALUES ('empty')": "it has no records",
+    "INSERT INTO checkpoints VALUES (99, 1, x'00')": "checkpoints of conversations that it does not have",
+    "CREATE TABLE extra (x)": "which no log has",
+    "CREATE TRIGGER t AFTER INSERT ON records BEGIN DELETE FROM records; END": "which no log has",
+    "DROP TABLE checkpoints": "lacks its table 'checkpoints'",
+    "DROP TABLE records": "lacks tables of a log",
+    "PRAGMA user_version = 0": "or its version",
+}
+
+
+@pytest.mark.parametrize("statement", SQLITE_DAMAGE)
+def test_damage_of_tables_is_found(statement: str, tmp_path: Path) -> None:
+    """Rows, counters and tables that were changed by hand are found, wherever they are."""
+    path = tmp_path / "log.db"
+    write_sqlite_log(path)
+    assert list_damage(path) == ""
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute(statement)
+        db.commit()
+    try:
+        damage = list_damage(path)
+    except LogDamaged as error:
+        damage = str(error)
+    assert SQLITE_DAMAGE[statement] in damage
+
+
+POSTGRES_DAMAGE = {
+    "UPDATE toolchart_parts SET uses = 1": "not counted as often as records use it",
+    "UPDATE toolchart_parts SET data = data || 'x'": "was changed",
+    "DELETE FROM toolchart_parts": "parts that records use",
+    "DELETE FROM toolchart_records WHERE seq = 3": "missing",
+    "ALTER TABLE toolchart_records DROP CONSTRAINT toolchart_records_conversation_fkey; "
+    "ALTER TABLE toolchart_checkpoints DROP CONSTRAINT toolchart_checkpoints_conversation_fkey; "
+    "DELETE FROM toolchart_conversations WHERE id = 'a'": "which it does not have",
+    "INSERT INTO toolchart_conversations (id) VALUES ('empty')": "it has no records",
+    "DROP TABLE toolchart_parts": "lacks",
+}
+
+
+@pytest.mark.parametrize("statement", POSTGRES_DAMAGE)
+def test_damage_of_tables_of_a_server_is_found(statement: str, postgres: str, tmp_path: Path) -> None:
+    """PostgreSQL: rows, counters and tables that were changed by hand are found."""
+    import psycopg
+
+    address = create_database(postgres, tmp_path)
+    store = open_store(address)
+    for name in "ab":
+        write_conversation(store, name=name)
+    store.close()
+    with psycopg.connect(address, autocommit=True) as db:
+        db.execute(statement.encode())
+    try:
+        reader = open_store_for_reading(address)
+        damage = "\n".join(str(outcome) for outcome in verify_store(reader))
+    except LogDamaged as error:
+        damage = str(error)
+    assert POSTGRES_DAMAGE[statement] in damage
+
+
+def test_a_database_without_a_log_gets_none(postgres: str, tmp_path: Path) -> None:
+    """Reading a database that has no log creates no table in it."""
+    import psycopg
+
+    address = create_database(postgres, tmp_path)
+    with pytest.raises(ForeignLog, match="no log of Toolchart"):
+        open_store_for_reading(address)
+    with psycopg.connect(address) as db:
+        assert db.execute("SELECT 1 FROM pg_tables WHERE tablename LIKE 'toolchart%'").fetchone() is None
+
+
+# -- not damage ------------------------------------------------------------------------------------
+
+
+def test_files_of_other_programs_are_told_apart_and_stay(tmp_path: Path) -> None:
+    """A foreign SQLite file, another file and an empty one are foreign, and nobody changes them."""
+    with contextlib.closing(sqlite3.connect(tmp_path / "foreign.db")) as db:
+        db.execute("CREATE TABLE conversations_of_others (x)")
+    (tmp_path / "text.db").write_text("hello", "utf-8")
+    (tmp_path / "empty.db").write_bytes(b"")
+    before = list_files(tmp_path)
+    for name in ("foreign.db", "text.db", "empty.db"):
+        with pytest.raises(ForeignLog):
+            open_store_for_reading(str(tmp_path / name))
+    with pytest.raises(ForeignLog):
+        SqliteStore(tmp_path / "foreign.db")
+    assert list_files(tmp_path) == before
+
+
+def test_newer_formats_are_no_damage(tmp_path: Path) -> None:
+    """A schema or a record format of a later release is named as such; a changed byte is still damage."""
+    path = tmp_path / "log.db"
+    write_sqlite_log(path)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version = 99")
+    with pytest.raises(NewerLog, match="version 99"):
+        verify_path(path)
+    base = {"g": [json.loads(line) for line in write_base_logs()["g"]]}
+    base["g"][0]["event"]["format"] = 3
+    lines = chain_conversations(base, is_strict=True)["g"]
+    store = MemoryStore()
+    store.append("g", 0, lines)
+    assert [type(outcome) for outcome in verify_store(store)] == [NewerLog]
+    changed = MemoryStore()
+    changed.append("g", 0, [lines[0].replace(b'"format":3', b'"format":4'), *lines[1:]])
+    assert [type(outcome) for outcome in verify_store(changed)] == [LogDamaged]
+
+
+def test_a_missing_log_is_not_created(tmp_path: Path) -> None:
+    """Reading a log that does not exist creates neither file nor folder."""
+    for name in ("none.db", "folder/none.db", "none/"):
+        with pytest.raises(LogUnavailable):
+            open_store_for_reading(str(tmp_path / name))
+    assert not list(tmp_path.iterdir())
+
+
+# -- hostile logs ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", range(choose_count(short=1, long=40)))
+def test_hostile_logs_end_in_no_traceback(block: int) -> None:
+    """Correctly hashed logs with anything in them: verified or damaged, and readable where verified."""
+    for seed in range(block * 150, block * 150 + 150):
+        store = write_hostile_log(seed)
+        outcomes = list(verify_store(store))
+        assert [str(outcome) for outcome in outcomes]
+        if not any(isinstance(outcome, LogDamaged) for outcome in outcomes):
+            read_everything(store)
+
+
+def read_everything(store: Any) -> None:
+    """Read a log in every way; a clear error is allowed, any other exception is not."""
+    list_conversation_ages(store)
+    for name in store.list_conversations():
+        for read in (export_openai, export_otel, export_process, export_records):
+            with contextlib.suppress(ToolchartError):
+                read(store, name, content=True)
+        with contextlib.suppress(ToolchartError):
+            draw_conversation_path(store, name)
+
+
+def test_a_small_log_does_not_unfold(tmp_path: Path) -> None:
+    """A line that names the same large part many times is damage; it is not put together."""
+    path = tmp_path / "log.db"
+    write_sqlite_log(path, "a")
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        (digest,) = db.execute("SELECT digest FROM parts").fetchone()
+        mark = b"\0" + bytes(digest).hex().encode() + b"\0"
+        db.execute("UPDATE records SET line = ? WHERE id & 0xffffffff = 1", (mark * 30_000,))
+        db.commit()
+    assert "conversation a, record 1: a part of it is missing" in list_damage(path)
