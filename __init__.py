@@ -42,10 +42,13 @@ if TYPE_CHECKING:
         Wait,
     )
     from toolchart.states.errors import (
+        ForeignLog,
         IllegalEvent,
         LogConflict,
         LogDamaged,
         LogUnavailable,
+        MissingKey,
+        NewerLog,
         NoRecordedAnswer,
         ProviderError,
         ReplayMismatch,
@@ -192,6 +195,9 @@ __all__ = [
     "LogConflict",
     "LogDamaged",
     "LogUnavailable",
+    "MissingKey",
+    "NewerLog",
+    "ForeignLog",
 ]
 
 # Type checkers do not see this part, so a name that does not exist is an error for them.
@@ -285,6 +291,9 @@ if not TYPE_CHECKING:
             "LogConflict",
             "LogDamaged",
             "LogUnavailable",
+            "MissingKey",
+            "NewerLog",
+            "ForeignLog",
         ),
     }
     _HOMES = {name: home for home, names in _NAMES.items() for name in names}

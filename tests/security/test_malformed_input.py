@@ -86,7 +86,7 @@ def test_a_record_of_a_newer_release_is_read() -> None:
 
 
 def _make_record(event: dict[str, Any]) -> dict[str, Any]:
-    places = {"seq": 0, "at": "", "turn": 1, "iteration": 0}
+    places = {"seq": 0, "at": "2026-01-01T00:00:00Z", "turn": 1, "iteration": 0}
     return {**places, "event": event, "source": "", "target": "a", "prev": GENESIS}
 
 

@@ -61,6 +61,10 @@ class StoreDescriptor(Descriptor, frozen=True, kw_only=True):
         )
         gaps += find_text_gaps(address=self.address, summary=self.summary)
         gaps += find_reference_gaps("open", self.open, "the function that opens the store")
+        if self.open_for_reading:
+            gaps += find_reference_gaps(
+                "open_for_reading", self.open_for_reading, "the function that opens the store for reading"
+            )
         if self.is_durable is None:
             gaps.append("`is_durable` is missing: whether records survive the end of the process")
         return gaps
