@@ -36,6 +36,7 @@ _BUILTIN = {
     "show": "Show a conversation, step by step.",
     "tail": "Print the newest records of a conversation, and follow it.",
     "runs": "List the conversations of a log.",
+    "stats": "Sum up turns, tokens, cost and tool calls.",
     "verify": "Check a log for changed or missing records.",
     "seal": "Print a summary of a log, optionally signed, that later shows if records were removed.",
     "replay": "Recompute a conversation from its log and compare, offline.",

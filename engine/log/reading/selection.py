@@ -62,21 +62,32 @@ def select_conversations(store: Store, where: ConversationFilter | None = None) 
     Raises:
         LogDamaged: a record cannot be read.
     """
-    return [name for name in store.list_conversations() if _is_selected(store, name, where)]
+    return [
+        name
+        for name in store.list_conversations()
+        if _is_root(store, name) and (where is None or is_selected(store, name, where))
+    ]
 
 
-def _is_selected(store: Store, conversation: str, where: ConversationFilter | None) -> bool:
+def _is_root(store: Store, conversation: str) -> bool:
     first = next(iter(store.read_lines(conversation)), None)
-    newest = store.read_last_line(conversation)
+    if first is None:
+        return False
+    record = parse_line(first, 0, conversation)
+    return record.event_type != Forked.TYPE and not record.event.get("parent")
+
+
+def is_selected(store: Store, conversation: str, where: ConversationFilter) -> bool:
+    """Whether a conversation meets the conditions.
+
+    Raises:
+        LogDamaged: a record that a condition needs cannot be read.
+    """
+    first, newest = next(iter(store.read_lines(conversation)), None), store.read_last_line(conversation)
     if first is None or newest is None:
         return False
-    first_record = parse_line(first, 0, conversation)
-    if first_record.event_type == Forked.TYPE or first_record.event.get("parent"):
-        return False
-    if where is None:
-        return True
     newest_record = parse_line(newest[1], newest[0], conversation)
-    row = {"state": newest_record.target, "at": first_record.at}
+    row = {"state": newest_record.target, "at": parse_line(first, 0, conversation).at}
     return where.matches_row(row, newest_record.at) and where.matches_records(store, conversation)
 
 

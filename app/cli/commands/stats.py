@@ -1,0 +1,113 @@
+"""`toolchart stats`: sums of the turns and tool calls of a log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import click
+
+from toolchart.app.cli.exit_codes import DAMAGED_LOG, SUCCESS
+from toolchart.app.cli.log_access import open_log, print_json
+from toolchart.app.cli.parameters.conditions import parse_conditions
+from toolchart.app.cli.parameters.options import json_option, log_option
+from toolchart.app.cli.terminal.progress import track_progress
+from toolchart.app.cli.terminal.tables import format_cost, format_table, format_tokens
+from toolchart.app.cli.terminal.text import print_notice, print_text
+from toolchart.engine.log.reading.figures import ConversationFigures, read_figures
+from toolchart.engine.log.reading.selection import ConversationFilter, is_selected
+from toolchart.engine.log.reading.statistics import (
+    TURN_GROUPS,
+    ToolStatistics,
+    TurnStatistics,
+    count_tool_calls,
+    count_turns,
+    sum_turns,
+)
+from toolchart.states.errors import LogDamaged
+from toolchart.states.ports import Store
+
+_TOOL = "tool"
+
+_TURN_HEAD = ("", "turns", "errors", "limits", "model calls", "failed", "tool calls", "in", "out", "cost", "s")
+_TOOL_HEAD = ("tool", "calls", "outcomes", "median s", "slowest s", "s")
+
+
+@click.command(short_help="Sum up turns, tokens, cost and tool calls.")
+@click.option(
+    "--by",
+    type=click.Choice([*TURN_GROUPS, _TOOL]),
+    default="day",
+    show_default=True,
+    help="What one line is about.",
+)
+@click.option(
+    "--where",
+    "conditions",
+    multiple=True,
+    metavar="K=V",
+    help="Only conversations with this state, model, tool, text, since or until. Repeatable.",
+)
+@json_option
+@log_option
+def command(by: str, conditions: tuple[str, ...], as_json: bool, log: str | None) -> int:
+    """Sum up the turns of a log by day, model, handler or state, or its tool calls by tool.
+
+    Sub-agents count with their own turns. A forked turn counts where it was made again. Tokens and cost are
+    those that hosts or the price table have given; an empty cell says that nothing was given.
+
+    \b
+    Example:  toolchart stats
+              toolchart stats --by model --where since=30d
+              toolchart stats --by tool --json
+    """
+    with open_log(log) as store:
+        figures, has_damage = _read_all_figures(store, parse_conditions(conditions))
+    if by == _TOOL:
+        tool_rows = count_tool_calls(figures)
+        _print_rows(tool_rows, as_json, lambda: format_table(_TOOL_HEAD, map(_format_tool, tool_rows)))
+    else:
+        rows = count_turns(figures, by)
+        total = sum_turns(figures)
+        head = (by, *_TURN_HEAD[1:])
+        lines = [*map(_format_turns, rows), ("all", *_format_turns(total)[1:])]
+        _print_rows(rows, as_json, lambda: format_table(head, lines))
+    return DAMAGED_LOG if has_damage else SUCCESS
+
+
+def _read_all_figures(
+    store: Store, where: ConversationFilter | None
+) -> tuple[list[ConversationFigures], bool]:
+    """The figures of the selected conversations, and whether one is damaged."""
+    figures, has_damage = [], False
+    for name in track_progress(store.list_conversations(), "reading"):
+        try:
+            if where is None or is_selected(store, name, where):
+                figures.append(read_figures(store, name))
+        except LogDamaged as damage:
+            has_damage = True
+            print_notice(f"toolchart: damaged: {damage}")
+    return figures, has_damage
+
+
+def _print_rows(
+    rows: Sequence[TurnStatistics | ToolStatistics], as_json: bool, format_rows: Callable[[], str]
+) -> None:
+    if as_json:
+        for row in rows:
+            print_json(row.to_dict(), lines=True)
+    elif rows:
+        print_text(format_rows())
+    else:
+        print_notice("nothing to sum up")
+
+
+def _format_turns(row: TurnStatistics) -> tuple[str, ...]:
+    counts = (row.turns, row.errors, row.limits, row.model_calls, row.failed_model_calls, row.tool_calls)
+    usage = (format_tokens(row.usage.input), format_tokens(row.usage.output), format_cost(row.usage.cost))
+    return (row.group or "(none)", *map(str, counts), *usage, f"{row.seconds:.1f}")
+
+
+def _format_tool(row: ToolStatistics) -> tuple[str, ...]:
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in row.outcomes.items())
+    times = (row.median_seconds, row.slowest_seconds, row.seconds)
+    return (row.group, str(row.calls), outcomes, *(f"{seconds:.3f}" for seconds in times))
