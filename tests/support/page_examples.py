@@ -1,8 +1,8 @@
 """Runs the examples of a documentation page in an empty folder, in the order of the page.
 
 - A block with a title (```` ```yaml title="agent.yaml" ````) is a file.
-- A `console` block has commands after `$` and the lines that they print. A line `...` stands for any lines, and
-  `...` inside a line for any text.
+- A `console` block has commands after `$` and what they print. A line `...` stands for any lines, and `...`
+  inside a line for any text.
 - A `python` block without a title is run.
 """
 

@@ -12,17 +12,22 @@ from toolchart.app.cli.log_access import open_log_for_reading, print_json
 from toolchart.app.cli.parameters.ages import Moment
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
+from toolchart.app.cli.terminal.tables import format_cost, format_tokens
 from toolchart.app.cli.terminal.text import print_notice, shorten, style_text, terminal_width
 from toolchart.engine.log.family import find_parent
+from toolchart.engine.log.reading.figures import add_usages, read_figures
 from toolchart.engine.log.reading.records import parse_line
 from toolchart.engine.log.reading.selection import ConversationFilter
 from toolchart.states.errors import LogDamaged
+from toolchart.states.messages import Usage
 from toolchart.states.ports import Store
 
 _FIRST_MESSAGE_LIMIT = 4
 """Number of first records in which to look for a user message."""
 
 _COLUMNS = ("conversation", "started", "turns", "records", "state", "message")
+
+_USAGE_COLUMNS = ("model", "in", "out", "cost", "s")
 
 
 @click.command(short_help="List the conversations of a log.")
@@ -40,6 +45,7 @@ _COLUMNS = ("conversation", "started", "turns", "records", "state", "message")
 )
 @click.option("--children", is_flag=True, help="Also list the agents that conversations run, below them.")
 @click.option("--until", type=Moment(), metavar="TIME", help="Only conversations started until then.")
+@click.option("--usage", is_flag=True, help="Also show model, tokens, cost and seconds, and their sums.")
 @json_option
 @log_option
 def command(
@@ -50,6 +56,7 @@ def command(
     since: datetime | None,
     until: datetime | None,
     children: bool,
+    usage: bool,
     as_json: bool,
     log: str | None,
 ) -> int:
@@ -58,6 +65,7 @@ def command(
     \b
     Example:  toolchart runs
               toolchart runs --state error --since 2d
+              toolchart runs --usage --model gpt-4o
               toolchart runs --json | jq -r .conversation
     """
     selection = ConversationFilter(state=state, since=since, until=until, tool=tool, model=model, text=text)
@@ -70,7 +78,7 @@ def command(
                 if row["parent"] and not children:
                     total -= 1
                 elif selection.matches_row(row, newest_at) and selection.matches_records(store, name):
-                    rows.append(row)
+                    rows.append({**row, **(_read_usage(store, name) if usage else {})})
             except LogDamaged as damage:
                 has_damage = True
                 print_notice(f"toolchart: damaged: {damage}")
@@ -80,6 +88,8 @@ def command(
             print_json(row, lines=True)
     elif rows:
         _print_conversation_table(rows)
+        if usage:
+            click.echo(_format_totals(rows))
     elif not has_damage:
         print_notice(f"none of {total} conversations matches" if total else "no conversations yet")
     return DAMAGED_LOG if has_damage else SUCCESS
@@ -122,6 +132,30 @@ def summarize_conversation(store: Store, conversation: str) -> tuple[dict[str, A
     return row, last.at
 
 
+def _read_usage(store: Store, conversation: str) -> dict[str, Any]:
+    """Models, tokens, cost and seconds of a conversation, counted from all its records."""
+    figures = read_figures(store, conversation)
+    used = figures.usage
+    return {
+        "models": list(figures.models),
+        "input": used.input,
+        "output": used.output,
+        "cost": used.cost,
+        "seconds": figures.seconds,
+    }
+
+
+def _format_totals(rows: list[dict[str, Any]]) -> str:
+    """The sums of the listed conversations, as a line."""
+    used = add_usages(Usage(input=row["input"], output=row["output"], cost=row["cost"]) for row in rows)
+    cost = f", cost {format_cost(used.cost)}" if used.cost is not None else ""
+    return (
+        f"{len(rows)} conversations, {sum(row['turns'] for row in rows)} turns, "
+        f"{format_tokens(used.input) or '?'} tokens in, {format_tokens(used.output) or '?'} out{cost}, "
+        f"{sum(row['seconds'] for row in rows):.1f} s"
+    )
+
+
 def _sort_families(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the rows with children right below their parents; `depth` says how deep."""
     names = {row["conversation"] for row in rows}
@@ -140,8 +174,9 @@ def _sort_families(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _print_conversation_table(rows: list[dict[str, Any]]) -> None:
-    cells = [_COLUMNS, *(_format_row(row) for row in rows)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(_COLUMNS) - 1)]
+    head = (*_COLUMNS[:-1], *(_USAGE_COLUMNS if "seconds" in rows[0] else ()), _COLUMNS[-1])
+    cells = [head, *(_format_row(row) for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(head) - 1)]
     message_width = max(20, terminal_width() - sum(widths) - 2 * len(widths))
     for number, line in enumerate(cells):
         cells_of_line = [cell.ljust(width) for cell, width in zip(line, widths, strict=False)]
@@ -153,4 +188,11 @@ def _format_row(row: dict[str, Any]) -> tuple[str, ...]:
     start = row["at"][:19].replace("T", " ")
     indent = "  " * row["depth"]
     name, state = indent + shorten(row["conversation"], 40), shorten(row["state"], 30)
-    return (name, start, str(row["turns"]), str(row["records"]), state, row["message"])
+    return (name, start, str(row["turns"]), str(row["records"]), state, *_format_usage(row), row["message"])
+
+
+def _format_usage(row: dict[str, Any]) -> tuple[str, ...]:
+    if "seconds" not in row:
+        return ()
+    tokens = (format_tokens(row["input"]), format_tokens(row["output"]))
+    return (shorten(", ".join(row["models"]), 30), *tokens, format_cost(row["cost"]), f"{row['seconds']:.1f}")

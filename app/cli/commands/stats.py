@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from toolchart.app.cli.exit_codes import DAMAGED_LOG, SUCCESS
-from toolchart.app.cli.log_access import open_log, print_json
+from toolchart.app.cli.log_access import open_log_for_reading, print_json
 from toolchart.app.cli.parameters.conditions import parse_conditions
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
@@ -28,7 +28,19 @@ from toolchart.states.ports import Store
 
 _TOOL = "tool"
 
-_TURN_HEAD = ("", "turns", "errors", "limits", "model calls", "failed", "tool calls", "in", "out", "cost", "s")
+_TURN_HEAD = (
+    "",
+    "turns",
+    "errors",
+    "limits",
+    "model calls",
+    "failed",
+    "tool calls",
+    "in",
+    "out",
+    "cost",
+    "s",
+)
 _TOOL_HEAD = ("tool", "calls", "outcomes", "median s", "slowest s", "s")
 
 
@@ -60,7 +72,7 @@ def command(by: str, conditions: tuple[str, ...], as_json: bool, log: str | None
               toolchart stats --by model --where since=30d
               toolchart stats --by tool --json
     """
-    with open_log(log) as store:
+    with open_log_for_reading(log) as store:
         figures, has_damage = _read_all_figures(store, parse_conditions(conditions))
     if by == _TOOL:
         tool_rows = count_tool_calls(figures)
