@@ -8,9 +8,11 @@ lost; every end has an answer; every turn ends. `docs/check.md` explains the met
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from toolchart.states.chart.document import Chart
 from toolchart.states.events import Limits
@@ -22,9 +24,9 @@ from toolchart.states.proofs.bounds.worst_case import MAX_NODES, NoBound, comput
 from toolchart.states.proofs.dataflow.agents import FlowAgent
 from toolchart.states.proofs.dataflow.analysis import find_data_flows
 from toolchart.states.proofs.exploration import explore_chart
-from toolchart.states.proofs.explored_states import ExplorationGraph, ExploredEdge
+from toolchart.states.proofs.explored_states import ExplorationGraph, ExploredEdge, ExploredState
 from toolchart.states.proofs.faults import find_faults
-from toolchart.states.proofs.findings import Finding, find_finding_line
+from toolchart.states.proofs.findings import CHANGES, Finding, find_finding_line
 from toolchart.states.proofs.notes import find_notes
 
 _MAX_NODES_OF_UNPROVED_CYCLES = 6_000
@@ -80,13 +82,17 @@ def check(
     worst, formulas, problems = _compute_bound(chart, graph, limits or Limits(), find_agent_cost)
     return CheckReport(
         chart=chart.name,
-        findings=(*findings, *([] if unbounded else problems)),
+        findings=tuple(map(_add_change, (*findings, *([] if unbounded else problems)))),
         notes=tuple(find_notes(chart, graph)),
         state_count=len(graph.states),
         table_size=_count_answers(graph),
         worst=worst,
         formulas=formulas,
     )
+
+
+def _add_change(finding: Finding) -> Finding:
+    return finding if finding.change else replace(finding, change=CHANGES[finding.kind])
 
 
 def _compute_bound(
@@ -104,7 +110,7 @@ def _compute_bound(
     if isinstance(worst, WorstCase):
         worst_cases = compute_worst_cases(graph, worst, find_agent_cost)
     if cycle and worst_cases is None:
-        problems.append(_build_unbounded_finding(chart, cycle))
+        problems.append(_build_unbounded_finding(chart, graph, cycle))
     elif isinstance(worst, NoBound):
         problems.append(_build_no_number_finding(chart, graph, worst))
     if problems or isinstance(worst, NoBound):
@@ -135,14 +141,29 @@ def _find_unbounded_agents(
             )
 
 
-def _build_unbounded_finding(chart: Chart, cycle: list[ExploredEdge]) -> Finding:
+def _build_unbounded_finding(chart: Chart, graph: ExplorationGraph, cycle: list[ExploredEdge]) -> Finding:
     labels = list(dict.fromkeys(edge.source.configuration.label for edge in cycle))
     return Finding(
         kind="unbounded",
         state=labels[0],
         line=find_finding_line(chart, cycle[0].source.innermost_state),
         message=f"the cycle {' -> '.join([*labels, labels[0]])} uses up no counter that a guard bounds",
+        run=graph.find_run(cycle[0].source, *_find_round(cycle)),
     )
+
+
+def _find_round(cycle: list[ExploredEdge]) -> tuple[str, ...]:
+    """The events of a shortest round from the first of these edges back to where it begins."""
+    first = cycle[0]
+    rounds: dict[ExploredState, tuple[str, ...]] = {first.target: (first.full_event,)}
+    queue = deque([first.target])
+    while queue and first.source not in rounds:
+        state = queue.popleft()
+        for edge in cycle:
+            if edge.source == state and edge.target not in rounds:
+                rounds[edge.target] = (*rounds[state], edge.full_event)
+                queue.append(edge.target)
+    return rounds.get(first.source, ())
 
 
 def _build_no_number_finding(chart: Chart, graph: ExplorationGraph, problem: NoBound) -> Finding:

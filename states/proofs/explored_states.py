@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
@@ -148,6 +149,8 @@ class ExplorationGraph:
     states: dict[ExploredState, list[ExploredEdge]] = field(default_factory=dict)
     refusals: list[Refusal] = field(default_factory=list)
     is_complete: bool = True
+    _runs: dict[ExploredState, tuple[str, ...]] = field(default_factory=dict)
+    """The shortest run to each state; filled where one is asked for."""
 
     def iterate_edges(self) -> Iterator[ExploredEdge]:
         """Every edge."""
@@ -158,6 +161,27 @@ class ExplorationGraph:
         """Every move, those of the starts too."""
         yield from (start.move for start in self.starts)
         yield from (edge.move for edge in self.iterate_edges())
+
+    def find_run(self, state: ExploredState, *events: str) -> tuple[str, ...]:
+        """The events of a shortest run from the user's message to a state, and more events after them."""
+        if not self._runs:
+            self._find_runs()
+        return (*self._runs.get(state, ()), *events)
+
+    def find_run_over(self, edge: ExploredEdge) -> tuple[str, ...]:
+        """The events of a shortest run that ends with an edge."""
+        return self.find_run(edge.source, edge.full_event)
+
+    def _find_runs(self) -> None:
+        queue = deque(start.state for start in self.starts)
+        self._runs.update(dict.fromkeys(queue, ("turn_started",)))
+        while queue:
+            state = queue.popleft()
+            for edge in self.states.get(state, ()):
+                if edge.target not in self._runs:
+                    event = "turn_started" if edge.starts_turn else edge.full_event
+                    self._runs[edge.target] = (*self._runs[state], event)
+                    queue.append(edge.target)
 
     def list_entered_states(self) -> set[str]:
         """Every state that is ever active, those that are only passed through too."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.events import Elapsed
+from toolchart.states.proofs.effect_faults import find_effect_faults
 from toolchart.states.proofs.exploration import merge_truths
 from toolchart.states.proofs.explored_states import ExplorationGraph, ExploredEdge, ExploredState, Refusal
 from toolchart.states.proofs.findings import Finding, find_finding_line, format_facts
@@ -32,6 +33,7 @@ def find_faults(chart: Chart, graph: ExplorationGraph, risky: bool) -> Iterator[
     yield from _find_unapproved_runs(chart, graph, risky)
     yield from _find_lost_answers(chart, graph)
     yield from _find_missing_answers(chart, graph)
+    yield from find_effect_faults(chart, graph)
 
 
 # -- states --------------------------------------------------------------------------------------
@@ -62,6 +64,7 @@ def _find_dead_ends(chart: Chart, graph: ExplorationGraph) -> Iterator[Finding]:
                 state=label,
                 line=find_finding_line(chart, state.innermost_state),
                 message=f"from {label!r} no final state can be reached",
+                run=graph.find_run(state),
             )
 
 
@@ -116,7 +119,11 @@ def _build_refusal_finding(chart: Chart, graph: ExplorationGraph, refusal: Refus
         else f"in {label!r} no transition handles {event!r}{when}"
     )
     line = find_finding_line(chart, refusal.state.innermost_state)
-    return Finding(kind=kind, state=label, event=event, line=line, counterexample=facts, message=message)
+    answer = f"{refusal.event}.{refusal.effect.name}" if refusal.effect is not None else refusal.event
+    run = graph.find_run(refusal.state, answer)
+    return Finding(
+        kind=kind, state=label, event=event, line=line, counterexample=facts, message=message, run=run
+    )
 
 
 def _name_event(graph: ExplorationGraph, refusal: Refusal) -> str:
@@ -158,6 +165,7 @@ def _build_stuck_finding(
         counterexample=facts,
         line=find_finding_line(chart, state.innermost_state),
         message=f"in {label!r} no event can arrive{after}{when}: no effect is open",
+        run=graph.find_run_over(edge) if edge else graph.find_run(state),
     )
 
 
@@ -213,6 +221,7 @@ def _find_unapproved_runs(chart: Chart, graph: ExplorationGraph, risky: bool) ->
             line=find_finding_line(chart, edge.source.innermost_state),
             counterexample=graph.solver.find_witness(dict(edge.guards), edge.rules_event),
             message=f"from {label!r} tools are run {why}",
+            run=graph.find_run_over(edge),
         )
 
 
@@ -245,6 +254,7 @@ def _find_lost_answers(chart: Chart, graph: ExplorationGraph) -> Iterator[Findin
             line=find_finding_line(chart, edge.source.innermost_state),
             message=f"in {label!r} a complete answer ends the turn {endings[0]}"
             + (f" when {format_facts(facts)}" if facts else ""),
+            run=graph.find_run_over(edge),
         )
 
 
@@ -267,8 +277,8 @@ def _find_missing_answers(chart: Chart, graph: ExplorationGraph) -> Iterator[Fin
             event=edge.event if edge else None,
             counterexample=facts,
             line=find_finding_line(chart, state.innermost_state),
-            message=f"the turn ends in {label!r}{when} without an answer: give the state an effect such as "
-            "`enter: answer`",
+            message=f"the turn ends in {label!r}{when} without an answer",
+            run=graph.find_run_over(edge) if edge else graph.find_run(state),
         )
 
 

@@ -14,9 +14,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One fault of a chart, or one note about it."""
 
     kind: str
-    """Faults: `unreachable`, `dead end`, `gap`, `unhandled`, `spin`, `stuck`, `dead row`, `unapproved`,
-    `unreviewed`, `lost answer`, `no answer`, `unbounded`, `too large`. Notes: `order`, `idle`,
-    `not cancelled`, `template`."""
+    """Faults: the keys of `CHANGES`. Notes: `order`, `idle`, `not cancelled`, `not heard`, `template`."""
     message: str
     state: str
     event: str | None = None
@@ -28,6 +26,27 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """The events that lead there, from the user's message on; empty for what never happens."""
     change: str = ""
     """What to change."""
+
+
+CHANGES: dict[str, str] = {
+    "unreachable": "delete the state, or add a row that leads to it",
+    "dead end": "add a row that leads to a final state",
+    "gap": "add a row for this event without a guard, after the others",
+    "unhandled": "add a row for this event",
+    "spin": "give one of the rows without an event a guard that turns false, or an event",
+    "stuck": "give the state an effect, make it final, or lead the row elsewhere",
+    "dead row": "delete the row, move it up, or correct its guard",
+    "unapproved": "ask `undecided_calls == 0` in the guard of the row that leads to `run_tools`",
+    "unreviewed": "lead the reply to a state with `enter: review_calls` first",
+    "lost answer": "lead `replied` with `finish_reason == 'stop'` to a state with `enter: answer`",
+    "no answer": "give the final state an effect such as `enter: answer`",
+    "tools left running": "begin with the row `{event: tool_finished, cond: pending_calls > 0}`",
+    "unanswerable": "correct the schema, so that some value fits it",
+    "unbounded": "give a row of the cycle a guard over a counter, such as `iteration < max_iterations`",
+    "too large": "split the chart: let `run_agent` run a part of it",
+    "data flow": "let a person approve the calls, or pass on only fields without free text",
+}
+"""By kind of fault: what to change."""
 
 
 def find_finding_line(chart: Chart, state: str, row: int | None = None) -> int | None:

@@ -1,7 +1,7 @@
 """Notes of `check`: what is not a fault and still good to know about a chart.
 
-There are four: rows whose order matters, rows whose event never arrives, states that do not handle a
-cancellation, and templates that name what does not exist.
+There are five: rows whose order matters, rows whose event never arrives, states that do not handle a
+cancellation or what the user says meanwhile, and templates that name what does not exist.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.chart.guards.parsing import reads_configuration
+from toolchart.states.events import UserSaid
 from toolchart.states.proofs.exploration import merge_truths
 from toolchart.states.proofs.explored_states import ExplorationGraph, ExploredEffect
 from toolchart.states.proofs.findings import Finding, find_finding_line, format_facts
@@ -26,6 +27,7 @@ def find_notes(chart: Chart, graph: ExplorationGraph) -> Iterator[Finding]:
         yield from _find_order_notes(chart, graph.solver, state, body.get("transitions") or [])
     yield from _find_idle_rows(chart, graph)
     yield from _find_uncancellable_states(chart, graph)
+    yield from _find_unheard_states(chart, graph)
     yield from find_template_notes(chart, graph)
 
 
@@ -150,6 +152,25 @@ def _find_uncancellable_states(chart: Chart, graph: ExplorationGraph) -> Iterato
             line=find_finding_line(chart, state.configuration.states[-1]),
             message=f"in {label!r} no transition handles 'cancelled': "
             "a cancelled turn stays open and can be resumed",
+        )
+
+
+def _find_unheard_states(chart: Chart, graph: ExplorationGraph) -> Iterator[Finding]:
+    """One note for all states in which no row takes what the user says meanwhile."""
+    states_with_row = {edge.source for edge in graph.iterate_edges() if edge.event == UserSaid.TYPE}
+    labels = dict.fromkeys(
+        state.configuration.label
+        for state in graph.states
+        if not state.configuration.terminated and state not in states_with_row
+    )
+    if labels:
+        names = ", ".join(map(repr, labels))
+        yield Finding(
+            kind="not heard",
+            state=next(iter(labels)),
+            event=UserSaid.TYPE,
+            message=f"no transition handles 'user_said' in {names}: what the user says meanwhile goes into "
+            "the next request of the conversation",
         )
 
 

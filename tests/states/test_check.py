@@ -91,13 +91,17 @@ def test_rows_whose_order_is_plainly_meant_give_no_note() -> None:
 
 @pytest.mark.parametrize("path", BROKEN, ids=lambda path: path.stem)
 def test_broken_charts_give_their_finding(path: Path) -> None:
-    """Each broken chart gives the finding that its first line names, with a line of the file."""
+    """Each broken chart gives the finding that its first line names, with a line of the file. Each finding
+    says what to change, and shows a run where there is one."""
     text = path.read_text("utf-8")
     expected_kind = text.splitlines()[0].removeprefix("# finding: ")
     report = check(parse_chart(text, source=path.name), risky=True)
     findings = {finding.kind: finding for finding in report.findings}
     assert expected_kind in findings, findings
     assert findings[expected_kind].line is not None
+    for finding in report.findings:
+        assert finding.change
+        assert bool(finding.run) is (finding.kind not in ("unreachable", "dead row", "too large"))
 
 
 def test_a_gap_is_shown_as_facts() -> None:
@@ -155,7 +159,8 @@ NOTHING_TO_RUN: dict[str, Any] = {
 
 
 def test_what_a_state_asked_for_ends_when_it_is_left() -> None:
-    """A row that leaves `executing` while calls run cancels them: their outcomes need no row any more."""
+    """A row that leaves `executing` while calls run cancels them: their outcomes need no row any more, and
+    the finding says that tools are left running."""
     document = copy.deepcopy(NOTHING_TO_RUN)
     document["states"]["executing"]["transitions"] = [
         {"event": "tool_finished", "target": "finished", "cond": "iteration >= max_iterations"},
@@ -165,7 +170,8 @@ def test_what_a_state_asked_for_ends_when_it_is_left() -> None:
         "enter": "call_model_without_tools",
         "transitions": [{"event": "replied failed", "target": "finished"}],
     }
-    assert check(make_chart(document), risky=True).findings == ()
+    (finding,) = check(make_chart(document), risky=True).findings
+    assert finding.kind == "tools left running"
 
 
 def test_rows_may_name_the_effect_that_is_answered() -> None:
@@ -205,7 +211,7 @@ def test_rows_may_name_the_effect_that_is_answered() -> None:
     }
     report = check(make_chart(document))
     assert report.findings == ()
-    assert {note.kind for note in report.notes} == {"not cancelled"}
+    assert {note.kind for note in report.notes} == {"not cancelled", "not heard"}
 
 
 @pytest.mark.parametrize("target", [None, "prompting"])
