@@ -8,11 +8,15 @@
     |-- ReplayMismatch         a log that replay does not derive again
     |   `-- UnknownSemantics   records that only another release can derive
     |-- LogConflict            another writer appended first
+    |   |-- LeaseHeld          another worker works on the conversation
+    |   `-- LeaseLost          this worker has lost its lease, so it appends nothing
     |-- LogDamaged             a log that fails verification
     `-- LogUnavailable         a store that cannot be opened, read or written
         |-- ForeignLog         a file or database that is no log of Toolchart
         |-- NewerLog           a log in a format of a later release
         `-- MissingKey         a log or seal that cannot be read or checked without its key
+        |-- LogBusy            another writer is at work; nothing was waited for
+        `-- StorageFailure     the machine failed: the disk is full, or reading or writing failed
 
 The text of an error names what is wrong, where, what is allowed and what to do next. The failure of a tool
 is not an error of this tree: it is data for the model.
@@ -22,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from difflib import get_close_matches
 
 
@@ -149,6 +154,28 @@ class LogConflict(ToolchartError):
     """Another writer already appended this record; nothing was written."""
 
 
+class LeaseHeld(LogConflict):
+    """Another worker works on the conversation; nothing was written."""
+
+    def __init__(self, conversation: str, worker: str, since: float, expires: float) -> None:
+        self.conversation = conversation
+        self.worker = worker
+        """Who works on it."""
+        self.since = since
+        """Since when: seconds since 1970."""
+        self.expires = expires
+        """When its lease ends, unless it is renewed: seconds since 1970."""
+        start = datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds")
+        super().__init__(
+            f"conversation {conversation!r} is worked on by {worker}, since {start}\n"
+            "  wait for it, or stop it: toolchart cancel; a worker that dies loses it after a while"
+        )
+
+
+class LeaseLost(LogConflict):
+    """Another worker has taken the conversation over; nothing was written, and nothing more is begun."""
+
+
 class LogDamaged(ToolchartError):
     """A log that fails verification, with the first record that is wrong."""
 
@@ -176,6 +203,14 @@ class NewerLog(LogUnavailable):
 
 class MissingKey(LogUnavailable):
     """A log, seal or signature that cannot be read or checked without a key that is not there."""
+
+
+class LogBusy(LogUnavailable):
+    """Another writer is at work, and the caller does not wait."""
+
+
+class StorageFailure(LogUnavailable):
+    """The machine failed: the disk is full, or it cannot be read or written."""
 
 
 def suggest_name(name: str, candidates: Iterable[str]) -> str:

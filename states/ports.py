@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from toolchart.states.errors import LogConflict
+import msgspec
+
+from toolchart.states.errors import ToolchartError
 from toolchart.states.events import ToolFinished, Verdict
 from toolchart.states.messages import Delta, Reply, Request, ToolCall, ToolDefinition
 
@@ -85,23 +87,152 @@ class Executor(Protocol):
         ...
 
 
-RecordBatch = tuple[str, int, Sequence[bytes]]
-"""Conversation, number of the first record, record lines: the arguments of `Store.append`."""
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """The right of one worker to append to a conversation and to its children, until it expires."""
+
+    conversation: str
+    token: int
+    """The fencing token: it grows with every lease of the conversation."""
+    worker: str
+    """Who works: `HOST:PID` and more, see `engine/log/sharing/workers.py`; empty where nobody does."""
+    since: float
+    """When the worker took it: seconds since 1970."""
+    expires: float
+    """When it ends unless it is renewed: seconds since 1970, by the clock of the store."""
+    is_open: bool = True
+    """Whether the conversation has work left: false once it was released with its turn at an end."""
+    due: float | None = None
+    """Of a released one with an open turn: when it goes on by itself; None where it waits for somebody."""
+
+
+class InboxEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """Something for a conversation that another worker holds: a decision, a message, a cancellation."""
+
+    number: int
+    conversation: str
+    """The conversation whose lease covers it: the root of a family."""
+    key: str
+    """Idempotency key: a second entry of the conversation with the same key is not kept."""
+    data: bytes
+
+
+class RecordBatch(msgspec.Struct, frozen=True):
+    """Records that are appended to one conversation together, all or none."""
+
+    conversation: str
+    first_seq: int
+    """Number of the first record."""
+    lines: Sequence[bytes]
+    lease: Lease | None = None
+    """The lease under which they are appended."""
+    checkpoint: tuple[int, bytes] | None = None
+    """Number and data of a checkpoint that is kept with them."""
+    taken: Sequence[int] = ()
+    """Numbers of the inbox entries that became these records."""
 
 
 @runtime_checkable
 class GroupCommitStore(Protocol):
-    """A store that can write records of several conversations in one commit."""
+    """A store that can write records of several conversations in one commit, from any thread."""
 
-    def append_many(self, batches: Sequence[RecordBatch]) -> Sequence[LogConflict | None]:
+    commits_at_once: bool
+    """Whether a commit is so short that the event loop may do it: it waits for no disk and no network."""
+
+    def append_many(
+        self, batches: Sequence[RecordBatch], *, wait: bool = True
+    ) -> Sequence[ToolchartError | None]:
         """Append to several conversations in one commit, durable on return.
 
         Each batch is appended completely or not at all. The result has one entry per batch, in order: None,
-        or the conflict with another writer.
+        or why it was not appended, `LogConflict` for instance.
+
+        Args:
+            wait: false raises `LogBusy` where another writer is at work.
 
         Raises:
             LogUnavailable: the store cannot be written; no batch was appended.
         """
+        ...
+
+
+@runtime_checkable
+class UpkeepStore(Protocol):
+    """A store with work to do between commits, which the writer's thread does."""
+
+    def take_over_upkeep(self) -> None:
+        """Leave that work to `do_upkeep` from now on."""
+        ...
+
+    def needs_upkeep(self) -> bool:
+        """Whether there is enough of it; cheap."""
+        ...
+
+    def do_upkeep(self) -> None:
+        """Do it; called from the writer thread."""
+        ...
+
+
+@runtime_checkable
+class SharedStore(Protocol):
+    """A store that several workers share: it keeps leases, and an inbox for each conversation.
+
+    A batch with a lease is appended only while its lease is the newest of the conversation. A batch without
+    one is refused while a worker holds the conversation.
+    """
+
+    def acquire_lease(self, conversation: str, worker: str, seconds: float, *, wait: bool = True) -> Lease:
+        """Take the lease of a conversation, which need not exist yet.
+
+        Raises:
+            LeaseHeld: another worker holds it, which lives.
+            LogBusy: another writer is at work, and `wait` is false.
+        """
+        ...
+
+    def renew_leases(self, leases: Sequence[Lease], seconds: float) -> Sequence[bool]:
+        """Prolong leases from now on; of each, whether it was still held."""
+        ...
+
+    def release_lease(
+        self, lease: Lease, *, is_open: bool, due: float | None = None, wait: bool = True
+    ) -> bool:
+        """End a lease; nothing happens where another worker has taken it.
+
+        Args:
+            is_open: whether a turn is left open.
+            due: when that turn goes on by itself: seconds since 1970; None where it waits for somebody.
+
+        Returns:
+            False where the inbox has entries for this worker: it keeps the lease.
+        """
+        ...
+
+    def find_lease(self, conversation: str) -> Lease | None:
+        """The newest lease of a conversation, also where it was released or has expired."""
+        ...
+
+    def list_leases(self) -> Sequence[Lease]:
+        """The leases that are held now, the oldest first."""
+        ...
+
+    def list_unfinished(self) -> Iterable[str]:
+        """The conversations that a worker may go on with now.
+
+        Nobody holds them, and their worker has died, a timer has run out, their inbox has an entry, or it is
+        not known whether they have work.
+        """
+        ...
+
+    def post(self, conversation: str, key: str, data: bytes) -> bool:
+        """Add an entry to the inbox of a conversation, durable on return; false where its key is known."""
+        ...
+
+    def read_inbox(self, conversations: Sequence[str]) -> Sequence[InboxEntry]:
+        """The entries of these conversations that are not taken yet, the oldest first."""
+        ...
+
+    def drop_entries(self, conversation: str, numbers: Sequence[int]) -> None:
+        """Mark entries as taken that become no record."""
         ...
 
 

@@ -4,13 +4,12 @@ Records that come together (for example a reply and its review) are appended in 
 returns when they are durable. The driver commits before it performs an effect outside the process, so a
 record is durable before anything that it asks for can happen.
 
-At the end of each turn, and every 1,000 records, a commit is followed by a checkpoint, where the store keeps
-them. The next record holds its digest.
+At the end of each turn, and every 1,000 records, a commit also has a checkpoint, where the store keeps them.
+The next record holds its digest.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 
 from msgspec.structs import replace
@@ -19,10 +18,7 @@ from toolchart.engine.log import record as records
 from toolchart.engine.log.continuation.checkpoint import CheckpointBasis, RecordPlace, build_checkpoint
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.states.core.step import Step
-from toolchart.states.errors import LogUnavailable
 from toolchart.states.events import Configured, Continued
-
-log = logging.getLogger("toolchart.engine")
 
 CHECKPOINT_EVERY = 1000
 """A checkpoint is written after at most so many records, and a few more where they share a commit."""
@@ -55,6 +51,8 @@ class Journal:
         self._seq = seq
         self._prev = prev
         self._pending_lines: list[bytes] = []
+        self._taken: list[int] = []
+        """Numbers of inbox entries that became pending records."""
         self._basis = basis or CheckpointBasis()
         newest = self._basis.newest
         self._unnamed_digest = newest.digest if newest is not None and newest.seq == seq - 1 else ""
@@ -109,26 +107,26 @@ class Journal:
             return
         # Cleared before the await: a commit after a cancelled one must not append the lines again.
         self._pending_lines, self._seq = [], first + len(lines)
-        await self._log.append(self.conversation, first, lines)
-        if not self._pending_lines:  # else another task has added a record meanwhile
-            self._write_due_checkpoint()
+        taken, self._taken = self._taken, []
+        checkpoint = self._build_due_checkpoint()
+        await self._log.append(self.conversation, first, lines, checkpoint=checkpoint, taken=taken)
 
-    def _write_due_checkpoint(self) -> None:
-        """Write a checkpoint of the newest record where one is due."""
+    def add_taken_entry(self, number: int) -> None:
+        """Mark an entry of the inbox as taken, together with the records of the next commit."""
+        self._taken.append(number)
+
+    def _build_due_checkpoint(self) -> tuple[int, bytes] | None:
+        """Number and data of a checkpoint of the newest record, where one is due."""
         step, seq = self._newest_step, self._seq - 1
         if step is None:
-            return
+            return None
         snapshot = step.snapshot
         is_turn_end = snapshot.is_over and snapshot.turn > 0
         if not is_turn_end and seq - self._checkpoint_seq < CHECKPOINT_EVERY:
-            return
+            return None
         if self._basis.configured is None or not self._log.keeps_checkpoints:
-            return
+            return None
         data, mark = build_checkpoint(snapshot, self.conversation, seq, self._prev, self._basis)
-        try:
-            self._log.write_checkpoint(self.conversation, seq, data)
-        except LogUnavailable as error:  # the records are safe; the next checkpoint holds what this one had
-            log.warning("conversation %s: no checkpoint of record %d: %s", self.conversation, seq, error)
-            return
         self._basis = replace(self._basis, newest=mark)
         self._unnamed_digest, self._checkpoint_seq = mark.digest, seq
+        return seq, data

@@ -57,10 +57,11 @@ class CountingStore:
         self._inner = inner
         self.durable = 0
 
-    def append(self, conversation: str, first_seq: int, lines: Any) -> None:
+    def append_many(self, batches: Any, *, wait: bool = True) -> Any:
         """Append and count."""
-        self._inner.append(conversation, first_seq, lines)
-        self.durable += len(lines)
+        faults = self._inner.append_many(batches, wait=wait)
+        self.durable += sum(len(batch.lines) for batch in batches)
+        return faults
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

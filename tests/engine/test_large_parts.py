@@ -71,7 +71,9 @@ def count_parts(store: Any) -> int:
     """Number of large parts in a store."""
     if isinstance(store, SqliteStore):
         return int(store._db.execute("SELECT count(*) FROM parts").fetchone()[0])
-    return int(store._get_connection().execute("SELECT count(*) FROM toolchart_parts").fetchone()[0])
+    return int(
+        store._reading.run(lambda db: db.execute("SELECT count(*) FROM toolchart_parts").fetchone())[0]
+    )
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
@@ -135,6 +137,8 @@ CREATE TABLE records (
 ) WITHOUT ROWID;
 INSERT INTO records SELECT id >> 32, id & 0xffffffff, line FROM new_records;
 DROP TABLE new_records;
+DROP TABLE leases;
+DROP TABLE inbox;
 """
 """Turns the table of records into that of the schema versions 1 to 3."""
 

@@ -190,13 +190,13 @@ def test_two_commits_an_iteration(kind: str, open_log: Callable[..., Store]) -> 
     """There are two commits per iteration: one before the tools run and one after."""
     store = open_log(kind)
     batches: list[list[str]] = []
-    append = store.append
+    append_many_batches = store.append_many  # type: ignore[attr-defined]
 
-    def count_append(conversation: str, first_seq: int, lines: Any) -> None:
-        batches.append([json.loads(line)["event"]["type"] for line in lines])
-        append(conversation, first_seq, lines)
+    def count_append(given: Any, **options: Any) -> Any:
+        batches.extend([json.loads(line)["event"]["type"] for line in batch.lines] for batch in given)
+        return append_many_batches(given, **options)
 
-    store.append = count_append  # type: ignore[method-assign]
+    store.append_many = count_append  # type: ignore[attr-defined]
     make_engine([reply_with_calls(("echo", {"text": str(n)})) for n in range(3)] + ["end"], log=store).run(
         "go"
     )

@@ -11,20 +11,40 @@ the record, the byte at which the record's line ends, and the checkpoint. The by
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
+import threading
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
-from typing import BinaryIO
-from urllib.parse import quote, unquote
 
-from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable
+from toolchart.engine.log.stores.access.jsonl_append import (
+    CHECKPOINTS,
+    NAME,
+    RECORDS,
+    FileAppend,
+    LeaseLocks,
+    write_checkpoint_line,
+)
+from toolchart.engine.log.stores.access.jsonl_files import (
+    build_file_name,
+    find_complete_size,
+    is_long,
+    read_file_name,
+    read_lines_backwards,
+    sync_folder,
+)
+from toolchart.engine.log.stores.access.jsonl_leases import JsonlLeases
+from toolchart.engine.log.stores.access.sqlite_connection import build_os_failure
+from toolchart.engine.log.stores.access.sqlite_schema import create_private_folder
+from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable, ToolchartError
+from toolchart.states.ports import InboxEntry, Lease, RecordBatch
 
-_SUFFIX = ".jsonl"
-_CHECKPOINT_SUFFIX = ".checkpoints"
-_UNSAFE_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
-_BLOCK_BYTES = 1 << 16
+_HASH = re.compile(rb'"hash":"([0-9a-f]{64})"\}\Z')
+
+_SYNC_THREADS = 32
+"""Files that are synced at the same time. The file system writes its journal once for many of them."""
 
 
 class JsonlStore:
@@ -41,61 +61,104 @@ class JsonlStore:
     def __init__(self, folder: str | Path, *, create: bool = True, durable: bool = True) -> None:
         self.folder = Path(folder)
         self._durable = durable
+        self.commits_at_once = not durable
+        self._lock = threading.Lock()
         self._known_ends: dict[str, tuple[int, int]] = {}
         """Number of records and bytes of each file, after this store's last append to it."""
-        self._unsynced_checkpoints: set[str] = set()
-        """Conversations with a checkpoint that the next append must sync first."""
+        self._sync_pool: ThreadPoolExecutor | None = None
+        self._leases = JsonlLeases(
+            self._build_path, self.list_conversations, self._find_record_hash, self._sync
+        )
         if not create and not self.folder.is_dir():
             raise LogUnavailable(f"there is no log at {self.folder}")
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            create_private_folder(self.folder)
+            if not self.folder.is_dir():
+                raise NotADirectoryError(f"{self.folder} is a file")
         except OSError as error:
-            raise LogUnavailable(f"the log {self.folder} cannot be used: {error}") from None
+            raise build_os_failure(error, f"the log {self.folder} cannot be used: {error}") from None
+
+    # -- appending -------------------------------------------------------------------------------
 
     def append(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
         """Append lines, all or none; durable on return."""
+        (fault,) = self.append_many((RecordBatch(conversation, first_seq, lines),))
+        if fault is not None:
+            raise fault
+
+    def append_many(
+        self, batches: Sequence[RecordBatch], *, wait: bool = True
+    ) -> Sequence[ToolchartError | None]:
+        """Append several batches; their files are synced side by side."""
+        faults: list[ToolchartError | None] = []
+        with self._lock:
+            for group in _split_rounds(batches):
+                faults += self._append_group(group, wait=wait)
+        return faults
+
+    def _append_group(self, batches: Sequence[RecordBatch], *, wait: bool) -> list[ToolchartError | None]:
+        """Append batches of different conversations; first all locks, so that nothing is written before."""
+        faults: list[ToolchartError | None] = [None] * len(batches)
+        with ExitStack() as open_files:
+            writes, locks = [], LeaseLocks(self._leases, open_files, wait=wait)
+            # Sorted, so that two processes never wait for each other's locks.
+            for index in sorted(range(len(batches)), key=lambda index: batches[index].conversation):
+                batch = batches[index]
+                try:
+                    locks.check(batch.conversation, batch.lease)
+                    append = FileAppend(batch, self._build_path, self._find_end, open_files, wait=wait)
+                    writes.append((index, append))
+                except LogConflict as error:
+                    faults[index] = error
+                except OSError as error:
+                    faults[index] = self._build_failure(batch.conversation, error)
+            for index, failure in self._write_files(writes):
+                faults[index] = self._build_failure(batches[index].conversation, failure)
+        return faults
+
+    def _write_files(self, appends: Sequence[tuple[int, FileAppend]]) -> list[tuple[int, OSError]]:
+        """Write locked files and sync them; those that failed are as before."""
+        failures, written = [], []
+        for index, append in appends:
+            try:
+                append.write(self._leases)
+                written.append((index, append))
+            except OSError as error:
+                failures.append((index, error))
+        return [*failures, *self._finish_appends(written)]
+
+    def _finish_appends(self, writes: Sequence[tuple[int, FileAppend]]) -> list[tuple[int, OSError]]:
+        """Make appends durable; those that failed, after their files are as before."""
+        failures = []
+        if self._durable and len(writes) > 1:
+            if self._sync_pool is None:
+                self._sync_pool = ThreadPoolExecutor(_SYNC_THREADS, "toolchart-sync")
+            results = list(self._sync_pool.map(lambda write: write[1].sync(), writes))
+        else:
+            results = [write.sync() if self._durable else None for _, write in writes]
+        for (index, write), failure in zip(writes, results, strict=True):
+            if failure is not None:
+                failures.append((index, failure))
+            else:
+                self._known_ends[write.conversation] = write.end
+        if self._durable and any(write.is_new for _, write in writes):
+            sync_folder(self.folder)
+        return failures
+
+    def _build_failure(self, conversation: str, error: OSError) -> LogUnavailable:
         path = self._build_path(conversation)
-        is_new = not path.exists()
-        if is_new and first_seq != 0:
-            raise LogConflict(
-                f"conversation {conversation}: record {first_seq} cannot be appended, the log has 0"
-            )
-        try:
-            self._sync_checkpoints(conversation)
-            with path.open("r+b" if not is_new else "x+b") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                count, end = self._find_last_line_end(conversation, file.fileno())
-                if count != first_seq:
-                    raise LogConflict(
-                        f"conversation {conversation}: record {first_seq} cannot be appended, "
-                        f"the log has {count}"
-                    )
-                self._write_lines(file.fileno(), end, b"".join(line + b"\n" for line in lines))
-                size = end + sum(len(line) + 1 for line in lines)
-                self._known_ends[conversation] = (count + len(lines), size)
-        except FileExistsError:
-            raise LogConflict(f"another writer began conversation {conversation} first") from None
-        except OSError as error:
-            raise LogUnavailable(f"the log {path} cannot be written: {error}") from None
-        if is_new and self._durable:
-            self._sync_folder()
+        return build_os_failure(
+            error,
+            f"the log {path} cannot be written: {error.strerror or error}\n"
+            "  records that were acknowledged are intact",
+        )
 
-    def _write_lines(self, handle: int, end: int, data: bytes) -> None:
-        """Write after the last complete line; after an error the file is as before."""
-        os.ftruncate(handle, end)
-        try:
-            written_bytes = 0
-            while written_bytes < len(data):
-                written_bytes += os.pwrite(handle, data[written_bytes:], end + written_bytes)
-            if self._durable:
-                os.fdatasync(handle)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.ftruncate(handle, end)
-            raise
+    def _sync(self, handle: int) -> None:
+        if self._durable:
+            os.fdatasync(handle)
 
-    def _find_last_line_end(self, conversation: str, handle: int) -> tuple[int, int]:
-        """Number of complete lines, and the byte offset at which the last one ends."""
+    def _find_end(self, conversation: str, handle: int) -> tuple[int, int]:
+        """Number of complete lines of an open file, and the byte offset at which the last one ends."""
         size = os.fstat(handle).st_size
         end = self._known_ends.get(conversation)
         if end is not None and end[1] == size:
@@ -120,15 +183,9 @@ class JsonlStore:
             file.seek(end - 1)
             if file.read(1) != b"\n":
                 return False
-            return next(_read_lines_backwards(file, end)).startswith(b'{"seq":%d,' % seq)
+            return next(read_lines_backwards(file, end)).startswith(b'{"seq":%d,' % seq)
 
-    def _sync_folder(self) -> None:
-        """Sync the folder, so that a new or deleted file is durable."""
-        handle = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    # -- reading ---------------------------------------------------------------------------------
 
     def read_lines(self, conversation: str, start: int = 0) -> Iterator[bytes]:
         """The complete lines from number `start` on."""
@@ -158,63 +215,67 @@ class JsonlStore:
                     newest = (seq, line[:-1])
             if newest is None and first:
                 file.seek(0)
-                head = next(_read_lines_backwards(file, offset))
+                head = next(read_lines_backwards(file, offset))
                 newest = (first - 1, head)
         return newest
+
+    def _find_record_hash(self, conversation: str, seq: int) -> str | None:
+        line = next(self.read_lines(conversation, seq), None)
+        match = _HASH.search(line) if line is not None else None
+        return match.group(1).decode() if match else None
 
     def list_conversations(self) -> Iterable[str]:
         """The ids of all conversations that have a complete line, the oldest first."""
         files = [
             (began_at, path)
-            for path in self.folder.glob(f"*{_SUFFIX}")
+            for path in self.folder.glob(f"*{RECORDS}")
             if path.is_file() and (began_at := _read_begin_time(path))
         ]
-        return [unquote(path.name.removesuffix(_SUFFIX)) for _, path in sorted(files)]
+        return [self._read_name(path) for _, path in sorted(files)]
+
+    def _read_name(self, path: Path) -> str:
+        """The id of a conversation, from the path of its file."""
+        if not is_long(path.stem):
+            return read_file_name(path.stem)
+        try:
+            return path.with_suffix(NAME).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise LogDamaged(f"the id of {path} cannot be read: {error}") from None
 
     def delete(self, conversation: str) -> None:
         """Delete a whole conversation with its checkpoints."""
         path = self._build_path(conversation)
         try:
+            self._leases.delete(conversation)
             # The checkpoints first: they are worth nothing without the records.
-            self._build_path(conversation, _CHECKPOINT_SUFFIX).unlink(missing_ok=True)
+            self._build_path(conversation, CHECKPOINTS).unlink(missing_ok=True)
             path.unlink(missing_ok=True)
+            self._build_path(conversation, NAME).unlink(missing_ok=True)
         except OSError as error:
-            raise LogUnavailable(f"the log {path} cannot be deleted: {error}") from None
+            raise build_os_failure(error, f"the log {path} cannot be deleted: {error}") from None
         self._known_ends.pop(conversation, None)
-        self._unsynced_checkpoints.discard(conversation)
         if self._durable:
-            self._sync_folder()
+            sync_folder(self.folder)
 
     def close(self) -> None:
-        """Nothing to close: files are open only during a call."""
+        """End the threads that sync; files are open only during a call."""
+        if self._sync_pool is not None:
+            self._sync_pool.shutdown()
+            self._sync_pool = None
 
     # -- checkpoints -----------------------------------------------------------------------------
 
     def write_checkpoint(self, conversation: str, seq: int, data: bytes) -> None:
-        """Keep the checkpoint of a record; the next append syncs it."""
-        path = self._build_path(conversation, _CHECKPOINT_SUFFIX)
+        """Keep the checkpoint of the newest record, durable on return."""
         known_end = self._known_ends.get(conversation)
         if known_end is None or known_end[0] != seq + 1:
             return  # another writer has appended meanwhile: this checkpoint is not the newest any more
         try:
-            is_new = not path.exists()
-            with path.open("a+b") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                os.ftruncate(file.fileno(), _find_complete_size(file))
-                file.write(b"%d %d %b\n" % (seq, known_end[1], data))
+            with ExitStack() as open_files:
+                path = self._build_path(conversation, CHECKPOINTS)
+                self._sync(write_checkpoint_line(path, known_end, (seq, data), open_files))
         except OSError as error:
-            raise LogUnavailable(f"the file {path} cannot be written: {error}") from None
-        self._unsynced_checkpoints.add(conversation)
-        if is_new and self._durable:
-            self._sync_folder()
-
-    def _sync_checkpoints(self, conversation: str) -> None:
-        """Make the checkpoints durable before a record that may name one."""
-        if conversation in self._unsynced_checkpoints:
-            if self._durable:
-                with self._build_path(conversation, _CHECKPOINT_SUFFIX).open("rb") as file:
-                    os.fdatasync(file.fileno())
-            self._unsynced_checkpoints.discard(conversation)
+            raise self._build_failure(conversation, error) from None
 
     def read_checkpoints(self, conversation: str, newest: int | None = None) -> Iterator[tuple[int, bytes]]:
         """The checkpoints, the newest first."""
@@ -224,11 +285,11 @@ class JsonlStore:
 
     def _read_checkpoint_lines(self, conversation: str) -> Iterator[tuple[int, int, bytes]]:
         """Record number, end of the record's line and data of each checkpoint, the newest first."""
-        path = self._build_path(conversation, _CHECKPOINT_SUFFIX)
+        path = self._build_path(conversation, CHECKPOINTS)
         if not path.is_file():
             return
         with path.open("rb") as file:
-            for line in _read_lines_backwards(file, _find_complete_size(file)):
+            for line in read_lines_backwards(file, find_complete_size(file)):
                 seq, _, rest = line.partition(b" ")
                 end, _, data = rest.partition(b" ")
                 if not (seq.isdigit() and end.isdigit()):
@@ -238,50 +299,69 @@ class JsonlStore:
     def check_storage(self) -> Iterator[LogDamaged]:
         """Files of the folder that no store has written, and checkpoints without records."""
         for path in sorted(self.folder.iterdir()):
-            if path.suffix == _CHECKPOINT_SUFFIX and not path.with_suffix(_SUFFIX).is_file():
+            if path.suffix == CHECKPOINTS and not path.with_suffix(RECORDS).is_file():
                 yield LogDamaged(f"{path} has checkpoints of a conversation that has no records")
-            if path.suffix in (_SUFFIX, _CHECKPOINT_SUFFIX):
-                name = unquote(path.name.removesuffix(path.suffix))
-                if self._build_path(name, path.suffix) != path or not path.is_file():
+            if path.suffix in (RECORDS, CHECKPOINTS):
+                name = path.stem if is_long(path.stem) else build_file_name(read_file_name(path.stem))
+                if name != path.stem or not path.is_file():
                     yield LogDamaged(f"{path} is no file of this log")
 
-    def _build_path(self, conversation: str, suffix: str = _SUFFIX) -> Path:
-        """The path of a conversation's file."""
-        # Escaped, so that any id gives a plain file name without separators and dots.
-        return self.folder / (
-            _UNSAFE_CHARACTER.sub(lambda m: _escape_character(m.group(0)), conversation) + suffix
-        )
+    # -- leases and inboxes ------------------------------------------------------------------------
+
+    def acquire_lease(self, conversation: str, worker: str, seconds: float, *, wait: bool = True) -> Lease:
+        """Take the lease of a conversation."""
+        return self._leases.acquire(conversation, worker, seconds, wait=wait)
+
+    def renew_leases(self, leases: Sequence[Lease], seconds: float) -> Sequence[bool]:
+        """Prolong leases; of each, whether it was still held."""
+        return [self._leases.renew(lease, seconds) for lease in leases]
+
+    def release_lease(
+        self, lease: Lease, *, is_open: bool, due: float | None = None, wait: bool = True
+    ) -> bool:
+        """End a lease, unless the inbox has entries."""
+        return self._leases.release(lease, is_open=is_open, due=due, wait=wait)
+
+    def find_lease(self, conversation: str) -> Lease | None:
+        """The newest lease of a conversation."""
+        return self._leases.find(conversation)
+
+    def list_leases(self) -> Sequence[Lease]:
+        """The leases that are held now, the oldest first."""
+        return self._leases.list_held()
+
+    def list_unfinished(self) -> Iterable[str]:
+        """The conversations that a worker may go on with now."""
+        return self._leases.list_unfinished()
+
+    def post(self, conversation: str, key: str, data: bytes) -> bool:
+        """Add an entry to an inbox, unless its key is known; durable on return."""
+        return self._leases.post(conversation, key, data)
+
+    def read_inbox(self, conversations: Sequence[str]) -> Sequence[InboxEntry]:
+        """The entries that are not taken yet."""
+        return [entry for name in conversations for entry in self._leases.read_entries(name)]
+
+    def drop_entries(self, conversation: str, numbers: Sequence[int]) -> None:
+        """Mark entries as taken."""
+        self._leases.mark_taken(conversation, numbers)
+
+    def _build_path(self, conversation: str, suffix: str = RECORDS) -> Path:
+        return self.folder / (build_file_name(conversation) + suffix)
 
 
-def _find_complete_size(file: BinaryIO) -> int:
-    """The bytes of a file up to the end of its last complete line."""
-    position = file.seek(0, os.SEEK_END)
-    while position:
-        start = max(0, position - _BLOCK_BYTES)
-        file.seek(start)
-        line_end = file.read(position - start).rfind(b"\n")
-        if line_end >= 0:
-            return start + line_end + 1
-        position = start
-    return 0
-
-
-def _read_lines_backwards(file: BinaryIO, end: int) -> Iterator[bytes]:
-    """The lines before byte `end`, the last one first, without their line ends."""
-    rest = b""
-    while end:
-        start = max(0, end - _BLOCK_BYTES)
-        file.seek(start)
-        block = file.read(end - start) + rest
-        lines = block.split(b"\n")
-        rest, end = lines[0], start
-        yield from (line for line in reversed(lines[1:]) if line)
-    if rest:
-        yield rest
-
-
-def _escape_character(character: str) -> str:
-    return quote(character, safe="") if character != "." else "%2E"
+def _split_rounds(batches: Sequence[RecordBatch]) -> Iterator[list[RecordBatch]]:
+    """The batches in their order, in groups that have each conversation at most once."""
+    group: list[RecordBatch] = []
+    names: set[str] = set()
+    for batch in batches:
+        if batch.conversation in names:
+            yield group
+            group, names = [], set()
+        group.append(batch)
+        names.add(batch.conversation)
+    if group:
+        yield group
 
 
 def _read_begin_time(path: Path) -> str:

@@ -2,53 +2,29 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from toolchart.engine.log.sharing.lease_rules import build_child_lease, find_lease_fault
+from toolchart.engine.log.stores.access import postgres_tables as tables
 from toolchart.engine.log.stores.large_parts import join_large_parts, list_part_digests, split_large_parts
 from toolchart.engine.log.stores.postgres_checks import check_tables, find_postgres_damage
-from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable, ToolchartError
-from toolchart.states.ports import RecordBatch
+from toolchart.states.errors import LogConflict, LogDamaged, ToolchartError
+from toolchart.states.ports import InboxEntry, Lease, RecordBatch
 
 if TYPE_CHECKING:
     import psycopg
 
 Value = TypeVar("Value")
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS toolchart_conversations (
-    number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    id TEXT NOT NULL UNIQUE
-);
-CREATE TABLE IF NOT EXISTS toolchart_records (
-    conversation BIGINT NOT NULL REFERENCES toolchart_conversations(number),
-    seq BIGINT NOT NULL,
-    line BYTEA NOT NULL,
-    PRIMARY KEY (conversation, seq)
-);
-CREATE TABLE IF NOT EXISTS toolchart_parts (
-    digest BYTEA PRIMARY KEY,
-    data BYTEA NOT NULL,
-    uses BIGINT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS toolchart_checkpoints (
-    conversation BIGINT NOT NULL REFERENCES toolchart_conversations(number),
-    seq BIGINT NOT NULL,
-    data BYTEA NOT NULL,
-    PRIMARY KEY (conversation, seq)
-);
-"""
-
-_SCHEMA_LOCK = 0x746F6F6C
-"""Key of the advisory lock for creating the tables, so that two processes do not collide."""
-
 _PAGE_SIZE = 256
 
 
 class PostgresStore:
-    """Keeps records and checkpoints in four tables of a database; reconnects after a broken connection.
+    """Keeps records and checkpoints in tables of a database; reconnects after a broken connection.
+
+    One connection writes and another one reads, so that a reader never waits for a commit.
 
     Args:
         address: `postgresql://...`.
@@ -59,145 +35,107 @@ class PostgresStore:
         LogUnavailable: the extra `postgres` is not installed, or the server cannot be reached.
     """
 
+    commits_at_once = False
+
     def __init__(self, address: str, *, durable: bool = True, read_only: bool = False) -> None:
         self._address = address
-        self._durable = durable
-        self._read_only = read_only
-        self._lock = threading.RLock()
-        self._db: psycopg.Connection[Any] | None = None
-        self._run_with_connection(check_tables if read_only else self._prepare_schema)
-
-    @staticmethod
-    def _prepare_schema(db: psycopg.Connection[Any]) -> None:
-        """Create the tables where they are missing."""
-        with db.transaction():
-            db.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
-            db.execute(_SCHEMA)
-
-    def _get_connection(self) -> psycopg.Connection[Any]:
-        """The open connection; a new one where there is none or it broke."""
-        if self._db is None or self._db.closed or self._db.broken:
-            try:
-                import psycopg
-            except ImportError:
-                raise LogUnavailable(
-                    "PostgreSQL needs an extra\n  pip install 'toolchart[postgres]'"
-                ) from None
-            self._db = psycopg.connect(self._address, autocommit=True, connect_timeout=10)
-            if not self._durable:
-                self._db.execute("SET synchronous_commit = off")
-            if self._read_only:
-                self._db.execute("SET default_transaction_read_only = on")
-        return self._db
-
-    def _run_with_connection(self, work: Callable[[psycopg.Connection[Any]], Value]) -> Value:
-        """Run `work` with an open connection; once more with a new one where the connection broke.
-
-        Repeating is safe: a read changes nothing, and an append that did go through the first time is
-        refused the second time by its number.
-        """
-        with self._lock:
-            for is_last_try in (False, True):
-                try:
-                    return work(self._get_connection())
-                except ToolchartError:
-                    raise
-                except Exception as error:
-                    names = {kind.__name__ for kind in type(error).__mro__}
-                    if "UniqueViolation" in names:
-                        raise LogConflict("another writer appended to this conversation first") from None
-                    if is_last_try or "OperationalError" not in names:
-                        raise LogUnavailable(f"the PostgreSQL log cannot be used: {error}") from None
-                    self._drop_connection()
-        raise AssertionError("two tries end in a value or an error")
-
-    def _drop_connection(self) -> None:
-        if self._db is not None:
-            self._db.close()
-        self._db = None
+        self._writing = tables.Channel(address, durable=durable, read_only=read_only)
+        self._reading = tables.Channel(address, durable=durable, read_only=read_only)
+        if read_only:
+            self._reading.run(check_tables)
+        else:
+            self._writing.run(tables.prepare_schema)
 
     def append(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
         """Append lines, all or none; committed on return."""
+        (fault,) = self.append_many((RecordBatch(conversation, first_seq, lines),))
+        if fault is not None:
+            raise fault
+
+    def append_many(
+        self, batches: Sequence[RecordBatch], *, wait: bool = True
+    ) -> Sequence[ToolchartError | None]:
+        """Append several batches in one transaction; why each was refused, or None."""
         attempts = 0
 
-        def append_once(db: psycopg.Connection[Any]) -> None:
-            """One attempt; on a retry, lines that are already there are a success."""
-            nonlocal attempts
-            attempts += 1
-            try:
-                self._append_lines(db, conversation, first_seq, lines)
-            except LogConflict:
-                # The first attempt may have been committed before the connection broke.
-                if attempts > 1 and self._has_lines(db, conversation, first_seq, lines):
-                    return
-                raise
-
-        self._run_with_connection(append_once)
-
-    def append_many(self, batches: Sequence[RecordBatch]) -> Sequence[LogConflict | None]:
-        """Append for several conversations in one transaction; the conflict of each, or None."""
-        attempts = 0
-
-        def append_batches(db: psycopg.Connection[Any]) -> list[LogConflict | None]:
-            """One attempt at all batches."""
+        def append_batches(db: psycopg.Connection[Any]) -> list[ToolchartError | None]:
+            """One attempt at all batches; on a retry, lines that are already there are a success."""
             nonlocal attempts
             attempts += 1
             with db.transaction():
                 return [self._try_append(db, batch, is_retry=attempts > 1) for batch in batches]
 
-        return self._run_with_connection(append_batches)
+        return self._writing.run(append_batches)
 
     def _try_append(
         self, db: psycopg.Connection[Any], batch: RecordBatch, *, is_retry: bool
-    ) -> LogConflict | None:
+    ) -> ToolchartError | None:
         """Append one batch in a savepoint, so that its conflict does not affect the others."""
         try:
-            self._append_lines(db, *batch)
+            with db.transaction():
+                self._append_batch(db, batch)
         except LogConflict as error:
-            return None if is_retry and self._has_lines(db, *batch) else error
+            return None if is_retry and self._has_lines(db, batch) else error
         return None
 
-    def _append_lines(
-        self, db: psycopg.Connection[Any], conversation: str, first_seq: int, lines: Sequence[bytes]
-    ) -> None:
-        """Append lines in a transaction, after checking that the first number is the next one."""
-        with db.transaction():
-            if first_seq == 0:
-                db.execute(
-                    "INSERT INTO toolchart_conversations (id) VALUES (%s) ON CONFLICT DO NOTHING",
-                    (conversation,),
-                )
-            row = db.execute(
-                "SELECT number, (SELECT max(seq) FROM toolchart_records WHERE conversation = number) "
-                "FROM toolchart_conversations WHERE id = %s FOR UPDATE",
-                (conversation,),
-            ).fetchone()
-            next_seq = 0 if row is None or row[1] is None else row[1] + 1
-            if row is None or next_seq != first_seq:
-                raise LogConflict(
-                    f"conversation {conversation}: record {first_seq} cannot be appended, "
-                    f"the log has {next_seq}"
-                )
-            split_lines = [split_large_parts(line) for line in lines]
-            with db.cursor() as cursor:
-                # Sorted by digest, so that two writers with common parts cannot deadlock.
-                if parts := sorted(part for _, parts in split_lines for part in parts.items()):
-                    cursor.executemany(
-                        "INSERT INTO toolchart_parts AS p VALUES (%s, %s, 1) "
-                        "ON CONFLICT (digest) DO UPDATE SET uses = p.uses + 1",
-                        parts,
-                    )
+    def _append_batch(self, db: psycopg.Connection[Any], batch: RecordBatch) -> None:
+        """Append lines after checking the lease, and that the first number is the next one."""
+        conversation, first_seq, lease = batch.conversation, batch.first_seq, batch.lease
+        root = conversation if lease is None else lease.conversation
+        newest = tables.find_lease(db, root, b" FOR SHARE")
+        if newest is not None or lease is not None:
+            fault = find_lease_fault(conversation, newest, lease, tables.read_time(db))
+            if fault is not None:
+                raise fault
+        number = self._find_place(db, batch, root)
+        split_lines = [split_large_parts(line) for line in batch.lines]
+        with db.cursor() as cursor:
+            # Sorted by digest, so that two writers with common parts cannot deadlock.
+            if parts := sorted(part for _, parts in split_lines for part in parts.items()):
                 cursor.executemany(
-                    "INSERT INTO toolchart_records VALUES (%s, %s, %s)",
-                    [(row[0], first_seq + offset, line) for offset, (line, _) in enumerate(split_lines)],
+                    "INSERT INTO toolchart_parts AS p VALUES (%s, %s, 1) "
+                    "ON CONFLICT (digest) DO UPDATE SET uses = p.uses + 1",
+                    parts,
                 )
+            cursor.executemany(
+                "INSERT INTO toolchart_records VALUES (%s, %s, %s)",
+                [(number, first_seq + offset, line) for offset, (line, _) in enumerate(split_lines)],
+            )
+        if batch.checkpoint is not None:
+            self._insert_checkpoint(db, number, *batch.checkpoint)
+        if batch.taken:
+            tables.mark_taken(db, batch.taken)
 
-    def _has_lines(
-        self, db: psycopg.Connection[Any], conversation: str, first_seq: int, lines: Sequence[bytes]
-    ) -> bool:
-        """Whether the newest records are exactly these lines."""
-        rows = self._read_page(db, conversation, first_seq, len(lines) + 1)
-        return [bytes(line) for _, line in rows] == [split_large_parts(line)[0] for line in lines]
+    def _find_place(self, db: psycopg.Connection[Any], batch: RecordBatch, root: str) -> int:
+        """The number of a conversation, which is begun where the batch is its first, and locked.
+
+        Raises:
+            LogConflict: the batch does not begin with the next record.
+        """
+        conversation = batch.conversation
+        if batch.first_seq == 0:
+            db.execute(
+                "INSERT INTO toolchart_conversations (id) VALUES (%s) ON CONFLICT DO NOTHING", (conversation,)
+            )
+        row = db.execute(
+            "SELECT number, (SELECT max(seq) FROM toolchart_records WHERE conversation = number) "
+            "FROM toolchart_conversations WHERE id = %s FOR UPDATE",
+            (conversation,),
+        ).fetchone()
+        next_seq = 0 if row is None or row[1] is None else row[1] + 1
+        if row is None or next_seq != batch.first_seq:
+            raise LogConflict(
+                f"conversation {conversation}: record {batch.first_seq} cannot be appended, "
+                f"the log has {next_seq}"
+            )
+        if batch.first_seq == 0 and root != conversation:
+            tables.write_lease(db, build_child_lease(conversation))
+        return int(row[0])
+
+    def _has_lines(self, db: psycopg.Connection[Any], batch: RecordBatch) -> bool:
+        """Whether the newest records are exactly the lines of a batch."""
+        rows = self._read_page(db, batch.conversation, batch.first_seq, len(batch.lines) + 1)
+        return [bytes(line) for _, line in rows] == [split_large_parts(line)[0] for line in batch.lines]
 
     @staticmethod
     def _read_page(
@@ -213,7 +151,7 @@ class PostgresStore:
     def read_lines(self, conversation: str, start: int = 0) -> Iterator[bytes]:
         """The lines from number `start` on, read page by page."""
         while True:
-            rows = self._run_with_connection(
+            rows = self._reading.run(
                 partial(self._read_page, conversation=conversation, start=start, limit=_PAGE_SIZE)
             )
             for seq, line in rows:
@@ -226,7 +164,7 @@ class PostgresStore:
 
     def read_last_line(self, conversation: str) -> tuple[int, bytes] | None:
         """Number and line of the newest record."""
-        row = self._run_with_connection(
+        row = self._reading.run(
             lambda db: db.execute(
                 "SELECT seq, line FROM toolchart_records JOIN toolchart_conversations "
                 "ON conversation = number WHERE id = %s ORDER BY seq DESC LIMIT 1",
@@ -245,46 +183,50 @@ class PostgresStore:
     def _read_part(self, digest: bytes) -> bytes | None:
         """The large part with this digest; None where it is missing."""
         query = "SELECT data FROM toolchart_parts WHERE digest = %s"
-        row = self._run_with_connection(lambda db: db.execute(query, (digest,)).fetchone())
+        row = self._reading.run(lambda db: db.execute(query, (digest,)).fetchone())
         return bytes(row[0]) if row else None
 
     def list_conversations(self) -> Iterable[str]:
         """The ids of all conversations, the oldest first."""
-        rows = self._run_with_connection(
+        rows = self._reading.run(
             lambda db: db.execute("SELECT id FROM toolchart_conversations ORDER BY number").fetchall()
         )
         return [str(row[0]) for row in rows]
 
+    def list_page(self, limit: int, before: str | None = None) -> Sequence[str]:
+        """The ids of the newest conversations, the newest first."""
+        query = b"SELECT id FROM toolchart_conversations ORDER BY number DESC LIMIT %s"
+        parameters: tuple[Any, ...] = (limit,)
+        if before is not None:
+            query = (
+                b"SELECT id FROM toolchart_conversations WHERE number < "
+                b"(SELECT number FROM toolchart_conversations WHERE id = %s) ORDER BY number DESC LIMIT %s"
+            )
+            parameters = (before, limit)
+        rows = self._reading.run(partial(_fetch_rows, query=query, parameters=parameters))
+        return [str(row[0]) for row in rows]
+
+    def find_names(self, beginning: str, limit: int) -> Sequence[str]:
+        """The ids that begin with a text, sorted."""
+        query = b"SELECT id FROM toolchart_conversations WHERE starts_with(id, %s) ORDER BY id LIMIT %s"
+        rows = self._reading.run(partial(_fetch_rows, query=query, parameters=(beginning, limit)))
+        return [str(row[0]) for row in rows]
+
     def delete(self, conversation: str) -> None:
         """Delete a whole conversation."""
+        self.delete_many([conversation])
 
-        def delete_rows(db: psycopg.Connection[Any]) -> None:
+    def delete_many(self, conversations: Sequence[str]) -> None:
+        """Delete whole conversations in one transaction."""
+
+        def delete_all(db: psycopg.Connection[Any]) -> None:
             """Delete the records, and the parts that no other record uses."""
             with db.transaction():
-                rows = db.execute(
-                    "SELECT line FROM toolchart_records JOIN toolchart_conversations "
-                    "ON conversation = number WHERE id = %s AND position('\\x00'::bytea in line) > 0",
-                    (conversation,),
-                ).fetchall()
-                digests = sorted((digest,) for (line,) in rows for digest in list_part_digests(bytes(line)))
-                with db.cursor() as cursor:
-                    cursor.executemany(
-                        "UPDATE toolchart_parts SET uses = uses - 1 WHERE digest = %s", digests
-                    )
+                for conversation in conversations:
+                    _delete_rows(db, conversation)
                 db.execute("DELETE FROM toolchart_parts WHERE uses < 1")
-                db.execute(
-                    "DELETE FROM toolchart_checkpoints USING toolchart_conversations "
-                    "WHERE conversation = number AND id = %s",
-                    (conversation,),
-                )
-                db.execute(
-                    "DELETE FROM toolchart_records USING toolchart_conversations "
-                    "WHERE conversation = number AND id = %s",
-                    (conversation,),
-                )
-                db.execute("DELETE FROM toolchart_conversations WHERE id = %s", (conversation,))
 
-        self._run_with_connection(delete_rows)
+        self._writing.run(delete_all)
 
     def write_checkpoint(self, conversation: str, seq: int, data: bytes) -> None:
         """Keep the checkpoint of a record; it is on the disk with the next append, or earlier."""
@@ -292,14 +234,21 @@ class PostgresStore:
         def write_row(db: psycopg.Connection[Any]) -> None:
             """Write without waiting for the disk: the log of the server is written in order."""
             with db.transaction():
-                db.execute("SET LOCAL synchronous_commit = off")
-                db.execute(
-                    "INSERT INTO toolchart_checkpoints SELECT number, %s, %s FROM toolchart_conversations "
-                    "WHERE id = %s ON CONFLICT (conversation, seq) DO UPDATE SET data = excluded.data",
-                    (seq, data, conversation),
-                )
+                tables.begin_unsynced(db)
+                query = "SELECT number FROM toolchart_conversations WHERE id = %s"
+                row = db.execute(query, (conversation,)).fetchone()
+                if row is not None:
+                    self._insert_checkpoint(db, row[0], seq, data)
 
-        self._run_with_connection(write_row)
+        self._writing.run(write_row)
+
+    @staticmethod
+    def _insert_checkpoint(db: psycopg.Connection[Any], number: int, seq: int, data: bytes) -> None:
+        db.execute(
+            "INSERT INTO toolchart_checkpoints VALUES (%s, %s, %s) "
+            "ON CONFLICT (conversation, seq) DO UPDATE SET data = excluded.data",
+            (number, seq, data),
+        )
 
     def read_checkpoints(self, conversation: str, newest: int | None = None) -> Iterator[tuple[int, bytes]]:
         """The checkpoints, the newest first: one, and then page by page, because most readers want one."""
@@ -309,7 +258,7 @@ class PostgresStore:
             b"ON conversation = number WHERE id = %s AND seq < %s ORDER BY seq DESC LIMIT %s"
         )
         while True:
-            rows = self._run_with_connection(
+            rows = self._reading.run(
                 partial(_fetch_rows, query=query, parameters=(conversation, before, limit))
             )
             for seq, data in rows:
@@ -320,12 +269,75 @@ class PostgresStore:
 
     def check_storage(self) -> Iterator[LogDamaged]:
         """Everything in the tables that is not as a store leaves it."""
-        return iter(self._run_with_connection(lambda db: list(find_postgres_damage(db))))
+        return iter(self._reading.run(lambda db: list(find_postgres_damage(db))))
+
+    # -- leases and inboxes ------------------------------------------------------------------------
+
+    def acquire_lease(self, conversation: str, worker: str, seconds: float, *, wait: bool = True) -> Lease:
+        """Take the lease of a conversation."""
+        return self._writing.run(lambda db: tables.acquire_lease(db, conversation, worker, seconds))
+
+    def renew_leases(self, leases: Sequence[Lease], seconds: float) -> Sequence[bool]:
+        """Prolong leases; of each, whether it was still held."""
+        return self._writing.run(lambda db: [tables.renew_lease(db, lease, seconds) for lease in leases])
+
+    def release_lease(
+        self, lease: Lease, *, is_open: bool, due: float | None = None, wait: bool = True
+    ) -> bool:
+        """End a lease, unless the inbox has entries."""
+        return self._writing.run(lambda db: tables.release_lease(db, lease, is_open=is_open, due=due))
+
+    def find_lease(self, conversation: str) -> Lease | None:
+        """The newest lease of a conversation."""
+        return self._reading.run(lambda db: tables.find_lease(db, conversation))
+
+    def list_leases(self) -> Sequence[Lease]:
+        """The leases that are held now, the oldest first."""
+        return self._reading.run(tables.list_leases)
+
+    def list_unfinished(self) -> Iterable[str]:
+        """The conversations that a worker may go on with now."""
+        return self._reading.run(tables.list_unfinished)
+
+    def post(self, conversation: str, key: str, data: bytes) -> bool:
+        """Add an entry to an inbox, unless its key is known; durable on return."""
+        return self._writing.run(lambda db: tables.post(db, conversation, key, data))
+
+    def read_inbox(self, conversations: Sequence[str]) -> Sequence[InboxEntry]:
+        """The entries that are not taken yet, the oldest first."""
+        return self._reading.run(lambda db: tables.read_inbox(db, conversations))
+
+    def drop_entries(self, conversation: str, numbers: Sequence[int]) -> None:
+        """Mark entries as taken."""
+        self._writing.run(lambda db: tables.mark_taken(db, numbers))
 
     def close(self) -> None:
-        """Close the connection; safe to call twice."""
-        with self._lock:
-            self._drop_connection()
+        """Close the connections; safe to call twice."""
+        self._writing.close()
+        self._reading.close()
+
+
+def _delete_rows(db: psycopg.Connection[Any], conversation: str) -> None:
+    """Delete a conversation; its parts are counted down."""
+    newest = tables.find_lease(db, conversation, b" FOR UPDATE")
+    fault = find_lease_fault(conversation, newest, None, tables.read_time(db))
+    if fault is not None:
+        raise fault
+    tables.delete_rows(db, conversation)
+    query = "SELECT number FROM toolchart_conversations WHERE id = %s"
+    row = db.execute(query, (conversation,)).fetchone()
+    if row is None:
+        return
+    rows = db.execute(
+        "SELECT line FROM toolchart_records WHERE conversation = %s AND position('\\x00'::bytea in line) > 0",
+        row,
+    ).fetchall()
+    digests = sorted((digest,) for (line,) in rows for digest in list_part_digests(bytes(line)))
+    with db.cursor() as cursor:
+        cursor.executemany("UPDATE toolchart_parts SET uses = uses - 1 WHERE digest = %s", digests)
+    db.execute("DELETE FROM toolchart_checkpoints WHERE conversation = %s", row)
+    db.execute("DELETE FROM toolchart_records WHERE conversation = %s", row)
+    db.execute("DELETE FROM toolchart_conversations WHERE number = %s", row)
 
 
 def _fetch_rows(db: psycopg.Connection[Any], query: bytes, parameters: tuple[Any, ...]) -> list[Any]:

@@ -9,14 +9,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from toolchart.engine.log.stores.access.sqlite_schema import SEQ_BITS
 from toolchart.engine.log.stores.large_parts import list_part_digests
 from toolchart.states.errors import ForeignLog, LogDamaged, NewerLog
 
 _MAX_FINDINGS = 20
 """Findings of SQLite itself that are reported."""
-
-SEQ_BITS = 32
-"""Bits of a record's id that are its number; those before are the number of its conversation."""
 
 
 def check_identity(db: sqlite3.Connection, path: Path, newest_version: int) -> int:

@@ -1,0 +1,1 @@
+"""Sharing a log: writing beside the event loop, leases of workers, and inboxes."""

@@ -1,0 +1,214 @@
+"""Keeping leases: takes, prolongs and gives back the leases of one engine, and looks into their inboxes.
+
+A record is appended under the lease of its conversation, and a store refuses it where another worker has
+taken the lease. What follows the record, an effect, begins only with more than a margin of the lease left, by
+the clock of this machine. What can still happen: a process stands still between the look at its clock and the
+beginning of an effect, for longer than that margin. Idempotency keys cover it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from toolchart.engine.log.sharing.workers import name_worker
+from toolchart.engine.log.sharing.writer import LogWriter
+from toolchart.states.errors import LeaseLost, LogBusy, ToolchartError
+from toolchart.states.ports import InboxEntry, Lease, SharedStore
+
+log = logging.getLogger("toolchart.engine")
+
+Value = TypeVar("Value")
+
+LEASE_S = 30.0
+"""Seconds for which a lease is taken; after so long without a sign of life, another worker may take it."""
+
+_MARGIN_SHARE = 0.25
+"""Share of a lease that must be left when an effect begins."""
+
+_POLL_S = 0.2
+"""Seconds between two looks into the inboxes of the conversations that are worked on."""
+
+_numbers = itertools.count(1)
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def read_clock_s() -> float:
+    """Seconds that also pass while the machine sleeps."""
+    return time.clock_gettime(_CLOCK)
+
+
+class HeldLease:
+    """A lease that this engine holds now."""
+
+    __slots__ = ("is_lost", "lease", "safe_until_s")
+
+    def __init__(self, lease: Lease, safe_until_s: float) -> None:
+        self.lease = lease
+        self.safe_until_s = safe_until_s
+        """Until when effects may begin, by `read_clock_s`."""
+        self.is_lost = False
+
+
+class LeaseKeeper:
+    """The leases of one engine.
+
+    Args:
+        store: keeps them.
+        writer: does what may wait.
+        lease_s: seconds of a lease.
+    """
+
+    def __init__(self, store: SharedStore, writer: LogWriter, lease_s: float = LEASE_S) -> None:
+        self._store = store
+        self._writer = writer
+        self._lease_s = lease_s
+        self._number = next(_numbers)
+        self._held: dict[str, HeldLease] = {}
+        """By conversation; those of children are the one of their root."""
+        self._roots: dict[str, HeldLease] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_loop: asyncio.AbstractEventLoop | None = None
+        self.on_entries: Callable[[Sequence[InboxEntry]], None] | None = None
+        """Called in the event loop with entries for conversations that are held."""
+        self.on_loss: Callable[[str], None] | None = None
+        """Called in the event loop with a conversation whose lease was lost."""
+
+    def find(self, conversation: str) -> HeldLease | None:
+        """The lease that covers a conversation; None where this engine has none."""
+        return self._held.get(conversation)
+
+    async def acquire(self, conversation: str) -> None:
+        """Take the lease of a conversation.
+
+        Raises:
+            LeaseHeld: another worker, or another engine of this process, works on it.
+        """
+        worker, asked_at = name_worker(self._number), read_clock_s()
+        lease = await self.call_store(
+            lambda wait: self._store.acquire_lease(conversation, worker, self._lease_s, wait=wait)
+        )
+        held = HeldLease(lease, self._compute_safe_time(asked_at))
+        self._held[conversation] = self._roots[conversation] = held
+        self._start_timer()
+
+    def share(self, child: str, parent: str) -> None:
+        """Let a child be covered by the lease of its parent."""
+        held = self._held.get(parent)
+        if held is not None:
+            self._held[child] = held
+
+    def _compute_safe_time(self, asked_at: float) -> float:
+        return asked_at + self._lease_s * (1 - _MARGIN_SHARE)
+
+    async def release(self, conversation: str, *, is_open: bool, due: float | None) -> bool:
+        """Give a lease back; false where the inbox has entries, and it is kept.
+
+        Raises:
+            LeaseLost: another worker has taken it meanwhile.
+        """
+        held = self._roots.get(conversation)
+        if held is None:
+            return True
+        is_released = await self.call_store(
+            lambda wait: self._store.release_lease(held.lease, is_open=is_open, due=due, wait=wait)
+        )
+        if is_released:
+            self._forget(conversation)
+            if held.is_lost:
+                raise LeaseLost(f"conversation {conversation}: its lease was taken over by another worker")
+        return is_released
+
+    def _forget(self, conversation: str) -> None:
+        held = self._roots.pop(conversation, None)
+        self._held = {name: other for name, other in self._held.items() if other is not held}
+        if not self._roots and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def ensure_margin(self, held: HeldLease) -> None:
+        """Return when an effect may begin: enough of the lease is left, or it was renewed.
+
+        Raises:
+            LeaseLost: another worker has taken it.
+        """
+        if not held.is_lost and read_clock_s() < held.safe_until_s:
+            return
+        await self._renew([held])
+        if held.is_lost:
+            raise LeaseLost(
+                f"conversation {held.lease.conversation}: its lease was taken over by another worker"
+            )
+
+    async def _renew(self, leases: Sequence[HeldLease]) -> None:
+        asked_at = read_clock_s()
+        values = [held.lease for held in leases]
+        answers = await self._writer.submit(lambda: self._store.renew_leases(values, self._lease_s))
+        for held, is_held in zip(leases, answers, strict=True):
+            if is_held:
+                held.safe_until_s = self._compute_safe_time(asked_at)
+            elif not held.is_lost:
+                held.is_lost = True
+                if self.on_loss is not None and held.lease.conversation in self._roots:
+                    self.on_loss(held.lease.conversation)
+
+    async def call_store(self, work: Callable[[bool], Value]) -> Value:
+        """Call the store at once where that waits for nothing, else in the writer's thread.
+
+        Args:
+            work: gets whether it may wait.
+        """
+        if getattr(self._store, "commits_at_once", False) and not self._writer.is_busy:
+            try:
+                return work(False)
+            except LogBusy:
+                pass
+        result: Value = await asyncio.shield(self._writer.submit(lambda: work(True)))
+        return result
+
+    # -- the timer -------------------------------------------------------------------------------
+
+    def _start_timer(self) -> None:
+        """Look after the leases from time to time, as long as there are any."""
+        loop = asyncio.get_running_loop()
+        if self._timer is None or self._timer_loop is not loop:
+            self._timer_loop = loop
+            self._timer = loop.call_later(_POLL_S, self._look)
+
+    def _look(self) -> None:
+        assert self._timer_loop is not None
+        self._timer = None
+        task = self._timer_loop.create_task(self._look_after_leases())
+        task.add_done_callback(_report_failure)
+
+    async def _look_after_leases(self) -> None:
+        """Prolong leases that have run for a while, and hand on what the inboxes have."""
+        try:
+            early = read_clock_s() + self._lease_s * (1 - _MARGIN_SHARE) / 2
+            aging = [held for held in self._roots.values() if held.safe_until_s < early and not held.is_lost]
+            if aging:
+                await self._renew(aging)
+            names = list(self._roots)
+            if names and self.on_entries is not None:
+                entries = await self._writer.submit(lambda: self._store.read_inbox(names))
+                if entries:
+                    self.on_entries(entries)
+        finally:
+            if self._roots and self._timer is None:
+                assert self._timer_loop is not None
+                self._timer = self._timer_loop.call_later(_POLL_S, self._look)
+
+
+def _report_failure(task: asyncio.Task[Any]) -> None:
+    if task.cancelled():
+        return
+    error = task.exception()
+    if isinstance(error, ToolchartError):
+        log.warning("the leases could not be looked after: %s", error)
+    elif error is not None:
+        log.error("the leases could not be looked after", exc_info=error)

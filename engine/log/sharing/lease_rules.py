@@ -1,0 +1,80 @@
+"""The rules of leases: who may take one, when it is lost, and which conversations a worker may go on with.
+
+Every store keeps leases in its own way and applies these rules. Times are seconds since 1970: of the machine
+for stores on a disk, of the server for PostgreSQL.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from toolchart.engine.log.sharing.workers import describe_worker, is_dead
+from toolchart.states.errors import LeaseHeld, LeaseLost
+from toolchart.states.ports import Lease
+
+
+def is_held(lease: Lease | None, now: float) -> bool:
+    """Whether a worker holds a lease now, and is not known to have died."""
+    return lease is not None and bool(lease.worker) and lease.expires > now and not is_dead(lease.worker)
+
+
+def build_next_lease(
+    lease: Lease | None, conversation: str, worker: str, seconds: float, now: float
+) -> Lease:
+    """The lease for a worker that asks for one, with the token after the newest.
+
+    Raises:
+        LeaseHeld: another worker holds it.
+    """
+    if lease is not None and lease.worker != worker and is_held(lease, now):
+        raise LeaseHeld(conversation, describe_worker(lease.worker), lease.since, lease.expires)
+    token = 1 if lease is None else lease.token + 1
+    return Lease(conversation=conversation, token=token, worker=worker, since=now, expires=now + seconds)
+
+
+def build_released_lease(lease: Lease, *, is_open: bool, due: float | None) -> Lease:
+    """A lease after its worker has released it."""
+    return replace(lease, worker="", expires=0.0, is_open=is_open, due=due)
+
+
+def build_child_lease(conversation: str) -> Lease:
+    """What stands for a child, which is covered by the lease of its root: nobody goes on with it alone."""
+    return Lease(conversation=conversation, token=0, worker="", since=0.0, expires=0.0, is_open=False)
+
+
+def is_unfinished(lease: Lease | None, now: float, *, has_entries: bool) -> bool:
+    """Whether a worker may go on with a conversation that has this lease now.
+
+    Args:
+        has_entries: whether its inbox has entries.
+    """
+    if lease is None:
+        return True
+    if is_held(lease, now):
+        return False
+    is_due = bool(lease.worker) or (lease.due is not None and lease.due <= now)
+    return has_entries or (lease.is_open and is_due)
+
+
+def find_lease_fault(
+    conversation: str, newest: Lease | None, lease: Lease | None, now: float
+) -> LeaseHeld | LeaseLost | None:
+    """Why records must not be appended under a lease; None where they may.
+
+    Args:
+        newest: the newest lease of the conversation's family, in the store.
+        lease: that of the writer; None where it has none.
+    """
+    if lease is not None:
+        return find_token_fault(conversation, newest, lease)
+    if newest is not None and is_held(newest, now):
+        return LeaseHeld(conversation, describe_worker(newest.worker), newest.since, newest.expires)
+    return None
+
+
+def find_token_fault(conversation: str, newest: Lease | None, lease: Lease) -> LeaseLost | None:
+    """Why a worker must not append; None where the newest lease is its own."""
+    if newest is not None and (newest.token, newest.worker) == (lease.token, lease.worker):
+        return None
+    taker = f" by {describe_worker(newest.worker)}" if newest is not None and newest.worker else ""
+    return LeaseLost(f"conversation {conversation}: its lease was taken over{taker}; this worker stops")

@@ -1,0 +1,1 @@
+"""Access of the stores to their files, connections and tables."""
