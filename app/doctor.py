@@ -60,6 +60,7 @@ def check_environment(spec: AgentSpec | None, log: str | None) -> Iterator[Check
     if spec is None:
         return
     yield _check_chart(spec)
+    yield from _check_start(spec)
     yield from _check_prices(spec)
     for name, config in spec.llms.items():
         yield from _check_llm(name, config, spec)
@@ -72,6 +73,18 @@ def _check_chart(spec: AgentSpec) -> Check:
     except SpecError as error:
         return Check(about="chart", ok=False, said=str(error).partition("\n")[0], hint=error.hint)
     return Check(about="chart", ok=True, said=f"{chart.name}, which reads every limit of the agent")
+
+
+def _check_start(spec: AgentSpec) -> Iterator[Check]:
+    """Check whether tools, functions and adapters can be loaded; no server is started."""
+    from toolchart.engine.runtime.agents.start_check import find_start_problems
+
+    problems = list(find_start_problems(spec))
+    for error in problems:
+        yield _build_failed_check(error.path or "tools", error)
+    if not problems and spec.tools is not None:
+        finding = "every tool of the registry can be loaded; servers and OpenAPI documents were not asked"
+        yield Check(about="tools", ok=True, said=finding)
 
 
 # -- this machine --------------------------------------------------------------------------------

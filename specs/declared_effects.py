@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -13,6 +15,7 @@ from toolchart.states.chart.plain_data import copy_plain_data
 from toolchart.states.chart.source_positions import SourceLines
 from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import SpecError, suggest_name
+from toolchart.workers.own_modules import load_own_reference
 
 _FUNCTION_LOADER = "toolchart.tools.sources.effect_functions:load_effect_function"
 """A reference, since a spec is read without an import of the room that runs functions."""
@@ -36,6 +39,7 @@ class EffectResolver:
         outputs: Mapping[str, type[BaseModel]] | None = None,
     ) -> None:
         self._spec = spec
+        self._folder = Path(spec.source).parent if spec.source else None
         self._describe_function = describe_function
         self._outputs = dict(outputs or {})
         self.output_classes: dict[str, type[BaseModel]] = dict(outputs or {})
@@ -89,7 +93,7 @@ class EffectResolver:
 
     def _load_class(self, reference: str, path: str) -> type[BaseModel]:
         try:
-            found = load_reference(reference)
+            found = load_own_reference(reference, self._folder)
         except Exception as error:  # the user's module may fail in any way
             raise self._build_problem(
                 f"the class {reference!r} cannot be imported: {type(error).__name__}: {error}",
@@ -116,7 +120,7 @@ class EffectResolver:
 
     def _resolve_function(self, name: str, parameters: dict[str, Any]) -> dict[str, Any]:
         """The parameters with the schema of the function's result, and whether it may run twice."""
-        describe = self._describe_function or load_reference(_FUNCTION_LOADER)
+        describe = self._describe_function or partial(load_reference(_FUNCTION_LOADER), folder=self._folder)
         try:
             function = describe(str(parameters.get("function")))
         except SpecError as error:

@@ -29,6 +29,24 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
 
+EXTRA_PACKAGES = {
+    "http": ("jsonpath-ng>=1.6",),
+    "mcp": ("mcp>=2.3,<3",),
+    "pdf": ("pypdf>=5",),
+    "pictures": ("fast-sugiyama>=0.5.3,<0.6", "resvg-py>=0.5,<0.6"),
+    "postgres": ("psycopg[binary]>=3.2",),
+}
+"""The packages of each extra. A test compares them with `pyproject.toml`."""
+
+
+def format_install(extra: str) -> str:
+    """The command that installs what an extra needs, wherever Toolchart itself was installed from.
+
+    >>> format_install("pdf")
+    "pip install 'pypdf>=5'"
+    """
+    return " ".join(["pip install", *(f"'{package}'" for package in EXTRA_PACKAGES[extra])])
+
 
 class ToolchartError(Exception):
     """The root: `except ToolchartError` catches every error that Toolchart raises on purpose."""

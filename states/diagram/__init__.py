@@ -22,7 +22,7 @@ from toolchart.states.descriptors import (
 from toolchart.states.diagram.model import Diagram, Overlay, build_diagram
 from toolchart.states.diagram.sub_agents import unfold_agents
 from toolchart.states.diagram.visible_text import make_visible
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import SpecError, format_install
 
 __all__ = [
     "RENDERERS",
@@ -91,7 +91,7 @@ def _describe_image(name: str, summary: str, media_type: str) -> RendererDescrip
         render=f"toolchart.states.diagram.picture.{name}:render",
         media_type=media_type,
         is_binary=True,
-        needs="the extra `pictures`: pip install 'toolchart[pictures]'",
+        needs=f"the extra `pictures`: {format_install('pictures')}",
     )
 
 

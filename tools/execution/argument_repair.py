@@ -48,14 +48,12 @@ def repair_json_text(raw: str | None) -> tuple[dict[str, Any], Repair] | None:
     """The arguments that broken JSON text clearly means, or None.
 
     None for text that was cut off (an open string or bracket), that has a key twice or uses NaN, that
-    is not an object, or that is too long; and where the `repair` extra is not installed.
+    is not an object, or that is too long.
     """
     if not raw or len(raw) > MAX_TEXT or _is_json(raw) or not _is_complete_object(raw):
         return None
-    try:
-        from json_repair import repair_json
-    except ImportError:
-        return None
+    from json_repair import repair_json
+
     try:
         value = repair_json(raw, return_objects=True, skip_json_loads=True)
     except (ValueError, RecursionError):

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from toolchart.states.errors import format_install
 from toolchart.workers.pool import BoundExceeded, Work, WorkFailed, run_bounded
 
 MAX_PASSAGE_LENGTH = 1200
@@ -230,7 +231,7 @@ def _read_pdf(data: bytes) -> Iterator[Passage]:
         from pypdf import PdfReader
         from pypdf.errors import PyPdfError
     except ImportError:
-        raise UnreadableDocument("PDF needs a library: pip install 'toolchart[pdf]'") from None
+        raise UnreadableDocument(f"PDF needs a library: {format_install('pdf')}") from None
 
     try:
         for number, page in enumerate(PdfReader(io.BytesIO(data)).pages, 1):

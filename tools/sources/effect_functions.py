@@ -13,16 +13,18 @@ import typing
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 
-from toolchart.states.descriptors import find_reference_gaps, load_reference
+from toolchart.states.descriptors import find_reference_gaps
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.tools.definition import Tool
 from toolchart.tools.execution.arguments import ArgumentCheck
 from toolchart.tools.sources.python import make_tool
 from toolchart.tools.sources.source_digest import digest_function_source
+from toolchart.workers.own_modules import load_own_reference
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -130,12 +132,13 @@ def make_effect_function(function: Callable[..., Any]) -> EffectFunction:
 
 
 def load_effect_function(
-    reference: str, functions: Mapping[str, Callable[..., Any]] | None = None
+    reference: str, functions: Mapping[str, Callable[..., Any]] | None = None, folder: Path | None = None
 ) -> EffectFunction:
     """The function that a chart names.
 
     Args:
         functions: those that the engine was given, by name.
+        folder: the folder of the spec, for modules beside it.
 
     Raises:
         SpecError: there is none, or it cannot be called by a chart.
@@ -150,7 +153,7 @@ def load_effect_function(
             hint=hint or "write `module:function`, or give it to the engine: Engine(spec, functions=[...])",
         )
     try:
-        function = load_reference(reference)
+        function = load_own_reference(reference, folder)
     except Exception as error:  # the user's module may fail in any way
         raise SpecError(
             f"the function {reference!r} cannot be imported: {type(error).__name__}: {error}"

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from toolchart.states.errors import SpecError, suggest_name
+from toolchart.states.errors import SpecError, format_install, suggest_name
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Risk, Tool, ToolFailure, Trust
 from toolchart.tools.execution.arguments import check_schema
@@ -81,7 +81,7 @@ def connect_servers(
     Raises:
         SpecError: settings are not allowed, or the `mcp` extra is not installed.
     """
-    _require_library()
+    require_library()
     session_loop = _SessionLoop()
     closing.callback(session_loop.close)
     tools: list[Tool] = []
@@ -100,12 +100,17 @@ def connect_servers(
     return tools, warnings
 
 
-def _require_library() -> None:
+def require_library() -> None:
+    """Check that the MCP library is installed.
+
+    Raises:
+        SpecError: it is not.
+    """
     try:
         import mcp  # noqa: F401
     except ImportError:
         raise SpecError(
-            "MCP servers need the `mcp` library", path="tools.mcp", hint="pip install 'toolchart[mcp]'"
+            "MCP servers need the `mcp` library", path="tools.mcp", hint=format_install("mcp")
         ) from None
 
 

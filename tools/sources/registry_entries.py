@@ -39,6 +39,7 @@ from toolchart.tools.sources.python import (
 )
 from toolchart.tools.sources.services import Embedder, EmbedderFactory, Search
 from toolchart.tools.sources.table import TOOL_SOURCES, ToolSourceDescriptor
+from toolchart.workers.own_modules import load_own_reference
 
 Service: TypeAlias = Search | Callable[..., Any] | Tool
 """An internal service: a search, a function (its schema comes from its signature), or a tool."""
@@ -335,7 +336,7 @@ def load_python_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
     if not module or not name:
         raise SpecError(f"tool {entry.name!r} names no Python function", hint=hint)
     try:
-        function = load_reference(f"{module}:{name}")
+        function = load_own_reference(f"{module}:{name}", context.base_folder)
     except (ImportError, AttributeError) as error:
         raise SpecError(f"tool {entry.name!r}: {error}", hint=hint) from None
     tool = make_tool(function)

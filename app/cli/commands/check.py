@@ -12,6 +12,7 @@ from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import json_option
 from toolchart.app.cli.terminal.text import escape_controls
 from toolchart.specs.charts import list_shipped_charts, load_chart
+from toolchart.specs.models import AgentSpec
 from toolchart.specs.yaml_document import read_document
 from toolchart.states.core.encoding import encode
 from toolchart.states.proofs.check import CheckReport, Finding, WorstCase, check
@@ -25,23 +26,34 @@ def command(name: str, as_json: bool) -> int:
 
     Proves that every state can be reached and left, that every event that may arrive is handled, that every
     transition can be taken, that no call runs before its approval, and that every turn ends. Where a proof
-    fails, prints a counterexample. Exits with 1 if there is a finding.
+    fails, prints a counterexample. Of an agent, also checks that its hosts are known and that its tools and
+    functions can be loaded. Exits with 1 if there is a finding.
 
     \b
     Example:  toolchart check full
               toolchart check agent.yaml --json
     """
-    chart, options = _load_subject(name)
+    chart, spec, options = _load_subject(name)
     report = check(chart, **options)
+    problems = _list_start_problems(spec)
     if as_json:
-        print_json(_encode_report(report))
+        print_json({**_encode_report(report), "ok": not (report.findings or problems), "start": problems})
     else:
+        for problem in problems:
+            click.echo(escape_controls(f"the agent cannot start as it is written: {problem}"))
         _print_report(report, chart.source or name)
-    return 1 if report.findings else 0
+    return 1 if report.findings or problems else 0
 
 
-def _load_subject(name: str) -> tuple[Any, dict[str, Any]]:
-    """Return the chart that was named, and the options that an agent adds to the check."""
+def _list_start_problems(spec: AgentSpec | None) -> list[str]:
+    """What keeps the agent from starting, one text each."""
+    from toolchart.engine.runtime.agents.start_check import find_start_problems
+
+    return [str(error) for error in find_start_problems(spec)] if spec is not None else []
+
+
+def _load_subject(name: str) -> tuple[Any, AgentSpec | None, dict[str, Any]]:
+    """Return the chart that was named, its agent if it is one, and the options that an agent adds."""
     from toolchart.specs.agent_costs import build_cost_finder, find_widest_limits
     from toolchart.specs.loader import list_shipped_agents, load_spec
     from toolchart.specs.unread_limits import load_agent_chart
@@ -50,19 +62,20 @@ def _load_subject(name: str) -> tuple[Any, dict[str, Any]]:
     path = Path(name)
     is_agent = name in list_shipped_agents() or (path.is_file() and "llms" in read_document(path).data)
     if name in list_shipped_charts() or not is_agent:
-        return load_chart(name), {"risky": True}
+        return load_chart(name), None, {"risky": True}
     spec = load_spec(name)
     risky = any(
         tool.requires_approval or tool.risk == "high" for tool in (spec.tools.registry if spec.tools else ())
     )
     chart = load_agent_chart(spec)
-    return chart, {
+    options = {
         "risky": risky,
         "limits": find_widest_limits(spec),
         "unbounded": spec.limits.unbounded,
         "find_agent_cost": build_cost_finder(spec),
         "flow_agent": describe_data_flow(spec, chart),
     }
+    return chart, spec, options
 
 
 def _encode_report(report: CheckReport) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from toolchart.states.descriptors import (
     find_text_gaps,
     load_reference,
 )
-from toolchart.states.errors import LogUnavailable, SpecError
+from toolchart.states.errors import EXTRA_PACKAGES, LogUnavailable, SpecError
 
 if TYPE_CHECKING:
     from toolchart.states.ports import Store
@@ -93,7 +93,7 @@ _BUILTIN_STORES = (
         open=f"{_FOLDER}.postgres:open_postgres_store",
         open_for_reading=f"{_FOLDER}.postgres:open_postgres_for_reading",
         schemes=("postgres",),
-        install="toolchart[postgres]",
+        install=EXTRA_PACKAGES["postgres"][0],
         is_durable=True,
     ),
     StoreDescriptor(

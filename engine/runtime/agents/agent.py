@@ -82,7 +82,7 @@ class Agent:
         self._base = base
         self._children: dict[str, Agent] = {}
         spec_folder = Path(spec.source).parent if spec.source else None
-        self._functions = ChartFunctions(parts.functions)
+        self._functions = ChartFunctions(parts.functions, spec_folder)
         resolver = EffectResolver(spec, self._functions.get_function, parts.outputs)
         self.chart: Chart = (
             load_agent_chart(spec, resolver) if base is None else load_spec_chart(spec, resolver)

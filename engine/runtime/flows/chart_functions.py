@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,9 +24,11 @@ class ChartFunctions:
 
     Args:
         functions: what the engine was given; those that `@effect` marks are called by their names.
+        folder: the folder of the spec, for modules beside it.
     """
 
-    def __init__(self, functions: Sequence[Callable[..., Any] | Any]) -> None:
+    def __init__(self, functions: Sequence[Callable[..., Any] | Any], folder: Path | None = None) -> None:
+        self._folder = folder
         self._functions = {
             name_effect_function(function): function for function in functions if is_effect_function(function)
         }
@@ -38,7 +41,7 @@ class ChartFunctions:
             SpecError: there is none, or it cannot be called by a chart.
         """
         if reference not in self._ready_functions:
-            self._ready_functions[reference] = load_effect_function(reference, self._functions)
+            self._ready_functions[reference] = load_effect_function(reference, self._functions, self._folder)
         return self._ready_functions[reference]
 
     def list_sources(self, chart: Chart) -> dict[str, str]:

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import SpecError, format_install
 
 _WORKER = Path(__file__).with_name("worker.py")
 _CPU_S = 20
@@ -54,7 +54,7 @@ def _build_error(code: int, errors: str) -> SpecError:
     if lines and lines[-1].startswith("ModuleNotFoundError"):
         return SpecError(
             f"pictures need a package that is not installed: {lines[-1].rpartition(' ')[2]}",
-            hint=f"pip install 'toolchart[pictures]', or {_LATER_HINT}",
+            hint=f"{format_install('pictures')}, or {_LATER_HINT}",
         )
     reason = f"it was ended by signal {-code}" if code < 0 else f"it ended with code {code}"
     detail = next((line for line in lines if "panicked" not in line), "")

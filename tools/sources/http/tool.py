@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import SpecError, format_install
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Tool, ToolFailure
 from toolchart.tools.sources.http.address_guard import AddressGuard
@@ -275,7 +275,7 @@ def _compile_response_path(path: str | None, spec_path: str) -> Any:
         from jsonpath_ng.ext.parser import parse
     except ImportError:
         raise SpecError(
-            "response_path needs the JSONPath library", path=spec_path, hint="pip install 'toolchart[http]'"
+            "response_path needs the JSONPath library", path=spec_path, hint=format_install("http")
         ) from None
     try:
         return parse(path)

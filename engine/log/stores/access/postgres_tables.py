@@ -15,7 +15,13 @@ from toolchart.engine.log.sharing.lease_rules import (
     is_held,
     is_unfinished,
 )
-from toolchart.states.errors import LogConflict, LogUnavailable, StorageFailure, ToolchartError
+from toolchart.states.errors import (
+    LogConflict,
+    LogUnavailable,
+    StorageFailure,
+    ToolchartError,
+    format_install,
+)
 from toolchart.states.ports import InboxEntry, Lease
 
 if TYPE_CHECKING:
@@ -90,9 +96,7 @@ class Channel:
             try:
                 import psycopg
             except ImportError:
-                raise LogUnavailable(
-                    "PostgreSQL needs an extra\n  pip install 'toolchart[postgres]'"
-                ) from None
+                raise LogUnavailable(f"PostgreSQL needs an extra\n  {format_install('postgres')}") from None
             self._db = psycopg.connect(self._address, autocommit=True, connect_timeout=10)
             if not self._durable:
                 self._db.execute("SET synchronous_commit = off")

@@ -1,0 +1,96 @@
+"""`check` and `doctor` find what would keep an agent from starting; hints name commands that install."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolchart.states.errors import EXTRA_PACKAGES, format_install
+
+RunCli = Callable[..., Any]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def write_agent(folder: Path, provider: str = "scripted", **tools: Any) -> Path:
+    """Write an agent spec with these tools."""
+    file = folder / "agent.json"
+    spec = {
+        "llms": {"m": {"provider": provider, "model": "m", "replies": ["ok"]}},
+        "tools": tools,
+        "responses": [{"llm": "m", "prompt": "p", "tools": {"enabled": True}}],
+    }
+    file.write_text(json.dumps(spec), "utf-8")
+    return file
+
+
+def make_python_entry(handler: str) -> dict[str, Any]:
+    """A registry entry of a Python function."""
+    return {"name": "own", "implementation": {"type": "python", "handler": handler}}
+
+
+BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
+    (
+        "a handler that cannot be imported",
+        {"registry": [make_python_entry("no_such:f")]},
+        "scripted",
+        "no_such",
+    ),
+    ("a builtin that does not exist", {"registry": [{"name": "calculater"}]}, "scripted", "calculator"),
+    ("a provider that does not exist", {}, "opnai", "openai"),
+]
+
+
+@pytest.mark.parametrize(("what", "tools", "provider", "words"), BROKEN, ids=[row[0] for row in BROKEN])
+def test_check_and_doctor_refuse(
+    run_cli: RunCli, work_dir: Path, what: str, tools: dict[str, Any], provider: str, words: str
+) -> None:
+    """Issue 16: an agent that cannot start as it is written fails `check` and `doctor`, and is told why."""
+    file = str(write_agent(work_dir, provider, **tools))
+    checked = run_cli("check", file)
+    assert checked.code == 1, what
+    assert words in checked.out
+    report = json.loads(run_cli("check", file, "--json").out)
+    assert (report["ok"], len(report["start"])) == (False, 1)
+    inspected = run_cli("doctor", file)
+    assert inspected.code == 1
+    assert words in inspected.out
+
+
+def test_a_missing_extra_is_found(run_cli: RunCli, work_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 16: an agent whose extra is not installed fails `check` with the command that installs it."""
+    monkeypatch.setitem(__import__("sys").modules, "mcp", None)
+    file = str(write_agent(work_dir, mcp={"s": {"command": "none"}}))
+    checked = run_cli("check", file)
+    assert checked.code == 1
+    assert format_install("mcp") in checked.out
+
+
+def test_a_handler_beside_the_spec_is_imported(run_cli: RunCli, tmp_path: Path, work_dir: Path) -> None:
+    """Issue 16: a Python handler in a file beside the spec is found, wherever the command is started."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    name = f"own_tools_{abs(hash(str(tmp_path)))}"
+    (folder / f"{name}.py").write_text(
+        "def f(text: str) -> str:\n    'Return it.'\n    return text\n", "utf-8"
+    )
+    file = str(write_agent(folder, registry=[make_python_entry(f"{name}:f")]))
+    checked = run_cli("check", file)
+    assert checked.code == 0, checked.out
+    assert run_cli("run", file, "hi").out.strip() == "ok"
+
+
+def test_install_hints_name_the_packages_of_the_extras() -> None:
+    """Issue 16: a hint installs the packages themselves, so it holds wherever Toolchart came from; they are
+    those of the extras, and no text names `toolchart[...]`."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    for extra, packages in EXTRA_PACKAGES.items():
+        assert list(packages) == extras[extra]
+    for file in ROOT.rglob("*.py"):
+        if "tests" not in file.relative_to(ROOT).parts:
+            assert not re.search(r"pip install '?toolchart\[", file.read_text("utf-8")), file
