@@ -15,8 +15,10 @@ from pydantic import BaseModel, ValidationError
 
 from toolchart.specs.flows import list_shipped_flows, read_flow_text
 from toolchart.specs.handler_selection import compile_pattern
-from toolchart.specs.models import AgentSpec, Implementation, LLMConfig, Section, ToolEntry, ToolsConfig
+from toolchart.specs.models import AgentSpec, Implementation, LLMConfig, ToolEntry, ToolsConfig
 from toolchart.specs.secrets import hide_secrets
+from toolchart.specs.sections.base import Section
+from toolchart.specs.sections.context import ModelChoice
 from toolchart.specs.yaml_document import Document, check_nesting, parse_document, read_document
 from toolchart.states.chart.source_positions import SourcePosition, format_key_path
 from toolchart.states.descriptors import find_registry
@@ -286,7 +288,21 @@ def _find_inconsistencies(spec: AgentSpec, document: Document) -> Iterator[SpecE
                     yield _make_problem(
                         document, (*position, "match", key), f"not a regular expression: {error}"
                     )
+    yield from _find_unknown_hosts(spec, document)
     yield from _find_duplicate_tools(spec, document)
+
+
+def _find_unknown_hosts(spec: AgentSpec, document: Document) -> Iterator[SpecError]:
+    """Sections that name an `llms` entry which does not exist."""
+    choices: list[tuple[SourcePosition, ModelChoice | None]] = [
+        (("intent", "provider"), spec.intent.provider if spec.intent else None),
+        (("topic", "provider"), spec.topic.provider if spec.topic else None),
+        (("embedding",), spec.embedding),
+    ]
+    for position, choice in choices:
+        if choice is not None and choice.llm not in spec.llms:
+            message, hint = f"there is no llm {choice.llm!r}", suggest_name(choice.llm, spec.llms)
+            yield _make_problem(document, (*position, "llm"), message, hint)
 
 
 def _find_duplicate_tools(spec: AgentSpec, document: Document) -> Iterator[SpecError]:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import AfterValidator, Field, PrivateAttr
 from pydantic_core import PydanticCustomError
 
+from toolchart.specs.sections.base import Section
+from toolchart.specs.sections.context import IntentConfig, ModelChoice, RagService, TopicConfig
 from toolchart.states.chart.source_positions import SourcePosition
 from toolchart.states.descriptors import find_registry
 from toolchart.states.errors import SpecError, suggest_name
@@ -57,15 +59,6 @@ def _find_row(group: str, word: str, more_words: tuple[str, ...] = ()) -> Any:
 
 def _check_entry_type(word: str | None) -> str | None:
     return word if word in (None, "function") else _check_tool_source(str(word))
-
-
-class Section(BaseModel):
-    """The base class of every section of a spec."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
-
-    comment: Any = None
-    """Text for readers; ignored."""
 
 
 class LLMConfig(Section):
@@ -322,6 +315,16 @@ class AgentSpec(Section):
     """Tools; without this section the agent has none."""
     responses: list[Handler] = Field(min_length=1)
     """Handlers; the first that matches is used."""
+    rag_services: dict[str, RagService] = Field(default_factory=dict)
+    """Services whose collections are searched before a handler is chosen (`docs/existing-files.md`)."""
+    embedding: ModelChoice | None = None
+    """The model with which those services embed; accepted for existing files."""
+    intent: IntentConfig | None = None
+    """Detection of the intent, for `match` and `{{intent}}`."""
+    topic: TopicConfig | None = None
+    """Detection of the topic, for `{{topic}}` and for the search."""
+    profile: dict[str, Any] | None = None
+    """Values for `match` and prompts, as `{{profile.name}}`."""
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     """Limits of a turn."""
     retry: RetryConfig = Field(default_factory=RetryConfig)

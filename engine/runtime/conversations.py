@@ -5,7 +5,7 @@ Drivers of conversations at rest are cached in memory. Any other conversation is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -31,6 +31,7 @@ from toolchart.states.chart.loading import Chart
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Answering, Configured, Continued, Event, ParentLink, Resumed
 from toolchart.states.machine import Machine, get_machine
+from toolchart.states.messages import Message
 from toolchart.states.ports import Provider, Store
 from toolchart.states.snapshot import Snapshot
 from toolchart.tools.manager import ToolManager
@@ -132,6 +133,22 @@ class Conversations:
         driver.fire_overdue_timers()
         await self.run_driver(name, driver)
         return self.open_driver(name, service)
+
+    def read_messages(self, name: str) -> Sequence[Message]:
+        """The messages of a conversation so far; none where there is no such conversation."""
+        driver = self._cached_drivers.get(name)
+        if driver is not None:
+            return driver.snapshot.messages
+        loaded_conversation = load_conversation(self._store, name)
+        return loaded_conversation.snapshot.messages if loaded_conversation is not None else ()
+
+    async def end_open_turn(self, name: str) -> None:
+        """Go on with a turn that a crash left open, until it rests; nothing where none is open."""
+        if name in self._cached_drivers:
+            return
+        loaded_conversation = load_conversation(self._store, name)
+        if loaded_conversation is not None and not loaded_conversation.snapshot.is_over:
+            await self.resume(name, loaded_conversation)
 
     async def resume(
         self, name: str, loaded_conversation: ReplayedConversation, answer: Answering | None = None

@@ -25,7 +25,6 @@ from toolchart.engine.runtime.open_turns import OpenTurns
 from toolchart.engine.runtime.recorded_answers import build_fork_result, fork_from_log
 from toolchart.engine.runtime.result import ForkResult, TurnResult
 from toolchart.engine.runtime.streaming import StepTaken, stream_turn
-from toolchart.specs.handler_selection import select_handler
 from toolchart.specs.loader import load_spec
 from toolchart.specs.models import AgentSpec
 from toolchart.states.errors import ToolchartError
@@ -136,9 +135,9 @@ class Engine:
             LogConflict, LogUnavailable: the log cannot be written; committed records are intact.
         """
         name = conversation or generate_conversation_id()
-        values = {**(variables or {}), "user_message": message}
-        selected_handler = select_handler(self.spec, values, handler)
-        turn_started = await self._agent.build_turn_started(selected_handler, values, history, llm, model)
+        turn_started = await self._agent.plan_turn(
+            name, message, handler, variables or {}, history, llm, model
+        )
         with self._log:
             driver = await self._conversations.prepare_driver(name, turn_started.settings.service)
             driver.dependencies = replace(

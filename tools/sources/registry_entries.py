@@ -248,6 +248,8 @@ def load_builtin_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
         EntryLeftOut: there is no such builtin.
         SpecError: a setting is missing.
     """
+    if (get_implementation(entry).handler or entry.name) in context.services:
+        return load_internal_tool(entry, context)
     handler = find_handler(entry)
     settings = get_type_settings(entry)
     if isinstance(settings.get("root"), str):
@@ -273,7 +275,8 @@ def load_internal_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
     from toolchart.tools.sources.documents import make_index, make_search_tool
 
     handler = find_handler(entry)
-    service: Service | None = context.services.get(handler)
+    own_handler = get_implementation(entry).handler or entry.name
+    service: Service | None = context.services.get(own_handler) or context.services.get(handler)
     if service is None and handler == "search_documents":
         settings = get_type_settings(entry)
         embedder = _make_embedder(settings.get("embeddings"), entry.name, context)

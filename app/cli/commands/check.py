@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,10 +12,12 @@ from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import json_option
 from toolchart.app.cli.terminal.text import escape_controls
 from toolchart.specs.charts import list_shipped_charts, load_chart
-from toolchart.specs.models import AgentSpec
 from toolchart.specs.yaml_document import read_document
 from toolchart.states.core.encoding import encode
 from toolchart.states.proofs.check import CheckReport, Finding, WorstCase, check
+
+if TYPE_CHECKING:
+    from toolchart.specs.models import AgentSpec
 
 
 @click.command(short_help="Prove properties of a chart before it runs.")

@@ -11,12 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from pydantic import BaseModel
 
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.runtime.agents.agent_tools import build_agent_tools, offer_functions
 from toolchart.engine.runtime.agents.model_hosts import ModelHosts
 from toolchart.engine.runtime.agents.prompt_documents import fill_rag_context
+from toolchart.engine.runtime.agents.turn_context import (
+    GIVEN_CONTEXT,
+    build_search_variables,
+    make_search_function,
+    read_context,
+)
 from toolchart.engine.runtime.clock import Clock
 from toolchart.engine.runtime.conversations import Conversations, SharedDependencies
 from toolchart.engine.runtime.dependencies import Approver, Asker, ChildTask, Observer
@@ -31,8 +38,10 @@ from toolchart.providers.prices import build_pricer
 from toolchart.specs.charts import load_spec_chart
 from toolchart.specs.child_agents import build_child_spec, describe_agent
 from toolchart.specs.declared_effects import EffectResolver
+from toolchart.specs.handler_selection import select_handler
 from toolchart.specs.history import read_history
 from toolchart.specs.models import AgentSpec, Handler
+from toolchart.specs.sections.preparation import build_preparation_spec, needs_preparation
 from toolchart.specs.turn_plan import plan_turn
 from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.chart.loading import Chart
@@ -81,6 +90,8 @@ class Agent:
         self._parts = parts
         self._base = base
         self._children: dict[str, Agent] = {}
+        self._context_agents: dict[bool, Agent] = {}
+        """The agents that find the context of a turn, by whether they ask for the topic."""
         spec_folder = Path(spec.source).parent if spec.source else None
         self._functions = ChartFunctions(parts.functions, spec_folder)
         resolver = EffectResolver(spec, self._functions.get_function, parts.outputs)
@@ -172,6 +183,66 @@ class Agent:
     def take_answer(self, conversation: str) -> Answering | None:
         """The answer of a person that waits for a child conversation."""
         return self._parts.answers.pop(conversation, None)
+
+    async def plan_turn(
+        self,
+        conversation: str,
+        message: str,
+        handler: str | None,
+        variables: Mapping[str, Any],
+        history: Sequence[Message | Mapping[str, Any]],
+        llm: str | None,
+        model: str | None,
+    ) -> TurnStarted:
+        """The `turn_started` event of a message, with the handler that its variables and its context select.
+
+        Raises:
+            SpecError: there is no handler, prompt, host or model for it.
+        """
+        values = {**({"profile": self.spec.profile} if self.spec.profile else {}), **variables}
+        values["user_message"] = message
+        warnings: tuple[str, ...] = ()
+        if needs_preparation(self.spec) and not variables.keys() & GIVEN_CONTEXT:
+            context, warnings = await self._find_context(conversation, message, values, history)
+            values = {**context, **values}
+        selected_handler = select_handler(self.spec, values, handler)
+        event = await self.build_turn_started(selected_handler, values, history, llm, model)
+        return replace(event, warnings=(*warnings, *event.warnings))
+
+    async def _find_context(
+        self,
+        conversation: str,
+        message: str,
+        variables: Mapping[str, Any],
+        history: Sequence[Message | Mapping[str, Any]],
+    ) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Topic, documents and intent of a message, found in the conversation `ID.context`; and warnings."""
+        earlier_messages = self.conversations.read_messages(conversation) or read_history(history)
+        agent = self._get_context_agent(bool(earlier_messages))
+        name = f"{conversation}.context"
+        values = build_search_variables(message, variables, earlier_messages)
+        turn_started = await agent.build_turn_started(agent.spec.responses[0], values)
+        await agent.conversations.end_open_turn(name)
+        with self._log:
+            driver = await agent.conversations.prepare_driver(name, turn_started.settings.service)
+            snapshot = await agent.conversations.run_driver(name, driver, turn_started)
+        return read_context(snapshot, message)
+
+    def _get_context_agent(self, asks_topic: bool) -> Agent:
+        if asks_topic not in self._context_agents:
+            spec = build_preparation_spec(self.spec, asks_topic=asks_topic)
+            parts = replace(
+                self._parts,
+                functions=[make_search_function(self.spec)],
+                outputs=None,
+                approver=None,
+                asker=None,
+                observer=None,
+            )
+            agent = Agent(spec, parts, self)
+            agent.open_conversations(self._store, self._log)
+            self._context_agents[asks_topic] = agent
+        return self._context_agents[asks_topic]
 
     async def build_turn_started(
         self,

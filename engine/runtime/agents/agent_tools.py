@@ -15,6 +15,7 @@ from toolchart.states.errors import ProviderError, SpecError, suggest_name
 from toolchart.states.snapshot import Snapshot
 from toolchart.tools.definition import Tool
 from toolchart.tools.manager import ToolManager
+from toolchart.tools.retrieval.services import ServiceSearch
 from toolchart.tools.sources.registry_entries import Service
 
 
@@ -50,7 +51,7 @@ def build_agent_tools(
         tools = ToolManager.from_config(
             spec.tools or ToolsConfig(),
             functions=functions,
-            services=services,
+            services=_add_search_service(spec, services),
             base_folder=spec_folder,
             approval=spec.approval,
             output=spec.output,
@@ -60,6 +61,12 @@ def build_agent_tools(
         for index, handler in enumerate(spec.responses):
             _check_tool_choice(spec, handler, f"responses[{index}].tool_choice", tools)
         return tools
+
+
+def _add_search_service(spec: AgentSpec, services: Mapping[str, Service] | None) -> dict[str, Service]:
+    """The program's services, and the search of `rag_services` behind the handler `rag_query`."""
+    search: dict[str, Service] = {"rag_query": ServiceSearch(spec.rag_services)} if spec.rag_services else {}
+    return {**search, **(services or {})}
 
 
 def _check_tool_choice(spec: AgentSpec, handler: Handler, path: str, tools: ToolManager) -> None:

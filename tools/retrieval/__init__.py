@@ -1,0 +1,1 @@
+"""Search in the document services of existing chat servers."""
