@@ -8,11 +8,10 @@ from pathlib import Path
 import click
 
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading
-from toolchart.app.cli.parameters.charts import list_chart_names, load_child_charts, resolve_chart
+from toolchart.app.cli.parameters.charts import find_chart, load_child_charts
 from toolchart.app.cli.parameters.options import log_option
 from toolchart.app.cli.parameters.registered_names import RegisteredName
-from toolchart.states.chart.loading import Chart
-from toolchart.states.diagram import RENDERERS, Overlay, draw
+from toolchart.states.diagram import RENDERERS, draw
 from toolchart.states.errors import SpecError
 
 
@@ -64,7 +63,7 @@ def command(name: str, form: str, output: str | None, sequence: bool, unfold: bo
 
 
 def _draw_chart(name: str, form: str, log: str | None, unfold: bool) -> str | bytes:
-    chart, overlay = _find_chart(name, log)
+    chart, overlay = find_chart(name, log)
     return draw(chart, form, overlay, load_child_charts(name, chart) if unfold else None)
 
 
@@ -76,24 +75,3 @@ def _draw_sequence(prefix: str, form: str, log: str | None) -> str | bytes:
         conversation = find_conversation(store, prefix)
         records = read_conversation(store, conversation, include_shared=True)
         return draw_sequence(read_sequence(conversation, records), form)
-
-
-def _find_chart(name: str, log: str | None) -> tuple[Chart, Overlay | None]:
-    """Return the chart that was named; for a conversation also the overlay with its path."""
-    chart = resolve_chart(name)
-    if chart is not None:
-        return chart, None
-    try:
-        return _find_conversation_chart(name, log)
-    except SpecError as error:
-        raise SpecError(
-            f"{name!r} is not a chart, an agent, a file or a conversation",
-            hint=f"{error.hint or ''}; charts and agents: {list_chart_names()}".strip("; "),
-        ) from None
-
-
-def _find_conversation_chart(prefix: str, log: str | None) -> tuple[Chart, Overlay]:
-    from toolchart.engine.log.reading.visited_path import draw_conversation_path
-
-    with open_log_for_reading(log) as store:
-        return draw_conversation_path(store, find_conversation(store, prefix))

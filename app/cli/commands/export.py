@@ -1,10 +1,13 @@
-"""`toolchart export`: print a conversation as messages, records, OpenTelemetry spans or XES."""
+"""`toolchart export`: print a conversation as messages, records, spans or XES, or a chart as a model."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import click
 
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
+from toolchart.app.cli.parameters.charts import find_chart
 from toolchart.app.cli.parameters.options import log_option
 from toolchart.app.cli.parameters.registered_names import RegisteredName
 from toolchart.app.cli.terminal.text import escape_controls
@@ -12,8 +15,8 @@ from toolchart.engine.exchange import EXPORT_FORMATS
 from toolchart.states.descriptors import load_reference
 
 
-@click.command(short_help="Print a conversation in another format.")
-@click.argument("conversation")
+@click.command(short_help="Print a conversation, or a chart, in another format.")
+@click.argument("name", metavar="CONVERSATION|CHART|AGENT")
 @click.option(
     "--format",
     "form",
@@ -23,19 +26,48 @@ from toolchart.states.descriptors import load_reference
     help="; ".join(f"{row.name}: {row.summary}" for row in EXPORT_FORMATS.builtin_rows) + ".",
 )
 @click.option("--content", is_flag=True, help="With otel: include messages and results in the spans.")
+@click.option(
+    "--limit",
+    "limits",
+    multiple=True,
+    metavar="NAME=N",
+    help="With promela: the value of a limit in the model, for instance max_iterations=3; without it 2.",
+)
 @log_option
-def command(conversation: str, form: str, content: bool, log: str | None) -> int:
-    """Print CONVERSATION in another format.
+def command(name: str, form: str, content: bool, limits: tuple[str, ...], log: str | None) -> int:
+    """Print a conversation in another format. With promela, print a chart (a shipped name or a file), the
+    chart of an agent, or that of a conversation, as a model for Spin.
 
     \b
     Example:  toolchart export 5f0c > chat.json
               toolchart export 5f0c --format otel
+              toolchart export full --format promela > full.pml
     """
+    row = EXPORT_FORMATS.find(form)
+    if row.export_chart:
+        chart, _ = find_chart(name, log)
+        _print(load_reference(row.export_chart)(chart, limits=_read_limits(limits)))
+        return 0
+    if limits:
+        raise click.UsageError(f"--limit is for formats of charts; {form!r} is one of conversations.")
     with open_log_for_reading(log) as store:
-        name = find_conversation(store, conversation)
-        value = load_reference(EXPORT_FORMATS.find(form).export)(store, name, content=content)
-        if isinstance(value, str):
-            click.echo(escape_controls(value), nl=False)
-        else:
-            print_json(value)
+        conversation = find_conversation(store, name)
+        _print(load_reference(row.export)(store, conversation, content=content))
     return 0
+
+
+def _print(value: Any) -> None:
+    if isinstance(value, str):
+        click.echo(escape_controls(value), nl=False)
+    else:
+        print_json(value)
+
+
+def _read_limits(texts: tuple[str, ...]) -> dict[str, int]:
+    limits = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if not value.isdecimal() or not int(value):
+            raise click.BadParameter(f"{text!r} is not NAME=N with N above 0.", param_hint="--limit")
+        limits[name] = int(value)
+    return limits

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from toolchart.app.cli.log_access import find_conversation, open_log_for_reading
 from toolchart.specs.charts import list_shipped_charts, load_chart, load_spec_chart
 from toolchart.specs.yaml_document import read_document
 from toolchart.states.chart.loading import Chart
+from toolchart.states.diagram import Overlay
+from toolchart.states.errors import SpecError
 
 
 def resolve_chart(name: str) -> Chart | None:
@@ -37,6 +40,31 @@ def _load_chart_file(path: Path) -> Chart:
     if "llms" in read_document(path).data:
         return load_spec_chart(load_spec(path))
     return load_chart(str(path))
+
+
+def find_chart(name: str, log: str | None) -> tuple[Chart, Overlay | None]:
+    """Return the chart that was named; for a conversation also the overlay with its path.
+
+    Raises:
+        SpecError: the name is that of no chart, agent, file or conversation.
+    """
+    chart = resolve_chart(name)
+    if chart is not None:
+        return chart, None
+    try:
+        return _find_conversation_chart(name, log)
+    except SpecError as error:
+        raise SpecError(
+            f"{name!r} is not a chart, an agent, a file or a conversation",
+            hint=f"{error.hint or ''}; charts and agents: {list_chart_names()}".strip("; "),
+        ) from None
+
+
+def _find_conversation_chart(prefix: str, log: str | None) -> tuple[Chart, Overlay]:
+    from toolchart.engine.log.reading.visited_path import draw_conversation_path
+
+    with open_log_for_reading(log) as store:
+        return draw_conversation_path(store, find_conversation(store, prefix))
 
 
 def load_child_charts(name: str, chart: Chart) -> dict[str, Chart]:
