@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from toolchart.states.chart.loading import Chart
+from toolchart.states.core.answers import find_answered_effect
 from toolchart.states.core.step import Step
 from toolchart.states.effects import (
     AskApproval,
@@ -81,6 +82,7 @@ class FlowWorld:
         self._habits: dict[str, int] = {}
         self._closed_effects: list[Effect] = []
         self._events = 0
+        self._max_papers = 2
         self.costs: Counter[str] = Counter()
         """What was asked for since the newest message of the user."""
         self.greatest_costs: Counter[str] = Counter()
@@ -104,7 +106,7 @@ class FlowWorld:
                 limits=self._limits,
                 tools=tuple(tool.name for tool in TOOLS),
             )
-            variables = {"papers": ["a", "b"][: self._rng.randint(0, 2)]}
+            variables = {"papers": ["a"] * self._rng.randint(0, self._max_papers)}
             self._apply(TurnStarted(message=f"turn {number}", settings=settings, variables=variables))
             while not self._turn.snapshot.is_over:
                 self._move()
@@ -134,7 +136,7 @@ class FlowWorld:
 
     def _answer_effect(self) -> None:
         rng = self._rng
-        effects = [effect for effect in self._turn.snapshot.open_effects if not _is_waiting(effect)]
+        effects = [effect for effect in self._turn.snapshot.open_effects if not is_waiting(effect)]
         # A timer beside other work mostly runs out late.
         works = [effect for effect in effects if not isinstance(effect, Wait)]
         effect = rng.choice(works if works and rng.random() < 0.9 else effects)
@@ -143,11 +145,16 @@ class FlowWorld:
         if rng.random() >= self._habit or index >= len(answers):
             index = rng.randrange(len(answers))
         self._habits[effect.name] = index
-        event = answers[index]
-        result = self._apply(replace(event, effect=effect.id))
-        is_open = any(other.id == effect.id for other in self._turn.snapshot.open_effects)
-        if result.is_untaken and not result.fired and not is_open:
-            raise Misbehaviour(f"no row takes {event.TYPE}.{effect.name} in {result.source!r}")
+        self._take_event(replace(answers[index], effect=effect.id))
+
+    def _take_event(self, event: Event) -> None:
+        """Apply an event; one that answers an effect must be taken."""
+        answered = find_answered_effect(self._turn.snapshot, event) if isinstance(event, Answering) else None
+        result = self._apply(event)
+        if answered is None or not result.is_untaken or result.fired:
+            return
+        if all(effect.id != answered.id for effect in self._turn.snapshot.open_effects):
+            raise Misbehaviour(f"no row takes {event.TYPE}.{answered.name} in {result.source!r}")
 
     def _offer_late_answer(self) -> None:
         open_ids = {effect.id for effect in self._turn.snapshot.open_effects}
@@ -194,7 +201,7 @@ class FlowWorld:
             raise Misbehaviour(f"the turn ended in {snapshot.state!r} without an answer")
 
 
-def _is_waiting(effect: Effect) -> bool:
+def is_waiting(effect: Effect) -> bool:
     """Whether only the user continues an effect."""
     return isinstance(effect, AwaitUser) or (isinstance(effect, RunAgent) and effect.waits_for_user)
 
