@@ -41,6 +41,11 @@ class Fact(Descriptor, frozen=True, kw_only=True):
     each turn at zero, and `check` bounds cycles by it."""
     reset_by: tuple[str, ...] = ()
     """Events that set a counter back."""
+    changed_by: tuple[str, ...] | None = None
+    """For a fact that is no counter and no result: every event that may change it within a turn; None where
+    any event may. `check` remembers the fact over the others."""
+    set_by: tuple[str, ...] = ()
+    """Effects after which a flag is true for the rest of the turn."""
     limit: str | None = None
     """The fact of Toolchart that limits a growing counter."""
     reads_limits: tuple[str, ...] = ()
@@ -122,9 +127,13 @@ def count_tokens(snapshot: SnapshotFields) -> int:
     return (usage.input or 0) + (usage.output or 0)
 
 
+_WORDS_OF_MODEL = ("replied", "agent_finished", "agent_rested")
+"""Events that bring words of the conversation's own model, or of an agent that speaks in its place."""
+
 FACT_ROWS = (
     Fact(
         name="finish_reason",
+        changed_by=_WORDS_OF_MODEL,
         type="text",
         meaning="why the latest reply ended, normalised",
         changes="with every reply",
@@ -133,6 +142,7 @@ FACT_ROWS = (
     ),
     Fact(
         name="has_content",
+        changed_by=_WORDS_OF_MODEL,
         type="boolean",
         meaning="whether the latest reply contains text",
         changes="with every reply",
@@ -165,6 +175,7 @@ FACT_ROWS = (
     ),
     Fact(
         name="approved_calls",
+        changed_by=("decided",),
         type="integer",
         meaning="calls that a person approved in this turn",
         changes="with every decision",
@@ -172,6 +183,7 @@ FACT_ROWS = (
     ),
     Fact(
         name="denied_calls",
+        changed_by=("reviewed", "decided"),
         type="integer",
         meaning="calls that were denied in this turn, by a rule or by a person",
         changes="with the review and every decision",
@@ -188,6 +200,7 @@ FACT_ROWS = (
     ),
     Fact(
         name="max_iterations",
+        changed_by=(),
         reads_limits=("max_iterations",),
         type="integer",
         meaning="the limit of iterations in this turn",
@@ -196,6 +209,7 @@ FACT_ROWS = (
     ),
     Fact(
         name="tool_only_streak",
+        changed_by=("replied",),
         type="integer",
         meaning="consecutive replies that call tools and contain no text",
         changes="with every reply",
@@ -203,6 +217,7 @@ FACT_ROWS = (
     ),
     Fact(
         name="max_tool_only_streak",
+        changed_by=(),
         reads_limits=("max_tool_only_streak",),
         type="integer",
         meaning="the limit of consecutive replies without text in this turn",
@@ -218,6 +233,7 @@ FACT_ROWS = (
     ),
     Fact(
         name="max_repeats",
+        changed_by=(),
         reads_limits=("max_repeats",),
         type="integer",
         meaning="the limit of replies in this turn that request the same call",
@@ -245,6 +261,7 @@ FACT_ROWS = (
     ),
     Fact(
         name="max_attempts",
+        changed_by=(),
         reads_limits=("max_attempts",),
         type="integer",
         meaning="the limit of attempts for one model call in this turn",
@@ -253,6 +270,7 @@ FACT_ROWS = (
     ),
     Fact(
         name="error_kind",
+        changed_by=(*_WORDS_OF_MODEL, "failed", "agent_failed"),
         type="text",
         meaning="class of the latest failure, `none` when there is none",
         changes="with every failure, back to `none` with a reply",
@@ -261,6 +279,7 @@ FACT_ROWS = (
     ),
     Fact(
         name="retryable",
+        changed_by=(*_WORDS_OF_MODEL, "failed", "agent_failed"),
         reads_limits=("max_wait_s",),
         type="boolean",
         meaning="whether the same request may succeed later, after a wait that the limits allow",
@@ -269,6 +288,7 @@ FACT_ROWS = (
     ),
     Fact(
         name="tools_offered",
+        changed_by=(),
         type="integer",
         meaning="tools that this turn offers to the model",
         changes="never within a turn",
@@ -306,6 +326,8 @@ FACT_ROWS = (
     ),
     Fact(
         name="writes_tools_as_text",
+        changed_by=(),
+        set_by=("describe_tools_in_text",),
         type="boolean",
         meaning="whether model calls describe the tools in the prompt",
         changes="with the effect `describe_tools_in_text`",

@@ -23,7 +23,7 @@ from toolchart.states.proofs.bounds.formulas import compute_worst_cases, fit_for
 from toolchart.states.proofs.bounds.worst_case import MAX_NODES, NoBound, compute_worst_case
 from toolchart.states.proofs.dataflow.agents import FlowAgent
 from toolchart.states.proofs.dataflow.analysis import find_data_flows
-from toolchart.states.proofs.exploration import explore_chart
+from toolchart.states.proofs.exploration import explore_chart, explore_with_memory
 from toolchart.states.proofs.explored_states import ExplorationGraph, ExploredEdge, ExploredState
 from toolchart.states.proofs.faults import find_faults
 from toolchart.states.proofs.findings import CHANGES, Finding, find_finding_line
@@ -75,11 +75,15 @@ def check(
     Raises:
         SpecError: the chart cannot be compiled, or never rests from its very start.
     """
-    graph = explore_chart(get_machine(chart))
-    findings = [*find_faults(chart, graph, risky)]
-    if flow_agent is not None:
-        findings += find_data_flows(flow_agent, graph)
-    worst, formulas, problems = _compute_bound(chart, graph, limits or Limits(), find_agent_cost)
+    machine, limits = get_machine(chart), limits or Limits()
+    graph = explore_chart(machine)
+    findings = _find_findings(chart, graph, risky, flow_agent)
+    bound = None if findings else _compute_bound(chart, graph, limits, find_agent_cost)
+    if bound is None or bound[2]:  # what was found may rest on facts that cannot meet
+        graph = explore_with_memory(machine, graph)
+        findings = _find_findings(chart, graph, risky, flow_agent)
+        bound = _compute_bound(chart, graph, limits, find_agent_cost)
+    worst, formulas, problems = bound
     return CheckReport(
         chart=chart.name,
         findings=tuple(map(_add_change, (*findings, *([] if unbounded else problems)))),
@@ -93,6 +97,14 @@ def check(
 
 def _add_change(finding: Finding) -> Finding:
     return finding if finding.change else replace(finding, change=CHANGES[finding.kind])
+
+
+def _find_findings(
+    chart: Chart, graph: ExplorationGraph, risky: bool, flow_agent: FlowAgent | None
+) -> list[Finding]:
+    """Every finding but those about bounds."""
+    flows = find_data_flows(flow_agent, graph) if flow_agent is not None else ()
+    return [*find_faults(chart, graph, risky), *flows]
 
 
 def _compute_bound(

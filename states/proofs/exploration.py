@@ -32,16 +32,23 @@ from toolchart.states.proofs.explored_states import (
     ExploredEffect,
     ExploredStart,
     ExploredState,
+    Memory,
     Refusal,
     is_agent_list,
     is_agent_run,
     waits_for_message,
 )
+from toolchart.states.proofs.persistent_facts import PersistentFacts
 from toolchart.states.proofs.result_rules import build_solver, find_rules_event
-from toolchart.states.proofs.solving.solver import find_facts
+from toolchart.states.proofs.solving.solver import GuardSolver, find_facts
 
 MAX_STATES = 2000
 """Explored states at most. A chart with more is reported as `too large`, and nothing is proved."""
+
+
+_MAX_STATES_WITH_MEMORY = 600
+_TOPS = (6, 2)
+"""Up to where counters are followed, the most precise one first."""
 
 
 def explore_chart(machine: Machine) -> ExplorationGraph:
@@ -51,6 +58,24 @@ def explore_chart(machine: Machine) -> ExplorationGraph:
         SpecError: the chart never rests from its very start.
     """
     return _Explorer(machine).explore()
+
+
+def explore_with_memory(machine: Machine, graph: ExplorationGraph) -> ExplorationGraph:
+    """Explore a chart again, with memory of the facts that keep their value from event to event.
+
+    Args:
+        graph: the plain exploration; it is the answer where the other one would be too large.
+    """
+    if not graph.is_complete:
+        return graph
+    for top in _TOPS:
+        facts = PersistentFacts(graph, top)
+        if facts.is_empty:
+            return graph
+        explorer = _Explorer(machine, facts, graph.solver, max_states=_MAX_STATES_WITH_MEMORY)
+        if (better_graph := explorer.explore()).is_complete:
+            return better_graph
+    return graph
 
 
 def merge_truths(
@@ -80,10 +105,18 @@ class _Arrival(msgspec.Struct, frozen=True, kw_only=True):
 class _Explorer:
     """The exploration of one chart."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        facts: PersistentFacts | None = None,
+        solver: GuardSolver | None = None,
+        max_states: int = MAX_STATES,
+    ) -> None:
         self._machine = machine
+        self._facts = facts
+        self._max_states = max_states
         self._vocabulary = machine.vocabulary
-        self._solver = build_solver(machine.vocabulary)
+        self._solver = solver or build_solver(machine.vocabulary)
         self._graph = ExplorationGraph(vocabulary=machine.vocabulary, solver=self._solver, starts=[])
         self._outcomes: dict[Any, list[tuple[dict[str, bool], Move | SpecError | None]]] = {}
         fact_names = {name for text in machine.guards for name in find_facts(text)}
@@ -100,7 +133,7 @@ class _Explorer:
             state = queue.popleft()
             if state in graph.states:
                 continue
-            if len(graph.states) >= MAX_STATES:
+            if len(graph.states) >= self._max_states:
                 graph.is_complete = False
                 break
             graph.states[state] = list(self._explore_edges(state))
@@ -113,6 +146,8 @@ class _Explorer:
                 raise move
             assert move is not None, f"every start enters a state, whatever {guard_truths} says"
             state = self._build_next_state(move, frozenset(), "none", has_answer=False)
+            if self._facts is not None:
+                state = replace(state, memory=self._facts.begin(guard_truths))
             yield ExploredStart(state=state, move=move)
 
     def _list_outcomes(
@@ -137,14 +172,17 @@ class _Explorer:
             rules_event = find_rules_event(
                 self._vocabulary, arrival.event, effect.name if effect is not None else None
             )
+            memory = self._update_memory(state, arrival, rules_event)
+            remembered = self._facts.list_truths(memory) if self._facts is not None else {}
             for guard_truths, move in self._list_outcomes(state.configuration, sent_event, rules_event):
                 guards = merge_truths(guard_truths, arrival.known_truths)
-                if guards is None or not self._solver.is_satisfiable(guards, rules_event):
+                truths = merge_truths(guards, remembered) if guards is not None else None
+                if guards is None or truths is None or not self._solver.is_satisfiable(truths, rules_event):
                     continue
                 if move is None and not arrival.needs_row:
                     move = _build_quiet_move(state, guard_truths)
                 if isinstance(move, Move):
-                    yield from self._build_edges(state, arrival, rules_event, guards, move)
+                    yield from self._build_edges(state, arrival, rules_event, guards, move, memory)
                     continue
                 refusal = Refusal(
                     state=state,
@@ -152,20 +190,43 @@ class _Explorer:
                     effect=effect,
                     rules_event=rules_event,
                     guard_truths=guard_truths,
-                    guards=guards,
+                    guards=truths,
                     never_rests=move is not None,
                 )
                 self._graph.refusals.append(refusal)
 
+    def _update_memory(self, state: ExploredState, arrival: _Arrival, rules_event: str) -> Memory:
+        """What is remembered of a state when an event has arrived."""
+        if self._facts is None:
+            return state.memory
+        effect = arrival.effect.name if arrival.effect is not None else None
+        return self._facts.apply_event(
+            state.memory, rules_event, effect, arrival.known_truths, starts_turn=arrival.starts_turn
+        )
+
     def _build_edges(
-        self, state: ExploredState, arrival: _Arrival, rules_event: str, guards: dict[str, bool], move: Move
+        self,
+        state: ExploredState,
+        arrival: _Arrival,
+        rules_event: str,
+        guards: dict[str, bool],
+        move: Move,
+        memory: Memory,
     ) -> Iterator[ExploredEdge]:
         """The edges of a move: one for each way in which the calls may go on."""
         kept_effects = frozenset(
             other for other in arrival.open_effects if other.state not in move.reset_states
         )
         cancelled_effects = arrival.open_effects - kept_effects
+        remembered = self._facts.list_truths(memory) if self._facts is not None else {}
         for stage in self._list_stages(arrival.call_stage, cancelled_effects):
+            ends_iteration = stage != arrival.call_stage
+            target = self._build_next_state(move, kept_effects, stage, arrival.has_answer)
+            if self._facts is not None and not move.configuration.terminated:
+                new_memory = self._facts.apply_move(
+                    memory, rules_event, guards, move.effects, target, ends_iteration=ends_iteration
+                )
+                target = replace(target, memory=new_memory)
             yield ExploredEdge(
                 source=state,
                 event=arrival.event,
@@ -173,9 +234,10 @@ class _Explorer:
                 rules_event=rules_event,
                 guards=tuple(guards.items()),
                 move=move,
-                target=self._build_next_state(move, kept_effects, stage, arrival.has_answer),
+                target=target,
+                remembered=tuple(remembered.items()),
                 starts_turn=arrival.starts_turn,
-                ends_iteration=stage != arrival.call_stage,
+                ends_iteration=ends_iteration,
             )
 
     def _list_stages(

@@ -14,6 +14,7 @@ from toolchart.states.compiler import Move
 from toolchart.states.core.vocabulary import EVENTS, list_chart_events
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.events import UserSaid
+from toolchart.states.facts import Fact
 from toolchart.states.flows.parameters import RunAgentParameters
 from toolchart.states.proofs.solving.solver import GuardSolver
 from toolchart.states.snapshot import Configuration
@@ -49,6 +50,19 @@ class ExploredEffect(msgspec.Struct, frozen=True, kw_only=True):
         return answers
 
 
+Truths = frozenset[tuple[str, bool]]
+"""Guards with their truth."""
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known in a state about facts that were set before (`persistent_facts.py`)."""
+
+    counts: tuple[int, ...] = ()
+    """The value of each counter; the greatest that is followed stands for every greater value too."""
+    truths: Truths = frozenset()
+    """Guards that still have the truth that they had."""
+
+
 class ExploredState(msgspec.Struct, frozen=True, kw_only=True):
     """One state of the exploration: a configuration and what is open in it."""
 
@@ -58,6 +72,8 @@ class ExploredState(msgspec.Struct, frozen=True, kw_only=True):
     call_stage: CallStage = "none"
     has_answer: bool = False
     """Whether the turn has an answer for the user."""
+    memory: Memory = Memory()
+    """Empty in a plain exploration."""
 
     @property
     def is_resting(self) -> bool:
@@ -102,10 +118,17 @@ class ExploredEdge(msgspec.Struct, frozen=True, kw_only=True):
     """Truths of the guards that were evaluated, and what is known about calls and results."""
     move: Move
     target: ExploredState
+    remembered: tuple[tuple[str, bool], ...] = ()
+    """Truths of guards about facts that were set before the event."""
     starts_turn: bool = False
     """Whether the user's message begins the next turn of a chart that waited for it."""
     ends_iteration: bool = False
     """Whether the last open calls of a reply are interrupted, which ends an iteration after the guards."""
+
+    @property
+    def all_truths(self) -> dict[str, bool]:
+        """Everything that is known about the facts while the guards are evaluated."""
+        return {**dict(self.remembered), **dict(self.guards)}
 
     @property
     def is_from_user(self) -> bool:
@@ -204,3 +227,14 @@ def is_agent_run(row: EffectDescriptor) -> bool:
 def waits_for_message(row: EffectDescriptor) -> bool:
     """Whether the user's next message answers an effect."""
     return UserSaid.TYPE in row.closing
+
+
+def list_counters(vocabulary: Vocabulary) -> list[Fact]:
+    """The facts of a chart that count upwards: those of the core, of its results and of other packages."""
+    facts = [vocabulary.find_fact(name) for name in vocabulary.list_fact_names()]
+    return [fact for fact in facts if fact is not None and fact.moved_by and _grows(fact)]
+
+
+def _grows(fact: Fact) -> bool:
+    """Whether a counter grows; the counters of open calls go down, and need no bound."""
+    return bool(fact.limit) or "." in fact.name

@@ -219,7 +219,9 @@ def _find_unapproved_runs(chart: Chart, graph: ExplorationGraph, risky: bool) ->
             state=label,
             event=edge.event,
             line=find_finding_line(chart, edge.source.innermost_state),
-            counterexample=graph.solver.find_witness(dict(edge.guards), edge.rules_event),
+            counterexample=graph.solver.find_witness(
+                edge.all_truths, edge.rules_event, about=dict(edge.guards)
+            ),
             message=f"from {label!r} tools are run {why}",
             run=graph.find_run_over(edge),
         )
@@ -241,7 +243,7 @@ def _find_lost_answers(chart: Chart, graph: ExplorationGraph) -> Iterator[Findin
         endings = [how for effect, how in _ENDS_WITHOUT_ANSWER.items() if effect in edge.move.effects]
         if edge.rules_event != "replied" or not endings or label in reported_labels:
             continue
-        case = merge_truths(dict(edge.guards), whole_answer)
+        case = merge_truths(edge.all_truths, whole_answer)
         if case is None or not graph.solver.is_satisfiable(case, edge.rules_event):
             continue
         reported_labels.add(label)
@@ -284,4 +286,4 @@ def _find_missing_answers(chart: Chart, graph: ExplorationGraph) -> Iterator[Fin
 
 def _find_facts_of(graph: ExplorationGraph, edge: ExploredEdge) -> dict[str, object] | None:
     """Facts under which an edge is taken."""
-    return graph.solver.find_witness(dict(edge.guards), edge.rules_event, about=edge.move.guards)
+    return graph.solver.find_witness(edge.all_truths, edge.rules_event, about=edge.move.guards)

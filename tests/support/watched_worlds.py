@@ -86,7 +86,10 @@ def _check_answer(event: Event, result: Step) -> None:
     Raises:
         Misbehaviour: one does.
     """
-    if not isinstance(event, Replied) or not {effect.name for effect in result.effects} & _ENDS_WITHOUT_ANSWER:
+    if (
+        not isinstance(event, Replied)
+        or not {effect.name for effect in result.effects} & _ENDS_WITHOUT_ANSWER
+    ):
         return
     reply = event.reply
     if reply.finish_reason == "stop" and (reply.content or "").strip() and result.snapshot.reply is reply:
@@ -114,21 +117,28 @@ class Adversary(WatchedWorld):
         self._finding = finding
         self._distances = distances
         self._max_events = MAX_EVENTS_OF_ADVERSARY
-        self._max_papers = rng.choice([2, 2, 60])
+        self._max_papers = rng.choice([2, 2, 2 * MAX_AGENT_RUNS])
+        self._noise = rng.choice([0.0, 0.0, 0.05])
 
     def _move(self) -> None:
         if self._events > self._max_events:
             raise Misbehaviour(f"more than {self._max_events} events")
-        if self.costs["agent_runs"] > MAX_AGENT_RUNS:
-            raise Misbehaviour(f"more than {MAX_AGENT_RUNS} runs of agents")
-        if self._rng.random() < 0.05:
+        if self._rng.random() < self._noise:
             super()._move()
             return
         self._events += 1
         candidates = list(self._list_candidates())
         scores = [self._score(event) for event in candidates]
         best = min(scores)
-        self._take_event(self._rng.choice([e for e, score in zip(candidates, scores, strict=True) if score == best]))
+        self._take_event(
+            self._rng.choice([e for e, score in zip(candidates, scores, strict=True) if score == best])
+        )
+
+    def _apply(self, event: Event) -> Step:
+        result = super()._apply(event)
+        if self.costs["agent_runs"] > MAX_AGENT_RUNS:
+            raise Misbehaviour(f"more than {MAX_AGENT_RUNS} runs of agents")
+        return result
 
     def _list_candidates(self) -> Iterator[Event]:
         """Some of the events that may come now."""
@@ -138,7 +148,9 @@ class Adversary(WatchedWorld):
                 for _ in range(2):
                     for event in list_random_answers(effect, snapshot, self._rng):
                         yield replace(event, effect=effect.id)
-        if not snapshot.cancelled and (self._finding.event == Cancelled.TYPE or self._rng.random() < 0.05):
+        if not snapshot.cancelled and (
+            self._finding.event == Cancelled.TYPE or self._rng.random() < self._noise
+        ):
             yield Cancelled(reason="stopped")
 
     def _score(self, event: Event) -> int:

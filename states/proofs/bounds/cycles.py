@@ -27,22 +27,12 @@ from toolchart.states.proofs.explored_states import (
     ExplorationGraph,
     ExploredEdge,
     ExploredState,
+    list_counters,
 )
 from toolchart.states.proofs.solving.solver import find_facts
 
 _FAR_BEYOND_LIMITS = 1000
 """A guard bounds a counter only if it cannot be this many times beyond every limit and number."""
-
-
-def list_counters(graph: ExplorationGraph) -> list[Fact]:
-    """The facts of a chart that count upwards: those of the core, of its results and of other packages."""
-    facts = [graph.vocabulary.find_fact(name) for name in graph.vocabulary.list_fact_names()]
-    return [fact for fact in facts if fact is not None and fact.moved_by and _grows(fact)]
-
-
-def _grows(fact: Fact) -> bool:
-    """Whether a counter grows; the counters of open calls go down, and need no bound."""
-    return bool(fact.limit) or "." in fact.name
 
 
 def moves_counter(edge: ExploredEdge, counter: Fact) -> bool:
@@ -80,7 +70,7 @@ class _Ranking:
         self._vocabulary = graph.vocabulary
         guards = {text for edge in graph.iterate_edges() for text, _ in edge.guards}
         names = {name for text in guards for name in find_facts(text)}
-        self._counters = [counter for counter in list_counters(graph) if counter.name in names]
+        self._counters = [counter for counter in list_counters(graph.vocabulary) if counter.name in names]
         self._limits = sorted(name for name in names if self._is_limit(name))
         self._far = (_find_largest_number(guards) + 1) * _FAR_BEYOND_LIMITS
 

@@ -19,6 +19,10 @@ _CHECK_PAIRS = ((1, 1), (1, 4), (4, 1), (5, 3))
 """Pairs of `max_iterations` and `max_attempts`: four to fit the coefficients, and four to check them."""
 
 
+_MAX_NODES = 10_000
+"""Nodes of each search at most; a chart with more has numbers and no formula."""
+
+
 def compute_worst_cases(
     graph: ExplorationGraph, worst_case: WorstCase, find_agent_cost: FindAgentCost | None = None
 ) -> dict[tuple[int, int], WorstCase] | None:
@@ -32,7 +36,7 @@ def compute_worst_cases(
         return dict.fromkeys((*_BASE_PAIRS, *_CHECK_PAIRS), worst_case)
     for pair in (*_BASE_PAIRS, *_CHECK_PAIRS):
         limits = Limits(max_iterations=pair[0], max_attempts=pair[1])
-        other = compute_worst_case(graph, limits, find_agent_cost)
+        other = compute_worst_case(graph, limits, find_agent_cost, max_nodes=_MAX_NODES)
         if isinstance(other, NoBound):
             return None
         table[pair] = other

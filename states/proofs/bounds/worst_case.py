@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -29,13 +29,14 @@ from toolchart.states.proofs.bounds.costs import (
     FindAgentCost,
     WorstCase,
 )
-from toolchart.states.proofs.bounds.cycles import (
+from toolchart.states.proofs.bounds.cycles import list_finite_edges, moves_counter, resets_counter
+from toolchart.states.proofs.explored_states import (
+    ExplorationGraph,
+    ExploredEdge,
+    ExploredState,
     list_counters,
-    list_finite_edges,
-    moves_counter,
-    resets_counter,
 )
-from toolchart.states.proofs.explored_states import ExplorationGraph, ExploredEdge, ExploredState
+from toolchart.states.proofs.live_facts import find_live_facts
 from toolchart.states.proofs.solving.solver import GuardSolver, compile_guard, find_facts, split_conjunction
 
 MAX_NODES = 60_000
@@ -88,6 +89,10 @@ class _Search:
         self._costs = CostTable(graph.vocabulary, limits, find_agent_cost)
         self._counters, self._limit_values = _list_known_facts(graph, limits)
         self._names = tuple(counter.name for counter in self._counters)
+        live = find_live_facts(graph, _sets_anew(self._counters))
+        self._are_live = {
+            state: tuple(name in names for name in self._names) for state, names in live.items()
+        }
         self._tops = tuple(_find_top(graph, name, self._limit_values) for name in self._names)
         self._guards: dict[int, list[tuple[Any, bool]]] = {}
         self._starts: dict[_Node, Costs] = {}
@@ -167,6 +172,9 @@ class _Search:
                 *counted[index + 1 :],
             )
         is_cancelled = (is_cancelled or edge.event == Cancelled.TYPE) and not edge.starts_turn
+        # A counter that no guard reads any more tells no nodes apart.
+        are_live = self._are_live.get(edge.target, ())
+        counted = tuple([value * is_live for value, is_live in zip(counted, are_live, strict=False)])
         return edge.target, is_cancelled, counted
 
     def _count(self, counter: Fact, value: int, top: int | None, edge: ExploredEdge) -> int:
@@ -255,7 +263,8 @@ def _list_known_facts(graph: ExplorationGraph, limits: Limits) -> tuple[list[Fac
     guards = {text for edge in graph.iterate_edges() for text, _ in edge.guards}
     names = {name for text in guards for name in find_facts(text)}
     counters = sorted(
-        (counter for counter in list_counters(graph) if counter.name in names), key=lambda fact: fact.name
+        (counter for counter in list_counters(graph.vocabulary) if counter.name in names),
+        key=lambda fact: fact.name,
     )
     values = to_builtins(limits)
     limit_values = {
@@ -269,6 +278,18 @@ def _list_known_facts(graph: ExplorationGraph, limits: Limits) -> tuple[list[Fac
 def reads_limits(graph: ExplorationGraph) -> bool:
     """Whether a guard names a limit, so that the worst case depends on it."""
     return bool(_list_known_facts(graph, Limits())[1])
+
+
+def _sets_anew(counters: list[Fact]) -> Callable[[ExploredEdge, str], bool]:
+    """Whether an edge sets a counter back, by its name."""
+    by_name = {counter.name: counter for counter in counters}
+
+    def sets_anew(edge: ExploredEdge, name: str) -> bool:
+        if name not in by_name:
+            return False
+        return (edge.starts_turn and "." not in name) or resets_counter(edge, by_name[name])
+
+    return sets_anew
 
 
 def _limit_value(value: int, top: int | None) -> int:

@@ -120,7 +120,8 @@ class GuardSolver:
         rules: tuple[tuple[tuple[str, ...], str, str], ...] = FACT_DOMAIN,
     ) -> None:
         self._find_fact = find_fact
-        self._rules = rules
+        self.rules = rules
+        """Events (empty: every event), what holds when one of them arrives, and the reason."""
         self._formulas: dict[tuple[str, bool], GuardFormula] = {}
         self._parts: dict[tuple[Literals, str], list[Literals]] = {}
         self._answers: dict[Literals, _Answer] = {}
@@ -161,7 +162,7 @@ class GuardSolver:
         """
         key = (frozenset(literals.items()), event)
         if key not in self._parts:
-            rules = [text for events, text, _ in self._rules if not events or event in events]
+            rules = [text for events, text, _ in self.rules if not events or event in events]
             self._parts[key] = _group_by_facts([*literals.items(), *_select_rules(literals, rules)])
         return self._parts[key]
 

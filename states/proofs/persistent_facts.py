@@ -1,0 +1,224 @@
+"""What an exploration remembers about facts that keep their value from one event to the next.
+
+The plain exploration forgets every fact after each step. So a finding may rest on facts that cannot meet: a
+row on `elapsed` that asks `finish_reason == 'stop'` after a state that only `length` leads to. Where the
+plain exploration has findings, the chart is explored again with this memory. It says two things of a state:
+
+- the *counts*: the value of each counter that guards name, exact below a top. At the top it says "at least",
+  so there are finitely many.
+- the *truths* of guards that were evaluated, as long as nothing they name can have changed, where a guard
+  reads one of their facts on an event that does not set it.
+
+Only facts that a guard may still read are remembered. What changes a fact is declared in its row
+(`Fact.moved_by`, `reset_by`, `changed_by`, `set_by`). A fact without such a declaration is forgotten with
+every event. Forgetting is always safe: it only allows more.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+
+from toolchart.states.facts import Fact
+from toolchart.states.machine import START
+from toolchart.states.proofs.explored_states import (
+    LAST_OUTCOME,
+    ExplorationGraph,
+    ExploredEdge,
+    ExploredState,
+    Memory,
+    Truths,
+    list_counters,
+)
+from toolchart.states.proofs.live_facts import find_live_facts
+from toolchart.states.proofs.solving.solver import find_facts, split_conjunction
+
+
+class PersistentFacts:
+    """The memory of one exploration.
+
+    Args:
+        graph: the plain exploration of the chart, which says what guards read.
+        max_top: counters are exact below this at most.
+    """
+
+    def __init__(self, graph: ExplorationGraph, max_top: int) -> None:
+        self._vocabulary = graph.vocabulary
+        self._rules = graph.solver.rules
+        guards = {text for edge in graph.iterate_edges() for text in edge.move.guards}
+        guards |= {text for refusal in graph.refusals for text in refusal.guard_truths}
+        names = {name for text in guards for name in find_facts(text)}
+        self._counters = [counter for counter in list_counters(graph.vocabulary) if counter.name in names]
+        self._tops = [min(max_top, _find_top(guards, counter.name)) for counter in self._counters]
+        self._late_facts = frozenset(self._find_late_facts(graph))
+        self._live_facts = find_live_facts(graph, self._is_set_anew)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to remember."""
+        return not self._counters and not self._late_facts
+
+    # -- what an edge does to it -----------------------------------------------------------------
+
+    def begin(self, guard_truths: Mapping[str, bool]) -> Memory:
+        """The memory where a run of the chart begins."""
+        return Memory(counts=(0,) * len(self._counters), truths=self._choose_truths(guard_truths, START))
+
+    def apply_event(
+        self,
+        memory: Memory,
+        rules_event: str,
+        effect: str | None,
+        known_truths: Mapping[str, bool],
+        *,
+        starts_turn: bool,
+    ) -> Memory:
+        """The memory after an event, before the chart takes it."""
+        counts = tuple(
+            self._count(counter, top, count, rules_event, known_truths, starts_turn)
+            for counter, top, count in zip(self._counters, self._tops, memory.counts, strict=True)
+        )
+        truths = frozenset(
+            (text, truth)
+            for text, truth in memory.truths
+            if not any(self._changes(name, rules_event, effect, starts_turn) for name in find_facts(text))
+        )
+        return Memory(counts=counts, truths=truths)
+
+    def apply_move(
+        self,
+        memory: Memory,
+        rules_event: str,
+        guard_truths: Mapping[str, bool],
+        effects: Iterable[str],
+        target: ExploredState,
+        *,
+        ends_iteration: bool,
+    ) -> Memory:
+        """The memory after the move that followed, with what its guards have shown and what still matters.
+
+        Args:
+            target: the state that the move leads to, as the plain exploration knows it.
+        """
+        flags = {name for effect in effects for name in self._list_facts_set_by(effect)}
+        changed_facts = set(flags)
+        truths = memory.truths | self._choose_truths(guard_truths, rules_event)
+        counts = memory.counts
+        if ends_iteration:
+            changed_facts.add("iteration")
+            counts = tuple(
+                min(top, count + (counter.name == "iteration" and count >= 0))
+                for counter, top, count in zip(self._counters, self._tops, counts, strict=True)
+            )
+        kept = {(text, truth) for text, truth in truths if not find_facts(text) & changed_facts}
+        kept |= {(name, True) for name in flags}
+        live = self._live_facts.get(target, frozenset[str]())
+        return Memory(
+            counts=tuple(
+                count if counter.name in live else -1
+                for counter, count in zip(self._counters, counts, strict=True)
+            ),
+            truths=frozenset((text, truth) for text, truth in kept if find_facts(text) & live),
+        )
+
+    def list_truths(self, memory: Memory) -> dict[str, bool]:
+        """The memory as guards with their truths."""
+        truths = dict(memory.truths)
+        for counter, top, count in zip(self._counters, self._tops, memory.counts, strict=True):
+            if count >= 0:
+                truths[f"{counter.name} {'>=' if count == top else '=='} {count}"] = True
+        return truths
+
+    def _count(
+        self,
+        counter: Fact,
+        top: int,
+        count: int,
+        rules_event: str,
+        known_truths: Mapping[str, bool],
+        starts_turn: bool,
+    ) -> int:
+        if starts_turn and "." not in counter.name:
+            return 0
+        if rules_event in counter.reset_by:
+            return 0
+        if count < 0:
+            return count
+        is_moved = rules_event in counter.moved_by and (
+            counter.name != "iteration" or known_truths.get(LAST_OUTCOME[0]) is LAST_OUTCOME[1]
+        )
+        return min(top, count + is_moved)
+
+    def _is_set_anew(self, edge: ExploredEdge, name: str) -> bool:
+        fact = self._vocabulary.find_fact(name)
+        if fact is not None and fact in self._counters:
+            return edge.rules_event in fact.reset_by or (edge.starts_turn and "." not in name)
+        effect = edge.effect.name if edge.effect is not None else None
+        return self._changes(name, edge.rules_event, effect, edge.starts_turn)
+
+    # -- which truths are kept -------------------------------------------------------------------
+
+    def _changes(self, name: str, rules_event: str, effect: str | None, starts_turn: bool) -> bool:
+        """Whether an event can change a fact."""
+        base, dot, field = name.partition(".")
+        if dot:
+            answers_result = effect is not None and self._vocabulary.find_effect(effect).result == base
+            return answers_result or field == "pending"
+        fact = self._vocabulary.find_fact(name)
+        if fact is None or starts_turn:
+            return True
+        if fact.moved_by and fact.limit:
+            return rules_event in (*fact.moved_by, *fact.reset_by)
+        return fact.changed_by is None or rules_event in fact.changed_by
+
+    def _persists(self, name: str) -> bool:
+        """Whether a fact may keep its value from one event to the next."""
+        fact = self._vocabulary.find_fact(name)
+        if fact is None or name.endswith(".pending"):
+            return False
+        return "." in name or fact.changed_by is not None or bool(fact.moved_by and fact.limit)
+
+    def _list_facts_set_by(self, effect: str) -> list[str]:
+        """The flags that are true once an effect was asked for."""
+        return [name for name in self._late_facts if effect in self._get_fact(name).set_by]
+
+    def _get_fact(self, name: str) -> Fact:
+        fact = self._vocabulary.find_fact(name)
+        assert fact is not None, "a guard names it"
+        return fact
+
+    def _find_late_facts(self, graph: ExplorationGraph) -> Iterator[str]:
+        """The facts that some guard reads on an event that does not set them."""
+        readings = [
+            (edge.rules_event, edge.effect, edge.starts_turn, edge.move.guards)
+            for edge in graph.iterate_edges()
+        ]
+        readings += [(r.rules_event, r.effect, False, r.guard_truths) for r in graph.refusals]
+        for rules_event, effect, starts_turn, guards in readings:
+            for name in {name for text in guards for name in find_facts(text)}:
+                effect_name = effect.name if effect is not None else None
+                if self._persists(name) and not self._changes(name, rules_event, effect_name, starts_turn):
+                    yield name
+
+    def _choose_truths(self, guard_truths: Mapping[str, bool], rules_event: str) -> Truths:
+        """The parts of guards that are worth keeping, and what the core guarantees about the same facts."""
+        parts = {part for literal in guard_truths.items() for part in split_conjunction(*literal)}
+        parts |= {(text, True) for events, text, _ in self._rules if rules_event in events}
+        return frozenset((text, truth) for text, truth in parts if self._is_worth_keeping(text))
+
+    def _is_worth_keeping(self, text: str) -> bool:
+        names = find_facts(text)
+        counters = {counter.name for counter in self._counters}
+        return bool(names & self._late_facts) and not names <= counters and all(map(self._persists, names))
+
+
+def _find_top(guards: Iterable[str], name: str) -> int:
+    """One more than the greatest number that a guard compares a counter with; at least one."""
+    numbers = [
+        abs(node.value)
+        for text in guards
+        if name in find_facts(text)
+        for node in ast.walk(ast.parse(text, mode="eval"))
+        if isinstance(node, ast.Constant) and type(node.value) is int
+    ]
+    return 1 + max(numbers, default=0)
