@@ -23,6 +23,7 @@ from toolchart.states.core.vocabulary import EVENTS
 from toolchart.states.errors import SpecError
 from toolchart.states.events import UserSaid
 from toolchart.states.machine import START, Machine
+from toolchart.states.proofs.call_stages import ITEMS_OF_EVENT, closes_calls, update_calls, wake_agents
 from toolchart.states.proofs.explored_states import (
     HAS_PENDING_CALLS,
     HAS_UNDECIDED_CALLS,
@@ -47,8 +48,7 @@ MAX_STATES = 2000
 
 
 _MAX_STATES_WITH_MEMORY = 600
-_TOPS = (6, 2)
-"""Up to where counters are followed, the most precise one first."""
+_TOPS = (6, 2)  # up to where counters are followed, the most precise one first
 
 
 def explore_chart(machine: Machine) -> ExplorationGraph:
@@ -265,7 +265,7 @@ class _Explorer:
             open_effects = frozenset(
                 effect for effect in open_effects if not self._vocabulary.find_effect(effect.name).uses_calls
             )
-        if any(_closes_calls(row) for _, row in rows):
+        if any(closes_calls(row) for _, row in rows):
             call_stage = "none"
         return ExploredState(
             configuration=move.configuration,
@@ -294,7 +294,7 @@ class _Explorer:
                 continue  # it is an answer, and listed above
             starts_turn = is_message and awaits_user
             if starts_turn or row.name in legal or "*" in legal:
-                open_effects = _wake_agents(state.open_effects) if starts_turn else state.open_effects
+                open_effects = wake_agents(state.open_effects) if starts_turn else state.open_effects
                 yield self._build_arrival(
                     state, row.name, None, open_effects, starts_turn=starts_turn, needs_row=False
                 )
@@ -317,13 +317,13 @@ class _Explorer:
                     state, event, effect, open_effects, needs_row=open_effects is closed, is_main=is_main
                 )
         elif waits_for_message(row):
-            kept = _wake_agents(others) if awaits_user else others
+            kept = wake_agents(others) if awaits_user else others
             yield self._build_arrival(state, event, effect, kept, starts_turn=awaits_user)
         elif event == "replied" and is_main:
             for has_calls in (True, False):
                 yield self._build_arrival(state, event, effect, closed, {HAS_PENDING_CALLS: has_calls})
-        elif event in _ITEMS_OF_EVENT and state.call_stage != "none":
-            text = _ITEMS_OF_EVENT[event]
+        elif event in ITEMS_OF_EVENT and state.call_stage != "none":
+            text = ITEMS_OF_EVENT[event]
             yield self._build_arrival(state, event, effect, closed, {text: False})
             yield self._build_arrival(state, event, effect, begun, {text: True})
             if (
@@ -331,8 +331,8 @@ class _Explorer:
             ):  # the call may have been that one
                 decided_state = replace(state, call_stage="cleared")
                 yield self._build_arrival(decided_state, event, effect, begun, {text: True})
-        elif event in _ITEMS_OF_EVENT:
-            yield self._build_arrival(state, event, effect, closed, {_ITEMS_OF_EVENT[event]: False})
+        elif event in ITEMS_OF_EVENT:
+            yield self._build_arrival(state, event, effect, closed, {ITEMS_OF_EVENT[event]: False})
         elif event not in row.closing:
             yield self._build_arrival(state, event, effect, begun)
         else:
@@ -352,7 +352,7 @@ class _Explorer:
         needs_row: bool = True,
         is_main: bool = True,
     ) -> _Arrival:
-        stage = _update_calls(state.call_stage, event, call_truths or {}, is_main)
+        stage = update_calls(state.call_stage, event, call_truths or {}, is_main)
         truths = {
             HAS_PENDING_CALLS: stage != "none",
             HAS_UNDECIDED_CALLS: stage == "undecided",
@@ -384,42 +384,8 @@ class _Explorer:
         return truths
 
 
-_ITEMS_OF_EVENT = {
-    "reviewed": HAS_UNDECIDED_CALLS,
-    "decided": HAS_UNDECIDED_CALLS,
-    "tool_finished": HAS_PENDING_CALLS,
-}
-"""By event: the truth that says whether items of the effect that it answers are still open."""
-
-
-def _update_calls(before: CallStage, event: str, call_truths: Mapping[str, bool], is_main: bool) -> CallStage:
-    match event:
-        case "replied" if is_main and call_truths:
-            return "unreviewed" if call_truths[HAS_PENDING_CALLS] else "none"
-        case "reviewed" | "decided" if before != "none":
-            return "undecided" if call_truths[HAS_UNDECIDED_CALLS] else "cleared"
-        case "tool_finished" if not call_truths.get(HAS_PENDING_CALLS):
-            return "none"
-        case "agent_finished" | "agent_rested" if is_main:
-            return "none"
-    return before
-
-
 def _build_effect(ask: Ask) -> ExploredEffect:
     return ExploredEffect(state=ask.state, name=ask.effect)
-
-
-def _closes_calls(row: Any) -> bool:
-    """Whether asking for it closes the open calls: a call in the conversation, or the end of a turn."""
-    calls_model = "replied" in row.closing and not row.result
-    return calls_model or row.ends_turn or row.waits_for_user
-
-
-def _wake_agents(open_effects: frozenset[ExploredEffect]) -> frozenset[ExploredEffect]:
-    """The effects after the user's message, which goes to the children that wait for it."""
-    return frozenset(
-        replace(effect, stage="begun") if effect.stage == "resting" else effect for effect in open_effects
-    )
 
 
 def _build_quiet_move(state: ExploredState, guard_truths: dict[str, bool]) -> Move:

@@ -70,6 +70,9 @@ def _iterate_result_rules(vocabulary: Vocabulary) -> Iterator[Rule]:
         yield (), f"{name}.error_kind == 'none' or {name}.attempt >= 1", "a value clears the kind"
         for field in ("count", "failures", "pending"):
             yield (START,), f"{name}.{field} == 0", _FRESH
+        for field in ("count", "failures", "attempt"):
+            if not vocabulary.result_facts[f"{name}.{field}"].moved_by:
+                yield (), f"{name}.{field} == 0", "no event moves it"
         if f"{name}.has_content" in vocabulary.result_facts:
             yield (), f"not {name}.has_content or {name}.count >= 1", "text comes with a value"
         if f"{name}.finish_reason" in vocabulary.result_facts:

@@ -158,8 +158,12 @@ class Adversary(WatchedWorld):
         turn, result = self._turn.apply_event(replace(event, at=make_timestamp(self._events)))
         if turn.snapshot.ended_by in ENDED_BY_CORE or (result.is_untaken and not result.fired):
             return -1
-        distance = self._distances.get(turn.snapshot.state, FAR)
-        return distance + (FAR if turn.snapshot.is_over and turn.snapshot.state != self._finding.state else 0)
+        snapshot = turn.snapshot
+        # An answer that moves nothing may be the last one that there is.
+        distance = self._distances.get(snapshot.state, FAR) + (not result.fired)
+        if snapshot.is_over:
+            distance += 1 if snapshot.state == self._finding.state else FAR
+        return distance
 
 
 FAR = 1_000

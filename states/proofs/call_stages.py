@@ -1,0 +1,49 @@
+"""What events and effects do to the calls of the latest reply and to children that wait for the user."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from toolchart.states.proofs.explored_states import (
+    HAS_PENDING_CALLS,
+    HAS_UNDECIDED_CALLS,
+    CallStage,
+    ExploredEffect,
+)
+
+ITEMS_OF_EVENT = {
+    "reviewed": HAS_UNDECIDED_CALLS,
+    "decided": HAS_UNDECIDED_CALLS,
+    "tool_finished": HAS_PENDING_CALLS,
+}
+"""By event: the truth that says whether items of the effect that it answers are still open."""
+
+
+def update_calls(before: CallStage, event: str, call_truths: Mapping[str, bool], is_main: bool) -> CallStage:
+    """The stage after an event; `is_main` says that it answers an effect without a result of its own."""
+    match event:
+        case "replied" if is_main and call_truths:
+            return "unreviewed" if call_truths[HAS_PENDING_CALLS] else "none"
+        case "reviewed" | "decided" if before != "none":
+            return "undecided" if call_truths[HAS_UNDECIDED_CALLS] else "cleared"
+        case "tool_finished" if not call_truths.get(HAS_PENDING_CALLS):
+            return "none"
+        case "agent_finished" | "agent_rested" if is_main:
+            return "none"
+    return before
+
+
+def closes_calls(row: Any) -> bool:
+    """Whether asking for it closes the open calls: a call in the conversation, or the end of a turn."""
+    calls_model = "replied" in row.closing and not row.result
+    return calls_model or row.ends_turn or row.waits_for_user
+
+
+def wake_agents(open_effects: frozenset[ExploredEffect]) -> frozenset[ExploredEffect]:
+    """The effects after the user's message, which goes to the children that wait for it."""
+    return frozenset(
+        replace(effect, stage="begun") if effect.stage == "resting" else effect for effect in open_effects
+    )
