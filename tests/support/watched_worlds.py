@@ -156,7 +156,9 @@ class Adversary(WatchedWorld):
     def _score(self, event: Event) -> int:
         """Steps to the finding after an event; a turn that is over is the last choice."""
         turn, result = self._turn.apply_event(replace(event, at=make_timestamp(self._events)))
-        if turn.snapshot.ended_by in ENDED_BY_CORE or (result.is_untaken and not result.fired):
+        is_untaken = result.is_untaken and not result.fired
+        is_open = any(effect.id == getattr(event, "effect", 0) for effect in turn.snapshot.open_effects)
+        if turn.snapshot.ended_by in ENDED_BY_CORE or (is_untaken and not is_open):
             return -1
         snapshot = turn.snapshot
         # An answer that moves nothing may be the last one that there is.
