@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from toolchart.specs.loader import load_spec
     from toolchart.specs.models import AgentSpec
     from toolchart.states.chart.document import Chart
+    from toolchart.states.content import AudioPart, CitationPart, ContentPart, FilePart, ImagePart, TextPart
     from toolchart.states.core.step import Step, begin, step
     from toolchart.states.effects import (
         Answer,
@@ -138,6 +139,12 @@ __all__ = [
     "Provider",
     "StreamingProvider",
     "Message",
+    "ContentPart",
+    "TextPart",
+    "ImagePart",
+    "FilePart",
+    "AudioPart",
+    "CitationPart",
     "ToolCall",
     "ToolDefinition",
     "Request",
@@ -238,6 +245,14 @@ if not TYPE_CHECKING:
             "ReasoningDelta",
             "CallStarted",
             "CallArguments",
+        ),
+        "toolchart.states.content": (
+            "ContentPart",
+            "TextPart",
+            "ImagePart",
+            "FilePart",
+            "AudioPart",
+            "CitationPart",
         ),
         "toolchart.states.core.step": ("begin", "step", "Step"),
         "toolchart.states.machine": ("Machine",),

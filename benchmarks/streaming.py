@@ -22,7 +22,7 @@ import conftest  # noqa: F401  makes a checkout importable
 from toolchart.providers.gemini.stream import GeminiAccumulator
 from toolchart.providers.ollama.stream import OllamaAccumulator
 from toolchart.providers.openai.stream import ChatAccumulator
-from toolchart.providers.shared.stream_frames import EventFrameReader, LineFrameReader
+from toolchart.providers.transport.stream_frames import EventFrameReader, LineFrameReader
 
 PIECE = "eight ch"
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from toolchart.states.content import ContentPart, TextPart, decode_chat_part, join_texts
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ROLES, Message, ToolCall
 
@@ -107,9 +108,11 @@ def _parse_message(entry: Any, source: str | None, path: str) -> Message:
     calls = entry.get("tool_calls") or []
     if not isinstance(calls, list):
         raise SpecError("the calls are a list", file=source, path=f"{path}.tool_calls")
+    content, parts = parse_content(entry.get("content"), source, path)
     return Message(
         role=role,
-        content=parse_content(entry.get("content"), source, path),
+        content=content,
+        parts=parts,
         tool_calls=tuple(
             _parse_tool_call(call, source, f"{path}.tool_calls[{index}]") for index, call in enumerate(calls)
         ),
@@ -125,19 +128,24 @@ def _read_text(entry: Mapping[str, Any], key: str, source: str | None, path: str
     return text
 
 
-def parse_content(content: Any, source: str | None, path: str) -> str | None:
-    """The text of a message; a list of text parts is joined.
+def parse_content(content: Any, source: str | None, path: str) -> tuple[str | None, tuple[ContentPart, ...]]:
+    """The text of a message, and its parts where it is more than text.
 
     Raises:
-        SpecError: it is neither.
+        SpecError: it is neither text nor a list of parts.
     """
     if content is None or isinstance(content, str):
-        return content
-    if isinstance(content, list) and all(
-        isinstance(part, dict) and part.get("type") == "text" for part in content
-    ):
-        return "".join(str(part.get("text", "")) for part in content)
-    raise SpecError("content is text or a list of text parts", file=source, path=f"{path}.content")
+        return content, ()
+    if not isinstance(content, list):
+        raise SpecError("content is text or a list of parts", file=source, path=f"{path}.content")
+    parts: list[ContentPart] = []
+    for index, entry in enumerate(content):
+        try:
+            parts.append(decode_chat_part(entry))
+        except ValueError as error:
+            raise SpecError(str(error), file=source, path=f"{path}.content[{index}]") from None
+    is_text = all(isinstance(part, TextPart) for part in parts)
+    return join_texts(parts), () if is_text else tuple(parts)
 
 
 def _parse_tool_call(entry: Any, source: str | None, path: str) -> ToolCall:

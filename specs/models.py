@@ -237,6 +237,12 @@ class Handler(Section):
     """How fast and at which price the host answers, in its own words."""
     cache_key: str | None = None
     """Requests with the same key share the host's prompt cache."""
+    cache_ttl: str | None = None
+    """How long the host keeps the prompt in its cache, in its own words (`5m`, `1h`, `30m`)."""
+    safety_settings: dict[str, str] | None = None
+    """Thresholds of a host's safety filters by category, in its own words."""
+    host_tools: list[dict[str, Any]] | None = None
+    """Tools that the host runs itself (search, code execution), as the host declares them."""
     metadata: dict[str, Any] | None = None
     """Names and values that the host keeps with the call."""
     extra_body: dict[str, Any] | None = None

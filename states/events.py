@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from toolchart.states.content import ContentPart
 from toolchart.states.descriptors import Descriptor, find_text_gaps
 from toolchart.states.messages import Message, Reply, ToolDefinition
 
@@ -235,6 +236,8 @@ class TurnStarted(Event, frozen=True, kw_only=True, tag="turn_started"):
     handler: str = ""
     """Name of the handler in the agent spec; empty where it has none."""
     warnings: tuple[str, ...] = ()
+    parts: tuple[ContentPart, ...] = ()
+    """The whole content of the message in order, where it is more than one text."""
 
 
 class Resumed(Event, frozen=True, kw_only=True, tag="resumed"):
@@ -328,6 +331,8 @@ class ToolFinished(Answering, frozen=True, kw_only=True, tag="tool_finished"):
     """The text for the model, if it differs from the result as JSON (for instance a shortened output)."""
     notes: tuple[str, ...] = ()
     """Changes to the call or its output, for instance a repair, a cached result or a cut."""
+    parts: tuple[ContentPart, ...] = ()
+    """Pictures, files and sounds that the tool returned beside its result."""
 
 
 class Elapsed(Answering, frozen=True, kw_only=True, tag="elapsed"):
@@ -350,6 +355,8 @@ class UserSaid(Event, frozen=True, kw_only=True, tag="user_said"):
 
     TYPE: ClassVar[str] = "user_said"
     message: str
+    parts: tuple[ContentPart, ...] = ()
+    """The whole content of the message in order, where it is more than one text."""
 
 
 Reduce = Callable[[Any, Any], None]

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import to_builtins
 
 from toolchart.states.canonical_json import encode_canonical_text
+from toolchart.states.content import CitationPart, ContentPart, TextPart, encode_chat_part
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -58,6 +59,7 @@ class Message(
 
     role: Role
     content: str | None = None
+    """The text; of a message with parts, the text among them."""
     tool_calls: tuple[ToolCall, ...] = ()
     """Calls of an assistant message."""
     tool_call_id: str | None = None
@@ -66,11 +68,20 @@ class Message(
     """Tool name of a tool message."""
     provider_data: dict[str, Any] | None = None
     """Data that the same provider needs back unchanged (`{"provider": name, ...}`). Nothing else reads it."""
+    parts: tuple[ContentPart, ...] = ()
+    """The whole content in order, where it is more than one text (`states/content.py`)."""
+
+    def list_parts(self) -> tuple[ContentPart, ...]:
+        """The whole content as parts; empty where there is none."""
+        return self.parts or ((TextPart(text=self.content),) if self.content else ())
 
 
 def message_to_dict(message: Message) -> dict[str, Any]:
     """The message in the OpenAI chat format, which history files and exports use."""
     data: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.parts:
+        parts = [part for part in message.parts if not isinstance(part, CitationPart)]
+        data["content"] = list(map(encode_chat_part, parts))
     if message.tool_calls:
         data["tool_calls"] = [
             {
@@ -115,6 +126,9 @@ MODEL_OPTIONS = (
     "logprobs",
     "service_tier",
     "cache_key",
+    "cache_ttl",
+    "safety_settings",
+    "host_tools",
     "metadata",
     "extra_body",
     "tool_choice",
@@ -202,6 +216,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """What else the provider said, in its own words: citations, log probabilities, service tier, ... Nothing
     decides by it."""
     warnings: tuple[str, ...] = ()
+    parts: tuple[ContentPart, ...] = ()
+    """The whole content in order, where it is more than one text: pictures, sounds, sources, ..."""
     wire_digest: str | None = None
     """Digest of the body that the adapter handed to its SDK or HTTP client for this reply."""
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import msgspec
 
+from toolchart.states.content import ContentPart
 from toolchart.states.core.message_list import MessageList, OfferedTools
+from toolchart.states.core.persistent_list import PersistentList
 from toolchart.states.effects import Effect, Wait
 from toolchart.states.events import Failed, Outcome, Ruling, Settings, Texts
 from toolchart.states.messages import Message, Reply, ToolCall, ToolDefinition, Usage
-from toolchart.states.persistent_list import PersistentList
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
@@ -55,6 +56,8 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome | None = None
     result: dict[str, Any] | None = None
     shown: str | None = None
+    parts: tuple[ContentPart, ...] = ()
+    """What the tool returned beside its result."""
 
 
 class TurnError(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,8 +135,8 @@ class SnapshotFields(msgspec.Struct):
     """Id of the next effect."""
     open_effects: tuple[Effect, ...] = ()
     """Effects that were asked for, not answered and not cancelled; the oldest first."""
-    inbox: tuple[str, ...] = ()
-    """Messages of the user that no request contains yet."""
+    inbox: tuple[str | Message, ...] = ()
+    """Messages of the user that no request contains yet: a text, or a message with parts."""
     writes_tools_as_text: bool = False
     """Whether model calls describe tools in the prompt; set by the effect `describe_tools_in_text`."""
 

@@ -74,7 +74,7 @@ def _read_system_and_extras(data: list[Any], source: str | None) -> tuple[str | 
     for index, entry in enumerate(data):
         role = entry.get("role") if isinstance(entry, Mapping) else None
         if role == "system" and index == 0:
-            system = parse_content(entry.get("content"), source, f"[{index}]")
+            system, _ = parse_content(entry.get("content"), source, f"[{index}]")
         if role == "assistant":
             extras.append({k: v for k, v in entry.items() if k not in _ASSISTANT_KEYS})
         known_keys = _OTHER_KEYS.get(role) if isinstance(role, str) else None

@@ -27,11 +27,13 @@ from toolchart.engine.runtime.result import ForkResult, TurnResult
 from toolchart.engine.runtime.streaming import StepTaken, stream_turn
 from toolchart.specs.loader import load_spec
 from toolchart.specs.models import AgentSpec
+from toolchart.states.content import add_text
 from toolchart.states.errors import ToolchartError
 from toolchart.states.events import Cancelled, Configured, Decided, UserSaid
 from toolchart.states.messages import Delta, Message
 from toolchart.states.ports import Provider, Store
 from toolchart.tools.definition import Tool
+from toolchart.tools.sources.attachments import Attachment, load_attachments
 from toolchart.tools.sources.registry_entries import Service
 
 Value = TypeVar("Value")
@@ -100,8 +102,6 @@ class Engine:
         self._conversations = self._agent.conversations
         self._open_turns = OpenTurns(self._agent, self._parts.answers, self.store, self._log)
 
-    # -- turns -----------------------------------------------------------------------------------
-
     async def arun(
         self,
         message: str,
@@ -110,6 +110,7 @@ class Engine:
         handler: str | None = None,
         variables: Mapping[str, Any] | None = None,
         history: Sequence[Message | Mapping[str, Any]] = (),
+        attachments: Sequence[Attachment] = (),
         llm: str | None = None,
         model: str | None = None,
         observer: Observer | None = None,
@@ -124,6 +125,7 @@ class Engine:
             variables: values for the prompt and for `match`.
             history: earlier messages from elsewhere, for a new conversation: `Message` values, or dicts of
                 OpenAI's form or `{type, text}`.
+            attachments: pictures, files, sounds: parts, bytes, paths, or public addresses to fetch.
             llm: name of an `llms` entry, instead of the handler's.
             model: name of a model, instead of that entry's.
             observer: called with this turn's steps, instead of the engine's observer.
@@ -131,12 +133,12 @@ class Engine:
                 are streamed.
 
         Raises:
-            SpecError: there is no handler, prompt or provider for this turn.
+            SpecError: there is no handler, prompt or provider for this turn, or an attachment cannot be read.
             LogConflict, LogUnavailable: the log cannot be written; committed records are intact.
         """
         name = conversation or generate_conversation_id()
         turn_started = await self._agent.plan_turn(
-            name, message, handler, variables or {}, history, llm, model
+            name, message, handler, variables or {}, history, llm, model, attachments
         )
         with self._log:
             driver = await self._conversations.prepare_driver(name, turn_started.settings.service)
@@ -156,6 +158,7 @@ class Engine:
         handler: str | None = None,
         variables: Mapping[str, Any] | None = None,
         history: Sequence[Message | Mapping[str, Any]] = (),
+        attachments: Sequence[Attachment] = (),
         llm: str | None = None,
         model: str | None = None,
         observer: Observer | None = None,
@@ -173,6 +176,7 @@ class Engine:
                 handler=handler,
                 variables=variables,
                 history=history,
+                attachments=attachments,
                 llm=llm,
                 model=model,
                 observer=observer,
@@ -188,6 +192,7 @@ class Engine:
         handler: str | None = None,
         variables: Mapping[str, Any] | None = None,
         history: Sequence[Message | Mapping[str, Any]] = (),
+        attachments: Sequence[Attachment] = (),
         llm: str | None = None,
         model: str | None = None,
     ) -> AsyncGenerator[StepTaken | Delta | TurnResult, None]:
@@ -203,6 +208,7 @@ class Engine:
             handler=handler,
             variables=variables,
             history=history,
+            attachments=attachments,
             llm=llm,
             model=model,
         )
@@ -231,8 +237,6 @@ class Engine:
     def resume(self, conversation: str, decision: Decided | None = None) -> TurnResult:
         """The blocking form of `aresume`, with the same arguments and errors."""
         return self._run_blocking(lambda: self.aresume(conversation, decision))
-
-    # -- answers of people -------------------------------------------------------------------------
 
     async def aanswer(
         self,
@@ -270,19 +274,18 @@ class Engine:
         turn = self._run_blocking(lambda: self.aanswer(conversation, content, question=question, by=by))
         return cast("TurnResult", turn)  # no other turn runs on the loop of the blocking forms
 
-    # -- events during a turn ----------------------------------------------------------------------
-
-    async def asay(self, conversation: str, message: str) -> None:
+    async def asay(self, conversation: str, message: str, *, attachments: Sequence[Attachment] = ()) -> None:
         """Send a message of the user to a turn that runs now in this engine.
 
         The event is `user_said`. Where the chart takes it, the message is part of the next model request;
         otherwise it waits for the next turn. A child that has taken the conversation over gets it too.
 
         Raises:
-            SpecError: no turn of this conversation runs here.
+            SpecError: no turn of this conversation runs here, or an attachment cannot be read.
         """
         driver = self._conversations.get_running_driver(conversation)
-        await driver.post_event(UserSaid(message=message))
+        parts = await load_attachments(attachments)
+        await driver.post_event(UserSaid(message=message, parts=add_text(message, parts)))
         await self._agent.say_to_children(driver, message)
 
     def can_interrupt(self, conversation: str) -> bool:
@@ -298,8 +301,6 @@ class Engine:
             SpecError: no turn of this conversation runs here.
         """
         await self._conversations.get_running_driver(conversation).post_event(Cancelled(reason=reason))
-
-    # -- forks -----------------------------------------------------------------------------------
 
     async def afork(
         self,
@@ -368,8 +369,6 @@ class Engine:
                 self._runner = asyncio.Runner()
             return self._runner.run(start())
         raise ToolchartError("an event loop is running here: await engine.arun(...) instead")
-
-    # -- closing ---------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
         """Close connections and, where this engine opened it, the log."""

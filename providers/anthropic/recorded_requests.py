@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toolchart.providers.anthropic.wire import EMPTY_TEXT
+from toolchart.providers.anthropic.content import EMPTY_TEXT
+from toolchart.providers.recording.canonical_content import read_text
 from toolchart.providers.recording.canonical_requests import (
     CanonicalRequest,
     CanonicalRequestBuilder,
@@ -15,7 +16,6 @@ from toolchart.providers.recording.canonical_requests import (
     find_mapping,
     list_mappings,
     read_model_name,
-    read_text,
     read_tool_result,
 )
 

@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from toolchart.providers.anthropic.content import decode_parts, encode_part, encode_text
 from toolchart.providers.shared.arguments import parse_arguments
+from toolchart.providers.shared.content_parts import describe_reply, list_sent_parts
 from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
 from toolchart.providers.shared.own_data import Origin
@@ -46,16 +48,13 @@ FINISH_WORDS: FinishWords = MappingProxyType(
 )
 """Source: the Messages interface, `stop_reason` (anthropic 2.11.0, `types/stop_reason.py`)."""
 
-EMPTY_TEXT = "(nothing)"
-"""Sent for a message without text: the API refuses an empty or blank text block."""
-
 DEFAULT_MAX_TOKENS = 4096
 """Sent if the request has no `max_tokens`: the API requires a number."""
 
 _OPTIONS = {name: name for name in ("temperature", "top_p", "top_k", "service_tier", "metadata")}
 """Our option names and the API's."""
 
-SUPPORTED_OPTIONS = (*_OPTIONS, "stop", "reasoning_effort", "thinking_budget")
+SUPPORTED_OPTIONS = (*_OPTIONS, "stop", "reasoning_effort", "thinking_budget", "cache_ttl", "host_tools")
 
 
 # -- encoding ------------------------------------------------------------------------------------
@@ -90,6 +89,10 @@ def encode_request(
     }
     if thinking:
         body["thinking"] = dict(thinking)
+    if options.get("cache_ttl"):
+        # On top, it marks the last block that can be cached.
+        # Source: anthropic 2.12.0, `message_create_params.py`.
+        body["cache_control"] = {"type": "ephemeral", "ttl": options["cache_ttl"]}
     if stream:
         body["stream"] = True
     if system:
@@ -125,8 +128,9 @@ def _encode_tools(request: Request) -> dict[str, Any]:
     """
     choice = read_tool_choice(request) or ToolChoice()
     offered_tools = select_offered_tools(choice, request.tools, ANTHROPIC)
+    own_tools = request.options.get("host_tools") or ()
     if not offered_tools:
-        return {}
+        return {"tools": list(own_tools)} if own_tools else {}
     tools = [
         {
             "name": tool.name,
@@ -135,6 +139,7 @@ def _encode_tools(request: Request) -> dict[str, Any]:
         }
         for tool in offered_tools
     ]
+    tools += own_tools
     wire_choice = _encode_tool_choice(choice)
     if request.options.get("parallel_tool_calls") is False and choice.mode != "none":
         wire_choice["disable_parallel_tool_use"] = True
@@ -184,16 +189,13 @@ def _encode_message(message: Message, origin: Origin) -> dict[str, Any]:
     return {"role": "assistant" if is_own else "user", "content": list(map(EncodedObject, blocks))}
 
 
-def _encode_text(content: str | None) -> dict[str, Any]:
-    return {"type": "text", "text": content if content and content.strip() else EMPTY_TEXT}
-
-
 def _encode_assistant_message(message: Message, origin: Origin) -> list[dict[str, Any]]:
     own_blocks = origin.get_data(message).get("content")
     if isinstance(own_blocks, list):
         # Verbatim: the API refuses thinking that is left out or does not fit its signature.
         return [_encode_own_block(block) for block in own_blocks]
-    blocks = [_encode_text(message.content)] if message.content or not message.tool_calls else []
+    text = describe_reply(message) if message.parts else message.content
+    blocks = [encode_text(text)] if text or not message.tool_calls else []
     return [*blocks, *(_encode_tool_call(call) for call in message.tool_calls)]
 
 
@@ -210,13 +212,16 @@ def _encode_own_block(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _encode_user_message(message: Message) -> list[dict[str, Any]]:
-    """The one block of a user message or of a tool result."""
+    """The blocks of a user message, or the one of a tool result."""
     if message.role != "tool":
-        return [_encode_text(message.content)]
+        if message.parts:
+            return list(map(encode_part, list_sent_parts(message)))
+        return [encode_text(message.content)]
+    parts = list(map(encode_part, list_sent_parts(message))) if message.parts else None
     block: dict[str, Any] = {
         "type": "tool_result",
         "tool_use_id": _encode_call_id(message.tool_call_id or ""),
-        "content": message.content or "",
+        "content": parts or message.content or "",
     }
     if _is_failed_result(message.content):
         block["is_error"] = True
@@ -290,6 +295,7 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
     word = read_string(body.get("stop_reason"))
     return Reply(
         content=_join_texts(blocks, "text"),
+        parts=decode_parts(blocks),
         tool_calls=calls,
         finish_reason=resolve_finish_reason(
             word, {**FINISH_WORDS, **(finish_words or {})}, call_count=len(calls)

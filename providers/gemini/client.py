@@ -17,10 +17,10 @@ from toolchart.providers.shared.failures import convert_exceptions
 from toolchart.providers.shared.host_client import find_api_key
 from toolchart.providers.shared.own_data import find_foreign_data
 from toolchart.providers.shared.settings import AdapterSettings, read_adapter_settings
-from toolchart.providers.shared.stream_frames import iterate_event_data
 from toolchart.providers.shared.warnings import find_parallel_calls, find_unsupported_options
 from toolchart.providers.transport.connections import HttpHooks, build_client_options, get_silence_timeout_s
 from toolchart.providers.transport.encoded_bodies import encode_body
+from toolchart.providers.transport.stream_frames import iterate_event_data
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Delta, Reply, Request

@@ -16,7 +16,15 @@ _OPTIONS = {
 }
 """Our option names and those of `generationConfig`."""
 
-SUPPORTED_OPTIONS = (*_OPTIONS, "stop", "reasoning_effort", "thinking_budget", "logprobs")
+SUPPORTED_OPTIONS = (
+    *_OPTIONS,
+    "stop",
+    "reasoning_effort",
+    "thinking_budget",
+    "logprobs",
+    "host_tools",
+    "safety_settings",
+)
 
 
 def encode_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from toolchart.providers.recording.canonical_content import read_text
 from toolchart.providers.recording.canonical_requests import (
     CanonicalCall,
     CanonicalRequest,
@@ -50,9 +51,8 @@ def read_gemini_request(body: Mapping[str, Any], uri: str) -> CanonicalRequest:
 
 def _add_content(builder: CanonicalRequestBuilder, content: Mapping[str, Any]) -> None:
     """Add one content. Tool results in it become messages of their own, thoughts are left out."""
-    texts: list[str] = []
+    parts: list[Any] = []
     calls: list[CanonicalCall] = []
-    other_parts: list[Any] = []
     for part in list_mappings(content.get("parts")):
         call = find_mapping(part, "functionCall", "function_call")
         response = find_mapping(part, "functionResponse", "function_response")
@@ -61,12 +61,9 @@ def _add_content(builder: CanonicalRequestBuilder, content: Mapping[str, Any]) -
         elif response:
             result = read_tool_result(response.get("response"))
             builder.add_tool_result(response.get("id"), response.get("name"), result)
-        elif isinstance(part.get("text"), str):
-            texts += [] if part.get("thought") else [part["text"]]
-        else:
-            other_parts.append(dict(part))
-    text_parts = ({"text": text} for text in texts)
-    message: Any = [*text_parts, *other_parts] if other_parts else "".join(texts)
+        elif not part.get("thought"):
+            parts.append(part)
+    message = read_text(parts)
     # A blank stands for an empty text, which the API refuses.
     if content.get("role") == "model":
         builder.add_assistant_message("" if message == " " else message, calls)

@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from toolchart.providers.gemini.content import decode_parts, encode_part
 from toolchart.providers.gemini.options import encode_options
+from toolchart.providers.shared.content_parts import list_media, list_sent_parts
 from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
 from toolchart.providers.shared.own_data import Origin
@@ -93,9 +95,17 @@ def encode_request(request: Request, origin: Origin = ANY_HOST) -> dict[str, Any
     system = [m.content for m in request.messages if m.role == "system" and m.content]
     if system:
         body["systemInstruction"] = {"role": "user", "parts": [{"text": "\n\n".join(system)}]}
+    own_tools = options.get("host_tools") or ()
+    # One Tool with all declarations: the REST interface reads only the first one that has any.
+    functions = [{"functionDeclarations": list(map(_encode_tool, request.tools))}] if request.tools else []
+    if functions or own_tools:
+        body["tools"] = [*functions, *own_tools]
+    if options.get("safety_settings"):
+        body["safetySettings"] = [
+            {"category": category, "threshold": threshold}
+            for category, threshold in options["safety_settings"].items()
+        ]
     if request.tools:
-        # One Tool with all declarations: the REST interface reads only the first Tool.
-        body["tools"] = [{"functionDeclarations": list(map(_encode_tool, request.tools))}]
         choice = read_tool_choice(request)
         if choice is not None:
             body["toolConfig"] = {"functionCallingConfig": _encode_tool_choice(choice)}
@@ -155,7 +165,11 @@ def _encode_message(message: Message, native_id: str | None, origin: Origin) -> 
     if message.role == "assistant":
         return _encode_assistant_message(message, origin)
     if message.role == "tool":
-        return {"role": "user", "parts": [EncodedObject(_encode_tool_result(message, native_id))]}
+        result = EncodedObject(_encode_tool_result(message, native_id))
+        media = list_media(message, reads_files=False) if message.parts else []
+        return {"role": "user", "parts": [result, *(EncodedObject(encode_part(part)) for part in media)]}
+    if message.parts:
+        return {"role": "user", "parts": list(map(encode_part, list_sent_parts(message, reads_files=False)))}
     # The API refuses an empty part, so an empty message becomes a blank one.
     return {"role": "user", "parts": [{"text": message.content or " "}]}
 
@@ -168,7 +182,13 @@ def _encode_assistant_message(message: Message, origin: Origin) -> dict[str, Any
     calls = [_encode_tool_call(call) for call in message.tool_calls]
     if calls and (message.provider_data or {}).get("provider") == NAME:
         calls[0]["thoughtSignature"] = FOREIGN_SIGNATURE
-    parts: list[dict[str, Any]] = [{"text": message.content}] if message.content else []
+    parts: list[dict[str, Any]] = (
+        list(map(encode_part, list_sent_parts(message, reads_files=False)))
+        if message.parts
+        else [{"text": message.content}]
+        if message.content
+        else []
+    )
     parts += calls
     return {"role": "model", "parts": parts or [{"text": " "}]}
 
@@ -237,6 +257,7 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
     word = _read_finish_word(candidate.get("finishReason"))
     return Reply(
         content=_join_texts(parts, is_thought=False),
+        parts=decode_parts(parts, candidate),
         tool_calls=calls,
         finish_reason=resolve_finish_reason(
             _VERTEX_NUMBERS.get(word or "", word),

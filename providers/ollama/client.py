@@ -12,9 +12,9 @@ from toolchart.providers.ollama.wire import collect_warnings, decode_reply, enco
 from toolchart.providers.shared.failures import convert_exceptions, raise_for_status
 from toolchart.providers.shared.host_client import find_api_key
 from toolchart.providers.shared.settings import AdapterSettings, read_adapter_settings
-from toolchart.providers.shared.stream_frames import iterate_json_lines
 from toolchart.providers.transport.connections import HttpHooks, build_client_options
 from toolchart.providers.transport.encoded_bodies import encode_body
+from toolchart.providers.transport.stream_frames import iterate_json_lines
 from toolchart.specs.models import LLMConfig
 from toolchart.states.messages import Delta, Reply, Request
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from toolchart.providers.recording.canonical_content import read_images
 from toolchart.providers.recording.canonical_requests import (
     CanonicalRequest,
     CanonicalRequestBuilder,
@@ -35,7 +36,9 @@ def read_ollama_request(body: Mapping[str, Any], uri: str) -> CanonicalRequest:
                 result = read_tool_result(content)
                 builder.add_tool_result(message.get("tool_call_id"), name, result)
             case _:
-                builder.add_user_message(content)
+                images = read_images(message.get("images"))
+                text = [{"type": "text", "text": content}] if content else []
+                builder.add_user_message([*text, *images] if images else content)
     settings = find_mapping(body, "options")
     options = {
         "max_tokens": settings.get("num_predict"),

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from toolchart.providers.shared.arguments import parse_arguments
+from toolchart.providers.shared.content_parts import describe_reply, list_sent_parts, refuse_part
 from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
 from toolchart.providers.shared.own_data import Origin, find_foreign_data
@@ -30,6 +31,7 @@ from toolchart.providers.shared.wire_values import (
     select_others,
 )
 from toolchart.providers.transport.encoded_bodies import find_message_parts
+from toolchart.states.content import ImagePart, TextPart
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.schema_dialects import OLLAMA, lower_parameters
 
@@ -134,6 +136,8 @@ def _encode_response_format(response_format: Any) -> Any:
 
 def _encode_message(message: Message, origin: Origin) -> dict[str, Any]:
     wire: dict[str, Any] = {"role": message.role, "content": message.content or ""}
+    if message.parts:
+        wire.update(_encode_parts(message))
     if message.role == "tool":
         wire["tool_name"] = message.name
         wire["tool_call_id"] = message.tool_call_id
@@ -143,6 +147,24 @@ def _encode_message(message: Message, origin: Origin) -> dict[str, Any]:
     if thinking:
         wire["thinking"] = thinking
     return wire
+
+
+def _encode_parts(message: Message) -> dict[str, Any]:
+    """Text and pictures of a message. The server takes the bytes of pictures, and nothing else beside text.
+
+    Source: the server's `api/types.go`, `Message.Images`.
+    """
+    if message.role == "assistant":
+        return {"content": describe_reply(message)}
+    texts, images = [], []
+    for part in list_sent_parts(message):
+        if isinstance(part, TextPart):
+            texts.append(part.text)
+        elif isinstance(part, ImagePart) and part.data:
+            images.append(part.data)
+        else:
+            raise refuse_part(part, "Ollama", "it takes the bytes of pictures, and text files")
+    return {"content": "\n".join(texts), **({"images": images} if images else {})}
 
 
 def _encode_tool_call(call: ToolCall) -> dict[str, Any]:

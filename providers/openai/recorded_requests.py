@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from toolchart.providers.recording.canonical_content import read_text
 from toolchart.providers.recording.canonical_requests import (
     CanonicalRequest,
     CanonicalRequestBuilder,
@@ -18,7 +19,6 @@ from toolchart.providers.recording.canonical_requests import (
     read_function_call,
     read_function_tools,
     read_model_name,
-    read_text,
     read_tool_result,
 )
 

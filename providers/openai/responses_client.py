@@ -13,8 +13,8 @@ from toolchart.providers.openai.responses_stream import ResponsesAccumulator
 from toolchart.providers.openai.responses_wire import NAME, SUPPORTED_OPTIONS, decode_reply, encode_request
 from toolchart.providers.shared.failures import convert_exceptions
 from toolchart.providers.shared.own_data import find_foreign_data
-from toolchart.providers.shared.stream_frames import EventFrameReader, iterate_frames
 from toolchart.providers.shared.warnings import find_unsupported_options
+from toolchart.providers.transport.stream_frames import EventFrameReader, iterate_frames
 from toolchart.states.messages import Delta, Reply, Request
 
 if TYPE_CHECKING:

@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from toolchart.providers.openai.content import decode_response_parts, encode_response_content
 from toolchart.providers.openai.wire import classify_error_body
 from toolchart.providers.shared.arguments import parse_arguments
+from toolchart.providers.shared.content_parts import describe_reply
 from toolchart.providers.shared.failures import build_bad_response_error
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
 from toolchart.providers.shared.own_data import Origin
@@ -57,7 +59,15 @@ FINISH_WORDS: FinishWords = {
 _OPTIONS = ("temperature", "top_p", "service_tier", "metadata")
 """Options that the Responses API spells as we do."""
 
-SUPPORTED_OPTIONS = (*_OPTIONS, "reasoning_effort", "verbosity", "logprobs", "cache_key")
+SUPPORTED_OPTIONS = (
+    *_OPTIONS,
+    "reasoning_effort",
+    "verbosity",
+    "logprobs",
+    "cache_key",
+    "cache_ttl",
+    "host_tools",
+)
 
 _OWN_CALL_TYPES = ("function_call", "custom_tool_call")
 """Types of calls that we answer. The host's own calls (search, code) already have their results."""
@@ -76,8 +86,10 @@ def encode_request(request: Request, origin: Origin = ANY_HOST) -> dict[str, Any
     body: dict[str, Any] = {"model": request.model, "input": _encode_messages(request, origin)}
     if system:
         body["instructions"] = "\n\n".join(system)
+    own_tools = options.get("host_tools") or ()
+    if request.tools or own_tools:
+        body["tools"] = [*map(_encode_tool, request.tools), *own_tools]
     if request.tools:
-        body["tools"] = [_encode_tool(tool) for tool in request.tools]
         choice = read_tool_choice(request)
         if choice is not None:
             body["tool_choice"] = _encode_tool_choice(choice)
@@ -96,6 +108,8 @@ def encode_request(request: Request, origin: Origin = ANY_HOST) -> dict[str, Any
         body |= {"include": ["message.output_text.logprobs"], "top_logprobs": options["logprobs"]}
     if "cache_key" in options:
         body["prompt_cache_key"] = options["cache_key"]
+    if "cache_ttl" in options:
+        body["prompt_cache_options"] = {"ttl": options["cache_ttl"]}
     return add_extra_body(body, options.get("extra_body"))
 
 
@@ -157,9 +171,9 @@ def _encode_message(message: Message, origin: Origin, is_custom: bool) -> list[d
     if message.role == "tool":
         call_id = message.tool_call_id or ""
         kind = "custom_tool_call_output" if is_custom else "function_call_output"
-        return [{"type": kind, "call_id": call_id, "output": message.content or ""}]
+        return [{"type": kind, "call_id": call_id, "output": encode_response_content(message)}]
     if message.role != "assistant":
-        return [{"role": message.role, "content": message.content or ""}]
+        return [{"role": message.role, "content": encode_response_content(message)}]
     return _restore_own_items(message, origin) or _encode_assistant_message(message)
 
 
@@ -176,7 +190,8 @@ def _restore_own_items(message: Message, origin: Origin) -> list[dict[str, Any]]
 
 
 def _encode_assistant_message(message: Message) -> list[dict[str, Any]]:
-    texts = [{"role": "assistant", "content": message.content}] if message.content else []
+    text = describe_reply(message) if message.parts else message.content
+    texts = [{"role": "assistant", "content": text}] if text else []
     return [*texts, *(_encode_tool_call(call) for call in message.tool_calls)]
 
 
@@ -214,6 +229,7 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
     word = _read_finish_word(body)
     return Reply(
         content="".join(_list_texts(items, "message", "output_text", "text")) or None,
+        parts=decode_response_parts(items),
         tool_calls=calls,
         finish_reason=resolve_finish_reason(
             word, {**FINISH_WORDS, **(finish_words or {})}, call_count=len(calls), is_refusal=bool(refusal)

@@ -11,7 +11,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
+from toolchart.providers.openai.content import (
+    decode_media,
+    encode_part,
+    encode_tool_media,
+    read_content_text,
+    read_reasoning,
+    read_transcript,
+)
 from toolchart.providers.shared.arguments import parse_arguments
+from toolchart.providers.shared.content_parts import describe_reply, list_sent_parts
 from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
 from toolchart.providers.shared.own_data import Origin
@@ -23,7 +32,8 @@ from toolchart.providers.shared.wire_values import (
     select_other_counts,
     select_others,
 )
-from toolchart.providers.transport.encoded_bodies import find_message_parts
+from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts
+from toolchart.states.content import add_text
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import (
     Message,
@@ -71,7 +81,7 @@ _OPTIONS = (
 )
 """Options that chat completions spell as we do."""
 
-SUPPORTED_OPTIONS = (*_OPTIONS, "logprobs", "cache_key")
+SUPPORTED_OPTIONS = (*_OPTIONS, "logprobs", "cache_key", "cache_ttl", "host_tools")
 
 
 _ERROR_STATUSES = {"rate_limit_exceeded": 429, "insufficient_quota": 429, "server_error": 500}
@@ -100,25 +110,48 @@ def encode_request(
 
     def encode(message: Message, _: None) -> list[dict[str, Any]]:
         wire = _encode_message(message, echo_reasoning, origin)
-        return [{**wire, "name": message.name}] if sends_tool_names and message.role == "tool" else [wire]
+        if message.role != "tool":
+            return [wire]
+        return [{**wire, "name": message.name} if sends_tool_names else wire, *encode_tool_media(message)]
 
-    wire_messages = [part for message in request.messages for part in kept.get_parts(message, encode)]
+    wire_messages: list[dict[str, Any]] = []
+    waiting: list[EncodedObject] = []
+    for message in request.messages:
+        encoded = kept.get_parts(message, encode)
+        if waiting and message.role != "tool":
+            wire_messages += waiting
+            waiting = []
+        wire_messages.append(encoded[0])
+        waiting += encoded[1:]  # pictures of a tool's result: a message of the user after all results
+    wire_messages += waiting
     body: dict[str, Any] = {"model": request.model, "messages": wire_messages}
+    own_tools = request.options.get("host_tools") or ()
+    if request.tools or own_tools:
+        body["tools"] = [*map(_encode_tool, request.tools), *own_tools]
     if request.tools:
-        body["tools"] = [_encode_tool(tool) for tool in request.tools]
         choice = read_tool_choice(request)
         if choice is not None:
             body["tool_choice"] = _encode_tool_choice(request.options["tool_choice"], choice)
     if "max_tokens" in request.options:
         body[max_tokens_name] = request.options["max_tokens"]
-    for name in _OPTIONS:
-        if name in request.options and (request.tools or name != "parallel_tool_calls"):
-            body[seed_name if name == "seed" else name] = request.options[name]
-    if request.options.get("logprobs") is not None:
-        body |= {"logprobs": True, "top_logprobs": request.options["logprobs"]}
-    if "cache_key" in request.options:
-        body["prompt_cache_key"] = request.options["cache_key"]
+    body |= _encode_options(request, seed_name)
     return add_extra_body(body, request.options.get("extra_body"))
+
+
+def _encode_options(request: Request, seed_name: str) -> dict[str, Any]:
+    options = request.options
+    body = {
+        seed_name if name == "seed" else name: options[name]
+        for name in _OPTIONS
+        if name in options and (request.tools or name != "parallel_tool_calls")
+    }
+    if options.get("logprobs") is not None:
+        body |= {"logprobs": True, "top_logprobs": options["logprobs"]}
+    if "cache_key" in options:
+        body["prompt_cache_key"] = options["cache_key"]
+    if "cache_ttl" in options:
+        body["prompt_cache_options"] = {"ttl": options["cache_ttl"]}
+    return body
 
 
 def _encode_tool(tool: ToolDefinition) -> dict[str, Any]:
@@ -151,8 +184,10 @@ def _encode_message(message: Message, echo: EchoReasoning, origin: Origin) -> di
     if message.role == "tool":
         return {"role": "tool", "tool_call_id": message.tool_call_id, "content": message.content or ""}
     if message.role != "assistant":
-        return {"role": message.role, "content": message.content or ""}
-    wire: dict[str, Any] = {"role": "assistant", "content": message.content}
+        content = list(map(encode_part, list_sent_parts(message))) if message.parts else message.content or ""
+        return {"role": message.role, "content": content}
+    text = describe_reply(message) if message.parts else message.content
+    wire: dict[str, Any] = {"role": "assistant", "content": text}
     if message.tool_calls:
         wire["tool_calls"] = [_encode_tool_call(call) for call in message.tool_calls]
     elif not message.content:
@@ -218,15 +253,17 @@ def _decode_choice(body: Mapping[str, Any], choices: list[Any], finish_words: Fi
     word = word if isinstance(word, str) else None
     refusal = read_string(message.get("refusal"))
     own_keys = {key: message[key] for key in _REASONING_KEYS if message.get(key)}
+    content = read_content_text(message.get("content")) or read_transcript(message)
     return Reply(
-        content=_read_content_text(message.get("content")),
+        content=content,
+        parts=add_text(content, decode_media(message)),
         tool_calls=calls,
         finish_reason=resolve_finish_reason(
             word, finish_words, call_count=len(calls), is_refusal=bool(refusal)
         ),
         native_reason=word,
         usage=decode_usage(body.get("usage")),
-        reasoning=_decode_reasoning(message),
+        reasoning=read_reasoning(message),
         refusal=refusal,
         model=read_string(body.get("model")),
         response_id=read_string(body.get("id")),
@@ -282,37 +319,6 @@ def _find_word_conflict(word: Any, calls: tuple[ToolCall, ...], finish_words: Fi
     if calls and finish_words.get(str(word)) == "stop":
         return (f"the reply carries tool calls beside the finish reason {word!r}",)
     return ()
-
-
-def _read_content_text(content: Any) -> str | None:
-    """The text of a message; Mistral sends a list of parts when it thinks (recorded traffic)."""
-    if isinstance(content, list):
-        parts = [p.get("text") for p in content if isinstance(p, Mapping) and p.get("type") == "text"]
-        return "".join(part for part in parts if isinstance(part, str)) or None
-    return content if isinstance(content, str) else None
-
-
-def _decode_reasoning(message: Mapping[str, Any]) -> str | None:
-    for key in ("reasoning_content", "reasoning"):
-        if isinstance(message.get(key), str) and message[key]:
-            return str(message[key])
-    details = message.get("reasoning_details")
-    if isinstance(details, list):
-        texts = [detail.get("text") for detail in details if isinstance(detail, Mapping)]
-        return "".join(text for text in texts if isinstance(text, str)) or None
-    return _read_content_thinking(message.get("content"))
-
-
-def _read_content_thinking(content: Any) -> str | None:
-    """The thinking among the parts of a content (Mistral)."""
-    if not isinstance(content, list):
-        return None
-    thoughts = [
-        part.get("thinking")
-        for part in content
-        if isinstance(part, Mapping) and part.get("type") == "thinking"
-    ]
-    return "".join(_read_content_text(thought) or "" for thought in thoughts) or None
 
 
 def _decode_tool_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:

@@ -105,18 +105,6 @@ class CanonicalRequestBuilder:
 # -- parts that several wire formats share -------------------------------------------------------
 
 
-def read_text(content: Any) -> Any:
-    """A content as text; as the list of its parts where one of them is not text."""
-    if content is None:
-        return ""
-    if not isinstance(content, list):
-        return content
-    parts = [part for part in content if isinstance(part, Mapping)]
-    if all(isinstance(part.get("text"), str) for part in parts):
-        return "".join(part["text"] for part in parts)
-    return parts
-
-
 def read_arguments(arguments: Any) -> Any:
     """The arguments of a call as a value; text that is not JSON stays as it is."""
     if not isinstance(arguments, str):

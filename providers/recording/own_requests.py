@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolchart.providers.anthropic.wire import DEFAULT_MAX_TOKENS
+from toolchart.providers.recording.canonical_content import canonicalize_parts
 from toolchart.providers.recording.canonical_requests import (
     CanonicalCall,
     CanonicalRequest,
@@ -40,7 +41,8 @@ def canonicalize_request(request: Request, dialect: SchemaDialect | None = None)
             case "system":
                 builder.system.append(message.content or "")
             case "user":
-                builder.add_user_message(message.content or "")
+                parts = canonicalize_parts(message.parts)
+                builder.add_user_message(parts or message.content or "")
             case "assistant":
                 calls = map(_canonicalize_call, message.tool_calls)
                 builder.add_assistant_message(message.content or "", calls)
@@ -55,8 +57,22 @@ def canonicalize_request(request: Request, dialect: SchemaDialect | None = None)
         )
         for tool in offered_tools
     }
+    tools |= _canonicalize_host_tools(request.options.get("host_tools") or ())
     options = _canonicalize_options(request.options, dialect, has_tools=bool(offered_tools))
     return builder.build_request(request.model, tools, options)
+
+
+def _canonicalize_host_tools(host_tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Tools that the host runs itself, by name or type; Gemini's have neither, only a key each."""
+    definitions: dict[str, Any] = {}
+    for tool in host_tools:
+        name = tool.get("name") or tool.get("type")
+        if name is None:
+            definitions |= {str(kind): {} for kind in tool}
+        else:
+            schema = tool.get("parameters") or tool.get("input_schema")
+            definitions[str(name)] = canonicalize_tool(tool.get("description"), schema)
+    return definitions
 
 
 def _canonicalize_options(

@@ -13,7 +13,7 @@ from typing import Any
 
 from toolchart.providers.hosts import find_wire_format
 from toolchart.providers.shared.failures import build_bad_response_error
-from toolchart.providers.shared.stream_frames import EventFrameReader, FrameReader, LineFrameReader
+from toolchart.providers.transport.stream_frames import EventFrameReader, FrameReader, LineFrameReader
 
 
 def join_stream_body(endpoint: str, body: bytes) -> Any:

@@ -21,6 +21,11 @@ def read_string(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
+def read_mappings(value: Any) -> list[Mapping[str, Any]]:
+    """The objects of a list; empty if the value is no list."""
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
 def read_token_count(value: Any) -> int | None:
     """The value as an integer number of tokens; None if it is no finite number below 2**53.
 

@@ -21,6 +21,7 @@ from toolchart.providers.text_calls.scanner import (
 )
 from toolchart.specs.models import TOOL_FORMAT_WORDS
 from toolchart.states.canonical_json import encode_canonical_text
+from toolchart.states.content import TextPart, add_text
 from toolchart.states.messages import (
     CallArguments,
     CallStarted,
@@ -256,7 +257,8 @@ def _rewrite_message(message: Message, text_format: TextFormat) -> Message:
     """The message with its calls, or its result, as text with the markers of this request."""
     if message.role == "tool":
         content = f"The result of {message.name}:\n{message.content or ''}"
-        return Message(role="user", content=content)
+        media = [part for part in message.parts if not isinstance(part, TextPart)]
+        return Message(role="user", content=content, parts=add_text(content, media))
     if message.role == "assistant" and message.tool_calls:
         calls = [text_format.format_call(call.name, encode_arguments(call)) for call in message.tool_calls]
         content = "\n".join([*([message.content] if message.content else []), *calls])

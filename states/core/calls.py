@@ -23,6 +23,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from toolchart.states.canonical_json import encode_canonical_text
+from toolchart.states.content import add_text
 from toolchart.states.effects import RunTools
 from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import Decided, Outcome, Reviewed, ToolFinished, Verdict
@@ -172,7 +173,9 @@ def reduce_outcome(builder: SnapshotBuilder, event: ToolFinished) -> None:
         raise IllegalEvent(
             event.TYPE, builder.state, false_conditions=(f"call {event.call_id!r} has no outcome yet",)
         )
-    call_with_outcome = replace(open_call, outcome=event.outcome, result=event.result, shown=event.shown)
+    call_with_outcome = replace(
+        open_call, outcome=event.outcome, result=event.result, shown=event.shown, parts=event.parts
+    )
     _replace_open_call(builder, call_with_outcome)
     _end_iteration(builder)
 
@@ -216,11 +219,14 @@ def _append_results(builder: SnapshotBuilder) -> None:
 def build_result_message(open_call: OpenCall) -> Message:
     """The tool message that tells the model the result of a call which has its outcome."""
     text = open_call.shown
+    if text is None:
+        text = encode_canonical_text(open_call.result or {})
     return Message(
         role="tool",
-        content=text if text is not None else encode_canonical_text(open_call.result or {}),
+        content=text,
         tool_call_id=open_call.call.id,
         name=open_call.call.name,
+        parts=add_text(text, open_call.parts),
     )
 
 

@@ -21,8 +21,8 @@ from typing import Any
 
 import msgspec
 
+from toolchart.states.core.persistent_list import PersistentList
 from toolchart.states.messages import Message, Request, ToolDefinition
-from toolchart.states.persistent_list import PersistentList
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 

@@ -96,7 +96,7 @@ def open_turn(snapshot: Snapshot, event: TurnStarted) -> SnapshotBuilder:
     for message in event.history:
         builder.append_message(message)
     append_inbox(builder)
-    builder.append_message(Message(role="user", content=event.message))
+    builder.append_message(Message(role="user", content=event.message, parts=event.parts))
     if goes_on:
         wake_agents(builder, event.message)
     return builder
@@ -167,8 +167,8 @@ def select_tools(snapshot: Snapshot | SnapshotBuilder, settings: Settings) -> Of
 
 def append_inbox(builder: SnapshotBuilder) -> None:
     """Append the user's messages that no request contains yet."""
-    for text in builder.inbox:
-        builder.append_message(Message(role="user", content=text))
+    for item in builder.inbox:
+        builder.append_message(Message(role="user", content=item) if isinstance(item, str) else item)
     builder.inbox = ()
 
 
@@ -192,7 +192,8 @@ def _reduce_cancellation(builder: SnapshotBuilder, event: Cancelled) -> None:
 
 
 def _reduce_user_message(builder: SnapshotBuilder, event: UserSaid) -> None:
-    builder.inbox = (*builder.inbox, event.message)
+    message = Message(role="user", content=event.message, parts=event.parts) if event.parts else event.message
+    builder.inbox = (*builder.inbox, message)
     builder.user_message = event.message
 
 
@@ -219,7 +220,9 @@ def _reduce_reply(builder: SnapshotBuilder, event: Replied) -> None:
     close_open_calls(builder, "the model was asked again before it ran")
     data = reply.provider_data
     builder.append_message(
-        Message(role="assistant", content=reply.content, tool_calls=calls, provider_data=data)
+        Message(
+            role="assistant", content=reply.content, tool_calls=calls, provider_data=data, parts=reply.parts
+        )
     )
     builder.reply = reply
     builder.replies += 1

@@ -19,7 +19,7 @@ from toolchart.engine.log.replay import replay
 from toolchart.providers.anthropic.stream import AnthropicAccumulator
 from toolchart.providers.anthropic.wire import decode_reply, encode_messages, encode_request
 from toolchart.providers.registry import create_provider
-from toolchart.providers.shared.stream_frames import iterate_event_data
+from toolchart.providers.transport.stream_frames import iterate_event_data
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.messages import (

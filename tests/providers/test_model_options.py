@@ -31,7 +31,12 @@ OPTIONS: dict[str, Any] = {
     "frequency_penalty": 0.2,
     "metadata": {"user_id": "u"},
     "cache_key": "k",
+    "cache_ttl": "1h",
+    "safety_settings": {"HARM_CATEGORY_HARASSMENT": "BLOCK_NONE"},
+    "host_tools": [{"type": "search", "name": "search"}],
 }
+
+HOST_TOOLS = {"tools": OPTIONS["host_tools"]}
 
 LOGPROBS = {"logprobs": True, "top_logprobs": 3}
 EXPECTED: dict[str, tuple[dict[str, Any], set[str]]] = {
@@ -46,8 +51,10 @@ EXPECTED: dict[str, tuple[dict[str, Any], set[str]]] = {
             "frequency_penalty": 0.2,
             "metadata": {"user_id": "u"},
             "prompt_cache_key": "k",
+            "prompt_cache_options": {"ttl": "1h"},
+            **HOST_TOOLS,
         },
-        {"thinking_budget"},
+        {"thinking_budget", "safety_settings"},
     ),
     "openai responses": (
         {
@@ -58,8 +65,10 @@ EXPECTED: dict[str, tuple[dict[str, Any], set[str]]] = {
             "include": ["message.output_text.logprobs", "reasoning.encrypted_content"],
             "metadata": {"user_id": "u"},
             "prompt_cache_key": "k",
+            "prompt_cache_options": {"ttl": "1h"},
+            **HOST_TOOLS,
         },
-        {"thinking_budget", "top_k", "presence_penalty", "frequency_penalty"},
+        {"thinking_budget", "top_k", "presence_penalty", "frequency_penalty", "safety_settings"},
     ),
     "gemini": (
         {
@@ -70,9 +79,11 @@ EXPECTED: dict[str, tuple[dict[str, Any], set[str]]] = {
                 "responseLogprobs": True,
                 "logprobs": 3,
                 "thinkingConfig": {"thinkingLevel": "LOW", "thinkingBudget": 2000, "includeThoughts": True},
-            }
+            },
+            "safetySettings": [{"category": "HARM_CATEGORY_HARASSMENT", "threshold": "BLOCK_NONE"}],
+            **HOST_TOOLS,
         },
-        {"verbosity", "service_tier", "metadata", "cache_key"},
+        {"verbosity", "service_tier", "metadata", "cache_key", "cache_ttl"},
     ),
     "anthropic": (
         {
@@ -81,8 +92,10 @@ EXPECTED: dict[str, tuple[dict[str, Any], set[str]]] = {
             "service_tier": "flex",
             "top_k": 20,
             "metadata": {"user_id": "u"},
+            "cache_control": {"type": "ephemeral", "ttl": "1h"},
+            **HOST_TOOLS,
         },
-        {"verbosity", "logprobs", "presence_penalty", "frequency_penalty", "cache_key"},
+        {"verbosity", "logprobs", "presence_penalty", "frequency_penalty", "cache_key", "safety_settings"},
     ),
     "ollama": (
         {
@@ -90,7 +103,10 @@ EXPECTED: dict[str, tuple[dict[str, Any], set[str]]] = {
             **LOGPROBS,
             "options": {"top_k": 20, "presence_penalty": 0.1, "frequency_penalty": 0.2},
         },
-        {"verbosity", "thinking_budget", "service_tier", "metadata", "cache_key"},
+        {
+            *("verbosity", "thinking_budget", "service_tier", "metadata", "cache_key", "cache_ttl"),
+            *("safety_settings", "host_tools"),
+        },
     ),
 }
 """By host: what is in the body, and which options are left out."""
@@ -108,7 +124,9 @@ def contains(body: Any, part: Any) -> bool:
     """Whether a body holds every value of a part."""
     if isinstance(part, dict):
         return isinstance(body, dict) and all(key in body and contains(body[key], part[key]) for key in part)
-    return sorted(body) == sorted(part) if isinstance(part, list) else bool(body == part)
+    if isinstance(part, list) and all(isinstance(item, str) for item in part):
+        return sorted(body) == sorted(part)
+    return bool(body == part)
 
 
 @pytest.mark.parametrize("entry", EXPECTED)

@@ -29,11 +29,11 @@ EXPECTED: dict[str, dict[str, tuple[int, dict[str, int]]]] = {
         "responses": (8, {}),
     },
     "recorded": {
-        "chat": (364, {"content that is no text": 9}),
-        "gemini": (144, {"content that is no text": 21, "the host's own": 8}),
+        "chat": (373, {}),
+        "gemini": (172, {"content that is no text": 1}),
         "messages": (0, {}),
         "ollama": (6, {}),
-        "responses": (151, {"content that is no text": 12, "a result without a call": 1}),
+        "responses": (154, {"content that is no text": 9, "a result without a call": 1}),
     },
 }
 """By corpus and endpoint: the number of equal requests, and of those that ours cannot express, by reason."""

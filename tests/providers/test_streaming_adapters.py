@@ -25,7 +25,7 @@ from toolchart.providers.recording.cassettes import Exchange, read_cassette
 from toolchart.providers.recording.recorded_calls import read_recorded_reply
 from toolchart.providers.recording.stream_bodies import join_stream_body
 from toolchart.providers.registry import create_provider
-from toolchart.providers.shared.stream_frames import EventFrameReader, LineFrameReader
+from toolchart.providers.transport.stream_frames import EventFrameReader, LineFrameReader
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 
@@ -28,6 +28,12 @@ def find_city(city: str) -> dict[str, str]:
 def erase() -> str:
     """Erase everything."""
     raise ToolError("not today")
+
+
+@server.tool()
+def draw(title: str) -> list[str | Image]:
+    """Draw a picture."""
+    return [title, Image(data=b"\x89PNG\r\n\x1a\n", format="png")]
 
 
 @server.tool(name="leave")

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from toolchart.providers.recording.canonical_requests import CanonicalRequest
+from toolchart.states.content import decode_parts, join_texts
 from toolchart.states.messages import Message, Request, ToolCall, ToolDefinition
 
 
@@ -20,20 +21,19 @@ def rebuild_request(canonical: CanonicalRequest) -> Request:
         NotExpressible: our requests cannot express it.
     """
     system = [Message(role="system", content=canonical["system"])] if canonical["system"] else []
-    tools = tuple(_rebuild_tool(name, definition) for name, definition in canonical["tools"].items())
+    tools = tuple(_rebuild_tool(name, value) for name, value in canonical["tools"].items() if value)
+    host_tools = [{name: {}} for name, value in canonical["tools"].items() if not value]
     call_names = _list_call_names(canonical)
     messages = [_rebuild_message(message, call_names) for message in canonical["messages"]]
     return Request(
         model=canonical["model"],
         messages=[*system, *messages],
         tools=tools,
-        options=_rebuild_options(canonical),
+        options={**_rebuild_options(canonical), **({"host_tools": host_tools} if host_tools else {})},
     )
 
 
 def _rebuild_tool(name: str, definition: dict[str, Any]) -> ToolDefinition:
-    if not definition:
-        raise NotExpressible(f"the host's own tool {name}")
     return ToolDefinition(
         name=name, description=definition["description"], parameters=definition["parameters"]
     )
@@ -61,6 +61,8 @@ def _rebuild_message(message: dict[str, Any], call_names: dict[int, str]) -> Mes
             name=call_names[message["call"]],
             content=json.dumps(result),
         )
+    if message["role"] == "user" and isinstance(message["content"], list):
+        return _rebuild_parts(message["content"])
     if not isinstance(message["content"], str):
         raise NotExpressible("content that is no text")
     if message["role"] == "user":
@@ -70,6 +72,14 @@ def _rebuild_message(message: dict[str, Any], call_names: dict[int, str]) -> Mes
         content=message["content"] or None,
         tool_calls=tuple(map(_rebuild_call, message["calls"])),
     )
+
+
+def _rebuild_parts(content: list[Any]) -> Message:
+    try:
+        parts = decode_parts(content)
+    except ValueError:
+        raise NotExpressible("content that is no text") from None
+    return Message(role="user", content=join_texts(parts), parts=parts)
 
 
 def _rebuild_call(call: dict[str, Any]) -> ToolCall:

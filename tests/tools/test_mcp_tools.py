@@ -15,6 +15,7 @@ import pytest
 from tool_calls import make_call, run_calls
 
 from toolchart.specs.models import ToolsConfig
+from toolchart.states.content import ImagePart
 from toolchart.states.errors import SpecError
 from toolchart.tools.manager import ToolManager
 
@@ -44,6 +45,7 @@ def test_tools_appear_under_a_prefix_with_portable_names(stdio: ToolManager) -> 
     assert stdio.warnings == ()
     assert set(stdio.names()) == {
         "local__add",
+        "local__draw",
         "local__geo_find",
         "local__erase",
         "local__leave",
@@ -68,6 +70,15 @@ def test_calls_reach_the_server_and_failures_are_data(stdio: ToolManager) -> Non
     assert city_event.result["result"] == {"city": "BRNO", "token": "t0ken"}
     assert "not today" in erase_event.result["error"]
     assert "missing required parameter 'b'" in bad_event.result["error"]
+
+
+def test_a_picture_of_a_server_is_a_part_of_the_result(stdio: ToolManager) -> None:
+    """Issue 15, to build 1: the result describes the picture, and the event carries its bytes."""
+    (event,) = run_calls(stdio, make_call("local__draw", {"title": "Plan"}))
+    assert event.result["result"] == ["Plan", "[image/png, 8 bytes]"]
+    (part,) = event.parts
+    assert isinstance(part, ImagePart)
+    assert part.read_bytes() == b"\x89PNG\r\n\x1a\n"
 
 
 def test_a_tool_that_is_not_called_harmless_has_a_high_risk(stdio: ToolManager) -> None:

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
+from toolchart.states.content import ContentPart
 from toolchart.states.events import Outcome, ToolFinished, Verdict
 from toolchart.states.messages import ToolCall, ToolDefinition
 from toolchart.states.snapshot import Snapshot
@@ -30,6 +31,7 @@ from toolchart.tools.execution.results import (
     compute_max_characters,
     convert_result,
     limit_model_text,
+    split_parts,
 )
 from toolchart.tools.execution.tool_runs import run_tool
 from toolchart.tools.registry import Registry
@@ -167,7 +169,7 @@ class ToolExecutor:
             notes = (*notes, f"cached: the answer of call {entry.call_id}")
             return build_tool_finished(call, tool.name, "succeeded", entry.value, 0.0, notes)
         event = await self._start_run(tool, call, arguments, context, notes)
-        if event.outcome == "succeeded":
+        if event.outcome == "succeeded" and not event.parts:
             self._cache.store_result(key, event.result["result"], call.id)
         return event
 
@@ -230,19 +232,21 @@ async def _run_call(
 ) -> ToolFinished:
     """Run the tool, measure the time, and turn its failure into a result."""
     start = time.perf_counter()
+    parts: tuple[ContentPart, ...] = ()
     try:
-        value, conversion_notes = convert_result(await run_tool(tool, arguments, context))
+        value, parts = split_parts(await run_tool(tool, arguments, context))
+        value, conversion_notes = convert_result(value)
     except ToolTimeout:
         outcome: Outcome = "timed_out"
         value = f"Tool execution timed out after {round(tool.timeout_s * 1000)} ms"
     except (ToolFailure, ResultTooLarge) as failure:
-        outcome, value = "failed", str(failure) or "the tool failed without an error text"
+        outcome, value, parts = "failed", str(failure) or "the tool failed without an error text", ()
     except (RecursionError, MemoryError) as error:
         outcome, value = "failed", f"the result cannot be recorded: {type(error).__name__}"
     else:
         outcome, notes = "succeeded", (*notes, *conversion_notes)
     ms = round((time.perf_counter() - start) * 1000, 3)
-    return build_tool_finished(call, tool.name, outcome, value, ms, notes)
+    return build_tool_finished(call, tool.name, outcome, value, ms, notes, parts)
 
 
 def _log_run(tool: Tool, arguments: Mapping[str, Any], event: ToolFinished) -> None:

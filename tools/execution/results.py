@@ -13,8 +13,10 @@ from typing import Any
 
 import msgspec
 import orjson
+from msgspec.structs import replace
 
 from toolchart.states.canonical_json import encode_canonical_text, make_json_safe
+from toolchart.states.content import AudioPart, ContentPart, FilePart, ImagePart, TextPart, describe_part
 from toolchart.states.events import Outcome, ToolFinished
 from toolchart.states.messages import ToolCall
 from toolchart.tools.definition import Tool
@@ -22,6 +24,9 @@ from toolchart.workers.json_data import to_json_data
 
 MAX_RESULT_CHARACTERS = 1_000_000
 """A longer result is refused and not logged."""
+
+MAX_PART_BYTES = 20_000_000
+"""Bytes of the pictures, files and sounds of one result or message."""
 
 _CONVERSION_NOTE = "the result was turned into plain JSON"
 
@@ -31,13 +36,20 @@ class ResultTooLarge(Exception):
 
 
 def build_tool_finished(
-    call: ToolCall, name: str, outcome: Outcome, value: Any, ms: float, notes: tuple[str, ...] = ()
+    call: ToolCall,
+    name: str,
+    outcome: Outcome,
+    value: Any,
+    ms: float,
+    notes: tuple[str, ...] = (),
+    parts: tuple[ContentPart, ...] = (),
 ) -> ToolFinished:
     """Build the event for the end of a call.
 
     Args:
         value: the result where the call succeeded, else the error text.
         ms: run time in milliseconds.
+        parts: pictures, files and sounds beside the result.
     """
     is_success = outcome == "succeeded"
     result = {
@@ -46,7 +58,27 @@ def build_tool_finished(
         "tool_name": name,
         "execution_time_ms": ms,
     }
-    return ToolFinished(call_id=call.id, outcome=outcome, result=result, notes=notes)
+    return ToolFinished(call_id=call.id, outcome=outcome, result=result, notes=notes, parts=parts)
+
+
+def split_parts(value: Any) -> tuple[Any, tuple[ContentPart, ...]]:
+    """What a tool returned, with a description in place of each picture, file and sound; and these parts.
+
+    Raises:
+        ResultTooLarge: the parts hold more than `MAX_PART_BYTES` together.
+    """
+    items = value if isinstance(value, (list, tuple)) else [value]
+    parts = tuple(item for item in items if isinstance(item, ImagePart | FilePart | AudioPart))
+    if not parts:
+        return value, ()
+    size = sum(part.size for part in parts)
+    if size > MAX_PART_BYTES:
+        raise ResultTooLarge(f"the parts of the result have {size} bytes; at most {MAX_PART_BYTES} are kept")
+    described = [
+        describe_part(item) if isinstance(item, TextPart | ImagePart | FilePart | AudioPart) else item
+        for item in items
+    ]
+    return (described if items is value else described[0]), parts
 
 
 def convert_result(value: Any) -> tuple[Any, tuple[str, ...]]:
@@ -170,9 +202,7 @@ def limit_model_text(
     notes = event.notes
     if hidden_count:
         notes = (*notes, f"cut: {hidden_count} characters were not shown to the model")
-    return ToolFinished(
-        call_id=event.call_id, outcome=event.outcome, result=event.result, shown=model_text, notes=notes
-    )
+    return replace(event, shown=model_text, notes=notes)
 
 
 def _build_model_text(

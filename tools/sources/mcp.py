@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from toolchart.states.content import ContentPart, Media, TextPart, decode_media, describe_part
 from toolchart.states.errors import SpecError, format_install, suggest_name
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Risk, Tool, ToolFailure, Trust
@@ -289,20 +290,31 @@ def _is_connection_lost(error: Exception) -> bool:
 
 
 def _extract_result(result: Any) -> Any:
-    """The structured content of a result; without it the texts, with a remark for other content."""
+    """The structured content of a result; without it the texts, or a list of texts and other parts."""
     structured_content = result.structured_content
     if structured_content is not None and not result.is_error:
         is_wrapped = isinstance(structured_content, dict) and structured_content.keys() == {"result"}
         return structured_content["result"] if is_wrapped else structured_content
-    return "\n".join(_describe_content(content) for content in result.content)
+    parts = [_read_content(content) for content in result.content]
+    if result.is_error or not any(isinstance(part, Media) for part in parts):
+        return "\n".join(describe_part(part) for part in parts)
+    return parts
 
 
-def _describe_content(content: Any) -> str:
+def _read_content(content: Any) -> ContentPart:
+    """A text, a picture, a sound or a file of a result; a link stays a text, since nobody fetches it."""
     if content.type == "text":
-        return str(content.text)
-    kind = getattr(content, "mime_type", None) or content.type
-    data = getattr(content, "data", None)
-    return f"({kind}, {len(data)} characters of base64)" if data else f"({kind})"
+        return TextPart(text=str(content.text))
+    resource = getattr(content, "resource", content)
+    media_type = getattr(resource, "mime_type", None) or ""
+    data = getattr(resource, "data", None) or getattr(resource, "blob", None)
+    address = str(getattr(resource, "uri", ""))
+    if data:
+        return decode_media(data, media_type or "application/octet-stream", address.rpartition("/")[2])
+    text = getattr(resource, "text", None)
+    if text is not None:
+        return TextPart(text=str(text))
+    return TextPart(text=f"({' '.join(filter(None, (media_type or content.type, address)))})")
 
 
 def _make_tools(server: _Server, server_tools: list[Any], timeout_s: float) -> tuple[list[Tool], list[str]]:

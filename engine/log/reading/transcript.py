@@ -21,6 +21,7 @@ import msgspec
 from toolchart.engine.log.reading.format1 import Format1Messages
 from toolchart.engine.log.reading.records import ReadRecord
 from toolchart.states.canonical_json import encode_canonical_text
+from toolchart.states.content import add_text, decode_parts
 from toolchart.states.core.encoding import decode
 from toolchart.states.errors import LogDamaged
 from toolchart.states.flows.results import build_agent_message
@@ -58,7 +59,7 @@ class TranscriptCollector:
     def __init__(self) -> None:
         self._system: str | None = None
         self._messages: list[Message] = []
-        self._inbox: list[str] = []
+        self._inbox: list[Message] = []
         self._results: dict[str, Message] = {}
         """Results that no record has referred to yet, by call id."""
         self._call_names: dict[str, str] = {}
@@ -71,7 +72,7 @@ class TranscriptCollector:
         if event.get("system") is not None:
             self._system = event["system"]
         if record.event_type == "user_said":
-            self._inbox.append(event["message"])
+            self._inbox.append(_build_user_message(event))
         elif record.event_type == "tool_finished" and event["call_id"] and not record.is_late:
             call_id = event["call_id"]
             self._results[call_id] = _build_result(event, self._call_names.get(call_id))
@@ -105,9 +106,9 @@ class TranscriptCollector:
             case "history":
                 return [decode(Message, message) for message in event["history"]]
             case "message":
-                return [Message(role="user", content=event["message"])]
+                return [_build_user_message(event)]
             case "inbox":
-                return [Message(role="user", content=self._inbox.pop(0))]
+                return [self._inbox.pop(0)]
             case "reply":
                 message = _build_reply(event["reply"], call_ids)
                 self._call_names = {call.id: call.name for call in message.tool_calls}
@@ -130,7 +131,12 @@ def _build_reply(reply: dict[str, Any], call_ids: tuple[str, ...]) -> Message:
         content=reply.get("content"),
         tool_calls=calls,
         provider_data=reply.get("provider_data"),
+        parts=decode_parts(reply.get("parts")),
     )
+
+
+def _build_user_message(event: dict[str, Any]) -> Message:
+    return Message(role="user", content=event["message"], parts=decode_parts(event.get("parts")))
 
 
 def _rename_call(call: ToolCall, call_id: str) -> ToolCall:
@@ -143,11 +149,13 @@ def _rename_call(call: ToolCall, call_id: str) -> ToolCall:
 
 def _build_result(event: dict[str, Any], name: str | None) -> Message:
     shown = event.get("shown")
+    text = shown if shown is not None else encode_canonical_text(event["result"])
     return Message(
         role="tool",
-        content=shown if shown is not None else encode_canonical_text(event["result"]),
+        content=text,
         tool_call_id=event["call_id"],
         name=name,
+        parts=add_text(text, decode_parts(event.get("parts"))),
     )
 
 

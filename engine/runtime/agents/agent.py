@@ -45,6 +45,7 @@ from toolchart.specs.sections.preparation import build_preparation_spec, needs_p
 from toolchart.specs.turn_plan import plan_turn
 from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.chart.loading import Chart
+from toolchart.states.content import add_text
 from toolchart.states.effects import RunAgent
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Answering, TurnStarted, UserSaid
@@ -53,6 +54,7 @@ from toolchart.states.messages import Message
 from toolchart.states.ports import Provider, Store
 from toolchart.tools.definition import Tool
 from toolchart.tools.manager import ToolManager
+from toolchart.tools.sources.attachments import Attachment, load_attachments
 from toolchart.tools.sources.registry_entries import Service
 
 
@@ -193,11 +195,12 @@ class Agent:
         history: Sequence[Message | Mapping[str, Any]],
         llm: str | None,
         model: str | None,
+        attachments: Sequence[Attachment] = (),
     ) -> TurnStarted:
         """The `turn_started` event of a message, with the handler that its variables and its context select.
 
         Raises:
-            SpecError: there is no handler, prompt, host or model for it.
+            SpecError: there is no handler, prompt, host or model for it, or an attachment cannot be read.
         """
         values = {**({"profile": self.spec.profile} if self.spec.profile else {}), **variables}
         values["user_message"] = message
@@ -206,7 +209,7 @@ class Agent:
             context, warnings = await self._find_context(conversation, message, values, history)
             values = {**context, **values}
         selected_handler = select_handler(self.spec, values, handler)
-        event = await self.build_turn_started(selected_handler, values, history, llm, model)
+        event = await self.build_turn_started(selected_handler, values, history, llm, model, attachments)
         return replace(event, warnings=(*warnings, *event.warnings))
 
     async def _find_context(
@@ -251,11 +254,12 @@ class Agent:
         history: Sequence[Message | Mapping[str, Any]] = (),
         llm: str | None = None,
         model: str | None = None,
+        attachments: Sequence[Attachment] = (),
     ) -> TurnStarted:
         """The `turn_started` event of a message under a handler.
 
         Raises:
-            SpecError: there is no prompt, host or model for it.
+            SpecError: there is no prompt, host or model for it, or an attachment cannot be read.
         """
         values, warnings = await fill_rag_context(handler.prompt, variables, self.tools.search)
         plan = plan_turn(
@@ -263,6 +267,7 @@ class Agent:
         )
         return TurnStarted(
             message=variables["user_message"],
+            parts=add_text(variables["user_message"], await load_attachments(attachments)),
             system=plan.system,
             variables=select_variables(self.chart, variables),
             history=read_history(history),

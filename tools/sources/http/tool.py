@@ -100,6 +100,18 @@ class HttpRunner:
         except ToolFailure as failure:
             raise ToolFailure(_redact_secrets(str(failure), secrets)) from None
 
+    async def fetch(self, url: str) -> HttpResponse:
+        """Get what stands at an address, whatever its content type.
+
+        Raises:
+            ToolFailure: the address is refused or not reachable, the status is an error, or the answer is
+                larger than `max_bytes`.
+        """
+        response = await self._send_with_retries(OutgoingRequest(method="GET", url=url), set())
+        if response.status >= 400:
+            raise ToolFailure(_describe_status(response))
+        return response
+
     # -- sending ---------------------------------------------------------------------------------
 
     async def _send_with_retries(self, request: OutgoingRequest, secrets: set[str]) -> HttpResponse:
