@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from toolchart.engine.runtime.engine import Engine
     from toolchart.engine.runtime.result import FinishedCall, ForkResult, PendingApproval, TurnResult
     from toolchart.engine.runtime.streaming import StepTaken
+    from toolchart.engine.telemetry.live import Telemetry
     from toolchart.specs.charts import load_chart
     from toolchart.specs.loader import load_spec
     from toolchart.specs.models import AgentSpec
@@ -120,6 +121,7 @@ __all__ = [
     "Asker",
     "Observer",
     "DeltaObserver",
+    "Telemetry",
     "Clock",
     "load_spec",
     "AgentSpec",
@@ -221,6 +223,7 @@ if not TYPE_CHECKING:
         "toolchart.engine.runtime.streaming": ("StepTaken",),
         "toolchart.engine.runtime.dependencies": ("Approver", "Asker", "Observer", "DeltaObserver"),
         "toolchart.engine.runtime.clock": ("Clock",),
+        "toolchart.engine.telemetry.live": ("Telemetry",),
         "toolchart.specs.loader": ("load_spec",),
         "toolchart.specs.models": ("AgentSpec",),
         "toolchart.specs.charts": ("load_chart",),

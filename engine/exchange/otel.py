@@ -1,9 +1,7 @@
 """OpenTelemetry GenAI spans of a conversation, exported from its log.
 
-Spans are made from the log afterwards, so tracing never changes a run. The attribute names are those of
-the GenAI conventions, which are still in development; only this module uses them.
-Source: open-telemetry/semantic-conventions-genai, docs/gen-ai and registry, as of November 2026.
-The format is OTLP's JSON encoding, one `resourceSpans` object.
+Spans are made from the log afterwards, so tracing never changes a run. The attributes are those of live
+telemetry (`engine/telemetry/attributes.py`). The format is OTLP's JSON encoding, one `resourceSpans` object.
 """
 
 from __future__ import annotations
@@ -14,14 +12,16 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from toolchart.engine.log.family import iterate_family, read_parent
-from toolchart.engine.log.reading.records import LineReader, ReadRecord, parse_line, read_records
+from toolchart.engine.log.reading.records import AskedEffect, LineReader, ReadRecord, parse_line, read_records
 from toolchart.engine.log.reading.transcript import TranscriptCollector
 from toolchart.engine.log.reading.visited_path import load_recorded_chart
-from toolchart.providers.hosts import get_telemetry_name
-from toolchart.states.events import Configured, Failed, Replied, ToolFinished, TurnStarted
-from toolchart.states.messages import Message, message_to_dict
+from toolchart.engine.telemetry import attributes as names
+from toolchart.states.core.encoding import decode
+from toolchart.states.events import Configured, Decided, Failed, Replied, Reviewed, ToolFinished, TurnStarted
+from toolchart.states.messages import Message, Request, ToolCall, ToolDefinition
 from toolchart.states.ports import Store
 
 _INTERNAL, _CLIENT = 1, 3
@@ -41,8 +41,7 @@ def export_spans(
     """
     own_lines = list(lines)
     records = read_records(own_lines, conversation, parents=parents, include_shared=True)
-    steps = list(_describe_steps(records))[-len(own_lines) :]
-    spans = [span for turn in _split_turns(steps) for span in _build_turn_spans(turn, conversation, content)]
+    spans = list(_build_spans(list(records), len(own_lines), conversation, content))
     scope = {"scope": {"name": "toolchart"}, "spans": spans}
     resource = {"attributes": [_encode_attribute("service.name", "toolchart")]}
     return {"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}
@@ -81,173 +80,211 @@ def _map_turn_spans(store: Store, conversation: str) -> dict[str, str]:
     return {record.hash: _build_span_id(conversation, f"turn {record.turn}") for record in records}
 
 
-class _DescribedStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A record with what holds for it from records before it."""
+class _AskedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A model call that a step asked for."""
 
-    record: ReadRecord
-    agent: str
-    provider: str
-    model: str
-    messages: tuple[Message, ...]
-    """The messages that the step added."""
+    at: str
+    options: dict[str, Any]
+    request: Request | None
+    """What was sent; None where content is left out."""
 
 
-def _describe_steps(records: Iterable[ReadRecord]) -> Iterator[_DescribedStep]:
-    """The records, each with the agent's name, the model and the messages that hold for it."""
-    collector = TranscriptCollector()
-    agent = ""
-    settings: dict[str, Any] = {}
-    for record in records:
+class _Turn:
+    """What the spans of one turn need of the records before: who asks whom, with which messages."""
+
+    def __init__(self, conversation: str, content: bool) -> None:
+        self.conversation, self.content = conversation, content
+        self.agent = self.provider = self.model = ""
+        self.calls: dict[str, ToolCall] = {}
+        self.asked: dict[int, _AskedCall] = {}
+        self.waiting: dict[str, str] = {}
+        """Times at which calls began to wait for a decision, by their ids."""
+        self._collector = TranscriptCollector()
+        self._messages: list[Message] = []
+        self._system: str | None = None
+        self._settings: dict[str, Any] = {}
+        self._tools: list[dict[str, Any]] = []
+
+    def add_record(self, record: ReadRecord) -> None:
+        """Take in a record before its spans are built."""
+        event = record.event
         if record.event_type == Configured.TYPE:
-            spec_name = record.event.get("spec", {}).get("name")
-            agent = str(spec_name or load_recorded_chart(record.event).name)
-        settings = record.event.get("settings") or settings
-        yield _DescribedStep(
-            record=record,
-            agent=agent,
-            provider=str(settings.get("provider", "")),
-            model=str(settings.get("model", "")),
-            messages=collector.add_record(record),
-        )
+            self.agent = str(event.get("spec", {}).get("name") or load_recorded_chart(event).name)
+            self._tools = event.get("tools") or []
+        self._settings = event.get("settings") or self._settings
+        self.provider = str(self._settings.get("provider", ""))
+        self.model = str(self._settings.get("model", ""))
+        self._system = event.get("system", self._system)
+        new_messages = self._collector.add_record(record)
+        self._messages += new_messages
+        self.calls |= {call.id: call for message in new_messages for call in message.tool_calls}
+        if record.event_type == Reviewed.TYPE:
+            self._note_verdicts(record)
+
+    def add_asks(self, record: ReadRecord) -> None:
+        """Note the model calls that a record asks for."""
+        for ask in record.asks:
+            if ask.id is not None and ask.data.get("digest"):
+                options = self._settings.get("options") or {}
+                request = self._build_request(ask) if self.content else None
+                self.asked[ask.id] = _AskedCall(at=record.at, options=options, request=request)
+
+    def _note_verdicts(self, record: ReadRecord) -> None:
+        for verdict in record.event.get("verdicts", ()):
+            call = self.calls.get(verdict["call_id"])
+            if call is not None and verdict.get("arguments") is not None:
+                self.calls[call.id] = replace(call, arguments=verdict["arguments"])
+            if verdict.get("ruling") == "needs_approval":
+                self.waiting[verdict["call_id"]] = record.at
+
+    def _build_request(self, ask: AskedEffect) -> Request:
+        """What was sent, as far as the records say it."""
+        own = [decode(Message, message) for message in ask.data.get("own") or ()]
+        count = ask.data.get("messages") or 0
+        system = [Message(role="system", content=self._system)] if self._system is not None else []
+        shared = self._messages[: max(0, count - len(own) - len(system))]
+        offered = self._settings.get("tools") or ()
+        tools = [decode(ToolDefinition, tool) for tool in self._tools if tool.get("name") in offered]
+        return Request(model=self.model, messages=[*system, *shared, *own], tools=tuple(tools))
 
 
-def _split_turns(steps: list[_DescribedStep]) -> Iterator[list[_DescribedStep]]:
-    """The steps of each turn; steps before the first turn are left out."""
-    turn: list[_DescribedStep] = []
-    for described_step in steps:
-        if described_step.record.event_type == TurnStarted.TYPE:
-            if turn:
-                yield turn
-            turn = []
-        if described_step.record.turn:
-            turn.append(described_step)
-    if turn:
-        yield turn
-
-
-def _build_turn_spans(
-    turn: list[_DescribedStep], conversation: str, content: bool
+def _build_spans(
+    records: list[ReadRecord], own: int, conversation: str, content: bool
 ) -> Iterator[dict[str, Any]]:
-    """The span of a turn, then the spans of its model and tool calls."""
-    first, last = turn[0], turn[-1]
-    root = _build_span(
-        f"invoke_agent {first.agent}",
-        _INTERNAL,
-        conversation,
-        f"turn {first.record.turn}",
-        None,
-        first.record.at,
-        last.record.at,
-        {
-            "gen_ai.operation.name": "invoke_agent",
-            "gen_ai.agent.name": first.agent,
-            **_build_common_attributes(last, conversation),
-        },
-        error=any(described_step.record.ended_in_error for described_step in turn),
-    )
-    yield root
-    previous = first
-    for described_step in turn[1:]:
-        child = _build_child_span(described_step, previous, root["spanId"], conversation, content)
-        if child is not None:
-            yield child
-        previous = described_step
+    """The span of each turn, and then those in it.
+
+    Args:
+        own: how many records at the end are the conversation's own; shared ones give no spans.
+    """
+    turn = _Turn(conversation, content)
+    spans: list[dict[str, Any]] = []
+    for number, record in enumerate(records):
+        turn.add_record(record)
+        if number >= len(records) - own and record.turn:
+            if record.event_type == TurnStarted.TYPE or not spans:
+                yield from spans
+                spans = [_open_turn_span(turn, record)]
+            _add_step_event(spans[0], record)
+            spans += _build_child_spans(turn, record, spans[0]["spanId"])
+        turn.add_asks(record)
+    yield from spans
 
 
-def _build_child_span(
-    described_step: _DescribedStep, previous: _DescribedStep, parent: str, conversation: str, content: bool
-) -> dict[str, Any] | None:
-    """The span of one step inside a turn; None for steps without a model call or tool call."""
-    event = described_step.record.decode_event()
-    if isinstance(event, (Replied, Failed)):
-        return _build_chat_span(event, described_step, previous, parent, conversation, content)
-    if isinstance(event, ToolFinished) and event.call_id:
-        return _build_tool_span(event, described_step, parent, conversation, content)
-    return None
-
-
-def _build_chat_span(
-    event: Replied | Failed,
-    described_step: _DescribedStep,
-    previous: _DescribedStep,
-    parent: str,
-    conversation: str,
-    content: bool,
-) -> dict[str, Any]:
-    """The span of a model call: from the record before until the reply or failure."""
-    model = described_step.model
-    attributes = _build_common_attributes(described_step, conversation)
-    if isinstance(event, Replied):
-        attributes |= _build_reply_attributes(event, model)
-        if content and described_step.messages:
-            attributes["gen_ai.output.messages"] = str(message_to_dict(described_step.messages[-1]))
-    else:
-        attributes |= {"gen_ai.operation.name": "chat", "error.type": event.kind}
+def _open_turn_span(turn: _Turn, record: ReadRecord) -> dict[str, Any]:
+    attributes = {
+        **names.describe_agent(turn.agent, turn.model),
+        **names.describe_conversation(turn.conversation, turn.provider),
+    }
     return _build_span(
-        f"chat {model}",
+        f"invoke_agent {turn.agent}",
+        _INTERNAL,
+        turn.conversation,
+        f"turn {record.turn}",
+        None,
+        record.at,
+        record.at,
+        attributes,
+    )
+
+
+def _add_step_event(root: dict[str, Any], record: ReadRecord) -> None:
+    """Add the transition and the truth of its guards to the span of the turn, which ends here for now."""
+    attributes = {"toolchart.source": record.source, "toolchart.target": record.target}
+    guards = {f"toolchart.guard.{text}": truth for text, truth in record.guards.items()}
+    time = str(_convert_to_nanoseconds(record.at))
+    event = {
+        "timeUnixNano": time,
+        "name": record.event_type,
+        "attributes": [_encode_attribute(key, value) for key, value in {**attributes, **guards}.items()],
+    }
+    root.setdefault("events", []).append(event)
+    root["endTimeUnixNano"] = time
+    if record.ended_in_error:
+        root["status"] = {"code": 2}
+
+
+def _build_child_spans(turn: _Turn, record: ReadRecord, parent: str) -> Iterator[dict[str, Any]]:
+    """The spans that end with a record."""
+    event = record.decode_event()
+    if isinstance(event, (Replied, Failed)):
+        yield _build_chat_span(event, record, turn, parent)
+    elif isinstance(event, ToolFinished) and event.call_id:
+        yield _build_tool_span(event, record, turn, parent)
+    elif isinstance(event, Decided) and event.call_id:
+        yield _build_approval_span(event, record, turn, parent)
+
+
+def _build_chat_span(event: Replied | Failed, record: ReadRecord, turn: _Turn, parent: str) -> dict[str, Any]:
+    """The span of a model call: from the record that asked until the reply or failure."""
+    asked = turn.asked.get(event.effect) or _AskedCall(at=record.at, options={}, request=None)
+    attributes = {
+        **names.describe_model_call(turn.model, asked.options),
+        **names.describe_conversation(turn.conversation, turn.provider),
+        **names.describe_answer(event),
+    }
+    if asked.request is not None:
+        attributes |= names.describe_request_content(asked.request)
+    if turn.content and isinstance(event, Replied):
+        attributes |= names.describe_reply_content(event.reply)
+    return _build_span(
+        f"chat {turn.model}",
         _CLIENT,
-        conversation,
-        described_step.record.hash,
+        turn.conversation,
+        record.hash,
         parent,
-        previous.record.at,
-        described_step.record.at,
+        asked.at,
+        record.at,
         attributes,
         error=isinstance(event, Failed),
     )
 
 
-def _build_reply_attributes(event: Replied, model: str) -> dict[str, Any]:
-    """The attributes of a model call that was answered."""
-    reply = event.reply
-    usage = reply.usage
-    return {
-        "gen_ai.operation.name": "chat",
-        "gen_ai.request.model": model,
-        "gen_ai.response.model": reply.model,
-        "gen_ai.response.id": reply.response_id,
-        "gen_ai.response.finish_reasons": [reply.native_reason or reply.finish_reason],
-        "gen_ai.usage.input_tokens": usage.input if usage else None,
-        "gen_ai.usage.output_tokens": usage.output if usage else None,
-    }
-
-
-def _build_tool_span(
-    event: ToolFinished, described_step: _DescribedStep, parent: str, conversation: str, content: bool
-) -> dict[str, Any]:
+def _build_tool_span(event: ToolFinished, record: ReadRecord, turn: _Turn, parent: str) -> dict[str, Any]:
     """The span of a tool call: from the recorded duration until its outcome."""
-    name = str(event.result.get("tool_name"))
-    attributes: dict[str, Any] = {
-        "gen_ai.operation.name": "execute_tool",
-        "gen_ai.tool.name": name,
-        "gen_ai.tool.type": "function",
-        "gen_ai.tool.call.id": event.call_id,
-        "gen_ai.conversation.id": conversation,
+    call = turn.calls.get(event.call_id)
+    name = call.name if call is not None else str(event.result.get("tool_name"))
+    attributes = {
+        **names.describe_tool_call(name, event.call_id),
+        "gen_ai.conversation.id": turn.conversation,
+        **names.describe_outcome(event),
     }
-    is_failed = event.outcome != "succeeded"
-    if is_failed:
-        attributes["error.type"] = event.outcome
-    if content:
-        attributes["gen_ai.tool.call.result"] = str(event.result)
-    ended_at = _convert_to_nanoseconds(described_step.record.at)
-    started_at = ended_at - round(float(event.result.get("execution_time_ms") or 0) * 1e6)
+    if turn.content:
+        attributes |= names.describe_arguments(call.arguments if call is not None else None)
+        attributes |= names.describe_result(event)
     span = _build_span(
         f"execute_tool {name}",
         _INTERNAL,
-        conversation,
-        described_step.record.hash,
+        turn.conversation,
+        record.hash,
         parent,
-        described_step.record.at,
-        described_step.record.at,
+        record.at,
+        record.at,
         attributes,
-        error=is_failed,
+        error=event.outcome != "succeeded",
     )
-    return {**span, "startTimeUnixNano": str(started_at)}
+    duration_ns = round(float(event.result.get("execution_time_ms") or 0) * 1e6)
+    return {**span, "startTimeUnixNano": str(_convert_to_nanoseconds(record.at) - duration_ns)}
 
 
-def _build_common_attributes(described_step: _DescribedStep, conversation: str) -> dict[str, Any]:
-    """The attributes that all spans of a conversation have."""
-    provider = get_telemetry_name(described_step.provider)
-    return {"gen_ai.conversation.id": conversation, "gen_ai.provider.name": provider}
+def _build_approval_span(event: Decided, record: ReadRecord, turn: _Turn, parent: str) -> dict[str, Any]:
+    """The span of an approval: from the review that asked for it until the decision."""
+    call = turn.calls.get(event.call_id)
+    name = call.name if call is not None else ""
+    attributes = {
+        **names.describe_approval(name, event.call_id),
+        "gen_ai.conversation.id": turn.conversation,
+        **names.describe_decision(event.approved, event.by),
+    }
+    return _build_span(
+        f"approval {name}".rstrip(),
+        _INTERNAL,
+        turn.conversation,
+        record.hash,
+        parent,
+        turn.waiting.get(event.call_id, record.at),
+        record.at,
+        attributes,
+    )
 
 
 def _build_span(
@@ -295,6 +332,10 @@ def _encode_attribute(key: str, value: Any) -> dict[str, Any]:
     """An attribute in OTLP's JSON encoding."""
     if isinstance(value, list):
         return {"key": key, "value": {"arrayValue": {"values": [{"stringValue": str(v)} for v in value]}}}
+    if isinstance(value, bool):
+        return {"key": key, "value": {"boolValue": value}}
+    if isinstance(value, float):
+        return {"key": key, "value": {"doubleValue": value}}
     if isinstance(value, int):
         return {"key": key, "value": {"intValue": str(value)}}
     return {"key": key, "value": {"stringValue": str(value)}}

@@ -26,6 +26,7 @@ from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.flows.open_children import has_open_work
 from toolchart.engine.runtime.flows.waiting import build_open_turn_error
 from toolchart.engine.runtime.recorded_answers import RecordedAnswers, RecordedModel
+from toolchart.engine.telemetry.live import Telemetry
 from toolchart.specs.models import AgentSpec
 from toolchart.states.chart.loading import Chart
 from toolchart.states.errors import SpecError
@@ -53,6 +54,7 @@ class SharedDependencies(msgspec.Struct, frozen=True, kw_only=True):
     get_function: Callable[[str], EffectFunction] | None = None
     output_classes: Mapping[str, type[BaseModel]] = msgspec.field(default_factory=dict)
     children: ChildRunner | None = None
+    telemetry: Telemetry | None = None
 
 
 class Conversations:
@@ -319,6 +321,7 @@ class Conversations:
             output_classes=self._shared_dependencies.output_classes,
             get_provider=self._get_provider,
             children=self._shared_dependencies.children,
+            telemetry=self._shared_dependencies.telemetry,
             # Deltas may cut a secret in two, so a redacted log does not keep them.
             keep_deltas=self._spec.log_deltas and self._redactor is None,
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from toolchart.engine.runtime.clock import Clock, SystemClock
+from toolchart.engine.telemetry.live import Telemetry
 from toolchart.states.core.step import Step
 from toolchart.states.effects import AskPerson, RunAgent
 from toolchart.states.events import Decided, Event
@@ -109,5 +110,7 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     """Runs the children of `run_agent`."""
     asks_first: bool = False
     """Whether tools of children that are not idempotent need an approval: the conversation is a fork."""
+    telemetry: Telemetry | None = None
+    """Makes spans of what happens; it changes nothing."""
     keep_deltas: bool = False
     """Whether the log keeps the deltas of streamed replies."""

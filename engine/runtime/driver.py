@@ -142,6 +142,8 @@ class Driver:
             await self._stop_from_outside()
             raise
         finally:
+            if self.dependencies.telemetry is not None:
+                self.dependencies.telemetry.end_turn(self.conversation, self.snapshot)
             self._loop_task = None
             if self._tasks:
                 await self._stop_tasks()
@@ -282,6 +284,8 @@ class Driver:
             self._stop_effect(effect_id)
         if new_step.cancels:
             self._cancelled_runs += list_cancelled_runs(before, event, new_step.cancels)
+        if self.dependencies.telemetry is not None:
+            self.dependencies.telemetry.record_step(self.conversation, event, new_step)
         if self.dependencies.observer is not None:
             self.dependencies.observer(event, new_step)
         return new_step

@@ -25,6 +25,7 @@ from toolchart.engine.runtime.open_turns import OpenTurns
 from toolchart.engine.runtime.recorded_answers import build_fork_result, fork_from_log
 from toolchart.engine.runtime.result import ForkResult, TurnResult
 from toolchart.engine.runtime.streaming import StepTaken, stream_turn
+from toolchart.engine.telemetry.live import Telemetry
 from toolchart.specs.loader import load_spec
 from toolchart.specs.models import AgentSpec
 from toolchart.states.content import add_text
@@ -56,7 +57,7 @@ class Engine:
             result of a turn has an instance of it.
         approver: called for each tool call that needs approval; without one such a turn waits.
         asker: called for each question to a person (`ask_person`); without one such a turn waits.
-        observer: called with every step, for display.
+        observer: called with every step, for display; `telemetry` makes OpenTelemetry spans of every turn.
         clock: the source of time and random numbers; tests pass their own.
 
     Raises:
@@ -77,6 +78,7 @@ class Engine:
         approver: Approver | None = None,
         asker: Asker | None = None,
         observer: Observer | None = None,
+        telemetry: Telemetry | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._runner: asyncio.Runner | None = None
@@ -91,6 +93,7 @@ class Engine:
             approver=approver,
             asker=asker,
             observer=observer,
+            telemetry=telemetry,
             answers={},
         )
         self._agent = Agent(spec if isinstance(spec, AgentSpec) else load_spec(spec), self._parts)
@@ -329,9 +332,8 @@ class Engine:
             SpecError: the fork is not possible; nothing was written.
         """
         if from_log:
-            return await fork_from_log(
-                self.store, conversation, at, changes, name=name, observer=self._parts.observer
-            )
+            observer = self._parts.observer
+            return await fork_from_log(self.store, conversation, at, changes, name=name, observer=observer)
         name = name or generate_conversation_id()
         plan = plan_fork(self.store, conversation, name, at, changes or ForkChanges())
         driver = self._conversations.fork_driver(name, plan)

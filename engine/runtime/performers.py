@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import Any
 
 from msgspec.structs import replace
@@ -49,13 +49,15 @@ from toolchart.states.events import (
     ToolFinished,
 )
 from toolchart.states.facts import compute_elapsed_s
-from toolchart.states.messages import Reply, Request, TextDelta, encode_delta
+from toolchart.states.messages import Reply, Request, TextDelta, ToolCall, encode_delta
 from toolchart.states.ports import StreamingProvider
 from toolchart.states.snapshot import OpenCall
 
 log = logging.getLogger("toolchart.engine")
 
 _LONGEST_SLEEP_S = 60.0
+
+_NO_SPAN = nullcontext()
 
 
 class EffectPerformer:
@@ -75,7 +77,8 @@ class EffectPerformer:
         """Do the work of an effect and apply the events that answer it."""
         match effect:
             case CallModel():
-                event = await self._call_model(effect)
+                with self._enter_span(effect.id):
+                    event = await self._call_model(effect)
                 self._streamed_texts.pop(effect.id, None)
                 self._driver.apply_event(event)
             case ReviewCalls():
@@ -309,7 +312,7 @@ class EffectPerformer:
         if len(effect.calls) == 1 and not effect.refused:  # the common case needs no task
             call = effect.calls[0]
             if self._is_unanswered(call.id):
-                outcome = await driver.dependencies.executor.run(call, effect.allowed)
+                outcome = await self._run_tool(effect, call)
                 driver.apply_event(self._address_outcome(effect, outcome))
             return
         answers = False
@@ -322,6 +325,17 @@ class EffectPerformer:
         if not answers:
             result = {"success": True, "result": None, "tool_name": "", "execution_time_ms": 0.0}
             driver.apply_event(ToolFinished(effect=effect.id, call_id="", outcome="skipped", result=result))
+
+    async def _run_tool(self, effect: RunTools, call: ToolCall) -> ToolFinished:
+        """Run one call, inside its span where there is telemetry."""
+        with self._enter_span(effect.id, call.id):
+            return await self._driver.dependencies.executor.run(call, effect.allowed)
+
+    def _enter_span(self, effect: int, call_id: str = "") -> AbstractContextManager[None]:
+        telemetry = self._driver.dependencies.telemetry
+        if telemetry is None:
+            return _NO_SPAN
+        return telemetry.attach(self._driver.conversation, effect, call_id)
 
     def _address_outcome(self, effect: RunTools, outcome: ToolFinished) -> ToolFinished:
         """The outcome with its time and the id of the effect that it answers."""
@@ -338,7 +352,7 @@ class EffectPerformer:
             if self._is_unanswered(refusal.call.id):
                 yield executor.refuse(refusal.call, refusal.outcome, refusal.reason)
         calls = [call for call in effect.calls if self._is_unanswered(call.id)]
-        tasks = [asyncio.ensure_future(executor.run(call, effect.allowed)) for call in calls]
+        tasks = [asyncio.ensure_future(self._run_tool(effect, call)) for call in calls]
         try:
             for next_outcome in asyncio.as_completed(tasks):
                 yield await next_outcome

@@ -68,6 +68,7 @@ HEAVY_PACKAGES = {
     "mcp": "extra `mcp`",
     "mcp_types": "extra `mcp`",
     "ollama": "SDK",
+    "opentelemetry": "extra `otel`",
     "openai": "SDK: more than a second",
     "prompt_toolkit": "needed only on a terminal",
     "psycopg": "extra `postgres`",

@@ -34,6 +34,7 @@ from toolchart.engine.runtime.flows.chart_functions import (
     select_variables,
 )
 from toolchart.engine.runtime.flows.child_conversations import ChildConversations
+from toolchart.engine.telemetry.live import Telemetry
 from toolchart.providers.prices import build_pricer
 from toolchart.specs.charts import load_spec_chart
 from toolchart.specs.child_agents import build_child_spec, describe_agent
@@ -71,6 +72,7 @@ class SharedParts(msgspec.Struct, frozen=True, kw_only=True):
     approver: Approver | None = None
     asker: Asker | None = None
     observer: Observer | None = None
+    telemetry: Telemetry | None = None
     answers: dict[str, Answering] = {}
     """Answers of people for child conversations, by their ids; each is taken when its child is resumed."""
 
@@ -130,6 +132,7 @@ class Agent:
                 get_function=self._functions.get_function,
                 output_classes=self.output_classes,
                 children=ChildConversations(store, log, self._parts.clock, self.get_child),
+                telemetry=self._parts.telemetry,
             ),
             function_sources=self._functions.list_sources(self.chart),
         )

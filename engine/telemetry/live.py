@@ -1,0 +1,296 @@
+"""Live OpenTelemetry: spans of turns, model calls, tools, approvals and agents while they run.
+
+    from toolchart import Engine, Telemetry
+
+    with Engine("quickstart", log="memory", telemetry=Telemetry()) as engine:
+        engine.run("17 * 27")
+
+Spans follow the effects of the core: one begins when its record is made, and ends with the record that
+answers it. So telemetry sees what the log says, and changes nothing. The work of a model call or a tool runs
+inside its span, so that spans of other libraries lie in it. Content is included only where it is asked for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from toolchart.engine.telemetry import attributes as names
+from toolchart.states.core.step import Step
+from toolchart.states.effects import CallModel, Effect, RunTools
+from toolchart.states.errors import SpecError
+from toolchart.states.events import (
+    Configured,
+    Decided,
+    Event,
+    Failed,
+    Replied,
+    Resumed,
+    ToolFinished,
+    TurnStarted,
+)
+from toolchart.states.messages import Request, ToolCall
+from toolchart.states.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from opentelemetry._logs import Logger, LoggerProvider
+    from opentelemetry.metrics import Histogram, Meter, MeterProvider
+    from opentelemetry.trace import Span, SpanKind, TracerProvider
+
+_SCOPE = "toolchart"
+
+_DURATION_BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+_TOKEN_BUCKETS = tuple(4**power for power in range(14))
+
+_Key = tuple[str, int, str]
+"""Conversation, effect (0 for the turn) and call id of a span."""
+
+
+class _OpenSpan:
+    """A span that has begun."""
+
+    def __init__(self, span: Span, attributes: names.Attributes, request: Request | None = None) -> None:
+        self.span, self.attributes, self.request = span, attributes, request
+        self.started_s = time.monotonic()
+
+
+class Telemetry:
+    """Makes spans, metrics and log events of every conversation of an engine.
+
+    Args:
+        content: whether messages, arguments, results and tool definitions are included.
+        tracer_provider: default: the global one; like the two below.
+        meter_provider: receives the durations of model calls, tools and turns, and the tokens.
+        logger_provider: receives one event for each model call.
+
+    Raises:
+        SpecError: OpenTelemetry is not installed.
+    """
+
+    def __init__(
+        self,
+        *,
+        content: bool = False,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+        logger_provider: LoggerProvider | None = None,
+    ) -> None:
+        try:
+            from opentelemetry import _logs, metrics, trace
+        except ImportError:
+            hint = "install the extra `otel`: pip install 'toolchart[otel]'"
+            raise SpecError("telemetry needs OpenTelemetry, which is not installed", hint=hint) from None
+        self._trace = trace
+        self._content = content
+        self._tracer = (tracer_provider or trace.get_tracer_provider()).get_tracer(_SCOPE)
+        self._logger: Logger = (logger_provider or _logs.get_logger_provider()).get_logger(_SCOPE)
+        meter: Meter = (meter_provider or metrics.get_meter_provider()).get_meter(_SCOPE)
+        self._call_durations = _make_histogram(meter, "gen_ai.client.operation.duration", "s")
+        self._tool_durations = _make_histogram(meter, "gen_ai.execute_tool.duration", "s")
+        self._agent_durations = _make_histogram(meter, "gen_ai.invoke_agent.duration", "s")
+        self._tokens = _make_histogram(meter, "gen_ai.client.token.usage", "{token}")
+        self._spans: dict[_Key, _OpenSpan] = {}
+        self._agents: dict[str, str] = {}
+
+    # -- what the driver calls -------------------------------------------------------------------
+
+    def record_step(self, conversation: str, event: Event, step: Step) -> None:
+        """Begin and end the spans of a step; its record is noted already."""
+        snapshot = step.snapshot
+        if isinstance(event, Configured):
+            self._agents[conversation] = str(event.spec.get("name") or "")
+        elif isinstance(event, TurnStarted | Resumed):
+            self._open_turn(conversation, snapshot)
+        if not step.is_late:
+            self._end_answered(conversation, event)
+        for effect_id in step.cancels:
+            self._end_cancelled(conversation, effect_id)
+        if (conversation, 0, "") in self._spans:
+            self._note_step(conversation, event, step)
+            for effect in step.effects:
+                self._open_effect(conversation, effect, snapshot)
+            self._open_approvals(conversation, snapshot)
+
+    def end_turn(self, conversation: str, snapshot: Snapshot) -> None:
+        """End the span of a turn whose chart rests, and those of what stays open."""
+        for key in [key for key in self._spans if key[0] == conversation and key[1:] != (0, "")]:
+            self._end_span(key, {"toolchart.is_waiting": True})
+        key = (conversation, 0, "")
+        if key not in self._spans:
+            return
+        error = snapshot.error
+        used = names.describe_usage(snapshot.usage)
+        attributes = {**used, "error.type": error.kind if error is not None else None}
+        attributes |= {"toolchart.state": snapshot.state, "toolchart.limit": snapshot.limit_reached}
+        self._end_span(key, attributes, self._agent_durations)
+
+    @contextmanager
+    def attach(self, conversation: str, effect: int, call_id: str = "") -> Iterator[None]:
+        """Run work inside the span of an effect or a tool call."""
+        open_span = self._spans.get((conversation, effect, call_id))
+        if open_span is None:
+            yield
+            return
+        with self._trace.use_span(open_span.span, record_exception=False, set_status_on_exception=False):
+            yield
+
+    # -- beginning -------------------------------------------------------------------------------
+
+    def _open_turn(self, conversation: str, snapshot: Snapshot) -> None:
+        settings = snapshot.settings
+        provider, model = (settings.provider, settings.model) if settings is not None else ("", "")
+        agent = self._agents.get(conversation, "")
+        attributes = {
+            **names.describe_agent(agent, model),
+            **names.describe_conversation(conversation, provider),
+        }
+        self._begin_span(
+            (conversation, 0, ""),
+            f"invoke_agent {agent}".rstrip(),
+            attributes,
+            self._trace.SpanKind.INTERNAL,
+            self._find_turn(conversation.rpartition(".")[0]),
+        )
+
+    def _find_turn(self, conversation: str) -> _OpenSpan | None:
+        """The open turn of a conversation, or of the nearest one that runs it."""
+        while conversation:
+            open_span = self._spans.get((conversation, 0, ""))
+            if open_span is not None:
+                return open_span
+            conversation = conversation.rpartition(".")[0]
+        return None
+
+    def _open_effect(self, conversation: str, effect: Effect, snapshot: Snapshot) -> None:
+        provider = snapshot.settings.provider if snapshot.settings is not None else ""
+        common = names.describe_conversation(conversation, provider)
+        if isinstance(effect, CallModel):
+            request = effect.request
+            attributes = {**names.describe_model_call(request.model, request.options), **common}
+            if self._content:
+                attributes |= names.describe_request_content(request)
+            kind, name = self._trace.SpanKind.CLIENT, f"chat {request.model}"
+            self._begin_span((conversation, effect.id, ""), name, attributes, kind, request=request)
+        elif isinstance(effect, RunTools):
+            for call in effect.calls:
+                self._open_tool(conversation, effect.id, call, common)
+
+    def _open_tool(self, conversation: str, effect: int, call: ToolCall, common: names.Attributes) -> None:
+        attributes = {**names.describe_tool_call(call.name, call.id), **common}
+        attributes["gen_ai.provider.name"] = None
+        if self._content:
+            attributes |= names.describe_arguments(call.arguments)
+        kind = self._trace.SpanKind.INTERNAL
+        self._begin_span((conversation, effect, call.id), f"execute_tool {call.name}", attributes, kind)
+
+    def _open_approvals(self, conversation: str, snapshot: Snapshot) -> None:
+        for open_call in snapshot.calls:
+            key = (conversation, -1, open_call.call.id)
+            waits = open_call.ruling == "needs_approval" and open_call.outcome is None
+            if waits and not snapshot.is_over and key not in self._spans:
+                name, call_id = open_call.call.name, open_call.call.id
+                attributes = names.describe_approval(name, call_id) | {"gen_ai.conversation.id": conversation}
+                self._begin_span(key, f"approval {name}", attributes, self._trace.SpanKind.INTERNAL)
+
+    def _begin_span(
+        self,
+        key: _Key,
+        name: str,
+        attributes: names.Attributes,
+        kind: SpanKind,
+        parent: _OpenSpan | None = None,
+        request: Request | None = None,
+    ) -> None:
+        parent = parent or (self._spans.get((key[0], 0, "")) if key[1:] != (0, "") else None)
+        context = self._trace.set_span_in_context(parent.span) if parent is not None else None
+        given = {name: value for name, value in attributes.items() if value is not None}
+        span = self._tracer.start_span(name, context=context, kind=kind, attributes=given)
+        self._spans[key] = _OpenSpan(span, given, request)
+
+    # -- ending ----------------------------------------------------------------------------------
+
+    def _end_answered(self, conversation: str, event: Event) -> None:
+        match event:
+            case Replied() | Failed():
+                self._end_model_call((conversation, event.effect, ""), event)
+            case ToolFinished():
+                attributes = names.describe_outcome(event)
+                if self._content:
+                    attributes |= names.describe_result(event)
+                key = (conversation, event.effect, event.call_id)
+                self._end_span(key, attributes, self._tool_durations)
+            case Decided():
+                attributes = names.describe_decision(event.approved, event.by)
+                self._end_span((conversation, -1, event.call_id), attributes)
+
+    def _end_model_call(self, key: _Key, event: Replied | Failed) -> None:
+        open_span = self._spans.get(key)
+        if open_span is None:
+            return
+        attributes = names.describe_answer(event)
+        if self._content and isinstance(event, Replied):
+            attributes |= names.describe_reply_content(event.reply)
+        self._count_tokens(open_span, event)
+        given = {**open_span.attributes, **_drop_empty(attributes)}
+        context = self._trace.set_span_in_context(open_span.span)
+        self._logger.emit(event_name=names.DETAILS_EVENT, attributes=given, context=context)
+        self._end_span(key, attributes, self._call_durations)
+
+    def _count_tokens(self, open_span: _OpenSpan, event: Replied | Failed) -> None:
+        reply = event.reply
+        if reply is None or reply.usage is None:
+            return
+        measured = _choose_dimensions({**open_span.attributes, **names.describe_answer(event)})
+        for kind, count in (("input", reply.usage.input), ("output", reply.usage.output)):
+            if count is not None:
+                self._tokens.record(count, {**measured, "gen_ai.token.type": kind})
+
+    def _end_cancelled(self, conversation: str, effect: int) -> None:
+        for key in [key for key in self._spans if key[:2] == (conversation, effect) and effect]:
+            self._end_span(key, {"error.type": "cancelled"})
+
+    def _end_span(self, key: _Key, attributes: names.Attributes, histogram: Histogram | None = None) -> None:
+        open_span = self._spans.pop(key, None)
+        if open_span is None:
+            return
+        given = _drop_empty(attributes)
+        open_span.span.set_attributes(given)
+        if "error.type" in given:
+            open_span.span.set_status(self._trace.StatusCode.ERROR)
+        if histogram is not None:
+            seconds = time.monotonic() - open_span.started_s
+            histogram.record(seconds, _choose_dimensions({**open_span.attributes, **given}))
+        open_span.span.end()
+
+    def _note_step(self, conversation: str, event: Event, step: Step) -> None:
+        """Add the transition and the truth of its guards to the span of the turn."""
+        attributes: dict[str, Any] = {"toolchart.source": step.source, "toolchart.target": step.target}
+        attributes |= {f"toolchart.guard.{text}": truth for text, truth in step.guards.items()}
+        self._spans[conversation, 0, ""].span.add_event(event.TYPE, attributes)
+
+
+def _make_histogram(meter: Meter, name: str, unit: str) -> Histogram:
+    buckets = _DURATION_BUCKETS if unit == "s" else _TOKEN_BUCKETS
+    return meter.create_histogram(name, unit=unit, explicit_bucket_boundaries_advisory=buckets)
+
+
+_DIMENSIONS = (
+    "gen_ai.operation.name",
+    "gen_ai.provider.name",
+    "gen_ai.request.model",
+    "gen_ai.response.model",
+    "gen_ai.agent.name",
+    "gen_ai.tool.name",
+    "error.type",
+)
+
+
+def _choose_dimensions(attributes: names.Attributes) -> dict[str, Any]:
+    """The attributes that a metric has: few values each, and no ids."""
+    return {name: attributes[name] for name in _DIMENSIONS if attributes.get(name) is not None}
+
+
+def _drop_empty(attributes: names.Attributes) -> dict[str, Any]:
+    return {name: value for name, value in attributes.items() if value is not None}
