@@ -211,7 +211,7 @@ class _Search:
 
     def _mark_visited(self, node: _SearchNode) -> bool:
         """Remember a situation; whether it is new."""
-        key = _find_equivalence_key(node.turn, self._terms)
+        key = find_equivalence_key(node.turn, self._terms)
         if key in self._visited:
             return False
         self._visited.add(key)
@@ -228,7 +228,7 @@ class _Search:
             if here.turn.snapshot.is_over:
                 return here
             for after in self._expand_node(here):
-                key = _find_equivalence_key(after.turn, self._terms)
+                key = find_equivalence_key(after.turn, self._terms)
                 if key not in visited_keys:
                     visited_keys.add(key)
                     queue.append(after)
@@ -245,7 +245,7 @@ class _Search:
         )
 
 
-def _find_equivalence_key(turn: ManualTurn, terms: GuardTerms) -> Any:
+def find_equivalence_key(turn: ManualTurn, terms: GuardTerms) -> Any:
     """Return a value that is equal for situations that no guard of the chart can tell apart.
 
     Numbers above the largest one that a guard compares with count as equal.

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
@@ -46,6 +47,7 @@ class Driver:
     Args:
         redacted_conversation: the redacted copy of the conversation that is logged; without it the log is not
             redacted.
+        perform: does the work of each effect in place of the performers, for a world that follows a script.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Driver:
         journal: Journal,
         dependencies: Dependencies,
         redacted_conversation: RedactedConversation | None = None,
+        perform: Callable[[Effect], Awaitable[None]] | None = None,
     ) -> None:
         self.snapshot = snapshot
         self.dependencies = dependencies
@@ -62,6 +65,7 @@ class Driver:
         self.machine = machine
         self._journal = journal
         self._performer = EffectPerformer(self, frozenset(effect.id for effect in snapshot.open_effects))
+        self._perform = perform or self._performer.perform
         self._loop_task: asyncio.Task[object] | None = None
         """The task of `perform_open_effects`, while it runs."""
         self._inline_effect = 0
@@ -180,7 +184,7 @@ class Driver:
             await self._journal.commit()
         self._inline_effect = effect.id
         try:
-            await self._performer.perform(effect)
+            await self._perform(effect)
         except asyncio.CancelledError:
             if not self._interrupts_inline:
                 raise
@@ -192,7 +196,7 @@ class Driver:
 
     def _start_task(self, effect: Effect) -> None:
         """Perform an effect in a task of its own; its record must be committed."""
-        task = asyncio.ensure_future(self._performer.perform(effect))
+        task = asyncio.ensure_future(self._perform(effect))
         self._tasks[effect.id] = task
         task.add_done_callback(lambda _: self._finish_task(effect.id, task))
 

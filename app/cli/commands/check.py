@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,32 +18,44 @@ from toolchart.states.proofs.check import CheckReport, Finding, WorstCase, check
 
 if TYPE_CHECKING:
     from toolchart.specs.models import AgentSpec
+    from toolchart.states.chart.document import Chart
+    from toolchart.testing.counterexamples.replaying import Counterexample
 
 
 @click.command(short_help="Prove properties of a chart before it runs.")
 @click.argument("name", metavar="CHART|AGENT")
+@click.option(
+    "--replay-counterexample",
+    "replays",
+    is_flag=True,
+    help="Drive the run of each finding through the engine, with a scripted world, and say what it did.",
+)
 @json_option
-def command(name: str, as_json: bool) -> int:
+def command(name: str, replays: bool, as_json: bool) -> int:
     """Check a chart (a shipped name or a file), or the chart of an agent with the agent's limits and tools.
 
     Proves that every state can be reached and left, that every event that may arrive is handled, that every
-    transition can be taken, that no call runs before its approval, and that every turn ends. Where a proof
-    fails, prints a counterexample. Of an agent, also checks that its hosts are known and that its tools and
-    functions can be loaded. Exits with 1 if there is a finding.
+    transition can be taken, that no call runs before its approval, and that every turn ends; of an agent also
+    that no words of strangers reach a tool of high risk, that its hosts are known, and that its tools and
+    functions can be loaded. Where a proof fails, prints a counterexample. Exits with 1 if there is a finding.
 
     \b
     Example:  toolchart check full
               toolchart check agent.yaml --json
+              toolchart check my_chart.yaml --replay-counterexample
     """
     chart, spec, options = _load_subject(name)
     report = check(chart, **options)
     problems = _list_start_problems(spec)
+    runs = _replay_findings(chart, report) if replays else ()
     if as_json:
-        print_json({**_encode_report(report), "ok": not (report.findings or problems), "start": problems})
+        print_json(
+            {**_encode_report(report, runs), "ok": not (report.findings or problems), "start": problems}
+        )
     else:
         for problem in problems:
             click.echo(escape_controls(f"the agent cannot start as it is written: {problem}"))
-        _print_report(report, chart.source or name)
+        _print_report(report, runs, chart.source or name)
     return 1 if report.findings or problems else 0
 
 
@@ -80,7 +92,13 @@ def _load_subject(name: str) -> tuple[Any, AgentSpec | None, dict[str, Any]]:
     return chart, spec, options
 
 
-def _encode_report(report: CheckReport) -> dict[str, Any]:
+def _replay_findings(chart: Chart, report: CheckReport) -> tuple[Counterexample, ...]:
+    from toolchart.testing.counterexamples.replaying import replay_counterexample
+
+    return tuple(replay_counterexample(chart, finding) for finding in report.findings)
+
+
+def _encode_report(report: CheckReport, runs: Sequence[Counterexample]) -> dict[str, Any]:
     return {
         "chart": report.chart,
         "ok": not report.findings,
@@ -88,17 +106,20 @@ def _encode_report(report: CheckReport) -> dict[str, Any]:
         "places": report.state_count,
         "answers": report.table_size,
         "notes": [encode(note) for note in report.notes],
+        **({"replays": [encode(run) for run in runs]} if runs else {}),
         "worst": encode(report.worst) if report.worst else None,
         "formulas": dict(report.formulas),
     }
 
 
-def _print_report(report: CheckReport, source: str) -> None:
+def _print_report(report: CheckReport, runs: Sequence[Counterexample], source: str) -> None:
     """Print findings and notes, then one line with the verdict, the size and the bound of a turn."""
-    for finding in report.findings:
+    for index, finding in enumerate(report.findings):
         click.echo(escape_controls(f"{_format_location(finding, source)}{finding.kind}: {finding.message}"))
         if finding.run:
             click.echo(escape_controls(f"    run: {' > '.join(finding.run)}"))
+        if runs:
+            click.echo(escape_controls(f"    replay: {runs[index]}"))
         if finding.change:
             click.echo(escape_controls(f"    change: {finding.change}"))
     for note in report.notes:

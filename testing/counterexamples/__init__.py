@@ -1,0 +1,1 @@
+"""Counterexamples: runs that show what `check` has found, driven through the engine."""

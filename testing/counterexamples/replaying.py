@@ -1,0 +1,81 @@
+"""Drives the counterexample of a finding through the engine, and says whether the engine did as it says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from toolchart.states.chart.document import Chart
+from toolchart.states.events import Answering, Event
+from toolchart.states.proofs.findings import Finding
+from toolchart.testing.counterexamples.scripted_run import ScriptedRun
+from toolchart.testing.counterexamples.search import MAX_SITUATIONS, ROUNDS, RunSearch
+from toolchart.testing.counterexamples.sightings import SIGHTINGS, Moment, shows_finding
+
+Outcome = Literal["confirmed", "not confirmed", "not found", "no run"]
+
+
+class Counterexample(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of driving the counterexample of a finding through the engine."""
+
+    outcome: Outcome
+    """`confirmed`: the engine did as the finding says. `not confirmed`: it did otherwise. `not found`: the
+    search found no such run, so that the finding may be a false alarm. `no run`: the finding is about what
+    never happens."""
+    events: tuple[str, ...] = ()
+    """What happened in the engine, event by event."""
+
+    def __str__(self) -> str:
+        match self.outcome:
+            case "no run":
+                return "no run shows what never happens"
+            case "not found":
+                return (
+                    f"a search with the core (at most {MAX_SITUATIONS} situations) found no such run: "
+                    "this may be a false alarm"
+                )
+        verdict = "did as the finding says" if self.outcome == "confirmed" else "did otherwise"
+        return f"the engine {verdict}: {' > '.join(self.events)}"
+
+
+def replay_counterexample(chart: Chart, finding: Finding) -> Counterexample:
+    """Find a run that shows a finding, and drive it through the real engine with a scripted world.
+
+    Nothing outside is called: models, tools, functions and people answer by the script.
+    """
+    if finding.kind not in SIGHTINGS or not finding.run:
+        return Counterexample(outcome="no run")
+    events = RunSearch(chart).find_run(finding)
+    if events is None:
+        return Counterexample(outcome="not found")
+    run = ScriptedRun(chart, events)
+    asyncio.run(run.run())
+    moments = run.moments[1:]  # without the configuration
+    is_confirmed = run.is_used_up and _shows_run(finding, moments)
+    return Counterexample(
+        outcome="confirmed" if is_confirmed else "not confirmed", events=tuple(map(describe_moment, moments))
+    )
+
+
+def _shows_run(finding: Finding, moments: Sequence[Moment]) -> bool:
+    sightings = [moment for moment in moments if shows_finding(finding, moment)]
+    if finding.kind == "unbounded":
+        return len(sightings) > ROUNDS and not moments[-1].after.is_over
+    return bool(sightings)
+
+
+def describe_moment(moment: Moment) -> str:
+    """One step in a few words: the event and the state that it led to."""
+    return f"{_name_event(moment)} ({moment.after.state})"
+
+
+def _name_event(moment: Moment) -> str:
+    event: Event = moment.event
+    if isinstance(event, Answering):
+        for effect in moment.before.open_effects:
+            if effect.id == event.effect:
+                return f"{event.TYPE}.{effect.name}"
+    return event.TYPE
