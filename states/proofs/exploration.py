@@ -23,7 +23,14 @@ from toolchart.states.core.vocabulary import EVENTS
 from toolchart.states.errors import SpecError
 from toolchart.states.events import UserSaid
 from toolchart.states.machine import START, Machine
-from toolchart.states.proofs.call_stages import ITEMS_OF_EVENT, closes_calls, update_calls, wake_agents
+from toolchart.states.proofs.call_stages import (
+    ANSWERED_STAGES,
+    ITEMS_OF_EVENT,
+    closes_calls,
+    list_stages_after,
+    update_calls,
+    wake_agents,
+)
 from toolchart.states.proofs.explored_states import (
     HAS_PENDING_CALLS,
     HAS_UNDECIDED_CALLS,
@@ -219,7 +226,7 @@ class _Explorer:
         )
         cancelled_effects = arrival.open_effects - kept_effects
         remembered = self._facts.list_truths(memory) if self._facts is not None else {}
-        for stage in self._list_stages(arrival.call_stage, cancelled_effects):
+        for stage in list_stages_after(self._vocabulary, arrival.call_stage, cancelled_effects):
             ends_iteration = stage != arrival.call_stage
             target = self._build_next_state(move, kept_effects, stage, arrival.has_answer)
             if self._facts is not None and not move.configuration.terminated:
@@ -239,16 +246,6 @@ class _Explorer:
                 starts_turn=arrival.starts_turn,
                 ends_iteration=ends_iteration,
             )
-
-    def _list_stages(
-        self, call_stage: CallStage, cancelled_effects: frozenset[ExploredEffect]
-    ) -> tuple[CallStage, ...]:
-        """The stages after these effects were cancelled: calls that may have begun end as interrupted."""
-        runs_calls = any(
-            "tool_finished" in self._vocabulary.find_effect(effect.name).answers
-            for effect in cancelled_effects
-        )
-        return ("none", call_stage) if runs_calls and call_stage != "none" else (call_stage,)
 
     def _build_next_state(
         self, move: Move, kept_effects: frozenset[ExploredEffect], call_stage: CallStage, has_answer: bool
@@ -278,7 +275,7 @@ class _Explorer:
 
     def _list_arrivals(self, state: ExploredState) -> Iterator[_Arrival]:
         """Events that can arrive: answers to open effects, and those from outside that a row takes."""
-        if state.configuration.terminated:
+        if state.configuration.terminated or state.is_resting:  # the core ends a turn that is stuck
             return
         awaits_user = state.awaits_user(self._vocabulary)
         for event, effect in state.list_answers(self._vocabulary):
@@ -322,7 +319,7 @@ class _Explorer:
         elif event == "replied" and is_main:
             for has_calls in (True, False):
                 yield self._build_arrival(state, event, effect, closed, {HAS_PENDING_CALLS: has_calls})
-        elif event in ITEMS_OF_EVENT and state.call_stage != "none":
+        elif event in ITEMS_OF_EVENT and state.call_stage in ANSWERED_STAGES[event]:
             text = ITEMS_OF_EVENT[event]
             yield self._build_arrival(state, event, effect, closed, {text: False})
             yield self._build_arrival(state, event, effect, begun, {text: True})

@@ -158,6 +158,28 @@ NOTHING_TO_RUN: dict[str, Any] = {
 }
 
 
+def test_an_approval_reviews_nothing() -> None:
+    """Calls that nobody reviewed stay so where a state asks for approval: there is nothing to decide, and then
+    each call is refused."""
+    document = copy.deepcopy(load_chart("approval").document)
+    document["states"]["prompting"]["transitions"][0]["target"] = "awaiting_approval"
+    report = check(make_chart(document), risky=True)
+    assert ("unreviewed", "awaiting_approval") in [
+        (finding.kind, finding.state) for finding in report.findings
+    ]
+
+
+def test_nothing_is_proved_from_a_stuck_state_on() -> None:
+    """The core ends a stuck turn, so that no row for a message or a cancellation can fire there."""
+    document = copy.deepcopy(NOTHING_TO_RUN)
+    document["states"]["prompting"]["transitions"][1]["target"] = "lost"
+    document["states"]["lost"] = {"transitions": [{"event": "user_said cancelled", "target": "after"}]}
+    document["states"]["after"] = {"final": True, "enter": "answer"}
+    report = check(make_chart(document), risky=True)
+    found = [(finding.kind, finding.state) for finding in report.findings]
+    assert found == [("unreachable", "after"), ("stuck", "lost")]
+
+
 def test_what_a_state_asked_for_ends_when_it_is_left() -> None:
     """A row that leaves `executing` while calls run cancels them: their outcomes need no row any more, and
     the finding says that tools are left running."""
