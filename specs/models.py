@@ -241,6 +241,8 @@ class Handler(Section):
     """How long the host keeps the prompt in its cache, in its own words (`5m`, `1h`, `30m`)."""
     safety_settings: dict[str, str] | None = None
     """Thresholds of a host's safety filters by category, in its own words."""
+    strict_tools: bool | None = None
+    """Whether the host keeps calls to the schemas of the tools, where it can."""
     host_tools: list[dict[str, Any]] | None = None
     """Tools that the host runs itself (search, code execution), as the host declares them."""
     metadata: dict[str, Any] | None = None

@@ -129,6 +129,7 @@ MODEL_OPTIONS = (
     "cache_ttl",
     "safety_settings",
     "host_tools",
+    "strict_tools",
     "metadata",
     "extra_body",
     "tool_choice",

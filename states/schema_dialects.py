@@ -26,6 +26,10 @@ class SchemaDialect(msgspec.Struct, frozen=True, kw_only=True):
     """Whether `$ref` is understood."""
     root_alternatives: bool = True
     """Whether the root may be an `anyOf`, `oneOf`, `allOf`, `enum` or `not`."""
+    is_strict: bool = False
+    """Whether the host keeps the model to the schema. Then objects hold no key that the schema does not name."""
+    requires_all: bool = False
+    """Whether a strict object must hold every key that it names; what is optional may then be null."""
 
 
 _BASE_KEYWORDS = frozenset({"type", "description", "enum", "items", "properties", "required", "anyOf"})
@@ -48,7 +52,29 @@ GEMINI = SchemaDialect(
 lists `$ref` too, but unrolls it; written out here, a reference means the same to every model, and the
 depth is ours to bound) and `Schema`, whose fields `default` and `nullable` are."""
 
-DIALECTS = {dialect.name: dialect for dialect in (OPENAI, OLLAMA, GEMINI, ANTHROPIC)}
+OPENAI_STRICT = SchemaDialect(
+    name="openai-strict",
+    keywords=_BASE_KEYWORDS
+    | {"additionalProperties", "format", "pattern", "minItems", "maxItems", "multipleOf"}
+    | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"},
+    references=False,
+    root_alternatives=False,
+    is_strict=True,
+    requires_all=True,
+)
+"""Source: developers.openai.com, Structured outputs, supported schemas (read for openai 3.52.0)."""
+ANTHROPIC_STRICT = SchemaDialect(
+    name="anthropic-strict",
+    keywords=_BASE_KEYWORDS | {"additionalProperties", "format", "title"},
+    references=False,
+    root_alternatives=False,
+    is_strict=True,
+)
+"""Source: anthropic 2.12.0, `lib/_parse/_transform.py`, which moves all else into descriptions."""
+
+DIALECTS = {
+    dialect.name: dialect for dialect in (OPENAI, OLLAMA, GEMINI, ANTHROPIC, OPENAI_STRICT, ANTHROPIC_STRICT)
+}
 
 _DESCRIBABLE_KEYWORDS = frozenset(
     {
@@ -84,6 +110,8 @@ def lower_schema(schema: Mapping[str, Any], dialect: SchemaDialect) -> tuple[dic
     """The schema in a dialect, and the list of changes, each with its position."""
     lowering = _SchemaLowering(schema, dialect)
     result = lowering.lower_subschema(schema, "", ())
+    if dialect.is_strict:
+        result = lowering.close_objects({"type": "object", **result}, "")
     if not dialect.root_alternatives:
         for keyword in ("anyOf", "oneOf", "allOf", "enum", "not"):
             if keyword in result:
@@ -94,22 +122,67 @@ def lower_schema(schema: Mapping[str, Any], dialect: SchemaDialect) -> tuple[dic
     return result, tuple(dict.fromkeys(lowering.rewrites))
 
 
+def find_strict_obstacle(schema: Mapping[str, Any]) -> str | None:
+    """Why no strict schema can say what this one says: an object with keys that it does not name; else None.
+
+    A strict schema would forbid such keys, so that the model could not pass what the tool takes.
+    """
+    return _find_open_object(schema, schema, "", ())
+
+
+def _find_open_object(root: Any, schema: Any, path: str, references: tuple[str, ...]) -> str | None:
+    """The first place where an object may hold any key, or where a schema names itself."""
+    if not isinstance(schema, Mapping):
+        return None
+    target = schema.get("$ref")
+    if isinstance(target, str):
+        if target in references:
+            return f"{path or '(root)'} names itself"
+        return _find_open_object(root, _resolve_reference(root, target), path, (*references, target))
+    properties = schema.get("properties")
+    others = schema.get("additionalProperties")
+    is_object = schema.get("type") == "object" or isinstance(properties, Mapping)
+    is_open = others not in (None, False) or "patternProperties" in schema
+    if is_object and (is_open or (not isinstance(properties, Mapping) and bool(path))):
+        return f"{path or '(root)'} takes keys that the schema does not name"
+    inner = [
+        *((f"{path}.{name}".lstrip("."), item) for name, item in dict(properties or {}).items()),
+        (f"{path}[]", schema.get("items")),
+        *((path, option) for key in ("anyOf", "oneOf", "allOf") for option in schema.get(key) or ()),
+    ]
+    found = (_find_open_object(root, item, place, references) for place, item in inner)
+    return next(filter(None, found), None)
+
+
 _MAX_CACHED_SCHEMAS = 2048
 """Converted schemas in the cache."""
 
-_schema_cache: dict[tuple[int, str], tuple[ToolDefinition, dict[str, Any]]] = {}
+_schema_cache: dict[tuple[int, str], tuple[ToolDefinition, dict[str, Any] | None]] = {}
 """By the identity of the definition, which is fast. The entry holds the definition, so that its id is
 not reused."""
 
 
 def lower_parameters(tool: ToolDefinition, dialect: SchemaDialect) -> dict[str, Any]:
     """The tool's parameters in a dialect, converted once and cached."""
+    parameters = _find_parameters(tool, dialect)
+    assert parameters is not None, "only a strict dialect has obstacles"
+    return parameters
+
+
+def lower_strict_parameters(tool: ToolDefinition, dialect: SchemaDialect) -> dict[str, Any] | None:
+    """The tool's parameters in a strict dialect, converted once and cached; None where that cannot be said."""
+    return _find_parameters(tool, dialect)
+
+
+def _find_parameters(tool: ToolDefinition, dialect: SchemaDialect) -> dict[str, Any] | None:
     key = (id(tool), dialect.name)
     match = _schema_cache.get(key)
     if match is None:
         if len(_schema_cache) >= _MAX_CACHED_SCHEMAS:
             _schema_cache.clear()
-        match = _schema_cache[key] = (tool, lower_schema(tool.parameters, dialect)[0])
+        has_obstacle = dialect.is_strict and find_strict_obstacle(tool.parameters) is not None
+        parameters = None if has_obstacle else lower_schema(tool.parameters, dialect)[0]
+        match = _schema_cache[key] = (tool, parameters)
     return match[1]
 
 
@@ -151,6 +224,27 @@ class _SchemaLowering:
             description = f"({', '.join(described_keywords)})"
             result["description"] = f"{result.get('description', '')} {description}".strip()
         return result
+
+    def close_objects(self, schema: dict[str, Any], path: str) -> dict[str, Any]:
+        """A lowered schema whose objects hold the keys that it names, and no others."""
+        result = dict(schema)
+        if isinstance(result.get("items"), dict):
+            result["items"] = self.close_objects(result["items"], f"{path}[]")
+        if "anyOf" in result:
+            result["anyOf"] = [self.close_objects(option, path) for option in result["anyOf"]]
+        if result.get("type") != "object" and "properties" not in result:
+            return result
+        required = list(result.get("required", ()))
+        properties = {}
+        for name, item in result.get("properties", {}).items():
+            place = f"{path}.{name}".lstrip(".")
+            item = self.close_objects(item, place)
+            if self._dialect.requires_all and name not in required:
+                self.add_rewrite(place, "optional, so it may be null")
+                item = _allow_null(item)
+            properties[name] = item
+        names = list(properties) if self._dialect.requires_all else required
+        return {**result, "properties": properties, "required": names, "additionalProperties": False}
 
     def _lower_keyword(self, key: str, value: Any, path: str, open_references: tuple[str, ...]) -> Any:
         if key == "properties" and isinstance(value, Mapping):
@@ -210,6 +304,18 @@ class _SchemaLowering:
             required_names = [*target.get("required", ()), *part.get("required", ())]
             result["required"] = list(dict.fromkeys(required_names))
         return result
+
+
+def _allow_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema, or null."""
+    kind = schema.get("type")
+    if isinstance(kind, str) and "enum" not in schema:
+        return schema if kind == "null" else {**schema, "type": [kind, "null"]}
+    if isinstance(kind, list) and "enum" not in schema:
+        return schema if "null" in kind else {**schema, "type": [*kind, "null"]}
+    description = {"description": schema["description"]} if "description" in schema else {}
+    inner = {key: value for key, value in schema.items() if key != "description"}
+    return {"anyOf": [inner, {"type": "null"}], **description}
 
 
 def _resolve_reference(root: Any, target: str) -> Mapping[str, Any] | None:

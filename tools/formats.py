@@ -10,7 +10,7 @@ import msgspec
 
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import ToolDefinition
-from toolchart.states.schema_dialects import DIALECTS, lower_schema
+from toolchart.states.schema_dialects import DIALECTS, find_strict_obstacle, lower_schema
 
 PORTABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 """Names that every provider accepts. Source: OpenAI allows `[A-Za-z0-9_-]{1,64}`, Gemini wants a
@@ -45,6 +45,8 @@ _ENCODERS: dict[str, Callable[[ToolDefinition, dict[str, Any]], dict[str, Any]]]
     "ollama": _encode_openai_tool,
     "gemini": _encode_gemini_tool,
     "anthropic": _encode_anthropic_tool,
+    "openai-strict": _encode_openai_tool,
+    "anthropic-strict": _encode_anthropic_tool,
 }
 """By provider: the function that encodes one tool definition."""
 
@@ -60,8 +62,14 @@ def convert_tools(tools: Iterable[ToolDefinition], provider: str) -> ConvertedTo
     entries: list[dict[str, Any]] = []
     rewrites: list[str] = []
     for tool in tools:
-        parameters, changes = lower_schema(tool.parameters, DIALECTS[provider])
+        dialect = DIALECTS[provider]
+        changes: tuple[str, ...] = ()
+        obstacle = find_strict_obstacle(tool.parameters) if dialect.is_strict else None
+        if obstacle:
+            dialect, changes = DIALECTS[provider.removesuffix("-strict")], (f"not strict: {obstacle}",)
+        parameters, rewrites_of_tool = lower_schema(tool.parameters, dialect)
         entries.append(_ENCODERS[provider](tool, parameters))
+        changes += rewrites_of_tool
         rewrites += [f"{tool.name}: {change}" for change in changes]
     if provider == "gemini":
         # One Tool with all declarations: the raw interface reads only the first Tool.

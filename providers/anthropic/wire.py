@@ -27,8 +27,13 @@ from toolchart.providers.shared.wire_values import (
 )
 from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts
 from toolchart.states.errors import ProviderError
-from toolchart.states.messages import Message, Reply, Request, ToolCall, Usage
-from toolchart.states.schema_dialects import ANTHROPIC, lower_parameters
+from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
+from toolchart.states.schema_dialects import (
+    ANTHROPIC,
+    ANTHROPIC_STRICT,
+    lower_parameters,
+    lower_strict_parameters,
+)
 
 NAME = "anthropic"
 
@@ -54,7 +59,15 @@ DEFAULT_MAX_TOKENS = 4096
 _OPTIONS = {name: name for name in ("temperature", "top_p", "top_k", "service_tier", "metadata")}
 """Our option names and the API's."""
 
-SUPPORTED_OPTIONS = (*_OPTIONS, "stop", "reasoning_effort", "thinking_budget", "cache_ttl", "host_tools")
+SUPPORTED_OPTIONS = (
+    *_OPTIONS,
+    "stop",
+    "reasoning_effort",
+    "thinking_budget",
+    "cache_ttl",
+    "host_tools",
+    "strict_tools",
+)
 
 
 # -- encoding ------------------------------------------------------------------------------------
@@ -131,20 +144,22 @@ def _encode_tools(request: Request) -> dict[str, Any]:
     own_tools = request.options.get("host_tools") or ()
     if not offered_tools:
         return {"tools": list(own_tools)} if own_tools else {}
-    tools = [
-        {
-            "name": tool.name,
-            "description": tool.description,
-            "input_schema": lower_parameters(tool, ANTHROPIC),
-        }
-        for tool in offered_tools
-    ]
+    is_strict = request.options.get("strict_tools") is True
+    tools = [_encode_tool(tool, is_strict) for tool in offered_tools]
     tools += own_tools
     wire_choice = _encode_tool_choice(choice)
     if request.options.get("parallel_tool_calls") is False and choice.mode != "none":
         wire_choice["disable_parallel_tool_use"] = True
     is_default = wire_choice == {"type": "auto"}
     return {"tools": tools} if is_default else {"tools": tools, "tool_choice": wire_choice}
+
+
+def _encode_tool(tool: ToolDefinition, is_strict: bool) -> dict[str, Any]:
+    wire: dict[str, Any] = {"name": tool.name, "description": tool.description}
+    parameters = lower_strict_parameters(tool, ANTHROPIC_STRICT) if is_strict else None
+    if parameters is not None:
+        return {**wire, "input_schema": parameters, "strict": True}
+    return {**wire, "input_schema": lower_parameters(tool, ANTHROPIC)}
 
 
 def _encode_tool_choice(choice: ToolChoice) -> dict[str, Any]:

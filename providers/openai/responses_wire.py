@@ -37,7 +37,7 @@ from toolchart.states.messages import (
     Usage,
     encode_arguments,
 )
-from toolchart.states.schema_dialects import OPENAI, lower_parameters
+from toolchart.states.schema_dialects import OPENAI, OPENAI_STRICT, lower_parameters, lower_strict_parameters
 
 NAME = "openai"
 
@@ -88,7 +88,8 @@ def encode_request(request: Request, origin: Origin = ANY_HOST) -> dict[str, Any
         body["instructions"] = "\n\n".join(system)
     own_tools = options.get("host_tools") or ()
     if request.tools or own_tools:
-        body["tools"] = [*map(_encode_tool, request.tools), *own_tools]
+        is_strict = options.get("strict_tools") is True
+        body["tools"] = [*(_encode_tool(tool, is_strict) for tool in request.tools), *own_tools]
     if request.tools:
         choice = read_tool_choice(request)
         if choice is not None:
@@ -113,14 +114,15 @@ def encode_request(request: Request, origin: Origin = ANY_HOST) -> dict[str, Any
     return add_extra_body(body, options.get("extra_body"))
 
 
-def _encode_tool(tool: ToolDefinition) -> dict[str, Any]:
+def _encode_tool(tool: ToolDefinition, is_strict: bool) -> dict[str, Any]:
+    parameters = lower_strict_parameters(tool, OPENAI_STRICT) if is_strict else None
     return {
         "type": "function",
         "name": tool.name,
         "description": tool.description,
-        "parameters": lower_parameters(tool, OPENAI),
-        # The host's default is strict, which refuses every schema with an optional parameter.
-        "strict": False,
+        "parameters": lower_parameters(tool, OPENAI) if parameters is None else parameters,
+        # Always written: the host's default is strict, which refuses a schema with an optional parameter.
+        "strict": parameters is not None,
     }
 
 

@@ -44,7 +44,7 @@ from toolchart.states.messages import (
     Usage,
     encode_arguments,
 )
-from toolchart.states.schema_dialects import OPENAI, lower_parameters
+from toolchart.states.schema_dialects import OPENAI, OPENAI_STRICT, lower_parameters, lower_strict_parameters
 
 NAME = "openai"
 
@@ -81,7 +81,7 @@ _OPTIONS = (
 )
 """Options that chat completions spell as we do."""
 
-SUPPORTED_OPTIONS = (*_OPTIONS, "logprobs", "cache_key", "cache_ttl", "host_tools")
+SUPPORTED_OPTIONS = (*_OPTIONS, "logprobs", "cache_key", "cache_ttl", "host_tools", "strict_tools")
 
 
 _ERROR_STATUSES = {"rate_limit_exceeded": 429, "insufficient_quota": 429, "server_error": 500}
@@ -127,7 +127,8 @@ def encode_request(
     body: dict[str, Any] = {"model": request.model, "messages": wire_messages}
     own_tools = request.options.get("host_tools") or ()
     if request.tools or own_tools:
-        body["tools"] = [*map(_encode_tool, request.tools), *own_tools]
+        is_strict = request.options.get("strict_tools") is True
+        body["tools"] = [*(_encode_tool(tool, is_strict) for tool in request.tools), *own_tools]
     if request.tools:
         choice = read_tool_choice(request)
         if choice is not None:
@@ -154,15 +155,14 @@ def _encode_options(request: Request, seed_name: str) -> dict[str, Any]:
     return body
 
 
-def _encode_tool(tool: ToolDefinition) -> dict[str, Any]:
-    return {
-        "type": "function",
-        "function": {
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": lower_parameters(tool, OPENAI),
-        },
-    }
+def _encode_tool(tool: ToolDefinition, is_strict: bool) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": tool.name, "description": tool.description}
+    parameters = lower_strict_parameters(tool, OPENAI_STRICT) if is_strict else None
+    if parameters is None:
+        function["parameters"] = lower_parameters(tool, OPENAI)
+    else:
+        function |= {"parameters": parameters, "strict": True}
+    return {"type": "function", "function": function}
 
 
 def _encode_tool_choice(option: Any, choice: ToolChoice) -> Any:

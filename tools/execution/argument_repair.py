@@ -152,13 +152,25 @@ class _ArgumentRepairer:
         properties = schema.get("properties")
         if not isinstance(properties, Mapping):
             return value
-        items = self._repair_names(value, properties, path)
+        items = self._drop_nulls(self._repair_names(value, properties, path), schema, path)
         return {
             name: self.repair_value(item, properties[name], f"{path}.{name}".lstrip("."), depth + 1)
             if name in properties
             else item
             for name, item in items.items()
         }
+
+    def _drop_nulls(self, value: dict[str, Any], schema: Mapping[str, Any], path: str) -> dict[str, Any]:
+        """Leave out an optional parameter that is null and may not be: strict schemas make models say so."""
+        properties, required = schema["properties"], schema.get("required", ())
+        result = {}
+        for name, item in value.items():
+            is_optional = name in properties and name not in required
+            if item is None and is_optional and not self._is_valid(None, properties[name]):
+                self._add_repair("null for an optional value", f"{path}.{name}".lstrip("."), None, "left out")
+            else:
+                result[name] = item
+        return result
 
     def _repair_names(
         self, value: dict[str, Any], properties: Mapping[str, Any], path: str
