@@ -27,6 +27,9 @@ from toolchart.states.errors import SpecError, suggest_name
 _MAX_PROBLEMS = 10
 """Most problems of one document that an error lists."""
 
+_UNLOGGED_SECTIONS = ("approvers",)
+"""Sections that no log holds, so that nobody can take them from one: whom to trust is the operator's word."""
+
 _AGENTS = "toolchart.specs.agents"
 
 _OPEN_SECTIONS = (LLMConfig, ToolEntry, Implementation)
@@ -91,7 +94,9 @@ def parse_spec(document: Document, source: str | None = None) -> AgentSpec:
     spec._source = source
     spec._chart_lines = {p[1:]: line for p, line in document.lines.items() if p[:1] == ("chart",)}
     spec._warnings = _build_foreign_warning(foreign)
-    spec._public_document = hide_secrets(written)
+    spec._public_document = hide_secrets(
+        {key: value for key, value in written.items() if key not in _UNLOGGED_SECTIONS}
+    )
     return spec
 
 

@@ -339,6 +339,8 @@ class AgentSpec(Section):
     """Attempts of a model call and the waits between them."""
     approval: Any = None
     """Which calls a person must approve: rules over tools and arguments; the first that matches decides."""
+    approvers: Any = None
+    """Who may sign decisions: `{NAME: [{key, valid_from, valid_until, revoked_at}]}`. It is never logged."""
     prices: str | dict[str, Any] | None = None
     """Price table, a file beside the spec or inline: `{currency, models: {NAME: {input, output, cached}}}`,
     per million tokens."""

@@ -133,6 +133,8 @@ class AskApproval(Effect, frozen=True, kw_only=True, tag="ask_approval"):
     """Let a person decide each of these calls; one `decided` for each answers."""
 
     calls: tuple[ToolCall, ...]
+    to: tuple[str, ...] = ()
+    """Names of the approvers who may decide; empty for anybody."""
 
 
 class RefusedCall(msgspec.Struct, frozen=True, kw_only=True):

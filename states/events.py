@@ -15,7 +15,7 @@ import msgspec
 
 from toolchart.states.content import ContentPart
 from toolchart.states.descriptors import Descriptor, find_text_gaps
-from toolchart.states.messages import Message, Reply, ToolDefinition
+from toolchart.states.messages import DecisionSignature, Message, Reply, ToolDefinition
 
 FAILURE_KINDS = (
     "auth",
@@ -316,6 +316,8 @@ class Decided(Answering, frozen=True, kw_only=True, tag="decided"):
     """New arguments, if the approval changed them."""
     by: str | None = None
     """Who decided."""
+    signature: DecisionSignature | None = None
+    """What proves it; without one the decision is unsigned."""
 
 
 class ToolFinished(Answering, frozen=True, kw_only=True, tag="tool_finished"):

@@ -102,6 +102,21 @@ def encode_arguments(call: ToolCall) -> str:
     return call.raw if call.raw is not None else encode_canonical_text(call.arguments or {})
 
 
+class DecisionSignature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The Ed25519 signature of a person's decision about a tool call."""
+
+    key: str
+    """The beginning of the SHA-256 of the public key."""
+    at: str
+    """When it was signed: RFC 3339, UTC."""
+    expires_at: str = ""
+    """From when on the approval does not hold; empty where it does not expire."""
+    arguments: str
+    """SHA-256 of the canonical arguments."""
+    value: str
+    """The signature in Base64."""
+
+
 class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A tool as it is described to a model."""
 

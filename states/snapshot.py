@@ -16,7 +16,7 @@ from toolchart.states.core.message_list import MessageList, OfferedTools
 from toolchart.states.core.persistent_list import PersistentList
 from toolchart.states.effects import Effect, Wait
 from toolchart.states.events import Failed, Outcome, Ruling, Settings, Texts
-from toolchart.states.messages import Message, Reply, ToolCall, ToolDefinition, Usage
+from toolchart.states.messages import DecisionSignature, Message, Reply, ToolCall, ToolDefinition, Usage
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
@@ -51,6 +51,10 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     """Time of the decision of a person or a policy; empty if none was needed."""
     decided_by: str = ""
     """Who decided, where the decision says so."""
+    decided_effect: int = 0
+    """The effect that the decision answered."""
+    signature: DecisionSignature | None = None
+    """The signature of the decision, if it has one."""
     is_requested: bool = False
     """Whether `run_tools` asked for it, so that it may have begun."""
     outcome: Outcome | None = None

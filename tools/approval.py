@@ -1,4 +1,4 @@
-"""The approval policy of a spec: rules that say which calls need a person, and grants for approved calls.
+"""The approval policy of a spec: rules that say which calls need a person.
 
     approval:
       - {tools: "read_*", decision: always}
@@ -9,23 +9,22 @@
 The first rule that matches a call decides. A rule whose conditions cannot be compared with the call's values
 (`conditions.py`) fails closed: with `never` and `ask` it matches, with `always` it does not. Where no rule
 matches, `{default: ask | never, rules: [...]}` decides; without a default a tool with `risk: high` or
-`requires_approval` needs approval and every other tool runs. A grant allows one run of one call. This module
-asks nobody: that is the engine's part.
+`requires_approval` needs approval and every other tool runs. With `require_signatures: true` only a decision
+counts that one of the spec's approvers signed (`approvers.py`). This module asks nobody: that is the engine's
+part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 import msgspec
 
-from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.events import Ruling
-from toolchart.states.messages import ToolCall
+from toolchart.tools.approvers import Approvers, parse_approvers
 from toolchart.tools.conditions import OPERATORS, Condition
 from toolchart.tools.definition import Tool
 from toolchart.tools.execution.compiled_schema import is_number
@@ -72,6 +71,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[Rule, ...] = ()
     default: Decision | None = None
     """What no rule names; None leaves it to the tool's own flags."""
+    require_signatures: bool = False
+    """Whether a decision without a valid signature is refused."""
+    approvers: Approvers = Approvers()
+    """Who may sign."""
 
     def find_rule(self, tool: Tool, arguments: Mapping[str, Any]) -> Rule | None:
         """The first rule that matches the call, or None."""
@@ -116,25 +119,40 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 _RULE_KEYS = ("tools", "when", "decision", "reason", "expires_s", "comment")
 
 
-def parse_policy(data: Any, path: str = "approval") -> Policy:
+_POLICY_KEYS = ("rules", "default", "require_signatures", "comment")
+
+
+def parse_policy(data: Any, path: str = "approval", *, approvers: Any = None) -> Policy:
     """Parse a spec's `approval` section: a list of rules, or `{default: ..., rules: [...]}`.
+
+    Args:
+        approvers: the spec's `approvers` section.
 
     Raises:
         SpecError: not a policy, with the key path, what is allowed and the most similar key.
     """
-    default = None
-    if data is None:
-        return Policy()
+    known_approvers = parse_approvers(approvers)
+    section = data if isinstance(data, Mapping) else {}
+    _check_keys(section, _POLICY_KEYS, path)
+    default, must_sign = section.get("default"), section.get("require_signatures", False)
+    if default not in (None, "ask", "never"):
+        raise SpecError(f"{default!r} is no default", path=f"{path}.default", hint="ask or never")
+    if not isinstance(must_sign, bool):
+        raise SpecError("expected true or false", path=f"{path}.require_signatures")
+    if must_sign and not known_approvers.keys:
+        raise SpecError(
+            "nobody could approve: the spec names no approvers",
+            path=f"{path}.require_signatures",
+            hint="add `approvers: {NAME: [{key: ...}]}`; `toolchart keys new FILE` makes a key",
+        )
     if isinstance(data, Mapping):
-        _check_keys(data, ("rules", "default", "comment"), path)
-        default = data.get("default")
-        if default not in (None, "ask", "never"):
-            raise SpecError(f"{default!r} is no default", path=f"{path}.default", hint="ask or never")
         data, path = data.get("rules", []), f"{path}.rules"
-    if not isinstance(data, list):
+    if not isinstance(data, list | None):
         raise SpecError("expected a list of rules", path=path, hint=_EXAMPLE)
-    rules = (_parse_rule(rule, f"{path}[{index}]") for index, rule in enumerate(data))
-    return Policy(rules=tuple(rules), default=default)
+    rules = (_parse_rule(rule, f"{path}[{index}]") for index, rule in enumerate(data or ()))
+    return Policy(
+        rules=tuple(rules), default=default, require_signatures=must_sign, approvers=known_approvers
+    )
 
 
 _EXAMPLE = 'for instance: - {tools: "delete_*", when: {path: {glob: "/tmp/*"}}, decision: ask}'
@@ -210,59 +228,3 @@ def _check_keys(data: Mapping[str, Any], allowed_keys: Sequence[str], path: str)
         if key not in allowed_keys:
             hint = suggest_name(str(key), allowed_keys)
             raise SpecError(f"unknown key {key!r}", path=path, hint=hint)
-
-
-# -- grants --------------------------------------------------------------------------------------
-
-
-class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """Permission for one run of one call, with the arguments that were approved."""
-
-    conversation: str
-    call_id: str
-    tool: str
-    arguments: str
-    """Canonical JSON; the raw text where they could not be parsed."""
-    approver: str = ""
-    """Who approved; empty where the decision does not say."""
-    expires_at: datetime | None = None
-
-    def covers(self, conversation: str, call: ToolCall, now: datetime | None = None) -> bool:
-        """Whether the grant is for exactly this call and has not expired at `now`."""
-        if self.expires_at is not None and (now is None or now >= self.expires_at):
-            return False
-        granted = (self.conversation, self.call_id, self.tool, self.arguments)
-        return granted == (conversation, call.id, call.name, _encode_call_arguments(call))
-
-
-def create_grant(
-    conversation: str,
-    call: ToolCall,
-    *,
-    approver: str = "",
-    decided_at: datetime | None = None,
-    expires_s: float | None = None,
-) -> Grant:
-    """Create the grant for an approved call, with the arguments that were approved.
-
-    Args:
-        decided_at, expires_s: the time of the decision, and the seconds for which it is valid. The
-            grant expires only where both are set.
-    """
-    expires_at = None
-    if decided_at is not None and expires_s is not None:
-        expires_at = decided_at + timedelta(seconds=expires_s)
-    return Grant(
-        conversation=conversation,
-        call_id=call.id,
-        tool=call.name,
-        arguments=_encode_call_arguments(call),
-        approver=approver,
-        expires_at=expires_at,
-    )
-
-
-def _encode_call_arguments(call: ToolCall) -> str:
-    if call.arguments is None:
-        return f"raw {call.raw}"
-    return encode_canonical_text(call.arguments)

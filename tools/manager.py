@@ -86,6 +86,7 @@ class ToolManager(ToolExecutor):
         services: Mapping[str, Service] | None = None,
         base_folder: Path | None = None,
         approval: Any = None,
+        approvers: Any = None,
         output: Mapping[str, Any] | None = None,
         resolve_secrets: SecretResolver = resolve_environment,
         make_embedder: EmbedderFactory | None = None,
@@ -99,7 +100,7 @@ class ToolManager(ToolExecutor):
         Args:
             services: internal services by handler name: a search, a function or a `Tool`.
             base_folder: folder that relative paths in the spec start from.
-            approval: the spec's `approval` section.
+            approval, approvers: these sections of the spec.
             output: the spec's `output` section.
             resolve_secrets: replaces `${VARIABLE}` in settings.
             make_embedder: makes the embedder of an `llms` entry, for search by meaning.
@@ -119,7 +120,7 @@ class ToolManager(ToolExecutor):
             default_timeout_s=config.default_timeout_ms / 1000,
         )
         settings = _parse_tools_settings(config)
-        policy, limits = parse_policy(approval), _parse_output_limits(output)
+        policy, limits = parse_policy(approval, approvers=approvers), _parse_output_limits(output)
         try:
             warnings = _add_registry_tools(registry, config, context)
             warnings += _add_imported_tools(registry, config, context)

@@ -48,6 +48,7 @@ _BUILTIN = {
     "fork": "Branch from a record of a conversation, with changes.",
     "rerun": "Run recorded conversations again under changes, and compare.",
     "approve": "Approve or deny a tool call that waits for a decision.",
+    "keys": "Make a key that signs decisions, or print its public key.",
     "prune": "Delete old conversations.",
     "import": "Import conversations from message lists into a log.",
     "convert": "Convert conversations of an older format, so that they can go on.",

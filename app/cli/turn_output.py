@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from toolchart.states.core.step import Step
     from toolchart.states.ports import Store
     from toolchart.states.snapshot import Snapshot, TurnError
+    from toolchart.tools.approvers import Signer
     from toolchart.tools.execution.executor import ToolExecutor
 
 
@@ -185,11 +186,13 @@ def continue_turn(
     decision: Decided | FormAnswer | None,
     as_json: bool,
     trust_log: bool,
+    signer: Signer | None = None,
 ) -> int:
     """Continue an open turn with the operator's agent; see `choose_agent`. Returns the exit code.
 
     Args:
         decision: what a person says first: a decision on a call, or the answer to a question.
+        signer: signs the decisions.
     """
     from toolchart.engine.runtime.engine import Engine
 
@@ -208,7 +211,8 @@ def continue_turn(
     observer = build_observer(is_silent=as_json)
     approver = TerminalApprover() if can_ask_user() else None
     asker = FormPrompt() if can_ask_user() else None
-    with Engine(agent, log=store, observer=observer, approver=approver, asker=asker) as engine:
+    people: dict[str, Any] = {"approver": approver, "signer": signer, "asker": asker}
+    with Engine(agent, log=store, observer=observer, **people) as engine:
         if approver is not None:
             approver.tools = engine.tools
         if isinstance(decision, Decided) and decision.arguments is not None:

@@ -21,6 +21,7 @@ from toolchart.engine.log.redaction import RedactedConversation, Redactor
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation
 from toolchart.engine.runtime.agents.agent_tools import find_repeatable_calls
 from toolchart.engine.runtime.clock import Clock
+from toolchart.engine.runtime.decisions import DecisionDesk
 from toolchart.engine.runtime.dependencies import Approver, Asker, ChildRunner, Dependencies, Observer, Pricer
 from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.flows.open_children import has_open_work
@@ -47,6 +48,7 @@ class SharedDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """The dependencies that all conversations of an engine share."""
 
     approver: Approver | None
+    decisions: DecisionDesk
     asker: Asker | None
     observer: Observer | None
     clock: Clock
@@ -313,6 +315,7 @@ class Conversations:
                 name, lambda: driver.snapshot, partial(find_tool_result, self._store, name)
             ),
             approver=self._shared_dependencies.approver,
+            decisions=self._shared_dependencies.decisions,
             asker=self._shared_dependencies.asker,
             observer=self._shared_dependencies.observer,
             clock=self._shared_dependencies.clock,

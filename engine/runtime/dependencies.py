@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from toolchart.engine.runtime.clock import Clock, SystemClock
+from toolchart.engine.runtime.decisions import DecisionDesk
 from toolchart.engine.telemetry.live import Telemetry
 from toolchart.states.core.step import Step
 from toolchart.states.effects import AskPerson, RunAgent
@@ -92,6 +93,8 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     """Reviews and runs tool calls."""
     approver: Approver | None = None
     """Decides calls that need approval; without one such a turn waits."""
+    decisions: DecisionDesk | None = None
+    """Signs and checks what the approver decides; None takes it as it is, as recorded decisions are."""
     asker: Asker | None = None
     """Answers questions to people; without one such a turn waits."""
     observer: Observer | None = None

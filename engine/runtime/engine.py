@@ -33,6 +33,7 @@ from toolchart.states.errors import ToolchartError
 from toolchart.states.events import Cancelled, Configured, Decided, UserSaid
 from toolchart.states.messages import Delta, Message
 from toolchart.states.ports import Provider, Store
+from toolchart.tools.approvers import Signer
 from toolchart.tools.definition import Tool
 from toolchart.tools.sources.attachments import Attachment, load_attachments
 from toolchart.tools.sources.registry_entries import Service
@@ -46,16 +47,15 @@ class Engine:
     Args:
         spec: a loaded spec, the name of a shipped agent, a path, or a mapping.
         log: a store, a path of a SQLite file, `"memory"`, or None for `.toolchart/log.db`.
-        functions: Python functions and ready `Tool` values, in addition to those of the spec; every handler
-            offers them where the spec has no `tools` section. Those that `@effect` marks are for
-            `call_function`.
+        functions: Python functions and ready `Tool` values beside those of the spec; every handler offers
+            them where the spec has no `tools` section. `@effect` functions are for `call_function`.
         services: internal services by handler name (`search_documents`, or your own names).
         dependencies: any object of the program (a database, settings); a tool with a parameter annotated
             `ToolContext` gets it there. It never reaches the log or the model.
         providers: ready providers by `llms` name; they replace the spec's own entries.
-        outputs: pydantic classes by the names of results: each is the output schema of its result, and the
-            result of a turn has an instance of it.
+        outputs: pydantic classes by the names of results: the schema and the type of each.
         approver: called for each tool call that needs approval; without one such a turn waits.
+        signer: signs the decisions that have no signature; its public key stands in the spec's `approvers`.
         asker: called for each question to a person (`ask_person`); without one such a turn waits.
         observer: called with every step, for display; `telemetry` makes OpenTelemetry spans of every turn.
         clock: the source of time and random numbers; tests pass their own.
@@ -76,6 +76,7 @@ class Engine:
         providers: Mapping[str, Provider] | None = None,
         outputs: Mapping[str, type[BaseModel]] | None = None,
         approver: Approver | None = None,
+        signer: Signer | None = None,
         asker: Asker | None = None,
         observer: Observer | None = None,
         telemetry: Telemetry | None = None,
@@ -91,6 +92,7 @@ class Engine:
             providers=providers or {},
             outputs=outputs,
             approver=approver,
+            signer=signer,
             asker=asker,
             observer=observer,
             telemetry=telemetry,

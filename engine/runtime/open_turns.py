@@ -25,8 +25,8 @@ from toolchart.engine.runtime.flows.open_children import (
 from toolchart.engine.runtime.flows.people import check_answer, find_question
 from toolchart.engine.runtime.recorded_answers import ForkTools
 from toolchart.engine.runtime.result import TurnResult, build_turn_result
-from toolchart.states.core.answers import find_answered_effect
 from toolchart.states.core.calls import require_waiting_call
+from toolchart.states.effects import RunAgent
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Answering, Decided
 from toolchart.states.flows.events import Answered
@@ -61,8 +61,8 @@ class OpenTurns:
                 self._store, snapshot, conversation, partial(waits_for_decision, decision.call_id)
             )
             require_waiting_call(waiting_snapshot, decision)  # refused before anything is written
-            effect = find_answered_effect(waiting_snapshot, decision)
-            decision = replace(decision, effect=effect.id) if effect is not None else decision
+            desk = self._find_agent(waiting).decisions
+            decision = desk.complete_decision(decision, waiting, waiting_snapshot)
             if read_parent(self._store, waiting) is not None:
                 return await self._go_on_as_child(waiting, decision)
         if read_parent(self._store, conversation) is not None:
@@ -127,6 +127,18 @@ class OpenTurns:
         if loaded_conversation is None:
             raise SpecError(f"there is no conversation {conversation!r} in this log")
         return loaded_conversation
+
+    def _find_agent(self, conversation: str) -> Agent:
+        """The agent of a conversation: this one, or the one that its parents run for it."""
+        link = read_parent(self._store, conversation)
+        if link is None:
+            return self._agent
+        parent = str(link["conversation"])
+        open_effects = self._load_conversation(parent).snapshot.open_effects
+        effect = next((effect for effect in open_effects if effect.id == link["effect"]), None)
+        if not isinstance(effect, RunAgent):
+            raise SpecError(f"conversation {parent!r} does not run {conversation!r} any more")
+        return self._find_agent(parent).get_child(effect.agent)
 
     async def _go_on_as_child(self, conversation: str, answer: Answering) -> TurnResult:
         """Resume the root of a child, with an answer for the child."""

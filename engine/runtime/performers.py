@@ -296,7 +296,13 @@ class EffectPerformer:
             if not self._driver.is_open(effect):
                 return
             if decision is not None and self._is_undecided(open_call):
-                self._driver.apply_event(replace(decision, effect=effect.id))
+                decision, desk = replace(decision, effect=effect.id), self._driver.dependencies.decisions
+                if desk is not None:
+                    decision = desk.accept_decision(
+                        decision, self._driver.conversation, self._driver.snapshot
+                    )
+                if decision is not None:
+                    self._driver.apply_event(decision)
         if self._driver.is_open(effect):
             self._driver.wait_for_outside(effect)
 

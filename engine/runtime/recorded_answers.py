@@ -173,7 +173,7 @@ def build_recorded_dependencies(answers: RecordedAnswers, observer: Observer | N
 
     async def replay_decision(call: ToolCall) -> Decided | None:
         decision = answers.decisions.get(call.id)
-        return replace(decision, at="") if decision else None
+        return replace(decision, at="", signature=None) if decision else None
 
     return Dependencies(
         provider=RecordedModel(answers),

@@ -10,6 +10,7 @@ from msgspec import to_builtins
 
 from toolchart.engine.runtime.flows.waiting import describe_questions, find_earliest_due, list_undecided_calls
 from toolchart.states.core.encoding import encode
+from toolchart.states.effects import AskApproval
 from toolchart.states.events import Outcome
 from toolchart.states.messages import Usage
 from toolchart.states.snapshot import Snapshot, TrackedCall, TurnError
@@ -74,6 +75,8 @@ class PendingApproval(_Row, frozen=True, kw_only=True, omit_defaults=True):
     """The arguments."""
     conversation: str = ""
     """The child conversation in which it waits; empty for the conversation itself."""
+    approvers: tuple[str, ...] = ()
+    """Who may decide; empty for anybody."""
 
 
 class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -249,12 +252,14 @@ def list_pending_approvals(snapshot: Snapshot, conversation: str = "") -> list[P
     Args:
         conversation: the child conversation of the snapshot, if it is one.
     """
+    questions = [effect for effect in snapshot.open_effects if isinstance(effect, AskApproval)]
     return [
         PendingApproval(
             id=open_call.call.id,
             tool=open_call.call.name,
             params=open_call.call.arguments,
             conversation=conversation,
+            approvers=questions[0].to if questions else (),
         )
         for open_call in list_undecided_calls(snapshot)
     ]

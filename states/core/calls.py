@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.content import add_text
-from toolchart.states.effects import RunTools
+from toolchart.states.effects import AskApproval, RunTools
 from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import Decided, Outcome, Reviewed, ToolFinished, Verdict
 from toolchart.states.messages import Message, ToolCall
@@ -119,6 +119,7 @@ def reduce_decision(builder: SnapshotBuilder, event: Decided) -> None:
             raise IllegalEvent(event.TYPE, builder.state, false_conditions=("every call is decided",))
         return
     require_waiting_call(builder, event)
+    require_approver(builder, event)
     open_call = _find_open_call(builder, event.call_id, event.TYPE)
     call = open_call.call
     if event.arguments is not None:
@@ -130,6 +131,8 @@ def reduce_decision(builder: SnapshotBuilder, event: Decided) -> None:
         reason=event.reason,
         decided_at=event.at,
         decided_by=event.by or "",
+        decided_effect=event.effect,
+        signature=event.signature,
     )
     _replace_open_call(builder, open_call)
     builder.approved += event.approved
@@ -148,6 +151,22 @@ def require_waiting_call(snapshot: Snapshot | SnapshotBuilder, event: Decided) -
             return
     condition = f"call {event.call_id!r} waits for a decision"
     raise IllegalEvent(event.TYPE, snapshot.state or "(no turn yet)", false_conditions=(condition,))
+
+
+def require_approver(snapshot: Snapshot | SnapshotBuilder, event: Decided) -> None:
+    """Check that the effect which waits for a decision waits for one of this person.
+
+    Raises:
+        IllegalEvent: the effect names its approvers, and this is none of them.
+    """
+    for effect in reversed(snapshot.open_effects):
+        if isinstance(effect, AskApproval) and event.effect in (0, effect.id):
+            if effect.to and event.by not in effect.to:
+                condition = f"{event.by or 'nobody'} is one of its approvers: {', '.join(effect.to)}"
+                raise IllegalEvent(
+                    event.TYPE, snapshot.state, false_conditions=(condition,), legal=(event.TYPE,)
+                )
+            return
 
 
 # -- outcomes ------------------------------------------------------------------------------------

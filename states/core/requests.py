@@ -103,7 +103,8 @@ def _build_review(builder: SnapshotBuilder, name: str, id_: int, state: str) -> 
     return ReviewCalls(id=id_, name=name, state=state, calls=calls, allowed=_get_allowed_tools(builder))
 
 
-def _build_approval(builder: SnapshotBuilder, name: str, id_: int, state: str) -> AskApproval:
+def build_approval(builder: SnapshotBuilder, name: str, id_: int, state: str) -> AskApproval:
+    """The question to a person about every call that needs an approval."""
     calls = tuple([open_call.call for open_call in builder.calls if _is_undecided(open_call)])
     return AskApproval(id=id_, name=name, state=state, calls=calls)
 
@@ -155,7 +156,8 @@ def _has_calls_without_outcome(snapshot: SnapshotFields, effect: Effect) -> bool
     return not ids.isdisjoint(open_ids)
 
 
-def _has_undecided_calls(snapshot: SnapshotFields, effect: Effect) -> bool:
+def has_undecided_calls(snapshot: SnapshotFields, effect: Effect) -> bool:
+    """Whether a call still waits for a decision."""
     return any(_is_undecided(open_call) for open_call in snapshot.calls)
 
 
@@ -328,7 +330,7 @@ EFFECT_ROWS = (
         build=_build_review,
         closing=("reviewed", "decided"),
         progress=("reviewed", "decided"),
-        has_open_items=_has_undecided_calls,
+        has_open_items=has_undecided_calls,
         uses_calls=True,
         uses_messages=True,
         is_pure=True,
@@ -336,10 +338,10 @@ EFFECT_ROWS = (
     EffectDescriptor(
         name="ask_approval",
         meaning="let a person decide every call that needs approval",
-        build=_build_approval,
+        build=build_approval,
         closing=("decided",),
         progress=("decided",),
-        has_open_items=_has_undecided_calls,
+        has_open_items=has_undecided_calls,
         uses_calls=True,
         uses_messages=True,
     ),

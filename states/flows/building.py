@@ -10,14 +10,26 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
+from msgspec.structs import replace
+
 from toolchart.states.core.calls import close_open_calls
 from toolchart.states.core.message_list import MessageList, OfferedTools, RequestMessages
 from toolchart.states.core.reduce import append_inbox
-from toolchart.states.core.requests import choose_options, end_turn_with, find_answer_text
-from toolchart.states.effects import Answer, AskPerson, AwaitUser, CallFunction, CallModel, RunAgent, Wait
+from toolchart.states.core.requests import build_approval, choose_options, end_turn_with, find_answer_text
+from toolchart.states.effects import (
+    Answer,
+    AskApproval,
+    AskPerson,
+    AwaitUser,
+    CallFunction,
+    CallModel,
+    RunAgent,
+    Wait,
+)
 from toolchart.states.facts import compute_elapsed_s, count_tokens, get_turn_limits
 from toolchart.states.flows.parameters import (
     AnswerParameters,
+    AskApprovalParameters,
     AskPersonParameters,
     AwaitUserParameters,
     FunctionParameters,
@@ -38,6 +50,17 @@ TEXT_FORM = {
     "additionalProperties": False,
 }
 """The form of a question without one."""
+
+# -- approvals -----------------------------------------------------------------------------------
+
+
+def build_named_approval(
+    parameters: AskApprovalParameters, builder: SnapshotBuilder, name: str, id_: int, state: str
+) -> AskApproval:
+    """The question to the named approvers about every call that needs an approval."""
+    approval = build_approval(builder, name, id_, state)
+    return replace(approval, kind="ask_approval", to=tuple(parameters.to))
+
 
 # -- model calls ---------------------------------------------------------------------------------
 

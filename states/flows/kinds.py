@@ -12,6 +12,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from toolchart.states.core.requests import has_undecided_calls
 from toolchart.states.effects import DeclareEffect, EffectDescriptor
 from toolchart.states.errors import suggest_name
 from toolchart.states.flows.building import (
@@ -19,6 +20,7 @@ from toolchart.states.flows.building import (
     build_agent_run,
     build_function_call,
     build_model_call,
+    build_named_approval,
     build_question,
     build_text_answer,
     build_timer,
@@ -27,6 +29,7 @@ from toolchart.states.flows.building import (
 from toolchart.states.flows.facts_of_schema import build_result_facts
 from toolchart.states.flows.parameters import (
     AnswerParameters,
+    AskApprovalParameters,
     AskPersonParameters,
     AwaitUserParameters,
     DeclarationProblem,
@@ -147,6 +150,23 @@ def declare_question(name: str, data: Any) -> EffectDescriptor:
     )
 
 
+def declare_approval(name: str, data: Any) -> EffectDescriptor:
+    """The row of a declared `ask_approval`."""
+    parameters = read_parameters(data, AskApprovalParameters)
+    return EffectDescriptor(
+        name=name,
+        kind="ask_approval",
+        meaning=f"let one of {', '.join(parameters.to)} decide every call that needs approval",
+        build=partial(build_named_approval, parameters),
+        closing=("decided",),
+        progress=("decided",),
+        has_open_items=has_undecided_calls,
+        uses_calls=True,
+        uses_messages=True,
+        parameters=parameters,
+    )
+
+
 def declare_timer(name: str, data: Any) -> EffectDescriptor:
     """The row of a declared `wait`."""
     parameters = read_parameters(data, WaitParameters, "time")
@@ -196,6 +216,7 @@ DECLARE: dict[str, DeclareEffect] = {
     "call_model": declare_model_call,
     "run_agent": declare_agent_run,
     "call_function": declare_function_call,
+    "ask_approval": declare_approval,
     "ask_person": declare_question,
     "wait": declare_timer,
     "await_user": declare_user_wait,

@@ -113,6 +113,13 @@ class AskPersonParameters(Parameters, frozen=True, kw_only=True):
     """JSON Schema of the answer: an object. Without it the answer is one text, `content`."""
 
 
+class AskApprovalParameters(Parameters, frozen=True, kw_only=True):
+    """`ask_approval`: a person decides about every call that needs approval."""
+
+    to: Annotated[list[Name], msgspec.Meta(min_length=1)]
+    """Names of the approvers, each of whom may decide; nobody else may."""
+
+
 class WaitParameters(Parameters, frozen=True, kw_only=True):
     """`wait`: a timer."""
 

@@ -57,6 +57,7 @@ SAME_TASK_IN_EACH_ADAPTER = {
 HEAVY_PACKAGES = {
     "anyio": "loaded with the MCP client",
     "asyncio": "not needed by the child process that runs untrusted work",
+    "cryptography": "signatures: needed only where a decision or a seal is signed or checked",
     "fast_sugiyama": "extra `pictures`",
     "google": "SDK of Gemini: hundreds of modules",
     "httpx": "HTTP client: needed only where a request is sent",

@@ -42,7 +42,7 @@ def make_engine(
     replies: Sequence[Any], *, log: Any = "memory", functions: Sequence[Any] = (), **changes: Any
 ) -> Engine:
     """Make an engine whose model gives these replies; `changes` replace sections of the spec."""
-    names = ("observer", "approver", "asker", "clock", "services", "dependencies", "telemetry")
+    names = ("observer", "approver", "signer", "asker", "clock", "services", "dependencies", "telemetry")
     options = {name: changes.pop(name) for name in names if name in changes}
     return Engine(
         make_spec(**changes),

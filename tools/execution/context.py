@@ -16,7 +16,8 @@ import msgspec
 
 from toolchart.states.messages import Message, ToolCall
 from toolchart.states.snapshot import OpenCall, Snapshot
-from toolchart.tools.approval import Grant, Policy, create_grant
+from toolchart.tools.approval import Policy
+from toolchart.tools.grants import Grant, create_grant
 from toolchart.tools.registry import Registry
 from toolchart.tools.tool_context import ToolContext, compute_idempotency_key
 
@@ -140,6 +141,8 @@ class CallContextBuilder:
         now = _parse_time(snapshot.now)
         if grant.call_id in used_calls or not grant.covers(self._conversation, call, now):
             return False
+        if self._policy.require_signatures and not grant.is_signed(call, self._policy.approvers, now):
+            return False
         self._used_grants = reply, used_calls | {grant.call_id}
         return True
 
@@ -151,9 +154,11 @@ class CallContextBuilder:
         return create_grant(
             self._conversation,
             call,
+            effect=open_call.decided_effect,
             approver=open_call.decided_by,
             decided_at=_parse_time(open_call.decided_at),
             expires_s=rule.expires_s if rule else None,
+            signature=open_call.signature,
         )
 
 

@@ -8,6 +8,7 @@ import click
 
 from toolchart.app.cli.log_access import find_conversation, open_log
 from toolchart.app.cli.parameters.options import json_option, log_option
+from toolchart.app.cli.parameters.signers import read_signer, signer_options
 from toolchart.app.cli.stored_agent import spec_option, trust_option
 from toolchart.app.cli.turn_output import continue_turn
 from toolchart.providers.shared.arguments import parse_arguments
@@ -26,6 +27,7 @@ from toolchart.states.events import Decided
     metavar="JSON",
     help="Run the call with these arguments instead. They must match the schema of the tool.",
 )
+@signer_options
 @spec_option
 @trust_option
 @json_option
@@ -36,6 +38,8 @@ def command(
     deny: bool,
     reason: str | None,
     arguments: str | None,
+    key_file: str | None,
+    approver_name: str | None,
     spec: str | None,
     trust_log: bool,
     as_json: bool,
@@ -47,6 +51,7 @@ def command(
     Example:  toolchart approve 5f0c call_1_0_0 --spec agent.yaml
               toolchart approve 5f0c call_1_0_0 --spec agent.yaml --deny --reason "not on a Friday"
               toolchart approve 5f0c call_1_0_0 --spec agent.yaml --args '{"path": "draft.txt"}'
+              toolchart approve 5f0c call_1_0_0 --spec agent.yaml --key anna.pem --as anna
     """
     if deny and arguments is not None:
         raise click.UsageError("--deny and --args cannot be used together.")
@@ -55,11 +60,12 @@ def command(
         approved=not deny,
         reason=reason,
         arguments=_parse_arguments(arguments),
-        by="command line",
+        by=approver_name or "command line",
     )
+    signer = read_signer(key_file, approver_name)
     with open_log(log) as store:
         name = find_conversation(store, conversation)
-        return continue_turn(store, name, spec, decision, as_json, trust_log)
+        return continue_turn(store, name, spec, decision, as_json, trust_log, signer)
 
 
 def _parse_arguments(arguments: str | None) -> dict[str, Any] | None:

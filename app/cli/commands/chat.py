@@ -11,6 +11,7 @@ from toolchart.app.cli.chat.input import LineSource, PipeSource, TerminalSource
 from toolchart.app.cli.chat.state import ChatState
 from toolchart.app.cli.exit_codes import CANCELLED
 from toolchart.app.cli.parameters.options import log_option
+from toolchart.app.cli.parameters.signers import read_signer, signer_options
 from toolchart.app.cli.terminal.text import is_terminal, print_notice
 from toolchart.engine.runtime.clock import generate_conversation_id
 
@@ -20,8 +21,17 @@ from toolchart.engine.runtime.clock import generate_conversation_id
 @click.option("--conversation", metavar="ID", help="Continue this conversation.")
 @click.option("--llm", metavar="NAME", help="Use this entry of `llms` instead of the handler's.")
 @click.option("--model", metavar="NAME", help="Use this model instead of the agent's.")
+@signer_options
 @log_option
-def command(spec: str, conversation: str | None, llm: str | None, model: str | None, log: str | None) -> int:
+def command(
+    spec: str,
+    conversation: str | None,
+    llm: str | None,
+    model: str | None,
+    key_file: str | None,
+    approver_name: str | None,
+    log: str | None,
+) -> int:
     """Chat with the agent SPEC. Answers, tool calls and states appear as they happen.
 
     Lines typed during a turn interrupt it where its chart says so; elsewhere they are queued. Ctrl-C cancels
@@ -37,6 +47,7 @@ def command(spec: str, conversation: str | None, llm: str | None, model: str | N
     from toolchart.app.cli.chat.session import ChatSession
     from toolchart.engine.runtime.engine import Engine
 
+    signer = read_signer(key_file, approver_name)
     state = ChatState(conversation=conversation or generate_conversation_id(), llm=llm, model=model)
     is_interactive = is_terminal(sys.stdin) and is_terminal(sys.stdout)
 
@@ -49,7 +60,7 @@ def command(spec: str, conversation: str | None, llm: str | None, model: str | N
         )
         approver = (lambda call: chats[0].ask_approval(call)) if is_interactive else None
         asker = (lambda question: chats[0].ask_form(question)) if is_interactive else None
-        async with Engine(spec, log=log, approver=approver, asker=asker) as engine:
+        async with Engine(spec, log=log, approver=approver, signer=signer, asker=asker) as engine:
             chats.append(ChatSession(engine, state, source, Screen(is_plain=not is_interactive)))
             if is_interactive:
                 print_notice(f"conversation {state.conversation}; /help lists the commands")

@@ -6,6 +6,7 @@ import click
 
 from toolchart.app.cli.log_access import find_conversation, open_log
 from toolchart.app.cli.parameters.options import json_option, log_option
+from toolchart.app.cli.parameters.signers import read_signer, signer_options
 from toolchart.app.cli.stored_agent import spec_option, trust_option
 from toolchart.app.cli.turn_output import FormAnswer, continue_turn
 from toolchart.providers.shared.arguments import parse_arguments
@@ -20,6 +21,7 @@ from toolchart.states.errors import SpecError
     help="Answer the question that the chart asks a person: the fields of its form.",
 )
 @click.option("--question", metavar="NAME", help="Effect that asks, where several questions are open.")
+@signer_options
 @spec_option
 @trust_option
 @json_option
@@ -28,6 +30,8 @@ def command(
     conversation: str,
     answer: str | None,
     question: str | None,
+    key_file: str | None,
+    approver_name: str | None,
     spec: str | None,
     trust_log: bool,
     as_json: bool,
@@ -45,10 +49,11 @@ def command(
     Example:  toolchart resume 5f0c --spec agent.yaml
               toolchart resume 5f0c --spec agent.yaml --answer '{"publish": true}'
     """
+    signer = read_signer(key_file, approver_name)
     form_answer = _parse_answer(answer, question)
     with open_log(log) as store:
         return continue_turn(
-            store, find_conversation(store, conversation), spec, form_answer, as_json, trust_log
+            store, find_conversation(store, conversation), spec, form_answer, as_json, trust_log, signer
         )
 
 

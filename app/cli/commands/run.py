@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from toolchart.app.cli.parameters.options import log_option
+from toolchart.app.cli.parameters.signers import read_signer, signer_options
 from toolchart.app.cli.parameters.variables import parse_variables
 from toolchart.app.cli.terminal.approval_prompt import TerminalApprover
 from toolchart.app.cli.terminal.forms import FormPrompt
@@ -69,6 +70,7 @@ class _RunCommand(click.Command):
 @click.option(
     "--verbose", "-v", is_flag=True, help="Print every step in full on stderr, even if it is not a terminal."
 )
+@signer_options
 @log_option
 def command(
     spec: str,
@@ -82,6 +84,8 @@ def command(
     as_json: bool,
     quiet: bool,
     verbose: bool,
+    key_file: str | None,
+    approver_name: str | None,
     log: str | None,
 ) -> int:
     """Run one turn of the agent SPEC (a shipped name or a file) with MESSAGE.
@@ -106,7 +110,8 @@ def command(
     streams_answer = is_terminal(sys.stdout) and not (quiet or as_json)
     approver = TerminalApprover() if can_ask_user() else None
     asker = FormPrompt() if can_ask_user() else None
-    with Engine(spec, log=log, observer=observer, approver=approver, asker=asker) as engine:
+    people: dict[str, Any] = {"approver": approver, "signer": read_signer(key_file, approver_name)}
+    with Engine(spec, log=log, observer=observer, asker=asker, **people) as engine:
         if approver is not None:
             approver.tools = engine.tools
         try:

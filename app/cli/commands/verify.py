@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from toolchart.app.cli.commands.verify_decisions import load_policy, verify_decisions
 from toolchart.app.cli.exit_codes import DAMAGED_LOG, SUCCESS, USAGE_ERROR
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
 from toolchart.app.cli.parameters.keys import key_option, read_seal_key
@@ -27,29 +28,49 @@ from toolchart.states.ports import Store
     help="File with earlier seals: also check that no sealed record was removed.",
 )
 @key_option
+@click.option(
+    "--spec",
+    metavar="SPEC",
+    help="Your own agent spec: also check the signatures of decisions with its keys.",
+)
 @json_option
 @log_option
 def command(
-    conversation: str | None, seal: str | None, key_file: str | None, as_json: bool, log: str | None
+    conversation: str | None,
+    seal: str | None,
+    key_file: str | None,
+    spec: str | None,
+    as_json: bool,
+    log: str | None,
 ) -> int:
     """Check CONVERSATION, or every conversation of the log, for changed or missing records.
 
     Checks the hash chain, the form of each record, and the order of turns, states and tool calls. Exits
     with 5 and names the record if something was changed or is missing.
 
+    With --spec each decision about a call is listed: signed, unsigned, signed with a missing, expired or
+    revoked key, or with a wrong signature. A wrong one exits with 5, one that the spec does not accept
+    with 1.
+
     \b
     Example:  toolchart verify
               toolchart verify 5f0c --json
               toolchart verify --seal seals.jsonl
+              toolchart verify --spec agent.yaml
     """
     seals = _load_seals(seal)
     key = read_seal_key(key_file)
+    policy = load_policy(spec) if spec is not None else None
     with open_log_for_reading(log) as store:
         try:
             name = find_conversation(store, conversation) if conversation is not None else None
             log_code = _verify_conversations(store, name, as_json)
             selection = [seal_entry for seal_entry in seals if name in (None, seal_entry.conversation)]
-            return max(log_code, _check_seals(store, selection, key, as_json))
+            exit_code = max(log_code, _check_seals(store, selection, key, as_json))
+            if policy is None:
+                return exit_code
+            names = [name] if name is not None else store.list_conversations()
+            return max(exit_code, verify_decisions(store, names, policy, as_json=as_json))
         except LogUnavailable as error:
             raise LogDamaged(f"it can be opened, but not read: {error}") from None
 

@@ -105,7 +105,8 @@ def _describe_tool_run(effect: RunTools, snapshot: Snapshot) -> RecordedAsk:
 
 def _describe_approval(effect: AskApproval, snapshot: Snapshot) -> RecordedAsk:
     calls = tuple([call.id for call in effect.calls])
-    return RecordedAsk(id=effect.id, effect=effect.name, state=effect.state, calls=calls)
+    to = {"to": list(effect.to)} if effect.to else {}
+    return RecordedAsk(id=effect.id, effect=effect.name, state=effect.state, calls=calls, arguments=to)
 
 
 def _describe_wait(effect: Wait, snapshot: Snapshot) -> RecordedAsk:

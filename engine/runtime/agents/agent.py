@@ -26,6 +26,7 @@ from toolchart.engine.runtime.agents.turn_context import (
 )
 from toolchart.engine.runtime.clock import Clock
 from toolchart.engine.runtime.conversations import Conversations, SharedDependencies
+from toolchart.engine.runtime.decisions import DecisionDesk
 from toolchart.engine.runtime.dependencies import Approver, Asker, ChildTask, Observer
 from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.flows.chart_functions import (
@@ -53,6 +54,7 @@ from toolchart.states.events import Answering, TurnStarted, UserSaid
 from toolchart.states.flows.parameters import RunAgentParameters
 from toolchart.states.messages import Message
 from toolchart.states.ports import Provider, Store
+from toolchart.tools.approvers import Signer
 from toolchart.tools.definition import Tool
 from toolchart.tools.manager import ToolManager
 from toolchart.tools.sources.attachments import Attachment, load_attachments
@@ -70,6 +72,7 @@ class SharedParts(msgspec.Struct, frozen=True, kw_only=True):
     providers: Mapping[str, Provider] = {}
     outputs: Mapping[str, type[BaseModel]] | None = None
     approver: Approver | None = None
+    signer: Signer | None = None
     asker: Asker | None = None
     observer: Observer | None = None
     telemetry: Telemetry | None = None
@@ -112,6 +115,9 @@ class Agent:
             base.hosts if base is not None else ModelHosts(spec, parts.providers, spec_folder)
         )
         self.price = build_pricer(spec, spec_folder)
+        self.decisions = DecisionDesk(
+            registry=self.tools.registry, policy=self.tools.policy, clock=parts.clock, signer=parts.signer
+        )
 
     def open_conversations(self, store: Store, log: GroupCommit) -> None:
         """Make `conversations`, those of this agent on a log."""
@@ -125,6 +131,7 @@ class Agent:
             get_provider=self.hosts.get_provider,
             shared_dependencies=SharedDependencies(
                 approver=self._parts.approver,
+                decisions=self.decisions,
                 asker=self._parts.asker,
                 observer=self._parts.observer,
                 clock=self._parts.clock,

@@ -54,6 +54,7 @@ def build_agent_tools(
             services=_add_search_service(spec, services),
             base_folder=spec_folder,
             approval=spec.approval,
+            approvers=spec.approvers,
             output=spec.output,
             make_embedder=build_embedder_factory(spec),
             dependencies=dependencies,
