@@ -27,6 +27,7 @@ from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.flows.open_children import has_open_work
 from toolchart.engine.runtime.flows.waiting import build_open_turn_error
 from toolchart.engine.runtime.recorded_answers import RecordedAnswers, RecordedModel
+from toolchart.engine.runtime.turn_options import NO_HOOKS, TurnHooks
 from toolchart.engine.telemetry.live import Telemetry
 from toolchart.specs.models import AgentSpec
 from toolchart.states.chart.loading import Chart
@@ -155,7 +156,11 @@ class Conversations:
             await self.resume(name, loaded_conversation)
 
     async def resume(
-        self, name: str, loaded_conversation: ReplayedConversation, answer: Answering | None = None
+        self,
+        name: str,
+        loaded_conversation: ReplayedConversation,
+        answer: Answering | None = None,
+        hooks: TurnHooks = NO_HOOKS,
     ) -> tuple[Snapshot, bool]:
         """Go on with an open turn, with the answer of a person if there is one.
 
@@ -164,7 +169,10 @@ class Conversations:
         Returns:
             The snapshot, and whether the answer was late.
         """
+        if name in self._running_drivers:
+            raise build_running_turn_error(name)
         driver = self.resume_driver(name, loaded_conversation)
+        driver.dependencies = hooks.add_to(driver.dependencies)
         driver.apply_event(
             Resumed(repeatable=find_repeatable_calls(loaded_conversation.snapshot, self._tools))
         )

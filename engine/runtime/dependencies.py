@@ -21,6 +21,8 @@ from toolchart.tools.sources.effect_functions import EffectFunction
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from toolchart.engine.runtime.flows.answer_form import AnswerForm
+
 Approver = Callable[[ToolCall], Awaitable[Decided | None]]
 """Called for each tool call that needs approval; None leaves the call undecided. It is cancelled
 where the call is decided otherwise, or where the chart stops waiting, at a deadline for instance."""
@@ -115,5 +117,7 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     """Whether tools of children that are not idempotent need an approval: the conversation is a fork."""
     telemetry: Telemetry | None = None
     """Makes spans of what happens; it changes nothing."""
+    answer_form: AnswerForm | None = None
+    """The type that the program demands of the answer of this turn."""
     keep_deltas: bool = False
     """Whether the log keeps the deltas of streamed replies."""

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, Unpack, cast
 
 from msgspec.structs import replace
 from pydantic import BaseModel
@@ -20,18 +20,20 @@ from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.agents.agent import Agent, SharedParts
 from toolchart.engine.runtime.clock import Clock, SystemClock, generate_conversation_id
-from toolchart.engine.runtime.dependencies import Approver, Asker, DeltaObserver, Observer
+from toolchart.engine.runtime.dependencies import Approver, Asker, Observer
+from toolchart.engine.runtime.handle import Conversation
 from toolchart.engine.runtime.open_turns import OpenTurns
 from toolchart.engine.runtime.recorded_answers import build_fork_result, fork_from_log
 from toolchart.engine.runtime.result import ForkResult, TurnResult
 from toolchart.engine.runtime.streaming import StepTaken, stream_turn
+from toolchart.engine.runtime.turn_options import ResumeOptions, StreamOptions, TurnOptions, build_hooks
 from toolchart.engine.telemetry.live import Telemetry
 from toolchart.specs.loader import load_spec
 from toolchart.specs.models import AgentSpec
 from toolchart.states.content import add_text
 from toolchart.states.errors import ToolchartError
 from toolchart.states.events import Cancelled, Configured, Decided, UserSaid
-from toolchart.states.messages import Delta, Message
+from toolchart.states.messages import Delta
 from toolchart.states.ports import Provider, Store
 from toolchart.tools.approvers import Signer
 from toolchart.tools.definition import Tool
@@ -107,119 +109,60 @@ class Engine:
         self._conversations = self._agent.conversations
         self._open_turns = OpenTurns(self._agent, self._parts.answers, self.store, self._log)
 
-    async def arun(
-        self,
-        message: str,
-        *,
-        conversation: str | None = None,
-        handler: str | None = None,
-        variables: Mapping[str, Any] | None = None,
-        history: Sequence[Message | Mapping[str, Any]] = (),
-        attachments: Sequence[Attachment] = (),
-        llm: str | None = None,
-        model: str | None = None,
-        observer: Observer | None = None,
-        on_delta: DeltaObserver | None = None,
-    ) -> TurnResult:
+    # -- turns -----------------------------------------------------------------------------------
+
+    async def arun(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult:
         """Run one turn, from a user message to a state in which the chart rests.
 
         Args:
-            conversation: the id of the conversation to continue, with its history, or to begin;
-                None begins one with a new id.
-            handler: name of the handler; None selects one by `match` and the variables.
-            variables: values for the prompt and for `match`.
-            history: earlier messages from elsewhere, for a new conversation: `Message` values, or dicts of
-                OpenAI's form or `{type, text}`.
-            attachments: pictures, files, sounds: parts, bytes, paths, or public addresses to fetch.
-            llm: name of an `llms` entry, instead of the handler's.
-            model: name of a model, instead of that entry's.
-            observer: called with this turn's steps, instead of the engine's observer.
-            on_delta: called with each delta; where it is set and the provider can stream, replies
-                are streamed.
+            options: `conversation`, `handler`, `variables`, `history`, `attachments`, `llm`, `model`,
+                `output_type`, `observer`, `on_delta`; `TurnOptions` describes them.
 
         Raises:
-            SpecError: there is no handler, prompt or provider for this turn, or an attachment cannot be read.
+            SpecError: there is no handler, prompt or provider for this turn, or a turn of the conversation
+                runs or is open.
             LogConflict, LogUnavailable: the log cannot be written; committed records are intact.
         """
-        name = conversation or generate_conversation_id()
-        turn_started = await self._agent.plan_turn(
-            name, message, handler, variables or {}, history, llm, model, attachments
-        )
+        name = options.get("conversation") or generate_conversation_id()
+        hooks = build_hooks(options)
+        turn_started = await self._agent.plan_turn(name, message, options)
         with self._log:
             driver = await self._conversations.prepare_driver(name, turn_started.settings.service)
-            driver.dependencies = replace(
-                driver.dependencies, observer=observer or self._parts.observer, on_delta=on_delta
-            )
+            driver.dependencies = hooks.add_to(replace(driver.dependencies, observer=self._parts.observer))
             snapshot = await self._conversations.run_driver(name, driver, turn_started)
         # Not after an error: then the next turn reads the log again.
         self._conversations.cache_driver(name, driver)
-        return self._open_turns.build_result(snapshot, name)
+        return self._open_turns.build_result(snapshot, name, hooks)
 
-    def run(
-        self,
-        message: str,
-        *,
-        conversation: str | None = None,
-        handler: str | None = None,
-        variables: Mapping[str, Any] | None = None,
-        history: Sequence[Message | Mapping[str, Any]] = (),
-        attachments: Sequence[Attachment] = (),
-        llm: str | None = None,
-        model: str | None = None,
-        observer: Observer | None = None,
-        on_delta: DeltaObserver | None = None,
-    ) -> TurnResult:
+    def run(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult:
         """The blocking form of `arun`, with the same arguments and errors.
 
         Raises:
             ToolchartError: an event loop is running here; await `arun` instead.
         """
-        return self._run_blocking(
-            lambda: self.arun(
-                message,
-                conversation=conversation,
-                handler=handler,
-                variables=variables,
-                history=history,
-                attachments=attachments,
-                llm=llm,
-                model=model,
-                observer=observer,
-                on_delta=on_delta,
-            )
-        )
+        return self._run_blocking(lambda: self.arun(message, **options))
 
     def stream(
-        self,
-        message: str,
-        *,
-        conversation: str | None = None,
-        handler: str | None = None,
-        variables: Mapping[str, Any] | None = None,
-        history: Sequence[Message | Mapping[str, Any]] = (),
-        attachments: Sequence[Attachment] = (),
-        llm: str | None = None,
-        model: str | None = None,
+        self, message: str, **options: Unpack[StreamOptions]
     ) -> AsyncGenerator[StepTaken | Delta | TurnResult, None]:
         """Run one turn; yield its deltas and steps as they happen, and its result last.
 
-        The arguments are those of `arun`. Closing the generator early cancels the turn; the log has
-        every step before that.
+        The options are those of `arun`. Closing the generator early cancels the turn; the log has every step
+        before that.
         """
-        turn = partial(
-            self.arun,
-            message,
-            conversation=conversation,
-            handler=handler,
-            variables=variables,
-            history=history,
-            attachments=attachments,
-            llm=llm,
-            model=model,
-        )
-        return stream_turn(turn)
+        return stream_turn(partial(self.arun, message, **options))
 
-    async def aresume(self, conversation: str, decision: Decided | None = None) -> TurnResult:
+    def conversation(self, conversation: str | None = None) -> Conversation:
+        """A handle of one conversation, which exists or begins with its first message.
+
+        Args:
+            conversation: its id; None makes a new one.
+        """
+        return Conversation(self, conversation or generate_conversation_id())
+
+    async def aresume(
+        self, conversation: str, decision: Decided | None = None, **options: Unpack[ResumeOptions]
+    ) -> TurnResult:
         """Continue a turn that a crash, or a call that waits for a decision, left open.
 
         Open children of the conversation go on with it; a child is continued by its root.
@@ -232,16 +175,26 @@ class Engine:
 
         Args:
             decision: applied first, to one waiting call of the conversation or of one of its open children.
+            options: `output_type`, `observer` and `on_delta`, as for `arun`.
 
         Raises:
-            SpecError: there is no such conversation, or calls with this id wait in several children.
+            SpecError: there is no such conversation, its turn runs here, or calls with this id wait in
+                several children.
             IllegalEvent: no call waits for this decision.
         """
-        return await self._open_turns.resume(conversation, decision)
+        return await self._open_turns.resume(conversation, decision, build_hooks(options))
 
-    def resume(self, conversation: str, decision: Decided | None = None) -> TurnResult:
+    def resume(
+        self, conversation: str, decision: Decided | None = None, **options: Unpack[ResumeOptions]
+    ) -> TurnResult:
         """The blocking form of `aresume`, with the same arguments and errors."""
-        return self._run_blocking(lambda: self.aresume(conversation, decision))
+        return self._run_blocking(lambda: self.aresume(conversation, decision, **options))
+
+    def stream_resume(
+        self, conversation: str, decision: Decided | None = None
+    ) -> AsyncGenerator[StepTaken | Delta | TurnResult, None]:
+        """As `aresume`; yield deltas and steps as they happen, and the result last; closing it cancels."""
+        return stream_turn(partial(self.aresume, conversation, decision))
 
     async def aanswer(
         self,

@@ -25,6 +25,7 @@ from toolchart.engine.runtime.flows.open_children import (
 from toolchart.engine.runtime.flows.people import check_answer, find_question
 from toolchart.engine.runtime.recorded_answers import ForkTools
 from toolchart.engine.runtime.result import TurnResult, build_turn_result
+from toolchart.engine.runtime.turn_options import NO_HOOKS, TurnHooks
 from toolchart.states.core.calls import require_waiting_call
 from toolchart.states.effects import RunAgent
 from toolchart.states.errors import SpecError
@@ -52,7 +53,9 @@ class OpenTurns:
         self._store = store
         self._log = log
 
-    async def resume(self, conversation: str, decision: Decided | None = None) -> TurnResult:
+    async def resume(
+        self, conversation: str, decision: Decided | None = None, hooks: TurnHooks = NO_HOOKS
+    ) -> TurnResult:
         """See `Engine.aresume`."""
         loaded_conversation = self._load_conversation(conversation)
         snapshot = loaded_conversation.snapshot
@@ -64,12 +67,12 @@ class OpenTurns:
             desk = self._find_agent(waiting).decisions
             decision = desk.complete_decision(decision, waiting, waiting_snapshot)
             if read_parent(self._store, waiting) is not None:
-                return await self._go_on_as_child(waiting, decision)
+                return await self._go_on_as_child(waiting, decision, hooks)
         if read_parent(self._store, conversation) is not None:
-            return await self.resume(find_root(self._store, conversation))
+            return await self.resume(find_root(self._store, conversation), None, hooks)
         if decision is None and not self._agent.conversations.has_work(snapshot, conversation):
-            return self.build_result(snapshot, conversation)
-        return await self._go_on(conversation, loaded_conversation, decision)
+            return self.build_result(snapshot, conversation, hooks)
+        return await self._go_on(conversation, loaded_conversation, decision, hooks)
 
     async def answer(
         self, conversation: str, content: Mapping[str, Any], question: str | None, by: str | None
@@ -95,16 +98,20 @@ class OpenTurns:
         return await self._go_on(conversation, loaded_conversation, answer)
 
     async def _go_on(
-        self, conversation: str, loaded_conversation: ReplayedConversation, answer: Answering | None = None
+        self,
+        conversation: str,
+        loaded_conversation: ReplayedConversation,
+        answer: Answering | None = None,
+        hooks: TurnHooks = NO_HOOKS,
     ) -> TurnResult:
         """Resume a turn, with the answer of a person if there is one."""
         if loaded_conversation.snapshot.has_ended:
-            return self.build_result(loaded_conversation.snapshot, conversation)
+            return self.build_result(loaded_conversation.snapshot, conversation, hooks)
         with self._log:
             snapshot, is_late = await self._agent.conversations.resume(
-                conversation, loaded_conversation, answer
+                conversation, loaded_conversation, answer, hooks
             )
-        result = self.build_result(snapshot, conversation)
+        result = self.build_result(snapshot, conversation, hooks)
         return replace(result, warnings=(*result.warnings, LATE_ANSWER)) if is_late else result
 
     def adapt_fork(self, driver: Driver, plan: ForkPlan, parent: str, *, run_tools: bool) -> None:
@@ -140,16 +147,20 @@ class OpenTurns:
             raise SpecError(f"conversation {parent!r} does not run {conversation!r} any more")
         return self._find_agent(parent).get_child(effect.agent)
 
-    async def _go_on_as_child(self, conversation: str, answer: Answering) -> TurnResult:
+    async def _go_on_as_child(
+        self, conversation: str, answer: Answering, hooks: TurnHooks = NO_HOOKS
+    ) -> TurnResult:
         """Resume the root of a child, with an answer for the child."""
         root = find_root(self._store, conversation)
         self._answers[conversation] = answer
         try:
-            return await self._go_on(root, self._load_conversation(root))
+            return await self._go_on(root, self._load_conversation(root), None, hooks)
         finally:
             self._answers.pop(conversation, None)
 
-    def build_result(self, snapshot: Snapshot, conversation: str) -> TurnResult:
-        """The result of the newest turn, with what its children wait for."""
+    def build_result(self, snapshot: Snapshot, conversation: str, hooks: TurnHooks = NO_HOOKS) -> TurnResult:
+        """The result of the newest turn, with its answer as data and what its children wait for."""
         result = build_turn_result(snapshot, conversation, self._agent.output_classes)
+        if result.ok and hooks.answer_form is not None:
+            result = replace(result, data=hooks.answer_form.parse(result.content)[0])
         return add_children(self._store, result, snapshot)

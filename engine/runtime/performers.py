@@ -121,6 +121,10 @@ class EffectPerformer:
                 reply = dependencies.price(reply, effect.request)
             if effect.schema is not None:
                 return read_output(effect, reply, clock.now(), host, dependencies.output_classes)
+            if dependencies.answer_form is not None and not effect.result:
+                failure = dependencies.answer_form.find_failure(effect, reply, clock.now(), host)
+                if failure is not None:
+                    return failure
             return Replied(at=clock.now(), effect=effect.id, reply=reply, deltas=tuple(deltas))
         except ProviderError as error:
             return Failed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -196,8 +197,10 @@ def build_turn_result(
     results = {name: result.value for name, result in snapshot.results.items() if result.value is not None}
     settings = snapshot.settings
     assert settings is not None, "a turn has settings"
+    is_json = "response_format" in settings.options and snapshot.error is None and snapshot.answer
     return TurnResult(
         content=snapshot.answer or "",
+        data=_read_json_answer(snapshot.answer or "") if is_json else None,
         service=settings.service,
         model=settings.model,
         tool_calls=[_describe_tool_call(call) for call in snapshot.tracked_calls],
@@ -263,6 +266,14 @@ def list_pending_approvals(snapshot: Snapshot, conversation: str = "") -> list[P
         )
         for open_call in list_undecided_calls(snapshot)
     ]
+
+
+def _read_json_answer(text: str) -> Any:
+    """The JSON value of an answer under a `response_format`; None where it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 # -- warnings --------------------------------------------------------------------------------------

@@ -183,6 +183,8 @@ def _reduce_failure(builder: SnapshotBuilder, event: Failed) -> None:
     builder.failure = event
     builder.attempt += 1
     builder.streamed_text = event.content
+    if event.reply is not None:  # an answer that breaks its type; it was paid for
+        builder.usage = builder.usage.plus(event.reply.usage)
 
 
 def _reduce_cancellation(builder: SnapshotBuilder, event: Cancelled) -> None:

@@ -35,6 +35,7 @@ from toolchart.engine.runtime.flows.chart_functions import (
     select_variables,
 )
 from toolchart.engine.runtime.flows.child_conversations import ChildConversations
+from toolchart.engine.runtime.turn_options import TurnOptions, build_hooks
 from toolchart.engine.telemetry.live import Telemetry
 from toolchart.providers.prices import build_pricer
 from toolchart.specs.charts import load_spec_chart
@@ -196,31 +197,27 @@ class Agent:
         """The answer of a person that waits for a child conversation."""
         return self._parts.answers.pop(conversation, None)
 
-    async def plan_turn(
-        self,
-        conversation: str,
-        message: str,
-        handler: str | None,
-        variables: Mapping[str, Any],
-        history: Sequence[Message | Mapping[str, Any]],
-        llm: str | None,
-        model: str | None,
-        attachments: Sequence[Attachment] = (),
-    ) -> TurnStarted:
+    async def plan_turn(self, conversation: str, message: str, options: TurnOptions) -> TurnStarted:
         """The `turn_started` event of a message, with the handler that its variables and its context select.
 
         Raises:
             SpecError: there is no handler, prompt, host or model for it, or an attachment cannot be read.
         """
-        values = {**({"profile": self.spec.profile} if self.spec.profile else {}), **variables}
-        values["user_message"] = message
+        profile = {"profile": self.spec.profile} if self.spec.profile else {}
+        values = {**profile, **(options.get("variables") or {}), "user_message": message}
+        history = options.get("history", ())
         warnings: tuple[str, ...] = ()
-        if needs_preparation(self.spec) and not variables.keys() & GIVEN_CONTEXT:
+        if needs_preparation(self.spec) and not values.keys() & GIVEN_CONTEXT:
             context, warnings = await self._find_context(conversation, message, values, history)
             values = {**context, **values}
-        selected_handler = select_handler(self.spec, values, handler)
-        event = await self.build_turn_started(selected_handler, values, history, llm, model, attachments)
-        return replace(event, warnings=(*warnings, *event.warnings))
+        handler = select_handler(self.spec, values, options.get("handler"))
+        llm, model = options.get("llm"), options.get("model")
+        attachments = options.get("attachments", ())
+        event = await self.build_turn_started(handler, values, history, llm, model, attachments)
+        settings, form = event.settings, build_hooks(options).answer_form
+        if form is not None:
+            settings = replace(settings, options={**settings.options, **form.build_option()})
+        return replace(event, settings=settings, warnings=(*warnings, *event.warnings))
 
     async def _find_context(
         self,

@@ -1,0 +1,189 @@
+"""A typed handle of one conversation: send messages, decide calls, answer questions, fork."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Unpack
+
+from toolchart.engine.runtime.result import ForkResult, PendingApproval, TurnResult
+from toolchart.states.errors import SpecError
+from toolchart.states.events import Decided
+
+if TYPE_CHECKING:
+    from toolchart.engine.log.fork import ForkChanges
+    from toolchart.engine.runtime.streaming import StepTaken
+    from toolchart.engine.runtime.turn_options import StreamOptions, TurnOptions
+    from toolchart.states.messages import Delta
+
+
+Pieces: TypeAlias = "AsyncGenerator[StepTaken | Delta | TurnResult, None]"
+"""What a streamed turn yields."""
+
+
+class _TurnRunner(Protocol):
+    """What a handle needs of its engine; `Engine` describes each method."""
+
+    async def arun(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult: ...
+    def run(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult: ...
+    def stream(self, message: str, **options: Unpack[StreamOptions]) -> Pieces: ...
+    async def aresume(self, conversation: str, decision: Decided | None = None) -> TurnResult: ...
+    def resume(self, conversation: str, decision: Decided | None = None) -> TurnResult: ...
+    def stream_resume(self, conversation: str, decision: Decided | None = None) -> Pieces: ...
+    async def asay(self, conversation: str, message: str) -> None: ...
+    async def acancel(self, conversation: str, reason: str | None = None) -> None: ...
+    def answer(
+        self, conversation: str, content: Mapping[str, Any], *, question: str | None = None
+    ) -> TurnResult: ...
+    async def afork(
+        self, conversation: str, at: int | None = None, changes: ForkChanges | None = None
+    ) -> ForkResult: ...
+    def fork(
+        self, conversation: str, at: int | None = None, changes: ForkChanges | None = None
+    ) -> ForkResult: ...
+
+
+class Conversation:
+    """One conversation of an engine; made by `Engine.conversation`.
+
+    It holds no state but its id and the last result that it saw, so several handles of one conversation may
+    exist. The methods that begin with `a`, and those that stream, are for callers with an event loop.
+    """
+
+    def __init__(self, engine: _TurnRunner, id_: str) -> None:
+        self._engine = engine
+        self.id = id_
+        """Id of the conversation."""
+        self.last_result: TurnResult | None = None
+        """The result of the newest turn that ran through this handle."""
+
+    def __repr__(self) -> str:
+        return f"Conversation({self.id!r})"
+
+    # -- messages --------------------------------------------------------------------------------
+
+    async def asend(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult:
+        """Run a turn; as `Engine.arun`."""
+        return self._keep(await self._engine.arun(message, **self._add_id(options)))
+
+    def send(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult:
+        """The blocking form of `asend`."""
+        return self._keep(self._engine.run(message, **self._add_id(options)))
+
+    def stream(self, message: str, **options: Unpack[StreamOptions]) -> Pieces:
+        """Run a turn and yield what happens; as `Engine.stream`."""
+        named: StreamOptions = {**options, "conversation": self.id}
+        return self._watch(self._engine.stream(message, **named))
+
+    async def asay(self, message: str) -> None:
+        """Send a message to the turn that runs now; as `Engine.asay`."""
+        await self._engine.asay(self.id, message)
+
+    async def acancel(self, reason: str | None = None) -> None:
+        """Stop the turn that runs now; as `Engine.acancel`."""
+        await self._engine.acancel(self.id, reason)
+
+    # -- decisions -------------------------------------------------------------------------------
+
+    @property
+    def pending_approvals(self) -> list[PendingApproval]:
+        """The calls that wait for a decision, as the last result has them."""
+        return self.last_result.pending_approvals if self.last_result is not None else []
+
+    async def aapprove(
+        self,
+        call_id: str | None = None,
+        *,
+        approved: bool = True,
+        reason: str | None = None,
+        by: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> TurnResult:
+        """Decide a call, and go on with the turn.
+
+        Args:
+            call_id: None for the only call that waits.
+            approved: False rejects it; the model hears that it was not executed.
+            reason: text for the model where it is rejected.
+            by: who decides.
+            arguments: run the call with these instead of the model's.
+
+        Raises:
+            SpecError: `call_id` is None, and not exactly one call is known to wait.
+            IllegalEvent: no call waits for this decision; nothing was written.
+        """
+        decision = self._build_decision(call_id, approved, reason, by, arguments)
+        return self._keep(await self._engine.aresume(self.id, decision))
+
+    def approve(
+        self,
+        call_id: str | None = None,
+        *,
+        approved: bool = True,
+        reason: str | None = None,
+        by: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> TurnResult:
+        """The blocking form of `aapprove`, with the same arguments and errors."""
+        decision = self._build_decision(call_id, approved, reason, by, arguments)
+        return self._keep(self._engine.resume(self.id, decision))
+
+    def stream_approval(
+        self,
+        call_id: str | None = None,
+        *,
+        approved: bool = True,
+        reason: str | None = None,
+        by: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> Pieces:
+        """Decide a call as `aapprove`, and yield what happens then; its result last."""
+        decision = self._build_decision(call_id, approved, reason, by, arguments)
+        return self._watch(self._engine.stream_resume(self.id, decision))
+
+    def answer(self, content: Mapping[str, Any], *, question: str | None = None) -> TurnResult:
+        """Answer a question of the chart, and go on with the turn; as `Engine.answer`."""
+        return self._keep(self._engine.answer(self.id, content, question=question))
+
+    # -- forks -----------------------------------------------------------------------------------
+
+    async def afork(self, at: int | None = None, changes: ForkChanges | None = None) -> ForkResult:
+        """Begin a new conversation from a record of this one; as `Engine.afork`."""
+        return await self._engine.afork(self.id, at, changes)
+
+    def fork(self, at: int | None = None, changes: ForkChanges | None = None) -> ForkResult:
+        """The blocking form of `afork`."""
+        return self._engine.fork(self.id, at, changes)
+
+    # -- helpers ---------------------------------------------------------------------------------
+
+    def _add_id(self, options: TurnOptions) -> TurnOptions:
+        return {**options, "conversation": self.id}
+
+    def _keep(self, result: TurnResult) -> TurnResult:
+        self.last_result = result
+        return result
+
+    async def _watch(self, pieces: Pieces) -> Pieces:
+        """The same pieces; the result is kept, and closing this closes the turn."""
+        try:
+            async for piece in pieces:
+                yield self._keep(piece) if isinstance(piece, TurnResult) else piece
+        finally:
+            await pieces.aclose()
+
+    def _build_decision(
+        self,
+        call_id: str | None,
+        approved: bool,
+        reason: str | None,
+        by: str | None,
+        arguments: Mapping[str, Any] | None,
+    ) -> Decided:
+        if call_id is None:
+            waiting = [pending.id for pending in self.pending_approvals]
+            if len(waiting) != 1:
+                known = f"these wait: {', '.join(waiting)}" if waiting else "none is known to wait here"
+                raise SpecError("name the call that is decided", hint=known)
+            call_id = waiting[0]
+        new_arguments = None if arguments is None else dict(arguments)
+        return Decided(call_id=call_id, approved=approved, reason=reason, by=by, arguments=new_arguments)
