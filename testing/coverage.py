@@ -13,6 +13,7 @@ from toolchart.engine.log.reading.visited_path import build_overlay, load_record
 from toolchart.states.chart.loading import Chart, walk_states
 from toolchart.states.diagram.model import Overlay
 from toolchart.states.events import Configured
+from toolchart.testing.idle_parts import find_idle_parts
 from toolchart.testing.transitions import ChartLike, Transition, list_transitions, resolve_chart
 
 
@@ -30,23 +31,32 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     """How often each transition was taken, in document order; 0 where never."""
     overlay: Overlay
     """The same for a diagram: `draw(coverage.chart, "mermaid", coverage.overlay)`."""
+    idle_states: frozenset[str] = frozenset()
+    """Unvisited states that another chart has brought and that this one can never enter."""
+    idle_transitions: frozenset[Transition] = frozenset()
+    """Untaken transitions that another chart has brought and that can never be taken in this one."""
 
     @property
     def percent(self) -> float:
-        """The share of states and transitions that were visited, in percent, rounded down to one digit."""
-        counts = [*self.states.values(), *self.transitions.values()]
+        """The share of states and transitions that were visited, in percent, rounded down to one digit.
+
+        Inherited ones that can never be visited do not count, so that 100 % can be reached.
+        """
+        counts = [count for name, count in self.states.items() if name not in self.idle_states]
+        counts += [count for key, count in self.transitions.items() if key not in self.idle_transitions]
         # Rounded down, so that 100 means that nothing is missing.
         return 1000 * sum(count > 0 for count in counts) // len(counts) / 10
 
     @property
     def missing_states(self) -> tuple[str, ...]:
-        """States that no conversation entered."""
-        return tuple(name for name, count in self.states.items() if not count)
+        """States that no conversation entered and that could be entered."""
+        return tuple(n for n, count in self.states.items() if not count and n not in self.idle_states)
 
     @property
     def missing_transitions(self) -> tuple[Transition, ...]:
-        """Transitions that no conversation took."""
-        return tuple(transition for transition, count in self.transitions.items() if not count)
+        """Transitions that no conversation took and that could be taken."""
+        idle_transitions = self.idle_transitions
+        return tuple(t for t, count in self.transitions.items() if not count and t not in idle_transitions)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the coverage as JSON data."""
@@ -56,6 +66,7 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
             "other_charts": self.other_conversations,
             "percent": self.percent,
             "states": self.states,
+            "idle_states": sorted(self.idle_states),
             "transitions": [
                 {
                     "source": transition.source,
@@ -65,6 +76,8 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
                     "targets": list(transition.targets),
                     "line": transition.line,
                     "taken": count,
+                    "inherited": transition.is_inherited,
+                    "idle": transition in self.idle_transitions,
                 }
                 for transition, count in self.transitions.items()
             ],
@@ -74,7 +87,8 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join(self._format_lines())
 
     def _format_lines(self) -> Iterator[str]:
-        states, rows = list(self.states.values()), list(self.transitions.values())
+        states = [count for name, count in self.states.items() if name not in self.idle_states]
+        rows = [count for key, count in self.transitions.items() if key not in self.idle_transitions]
         conversations_text = f"{self.conversations} conversation{'' if self.conversations == 1 else 's'}"
         others_text = (
             f" ({self.other_conversations} of another chart left out)" if self.other_conversations else ""
@@ -86,6 +100,11 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
             yield f"  not entered: {name}"
         for transition in self.missing_transitions:
             yield f"  not taken:   {f'line {transition.line}: ' if transition.line else ''}{transition}"
+        for name in sorted(self.idle_states):
+            yield f"  inherited, never entered: {name}"
+        for transition in self.transitions:
+            if transition in self.idle_transitions:
+                yield f"  inherited, never taken: {transition}"
 
 
 def measure_coverage(
@@ -106,14 +125,21 @@ def measure_coverage(
     loaded_chart = resolve_chart(chart)
     counter = _ConversationCounter(loaded_chart, parents)
     overlay = build_overlay(loaded_chart, counter.iterate_records(conversations))
+    states = {name: overlay.states.get(name, 0) for name, _, _ in walk_states(loaded_chart)}
+    rows = {row: overlay.edges.get(row.key, 0) for row in list_transitions(loaded_chart)}
+    idle_states, idle_transitions = find_idle_parts(
+        loaded_chart,
+        [name for name, count in states.items() if not count],
+        [row for row, count in rows.items() if not count],
+    )
     return Coverage(
         chart=loaded_chart,
         conversations=counter.matching,
         other_conversations=counter.other_conversations,
-        states={name: overlay.states.get(name, 0) for name, _, _ in walk_states(loaded_chart)},
-        transitions={
-            transition: overlay.edges.get(transition.key, 0) for transition in list_transitions(loaded_chart)
-        },
+        states=states,
+        transitions=rows,
+        idle_states=idle_states,
+        idle_transitions=idle_transitions,
         # Several conversations have no current state in common.
         overlay=replace(overlay, current=()),
     )

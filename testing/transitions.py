@@ -32,7 +32,10 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
     unless: tuple[str, ...] = ()
     """The guards of `unless`, as written; none may hold."""
     line: int | None = None
-    """Its line in the chart's file; None in a chart that extends another."""
+    """Its line in the chart's own file; None where it is inherited, or the chart has no file."""
+    is_inherited: bool = False
+    """Whether the chart's own file does not have it: it comes from a chart that is extended, or from
+    `after`."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -67,10 +70,9 @@ def list_transitions(chart: Chart) -> tuple[Transition, ...]:
 
 
 def _walk_transitions(chart: Chart) -> Iterator[Transition]:
-    # A chart that extends another merges the rows of both, so a key path no longer identifies a line.
-    is_extension = ("extends",) in chart.lines
     for name, body, path in walk_states(chart):
         for row, body_row in enumerate(body.get("transitions") or ()):
+            line = chart.lines.get((*path, "transitions", row))
             yield Transition(
                 source=name,
                 row=row,
@@ -78,7 +80,8 @@ def _walk_transitions(chart: Chart) -> Iterator[Transition]:
                 targets=tuple(str(body_row.get("target") or "").split()),
                 guards=_to_tuple(body_row.get("cond")),
                 unless=_to_tuple(body_row.get("unless")),
-                line=None if is_extension else chart.lines.get((*path, "transitions", row)),
+                line=line,
+                is_inherited=line is None and bool(chart.lines),
             )
 
 

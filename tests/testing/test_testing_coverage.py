@@ -14,7 +14,7 @@ from toolchart.engine.log.reading.records import read_records
 from toolchart.engine.log.reading.visited_path import build_overlay
 from toolchart.engine.log.stores import open_store
 from toolchart.specs.charts import load_chart
-from toolchart.states.chart.loading import Chart, make_chart
+from toolchart.states.chart.loading import Chart, make_chart, parse_chart
 from toolchart.states.diagram import draw, list_text_formats
 from toolchart.states.errors import LogDamaged
 from toolchart.states.events import Event, Replied, Settings, TurnStarted
@@ -119,6 +119,45 @@ def test_scenarios_cover_the_whole_chart() -> None:
         measure_coverage("tool_loop", logs[:place] + logs[place + 1 :]).percent < 100
         for place in range(len(logs))
     )
+
+
+@pytest.mark.parametrize("name", ["approval", "forced_answer", "resilient"])
+def test_inherited_rows_that_can_never_fire_are_told_apart(name: str) -> None:
+    """All scenarios of a chart that extends another reach 100 percent: rows that it inherits and that can
+    never be taken do not count, and are named apart. Each scenario less leaves rows that nobody tested."""
+    logs = [scenario.write_log() for scenario in find_paths(name)]
+    coverage = measure_coverage(name, logs)
+    assert coverage.percent == 100
+    assert coverage.missing_transitions == ()
+    assert all(row.is_inherited and row.line is None for row in coverage.idle_transitions)
+    assert str(coverage).count("inherited, never taken") == len(coverage.idle_transitions)
+    fewer = measure_coverage(name, logs[1:])
+    assert fewer.percent < 100
+    assert fewer.idle_transitions == coverage.idle_transitions
+
+
+def test_own_rows_that_can_never_fire_count_as_missing() -> None:
+    """A chart's own dead row is its author's to delete; the same row is idle where it is inherited."""
+    base = """
+states:
+  prompting:
+    initial: true
+    enter: call_model
+    transitions:
+      - {event: replied, target: finished}
+      - {event: replied, target: finished, cond: has_content}
+      - {event: failed, target: finished}
+  finished: {final: true, enter: answer}
+"""
+    own = parse_chart(base)
+    extension = parse_chart("extends: base\nstates: {finished: {enter: answer}}", resolve=lambda name: base)
+    for chart, idle_count in ((own, 0), (extension, 1)):
+        logs = [scenario.write_log() for scenario in find_paths(chart)]
+        coverage = measure_coverage(chart, logs)
+        assert len(coverage.idle_transitions) == idle_count
+        assert len(coverage.missing_transitions) == 1 - idle_count
+        assert (coverage.percent == 100) is bool(idle_count)
+        assert sum(row["idle"] for row in coverage.to_dict()["transitions"]) == idle_count
 
 
 def test_other_charts_are_left_out() -> None:
