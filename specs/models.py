@@ -353,6 +353,8 @@ class AgentSpec(Section):
     """Whether the log keeps the deltas of streamed replies; not allowed together with `redact`."""
     redact: RedactConfig | None = None
     """What the log must not contain."""
+    seal_keys: list[str] = Field(default_factory=list)
+    """Ed25519 public keys (`ed25519:` and Base64) that may sign seals of the log; for `verify --spec`."""
     output: dict[str, Any] | None = None
     """Most characters of tool output that a model gets: `total`, `per_tool`, `listing`, `least`; `{}` chooses
     6000, 2000, 5000 and 300. Without this section the model gets each result whole."""

@@ -20,6 +20,8 @@ class ExportFormat(Descriptor, frozen=True, kw_only=True):
     export_chart: str = ""
     """For a format of charts, in place of `export`: reference to a function `(chart, *, limits)` that returns
     the same. `limits` are numbers by the names of limits."""
+    takes_seals: bool = False
+    """Whether the function has an argument `seals`, the path of a seal journal."""
 
     def find_gaps(self) -> list[str]:
         """What this row lacks, one sentence each."""
@@ -45,6 +47,12 @@ def _list_builtin_formats() -> tuple[ExportFormat, ...]:
         ExportFormat(name="openai", summary="a message list", export=f"{module}:export_openai"),
         ExportFormat(name="jsonl", summary="the records", export=f"{module}:export_records"),
         ExportFormat(name="otel", summary="GenAI spans (OTLP JSON)", export=f"{module}:export_otel"),
+        ExportFormat(
+            name="evidence",
+            summary="all that an auditor needs, with seal and proof",
+            export=f"{module}:export_evidence_file",
+            takes_seals=True,
+        ),
         ExportFormat(name="xes", summary="process mining", export=f"{module}:export_process"),
         ExportFormat(name="promela", summary="a chart for Spin", export_chart=f"{module}:export_promela"),
     )

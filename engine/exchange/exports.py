@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from toolchart.engine.exchange.evidence import export_evidence
 from toolchart.engine.exchange.messages import export_messages
 from toolchart.engine.exchange.otel import export_family_spans
 from toolchart.engine.exchange.xes import export_xes
@@ -60,3 +61,8 @@ def export_promela(chart: Chart, *, limits: Mapping[str, int]) -> str:
     return write_promela(
         chart, limits=model_limits, worst=check(chart, risky=True, limits=model_limits).worst
     )
+
+
+def export_evidence_file(store: Store, conversation: str, *, content: bool, seals: str | None = None) -> str:
+    """The conversation as evidence that is checked without the log."""
+    return export_evidence(store, conversation, seals=seals)

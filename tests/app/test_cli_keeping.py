@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from toolchart.engine.log.sealing.keys import format_public_key
 from toolchart.engine.log.stores import DEFAULT_LOG
 
 RunCli = Callable[..., Any]
@@ -45,6 +48,7 @@ def test_a_seal_detects_removed_records(run_in_log: RunCli, work_dir: Path) -> N
     result = run_in_log("verify", "--seal", "seals")
     assert result.code == 5
     assert "conversation time, record 4: it had 6 records" in result.err
+    assert "2 of 3 seals are valid" in result.err
     assert run_in_log("verify", "sum", "--seal", "seals").code == 0
 
 
@@ -55,12 +59,67 @@ def test_seals_are_signed_with_a_key(
     (work_dir / "key").write_text("one\n", "utf-8")
     (work_dir / "empty").write_text("", "utf-8")
     (work_dir / "seals").write_text(run_in_log("seal", "sum", "--key-file", "key").out, "utf-8")
+    result = run_in_log("verify", "--seal", "seals")
+    assert (result.code, "its key is not given" in result.err) == (2, True), "signed, so it needs the key"
     assert run_in_log("verify", "--seal", "seals", "--key-file", "key").code == 0
     monkeypatch.setenv("TOOLCHART_SEAL_KEY", "two")
     assert run_in_log("verify", "--seal", "seals").code == 5
     assert run_in_log("seal", "--key-file", "empty").code == 2
     assert run_in_log("seal", "--key-file", "none").code == 2
     assert run_in_log("verify", "--seal", "none").code == 2
+
+
+def test_a_seal_journal_with_keys_and_tombstones(run_in_log: RunCli, work_dir: Path) -> None:
+    """`seal --to`, `prune --seals` and `verify --seal` agree, with Ed25519 keys from a file or the spec."""
+    key = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (work_dir / "seal.pem").write_bytes(pem)
+    (work_dir / "seal.pub").write_text(format_public_key(key.public_key()), "utf-8")
+    first = run_in_log("seal", "--to", "seals", "--key-file", "seal.pem")
+    assert first.code == 0
+    words = ("verify", "--seal", "seals")
+    assert run_in_log(*words, "--key", "seal.pub").code == 0
+    assert run_in_log(*words).code == 2, "a signed seal without its key"
+    anchor = first.err.split()[-1]
+    assert run_in_log(*words, "--key", "seal.pub", "--anchor", anchor).code == 0
+    assert run_in_log(*words, "--key", "seal.pub", "--anchor", "0" * 64).code == 5
+    (work_dir / "agent.json").write_text(
+        json.dumps(
+            {
+                "llms": {"m": {"provider": "scripted", "model": "m", "replies": ["ok"]}},
+                "responses": [{"llm": "m"}],
+                "seal_keys": [format_public_key(key.public_key())],
+            }
+        ),
+        "utf-8",
+    )
+    assert run_in_log(*words, "--spec", "agent.json").code == 0
+    pruned = run_in_log("prune", "--keep", "1", "--seals", "seals", "--key-file", "seal.pem")
+    assert (pruned.code, pruned.out.split()) == (0, ["sum", "time"])
+    assert run_in_log(*words, "--key", "seal.pub").code == 0
+    assert run_in_log("seal", "--to", "seals", "--key-file", "seal.pem").code == 0
+    with sqlite3.connect(work_dir / DEFAULT_LOG) as database:
+        for table in ("conversations", "records", "checkpoints", "parts"):
+            database.execute(f"DELETE FROM {table}")
+    assert run_in_log("verify").code == 0
+    assert "gone, without a tombstone" in run_in_log(*words, "--key", "seal.pub").err
+    (work_dir / "seals").write_bytes(b"")
+    assert "there is no seal in this file" in run_in_log(*words, "--key", "seal.pub").err
+
+
+def test_evidence_is_verified_without_a_log(run_in_log: RunCli, work_dir: Path) -> None:
+    """`export --format evidence` prints one file that `verify FILE` checks where there is no log."""
+    run_in_log("seal", "--to", "seals")
+    evidence = run_in_log("export", "sum", "--format", "evidence", "--seals", "seals").out
+    run_in_log("export", "sum", "--format", "openai", "--seals", "seals")
+    (work_dir / "evidence.json").write_text(evidence, "utf-8")
+    (work_dir / DEFAULT_LOG).unlink()
+    result = run_in_log("verify", "evidence.json")
+    assert (result.code, result.err) == (0, "")
+    assert "sum: 6 records verify; the seal of " in result.out
+    assert json.loads(run_in_log("verify", "evidence.json", "--json").out)["sealed_records"] == 6
+    (work_dir / "evidence.json").write_text(evidence.replace("459", "460"), "utf-8")
+    assert run_in_log("verify", "evidence.json").code == 5
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,16 @@ from toolchart.states.descriptors import load_reference
     metavar="NAME=N",
     help="With promela: the value of a limit in the model, for instance max_iterations=3; without it 2.",
 )
+@click.option(
+    "--seals",
+    type=click.Path(),
+    metavar="FILE",
+    help="With evidence: seal journal of the log, to prove that the conversation belongs to it.",
+)
 @log_option
-def command(name: str, form: str, content: bool, limits: tuple[str, ...], log: str | None) -> int:
+def command(
+    name: str, form: str, content: bool, limits: tuple[str, ...], seals: str | None, log: str | None
+) -> int:
     """Print a conversation in another format. With promela, print a chart (a shipped name or a file), the
     chart of an agent, or that of a conversation, as a model for Spin.
 
@@ -42,6 +50,7 @@ def command(name: str, form: str, content: bool, limits: tuple[str, ...], log: s
     Example:  toolchart export 5f0c > chat.json
               toolchart export 5f0c --format otel
               toolchart export full --format promela > full.pml
+              toolchart export 5f0c --format evidence --seals seals.jsonl > evidence.json
     """
     row = EXPORT_FORMATS.find(form)
     if row.export_chart:
@@ -52,7 +61,10 @@ def command(name: str, form: str, content: bool, limits: tuple[str, ...], log: s
         raise click.UsageError(f"--limit is for formats of charts; {form!r} is one of conversations.")
     with open_log_for_reading(log) as store:
         conversation = find_conversation(store, name)
-        _print(load_reference(row.export)(store, conversation, content=content))
+        if seals is not None and not row.takes_seals:
+            raise click.UsageError(f"--seals means nothing for the format {form}.")
+        options = {"seals": seals} if row.takes_seals else {}
+        _print(load_reference(row.export)(store, conversation, content=content, **options))
     return 0
 
 

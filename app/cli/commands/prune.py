@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import click
 
 from toolchart.app.cli.exit_codes import SUCCESS
 from toolchart.app.cli.log_access import open_log
 from toolchart.app.cli.parameters.ages import Age
+from toolchart.app.cli.parameters.keys import (
+    key_option,
+    public_key_option,
+    read_seal_signer,
+    read_seal_verifier,
+)
 from toolchart.app.cli.parameters.options import log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import escape_controls, print_notice
 from toolchart.engine.log.retention import list_conversation_ages, select_prunable
+from toolchart.engine.log.sealing.journal import append_entry, load_journal
+from toolchart.engine.log.sealing.log_seals import bury_conversations
+from toolchart.engine.runtime.clock import SystemClock
 
 
 @click.command(short_help="Delete old conversations.")
@@ -29,11 +39,29 @@ from toolchart.engine.log.retention import list_conversation_ages, select_prunab
     help="Keep the N conversations with the newest records.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing.")
+@click.option(
+    "--seals",
+    "journal_path",
+    type=click.Path(),
+    metavar="FILE",
+    help="Seal journal of this log: gets a tombstone of what is deleted, before it is deleted.",
+)
+@key_option
+@public_key_option
 @log_option
-def command(older_than: timedelta | None, keep: int | None, dry_run: bool, log: str | None) -> int:
+def command(
+    older_than: timedelta | None,
+    keep: int | None,
+    dry_run: bool,
+    journal_path: str | None,
+    key_file: str | None,
+    public_keys: tuple[str, ...],
+    log: str | None,
+) -> int:
     """Delete whole conversations by age or number, and print their ids. The rest of the log still verifies.
 
-    A conversation with an open turn is kept, and so is the parent of a fork that is kept.
+    A conversation with an open turn is kept, and so is the parent of a fork that is kept. Where the log is
+    sealed, name the seal journal: without a tombstone `verify --seal` reports what was deleted as missing.
 
     \b
     Example:  toolchart prune --older-than 30d --dry-run
@@ -44,6 +72,11 @@ def command(older_than: timedelta | None, keep: int | None, dry_run: bool, log: 
     with open_log(log) as store:
         ages = list_conversation_ages(store)
         names = select_prunable(ages, datetime.now(UTC), older_than=older_than, keep=keep)
+        if journal_path is not None and names and not dry_run:
+            journal = load_journal(journal_path, read_seal_verifier(key_file, public_keys), must_exist=True)
+            signer, now = read_seal_signer(key_file), SystemClock().now()
+            tombstone = bury_conversations(store, names, journal, now, "prune", signer)
+            append_entry(Path(journal_path), tombstone)
         for name in track_progress(names, "deleting", len(names)):
             if not dry_run:
                 store.delete(name)

@@ -1,37 +1,71 @@
-"""`toolchart seal`: print a summary of a log that later shows if records were removed."""
+"""`toolchart seal`: print or append a seal of a log, which later shows if records were removed."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import click
 
 from toolchart.app.cli.exit_codes import SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
-from toolchart.app.cli.parameters.keys import key_option, read_seal_key
+from toolchart.app.cli.parameters.keys import (
+    key_option,
+    public_key_option,
+    read_seal_key,
+    read_seal_signer,
+    read_seal_verifier,
+)
 from toolchart.app.cli.parameters.options import log_option
-from toolchart.app.cli.terminal.progress import track_progress
+from toolchart.app.cli.terminal.text import print_notice
 from toolchart.engine.log.seal import seal_conversation
+from toolchart.engine.log.sealing.journal import Journal, append_entry, compute_anchor, load_journal
+from toolchart.engine.log.sealing.log_seals import seal_log
 from toolchart.engine.runtime.clock import SystemClock
 
 
-@click.command(
-    short_help="Print a summary of a log, optionally signed, that later shows if records were removed."
-)
+@click.command(short_help="Seal a log, so that removed records show later.")
 @click.argument("conversation", required=False)
+@click.option(
+    "--to",
+    "journal_path",
+    type=click.Path(),
+    metavar="FILE",
+    help="Append to this seal journal, after checking it and the log against each other.",
+)
 @key_option
+@public_key_option
 @log_option
-def command(conversation: str | None, key_file: str | None, log: str | None) -> int:
-    """Print a seal of CONVERSATION, or of every conversation: its number of records and its last hash.
+def command(
+    conversation: str | None,
+    journal_path: str | None,
+    key_file: str | None,
+    public_keys: tuple[str, ...],
+    log: str | None,
+) -> int:
+    """Print a seal of the whole log, or append it to a seal journal: a Merkle root over all conversations.
 
-    Store seals outside the log. Later, `verify --seal FILE` shows whether records were removed from the end
-    of a conversation. With a key the seals are signed.
+    Store seals outside the log. Later, `verify --seal FILE` shows whether a conversation or records from its
+    end were removed. With a key the seal is signed. With CONVERSATION only its number of records and newest
+    hash are printed.
 
     \b
-    Example:  toolchart seal > seals.jsonl
-              toolchart verify --seal seals.jsonl
+    Example:  toolchart seal --to seals.jsonl --key-file seal.pem
+              toolchart verify --seal seals.jsonl --key seal.pub
     """
-    key, now = read_seal_key(key_file), SystemClock().now()
+    now = SystemClock().now()
     with open_log_for_reading(log) as store:
-        names = [find_conversation(store, conversation)] if conversation else list(store.list_conversations())
-        for name in track_progress(names, "sealing", len(names)):
-            print_json(seal_conversation(store, name, now, key).to_dict(), lines=True)
+        if conversation is not None:
+            key = read_seal_key(key_file)
+            seal = seal_conversation(store, find_conversation(store, conversation), now, key)
+            print_json(seal.to_dict(), lines=True)
+            return SUCCESS
+        journal = Journal()
+        if journal_path is not None:
+            journal = load_journal(journal_path, read_seal_verifier(key_file, public_keys))
+        line = seal_log(store, journal, now, read_seal_signer(key_file))
+    if journal_path is None:
+        click.echo(line)
+    else:
+        append_entry(Path(journal_path), line)
+    print_notice(f"anchor of this seal: {compute_anchor(line)}")
     return SUCCESS

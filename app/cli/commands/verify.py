@@ -5,48 +5,64 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+import msgspec
 
 from toolchart.app.cli.commands.verify_decisions import load_policy, verify_decisions
 from toolchart.app.cli.exit_codes import DAMAGED_LOG, SUCCESS, USAGE_ERROR
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
-from toolchart.app.cli.parameters.keys import key_option, read_seal_key
+from toolchart.app.cli.parameters.keys import key_option, public_key_option, read_seal_key, read_seal_verifier
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import escape_controls, print_notice, print_text
-from toolchart.engine.log.seal import Seal, check_seal, read_seals
+from toolchart.engine.exchange.evidence import check_evidence
+from toolchart.engine.log.sealing.keys import SealVerifier
+from toolchart.engine.log.sealing.seal_file import SealFile, read_seal_file
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
-from toolchart.states.errors import LogDamaged, LogUnavailable, SpecError
+from toolchart.specs.loader import load_spec
+from toolchart.states.errors import ForeignLog, LogDamaged, LogUnavailable, MissingKey, NewerLog
 from toolchart.states.ports import Store
 
 
-@click.command(short_help="Check a log for changed or missing records.")
+@click.command(short_help="Check a log, or an evidence file.")
 @click.argument("conversation", required=False)
 @click.option(
     "--seal",
+    "seal_path",
     type=click.Path(),
     metavar="FILE",
-    help="File with earlier seals: also check that no sealed record was removed.",
+    help="File with earlier seals: also check that nothing that was sealed was removed.",
+)
+@click.option(
+    "--anchor",
+    metavar="HASH",
+    help="An anchor that `seal` printed: the seals must contain it. Shows a rollback of log and seals.",
 )
 @key_option
+@public_key_option
 @click.option(
     "--spec",
     metavar="SPEC",
-    help="Your own agent spec: also check the signatures of decisions with its keys.",
+    help="Your own agent spec: also check the signatures of decisions with its keys, and those of seals with "
+    "its `seal_keys`.",
 )
 @json_option
 @log_option
 def command(
     conversation: str | None,
-    seal: str | None,
+    seal_path: str | None,
+    anchor: str | None,
     key_file: str | None,
+    public_keys: tuple[str, ...],
     spec: str | None,
     as_json: bool,
     log: str | None,
 ) -> int:
     """Check CONVERSATION, or every conversation of the log, for changed or missing records.
 
-    Checks the hash chain, the form of each record, and the order of turns, states and tool calls. Exits
-    with 5 and names the record if something was changed or is missing.
+    Checks the hash chain, the form of each record, and the order of turns, states and tool calls; without
+    CONVERSATION also every table and file of the log. Writes nothing. CONVERSATION may be an evidence file,
+    which needs no log. Exits with 5 and names the record if something was changed or is missing, and with 2
+    if something cannot be checked: a foreign file, a newer format, a missing key.
 
     With --spec each decision about a call is listed: signed, unsigned, signed with a missing, expired or
     revoked key, or with a wrong signature. A wrong one exits with 5, one that the spec does not accept
@@ -55,46 +71,55 @@ def command(
     \b
     Example:  toolchart verify
               toolchart verify 5f0c --json
-              toolchart verify --seal seals.jsonl
+              toolchart verify --seal seals.jsonl --key seal.pub
               toolchart verify --spec agent.yaml
     """
-    seals = _load_seals(seal)
-    key = read_seal_key(key_file)
+    spec_keys = tuple(load_spec(spec).seal_keys) if spec is not None else ()
     policy = load_policy(spec) if spec is not None else None
+    verifier = read_seal_verifier(key_file, public_keys, spec_keys)
+    if conversation is not None and _is_evidence(Path(conversation)):
+        return _check_evidence_file(Path(conversation), verifier, as_json)
+    seals = read_seal_file(seal_path, read_seal_key(key_file), verifier, anchor) if seal_path else None
+    if anchor is not None and seals is None:
+        raise click.UsageError("--anchor needs --seal FILE.")
     with open_log_for_reading(log) as store:
         try:
             name = find_conversation(store, conversation) if conversation is not None else None
             log_code = _verify_conversations(store, name, as_json)
-            selection = [seal_entry for seal_entry in seals if name in (None, seal_entry.conversation)]
-            exit_code = max(log_code, _check_seals(store, selection, key, as_json))
+            seal_code = _check_seals(store, seals, name, as_json) if seals is not None else SUCCESS
             if policy is None:
-                return exit_code
+                return max(log_code, seal_code)
             names = [name] if name is not None else store.list_conversations()
-            return max(exit_code, verify_decisions(store, names, policy, as_json=as_json))
+            return max(log_code, seal_code, verify_decisions(store, names, policy, as_json=as_json))
+        except (ForeignLog, MissingKey, NewerLog):
+            raise
         except LogUnavailable as error:
             raise LogDamaged(f"it can be opened, but not read: {error}") from None
 
 
-def _load_seals(path: str | None) -> list[Seal]:
-    if path is None:
-        return []
-    try:
-        return list(read_seals(Path(path).read_bytes(), path))
-    except OSError as error:
-        raise SpecError(f"the seals cannot be read: {error.strerror}", file=path) from None
+def _check_evidence_file(path: Path, verifier: SealVerifier, as_json: bool) -> int:
+    checked = check_evidence(path.read_bytes(), str(path), verifier)
+    if as_json:
+        print_json({**msgspec.structs.asdict(checked), "ok": True}, lines=True)
+        return SUCCESS
+    seal = f"the seal of {checked.sealed_at} covers {checked.sealed_records} of them"
+    print_text(
+        f"{escape_controls(checked.conversation)}: {checked.records} records verify; "
+        f"{seal if checked.sealed_at else 'no seal'}; {checked.findings} findings of check; "
+        f"{checked.approvals} decisions"
+    )
+    return SUCCESS
 
 
-def _check_seals(store: Store, seals: list[Seal], key: bytes | None, as_json: bool) -> int:
-    failures = 0
-    for seal in seals:
-        try:
-            check_seal(store, seal, key)
-        except LogDamaged as damage:
-            failures += 1
-            _print_damage(damage, as_json)
-    if seals and not as_json:
-        print_notice(f"{len(seals) - failures} of {len(seals)} seals are valid")
-    return DAMAGED_LOG if failures else SUCCESS
+def _check_seals(store: Store, seals: SealFile, name: str | None, as_json: bool) -> int:
+    damages = list(seals.find_damage(store, name))
+    for damage in damages:
+        _print_damage(damage, as_json)
+    if not as_json:
+        sealed_count = seals.count_conversations(name)
+        broken_count = len({damage.conversation for damage in damages})
+        print_notice(f"{sealed_count - broken_count} of {sealed_count} seals are valid")
+    return DAMAGED_LOG if damages else SUCCESS
 
 
 def _verify_conversations(store: Store, conversation: str | None, as_json: bool) -> int:
@@ -143,3 +168,12 @@ def _print_unchecked(problem: LogUnavailable, as_json: bool) -> None:
         print_json({"conversation": None, "ok": None, "problem": str(problem)}, lines=True)
     else:
         print_notice(f"toolchart: not checked: {problem}")
+
+
+def _is_evidence(path: Path) -> bool:
+    """Return whether a file is meant as evidence."""
+    try:
+        with path.open("rb") as file:
+            return b'"evidence"' in file.read(64)
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,1 @@
+"""Seals: signed digests of a whole log, and tombstones of what retention removed from it."""
