@@ -15,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from toolchart.engine.log.sealing.keys import format_public_key
+from toolchart.engine.log.sealing.ed25519 import format_public_key
 from toolchart.engine.log.stores import DEFAULT_LOG
 
 RunCli = Callable[..., Any]

@@ -18,14 +18,9 @@ from written_logs import write_conversation
 
 from toolchart.engine.exchange.evidence import check_evidence, export_evidence
 from toolchart.engine.log.record import compute_line_hash
+from toolchart.engine.log.sealing.ed25519 import format_public_key
 from toolchart.engine.log.sealing.journal import Journal, read_journal
-from toolchart.engine.log.sealing.keys import (
-    SealSigner,
-    SealVerifier,
-    format_public_key,
-    make_ed25519_signer,
-    make_hmac_signer,
-)
+from toolchart.engine.log.sealing.keys import SealSigner, SealVerifier, make_ed25519_signer, make_hmac_signer
 from toolchart.engine.log.sealing.log_seals import bury_conversations, check_log, seal_log
 from toolchart.engine.log.sealing.merkle import build_inclusion_proof, compute_root, compute_root_from_proof
 from toolchart.engine.log.stores.memory import MemoryStore

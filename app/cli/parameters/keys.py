@@ -13,7 +13,7 @@ from toolchart.engine.log.sealing.keys import (
     SealVerifier,
     make_ed25519_signer,
     make_hmac_signer,
-    parse_public_key,
+    parse_public_keys,
     read_private_key,
 )
 from toolchart.states.errors import SpecError
@@ -37,7 +37,7 @@ public_key_option = click.option(
     type=click.Path(),
     metavar="FILE",
     multiple=True,
-    help="File with Ed25519 public keys that may have signed seals, one a line.",
+    help="File with Ed25519 public keys that may have signed seals: PEM, or one word a line.",
 )
 
 
@@ -83,7 +83,7 @@ def read_seal_verifier(
         SpecError: a key cannot be used.
     """
     public_keys = [key for path in public_paths for key in _read_public_keys(path)]
-    public_keys += [parse_public_key(word, "seal_keys") for word in spec_keys]
+    public_keys += [key for word in spec_keys for key in parse_public_keys(word, "seal_keys")]
     secret = read_seal_key(key_path)
     private_key = read_private_key(secret, key_path or VARIABLE) if secret is not None else None
     if private_key is not None:
@@ -92,10 +92,7 @@ def read_seal_verifier(
 
 
 def _read_public_keys(path: str) -> list[Ed25519PublicKey]:
-    words = _read_file(path).decode("utf-8", "replace").split()
-    if not words:
-        raise SpecError("there is no key in this file", file=path)
-    return [parse_public_key(word, path) for word in words]
+    return parse_public_keys(_read_file(path).decode("utf-8", "replace"), path)
 
 
 def _read_file(path: str) -> bytes:

@@ -10,6 +10,7 @@ import binascii
 import hashlib
 import hmac
 from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from toolchart.states.errors import LogDamaged, MissingKey, SpecError
@@ -105,13 +106,7 @@ class SealVerifier:
                 f"{place}: this seal is signed ({name}), and its key is not given\n"
                 "  name the public key with --key FILE, or the shared secret with --key-file FILE"
             )
-        from cryptography.exceptions import InvalidSignature
-
-        try:
-            key.verify(signature, data)
-        except InvalidSignature:
-            return False
-        return True
+        return bool(_load_ed25519().has_valid_signature(key, signature, data))
 
 
 def compute_fingerprint(key: Ed25519PublicKey) -> str:
@@ -130,36 +125,28 @@ def read_private_key(data: bytes, source: str) -> Ed25519PrivateKey | None:
     """
     if not data.lstrip().startswith(b"-----BEGIN"):
         return None
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
-    try:
-        key = load_pem_private_key(data, None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        key = None
-    if not isinstance(key, Ed25519PrivateKey):
+    key: Ed25519PrivateKey | None = _load_ed25519().parse_private_key(data)
+    if key is None:
         raise SpecError("no Ed25519 private key without a password", file=source)
     return key
 
 
-def parse_public_key(text: object, source: str) -> Ed25519PublicKey:
-    """The public key of a word: `ed25519:` and 32 bytes in Base64.
+def parse_public_keys(text: str, source: str) -> list[Ed25519PublicKey]:
+    """The public keys of a text: a PEM block, or words of the form `ed25519:` and 32 bytes in Base64.
 
     Raises:
-        SpecError: it is none.
+        SpecError: something in it is no public key, or there is none.
     """
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
-    try:
-        if isinstance(text, str) and text.startswith(_ED25519_PREFIX):
-            data = base64.b64decode(text[len(_ED25519_PREFIX) :], validate=True)
-            return Ed25519PublicKey.from_public_bytes(data)
-    except (ValueError, binascii.Error):
-        pass
-    raise SpecError(f"expected a public key: `{_ED25519_PREFIX}` and 32 bytes in Base64", file=source)
+    words = [text] if text.lstrip().startswith("-----BEGIN") else text.split()
+    keys = [_load_ed25519().parse_public_key(word) for word in words]
+    if not keys or None in keys:
+        raise SpecError(
+            "expected a public key: `ed25519:` and 32 bytes in Base64, or a PEM block", file=source
+        )
+    return [key for key in keys if key is not None]
 
 
-def format_public_key(key: Ed25519PublicKey) -> str:
-    """The word of a public key."""
-    return _ED25519_PREFIX + base64.b64encode(key.public_bytes_raw()).decode()
+def _load_ed25519() -> ModuleType:
+    from toolchart.engine.log.sealing import ed25519
+
+    return ed25519
