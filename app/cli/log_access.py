@@ -14,6 +14,7 @@ from toolchart.app.cli.parameters.options import format_command
 from toolchart.app.cli.terminal.text import escape_controls
 from toolchart.engine.log.stores import open_store, open_store_for_reading
 from toolchart.specs.secrets import strike_secrets
+from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.states.ports import Store
 
@@ -46,8 +47,8 @@ def open_log_for_reading(log: str | None) -> Iterator[Store]:
         try:
             yield store
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError):
-            from toolchart.engine.log.verify import verify_store
-
+            # By name: the readers of records load only where something is wrong.
+            verify_store = load_reference("toolchart.engine.log.verify:verify_store")
             for outcome in verify_store(store):
                 if isinstance(outcome, LogDamaged):
                     raise outcome from None

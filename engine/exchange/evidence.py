@@ -198,9 +198,7 @@ def check_evidence(data: bytes, source: str, verifier: SealVerifier) -> CheckedE
         SpecError: the file is no evidence that this release reads.
     """
     evidence = _decode_evidence(data, source)
-    store = MemoryStore()
-    for name, lines in evidence.conversations.items():
-        store.append(name, 0, [line.encode("utf-8", "surrogatepass") for line in lines])
+    store = _build_store(evidence)
     for outcome in verify_store(store):
         if not isinstance(outcome, VerifiedConversation):
             raise outcome
@@ -223,6 +221,23 @@ def check_evidence(data: bytes, source: str, verifier: SealVerifier) -> CheckedE
         sealed_records=_count_sealed_records(evidence),
         sealed_at=sealed_at,
     )
+
+
+def load_evidence(data: bytes, source: str) -> tuple[Store, str]:
+    """The records of evidence as a log in memory, unchecked, and the conversation in question.
+
+    Raises:
+        SpecError: the file is no evidence that this release reads.
+    """
+    evidence = _decode_evidence(data, source)
+    return _build_store(evidence), evidence.conversation
+
+
+def _build_store(evidence: Evidence) -> MemoryStore:
+    store = MemoryStore()
+    for name, lines in evidence.conversations.items():
+        store.append(name, 0, [line.encode("utf-8", "surrogatepass") for line in lines])
+    return store
 
 
 def _count_sealed_records(evidence: Evidence) -> int | None:

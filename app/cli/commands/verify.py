@@ -14,13 +14,14 @@ from toolchart.app.cli.parameters.keys import key_option, public_key_option, rea
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import escape_controls, print_notice, print_text
-from toolchart.engine.exchange.evidence import check_evidence
+from toolchart.engine.exchange.evidence import CheckedEvidence, check_evidence, load_evidence
 from toolchart.engine.log.sealing.keys import SealVerifier
 from toolchart.engine.log.sealing.seal_file import SealFile, read_seal_file
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.specs.loader import load_spec
 from toolchart.states.errors import ForeignLog, LogDamaged, LogUnavailable, MissingKey, NewerLog
 from toolchart.states.ports import Store
+from toolchart.tools.approval import Policy
 
 
 @click.command(short_help="Check a log, or an evidence file.")
@@ -78,7 +79,7 @@ def command(
     policy = load_policy(spec) if spec is not None else None
     verifier = read_seal_verifier(key_file, public_keys, spec_keys)
     if conversation is not None and _is_evidence(Path(conversation)):
-        return _check_evidence_file(Path(conversation), verifier, as_json)
+        return _check_evidence_file(Path(conversation), verifier, policy, as_json)
     seals = read_seal_file(seal_path, read_seal_key(key_file), verifier, anchor) if seal_path else None
     if anchor is not None and seals is None:
         raise click.UsageError("--anchor needs --seal FILE.")
@@ -97,18 +98,25 @@ def command(
             raise LogDamaged(f"it can be opened, but not read: {error}") from None
 
 
-def _check_evidence_file(path: Path, verifier: SealVerifier, as_json: bool) -> int:
-    checked = check_evidence(path.read_bytes(), str(path), verifier)
+def _check_evidence_file(path: Path, verifier: SealVerifier, policy: Policy | None, as_json: bool) -> int:
+    data = path.read_bytes()
+    _print_evidence(check_evidence(data, str(path), verifier), as_json)
+    if policy is None:
+        return SUCCESS
+    store, name = load_evidence(data, str(path))
+    return verify_decisions(store, [name], policy, as_json=as_json)
+
+
+def _print_evidence(checked: CheckedEvidence, as_json: bool) -> None:
     if as_json:
         print_json({**msgspec.structs.asdict(checked), "ok": True}, lines=True)
-        return SUCCESS
+        return
     seal = f"the seal of {checked.sealed_at} covers {checked.sealed_records} of them"
     print_text(
         f"{escape_controls(checked.conversation)}: {checked.records} records verify; "
         f"{seal if checked.sealed_at else 'no seal'}; {checked.findings} findings of check; "
         f"{checked.approvals} decisions"
     )
-    return SUCCESS
 
 
 def _check_seals(store: Store, seals: SealFile, name: str | None, as_json: bool) -> int:

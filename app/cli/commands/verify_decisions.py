@@ -8,6 +8,7 @@ from toolchart.app.cli.exit_codes import DAMAGED_LOG, NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.terminal.text import escape_line, print_notice, print_text
 from toolchart.engine.log.reading.decisions import CheckedDecision, check_decisions
+from toolchart.specs.loader import load_spec
 from toolchart.states.errors import LogDamaged
 from toolchart.states.ports import Store
 from toolchart.tools.approval import Policy, parse_policy
@@ -31,8 +32,6 @@ def load_policy(spec: str) -> Policy:
     Raises:
         SpecError: the spec cannot be used.
     """
-    from toolchart.specs.loader import load_spec
-
     loaded_spec = load_spec(spec)
     return parse_policy(loaded_spec.approval, approvers=loaded_spec.approvers)
 
