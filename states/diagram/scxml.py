@@ -1,19 +1,24 @@
 """SCXML writer: the W3C's format for statecharts, which python-statemachine reads but does not write.
 
 An effect becomes `<send event="effect.NAME"/>`, because SCXML has no callbacks and `send` is its request to
-the outside. Guards keep their text.
+the outside. Guards are conditions of ECMAScript. The facts that they read are data of the document: whoever
+runs it sets them before each event.
 
 Source: W3C State Chart XML, 1 September 2015; python-statemachine 3.2.2, `io/scxml/reader.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
+from toolchart.states.chart.guards.parsing import find_guard_names, reads_configuration
+from toolchart.states.diagram.ecmascript import write_ecmascript
 from toolchart.states.diagram.labels import make_visible
 from toolchart.states.diagram.model import Diagram
+from toolchart.states.facts import Fact
 
 
 def render(diagram: Diagram) -> str:
@@ -24,14 +29,56 @@ def render(diagram: Diagram) -> str:
         {
             "xmlns": "http://www.w3.org/2005/07/scxml",
             "version": "1.0",
+            "datamodel": "ecmascript",
             "name": make_visible(diagram.chart.name),
             "initial": make_visible(_find_initial_state(states)),
         },
     )
+    _add_facts(root, diagram)
     for name, body in states.items():
         _add_state(root, name, body or {})
     indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + tostring(root, encoding="unicode") + "\n"
+
+
+def _add_facts(root: Element, diagram: Diagram) -> None:
+    """The facts that guards read, each with a value to begin with; those of a result are one object."""
+    guards = _iterate_guards(diagram.chart.document)
+    values: dict[str, Any] = {}
+    for name in sorted({name for guard in guards for name in _find_facts(guard)}):
+        result, _, field = name.partition(".")
+        value = _choose_first_value(diagram.chart.vocabulary.find_fact(name))
+        if field:
+            values.setdefault(result, {})[field] = value
+        else:
+            values[name] = value
+    if values:
+        datamodel = SubElement(root, "datamodel")
+        for name, value in values.items():
+            SubElement(datamodel, "data", {"id": make_visible(name), "expr": json.dumps(value)})
+
+
+def _choose_first_value(fact: Fact | None) -> Any:
+    if fact is None or fact.type == "boolean":
+        return False
+    return fact.words[0] if fact.type == "text" else fact.minimum or 0
+
+
+def _iterate_guards(node: Any) -> Iterator[str]:
+    """Every guard of a document, those inside actions too."""
+    if isinstance(node, Mapping):
+        for key, item in node.items():
+            if key in ("cond", "unless"):
+                yield from _to_list(item)
+            else:
+                yield from _iterate_guards(item)
+    elif isinstance(node, list):
+        for item in node:
+            yield from _iterate_guards(item)
+
+
+def _find_facts(guard: str) -> frozenset[str]:
+    return frozenset() if reads_configuration(guard) else find_guard_names(guard)
 
 
 def _find_initial_state(states: Mapping[str, Any]) -> str:
@@ -78,10 +125,8 @@ def _add_transition(parent: Element, row: Mapping[str, Any]) -> None:
 def _format_condition(row: Mapping[str, Any]) -> str:
     """`cond` and `unless` as one expression: SCXML has no `unless` and no lists."""
     conditions = [f"({text})" for text in _to_list(row.get("cond"))]
-    negated_conditions = [f"not ({text})" for text in _to_list(row.get("unless"))]
-    if len(conditions) == 1 and not negated_conditions:
-        return conditions[0][1:-1]
-    return " and ".join(conditions + negated_conditions)
+    conditions += [f"(not ({text}))" for text in _to_list(row.get("unless"))]
+    return write_ecmascript(" and ".join(conditions)) if conditions else ""
 
 
 def _to_list(value: Any) -> list[str]:
@@ -98,14 +143,15 @@ def _add_actions(parent: Element, value: Any) -> None:
             SubElement(parent, "raise", {"event": make_visible(event)})
         elif "if" in action:
             _add_branches(
-                SubElement(parent, "if", {"cond": make_visible(action["if"]["cond"])}), action["if"]
+                SubElement(parent, "if", {"cond": make_visible(write_ecmascript(action["if"]["cond"]))}),
+                action["if"],
             )
 
 
 def _add_branches(element: Element, body: Mapping[str, Any]) -> None:
     _add_nested_actions(element, body.get("then"))
     for branch in body.get("elif") or ():
-        SubElement(element, "elseif", {"cond": make_visible(branch["cond"])})
+        SubElement(element, "elseif", {"cond": make_visible(write_ecmascript(branch["cond"]))})
         _add_nested_actions(element, branch.get("then"))
     if "else" in body:
         SubElement(element, "else")

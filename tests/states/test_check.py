@@ -159,8 +159,7 @@ NOTHING_TO_RUN: dict[str, Any] = {
 
 
 def test_an_approval_reviews_nothing() -> None:
-    """Calls that nobody reviewed stay so where a state asks for approval: there is nothing to decide, and then
-    each call is refused."""
+    """Calls that nobody reviewed stay so where a state asks for approval: nothing is there to decide."""
     document = copy.deepcopy(load_chart("approval").document)
     document["states"]["prompting"]["transitions"][0]["target"] = "awaiting_approval"
     report = check(make_chart(document), risky=True)

@@ -10,11 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_charts import EVENTS, charts, worlds
 from statemachine.io import model
+from statemachine.io.evaluators import normalize_cond
 from statemachine.io.scxml.reader import parse_scxml
 
 from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.states.chart.loading import make_chart
 from toolchart.states.diagram import draw
+from toolchart.states.diagram.ecmascript import write_ecmascript
 from toolchart.states.errors import IllegalEvent, SpecError
 from toolchart.states.machine import Machine
 
@@ -52,8 +54,13 @@ def _convert_state(state: model.State, initial_names: set[str]) -> dict[str, Any
 def _convert_row(row: model.Transition) -> dict[str, Any]:
     actions = [_convert_action(item) for item in row.on.actions] if row.on else []
     return _drop_empty_values(
-        event=row.event, target=row.target, cond=row.cond, internal=row.internal, on=actions
+        event=row.event, target=row.target, cond=_convert_guard(row.cond), internal=row.internal, on=actions
     )
+
+
+def _convert_guard(text: str | None) -> str | None:
+    """A condition as the library turns it into Python."""
+    return normalize_cond(text) if text else None
 
 
 def _convert_action(action: model.Action) -> Any:
@@ -65,7 +72,7 @@ def _convert_action(action: model.Action) -> Any:
         case model.IfAction(branches=[initial_names, *_]):
             return {
                 "if": {
-                    "cond": initial_names.cond,
+                    "cond": _convert_guard(initial_names.cond),
                     "then": [_convert_action(item) for item in initial_names.actions],
                 }
             }
@@ -115,12 +122,17 @@ def _normalise_state(body: dict[str, Any], initial_names: bool) -> Any:
 
 def _normalise_row(row: dict[str, Any]) -> Any:
     conditions = [f"({text})" for text in _to_list(row.get("cond"))]
-    negated_conditions = [f"not ({text})" for text in _to_list(row.get("unless"))]
-    guard = " and ".join(conditions + negated_conditions)
-    if len(conditions) == 1 and not negated_conditions:
-        guard = guard[1:-1]
-    actions = [item for slot in ("before", "on", "after") for item in _to_list(row.get(slot))]
+    conditions += [f"(not ({text}))" for text in _to_list(row.get("unless"))]
+    guard = write_ecmascript(" and ".join(conditions)) if conditions else ""
+    items = [item for slot in ("before", "on", "after") for item in _to_list(row.get(slot))]
+    actions = [_normalise_action(item) for item in items]
     return row.get("event"), row.get("target"), guard, bool(row.get("internal")), actions
+
+
+def _normalise_action(action: Any) -> Any:
+    if isinstance(action, dict) and "if" in action:
+        return {"if": {**action["if"], "cond": write_ecmascript(action["if"]["cond"])}}
+    return action
 
 
 def _to_list(value: Any) -> list[Any]:

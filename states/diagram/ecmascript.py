@@ -1,0 +1,81 @@
+"""Guards as ECMAScript, the language of conditions in SCXML.
+
+python-statemachine's SCXML reader reads the text too. It knows `&&`, `||`, `===`, `true` and `false`, but no
+`!` and no calls. So a negation is a comparison with `false`. Division and remainder of Python round down, and
+those of ECMAScript round towards zero; the formulas here hold in both languages.
+
+Source: W3C State Chart XML, 1 September 2015, appendix B.2; python-statemachine 3.2.2, `io/evaluators.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+
+from toolchart.states.chart.guards.types import find_fact_name
+
+_SIGNS: dict[type[ast.AST], str] = {
+    ast.Eq: "===",
+    ast.NotEq: "!==",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.And: "&&",
+    ast.Or: "||",
+}
+
+
+def write_ecmascript(guard: str) -> str:
+    """A guard as a condition of SCXML with `datamodel="ecmascript"`."""
+    return _write(ast.parse(guard, mode="eval").body)
+
+
+def _write(node: ast.expr) -> str:
+    match node:
+        case ast.BoolOp(op=op, values=values):
+            return f" {_SIGNS[type(op)]} ".join(_write_part(value) for value in values)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return f"{_write_part(operand)} === false"
+        case ast.UnaryOp(op=op, operand=operand):
+            return f"{'-' if isinstance(op, ast.USub) else ''}{_write_part(operand)}"
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            sides = [_write_part(side) for side in (left, *others)]
+            pairs = [f"{sides[i]} {_SIGNS[type(op)]} {sides[i + 1]}" for i, op in enumerate(ops)]
+            return pairs[0] if len(pairs) == 1 else " && ".join(f"({pair})" for pair in pairs)
+        case ast.BinOp(left=left, op=ast.Mod(), right=right):
+            return _write_remainder(_write_part(left), _write_part(right))
+        case ast.BinOp(left=left, op=ast.FloorDiv(), right=right):
+            top, bottom = _write_part(left), _write_part(right)
+            return f"({top} - ({_write_remainder(top, bottom)})) / {bottom}"
+        case ast.BinOp(left=left, op=op, right=right):
+            return f"{_write_part(left)} {_SIGNS[type(op)]} {_write_part(right)}"
+        case ast.Constant(value=value):
+            return _write_constant(value)
+        case ast.Call(args=states):
+            calls = [f"In({_write(state)})" for state in states]
+            return calls[0] if len(calls) == 1 else " && ".join(calls)
+    return find_fact_name(node) or ""
+
+
+def _write_part(node: ast.expr) -> str:
+    """A part of a larger expression, in brackets where it has parts itself."""
+    is_simple = isinstance(node, ast.Constant | ast.Name | ast.Attribute) or (
+        isinstance(node, ast.Call) and len(node.args) == 1
+    )
+    return _write(node) if is_simple else f"({_write(node)})"
+
+
+def _write_remainder(top: str, bottom: str) -> str:
+    return f"(({top} % {bottom}) + {bottom}) % {bottom}"
+
+
+def _write_constant(value: object) -> str:
+    if isinstance(value, str):
+        text = json.dumps(value)
+        return text if "'" in text or "\\" in text else f"'{text[1:-1]}'"
+    return str(value).lower() if isinstance(value, bool) else repr(value)
