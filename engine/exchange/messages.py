@@ -13,14 +13,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from toolchart.engine.exchange.conversion import name_answered_effect
+from toolchart.engine.exchange.recorded_events import build_recorded_events
+from toolchart.engine.exchange.recorded_messages import read_recorded_messages
 from toolchart.engine.log import record as records
-from toolchart.engine.log.reading.records import LineReader, read_records
+from toolchart.engine.log.reading.records import LineReader, ReadRecord, read_records
 from toolchart.engine.log.reading.transcript import collect_transcript
 from toolchart.engine.log.record import FORMAT, encode_plain_event
 from toolchart.specs.charts import load_chart
 from toolchart.specs.history import parse_content, parse_messages
 from toolchart.states.core.step import step
-from toolchart.states.errors import LogDamaged, SpecError
+from toolchart.states.errors import IllegalEvent, LogDamaged, SpecError
 from toolchart.states.events import (
     Configured,
     Event,
@@ -65,6 +67,45 @@ def import_messages(data: Any, conversation: str, at: str, source: str | None = 
     messages = parse_messages(data, source, open_end=True)
     events = _build_events(messages, extras, system, conversation, source)
     return list(_encode_records(events, at))
+
+
+def import_recording(data: Any, conversation: str, at: str, source: str | None = None) -> list[bytes]:
+    """The record lines of a message list as it was recorded, whatever is unusual in it; nothing is stored.
+
+    What `import_messages` refuses or would change is kept as it came, in the first turn's `variables` as
+    `imported`; the export gives it back.
+
+    Raises:
+        SpecError: it is no list of objects, or the core cannot hold it.
+    """
+    try:
+        lines = import_messages(data, conversation, at, source)
+        if _has_same_messages(export_messages(lines, conversation), data):
+            return lines
+    except (SpecError, IllegalEvent):
+        if not isinstance(data, list) or not data:
+            raise
+    system, messages = read_recorded_messages(data, source)
+    names = tuple(dict.fromkeys(call.name for message in messages for call in message.tool_calls))
+    events = [
+        _build_configured(conversation, names, system),
+        *build_recorded_events(messages, lambda message: _build_turn_started(message, names, system)),
+    ]
+    imported = {"records": len(events), "messages": data}
+    first = next(index for index, event in enumerate(events) if isinstance(event, TurnStarted))
+    events[first] = replace(events[first], variables={SERVICE: imported})
+    try:
+        return list(_encode_records(events, at))
+    except IllegalEvent as error:
+        raise SpecError(f"these messages do not follow each other: {error}", file=source) from None
+
+
+def _has_same_messages(exported: list[dict[str, Any]], data: list[Any]) -> bool:
+    """Whether an export is the list that came in, but for names of tools that it adds."""
+    return len(exported) == len(data) and all(
+        message == entry or {key: value for key, value in message.items() if key != "name"} == entry
+        for message, entry in zip(exported, data, strict=True)
+    )
 
 
 def _read_system_and_extras(data: list[Any], source: str | None) -> tuple[str | None, list[dict[str, Any]]]:
@@ -175,6 +216,7 @@ def _build_turn_started(message: Message, names: tuple[str, ...], system: str | 
     """The `turn_started` event of a user message."""
     return TurnStarted(
         message=message.content or "",
+        parts=message.parts,
         system=system,
         settings=Settings(
             service=SERVICE,
@@ -239,7 +281,12 @@ def export_messages(
     records = list(read_records(lines, conversation, parents=parents, include_shared=True))
     if not records:
         raise LogDamaged("it has no records", conversation=conversation)
+    kept_messages, kept_count = _find_kept_messages(records)
     transcript = collect_transcript(records)
+    if kept_messages:
+        before = collect_transcript(records[:kept_count])
+        later_messages = transcript.messages[len(before.messages) :]
+        return [*kept_messages, *(_export_message(message, {}) for message in later_messages)]
     system = [Message(role="system", content=transcript.system)] if transcript.system else []
     native_ids = {
         call.id: call.native_id
@@ -250,6 +297,18 @@ def export_messages(
     # The core appends results when the last call has its outcome; a log may end before that.
     messages = [*system, *transcript.messages, *transcript.early_results]
     return [_export_message(message, native_ids) for message in messages]
+
+
+def _find_kept_messages(records: list[ReadRecord]) -> tuple[list[dict[str, Any]], int]:
+    """The list that was imported as it came, and the number of records that stand for it; or nothing."""
+    started = next((record.event for record in records if record.event_type == TurnStarted.TYPE), {})
+    imported = (started.get("variables") or {}).get(SERVICE)
+    if not isinstance(imported, dict) or not isinstance(imported.get("messages"), list):
+        return [], 0
+    count = imported.get("records")
+    if not isinstance(count, int) or not 0 < count <= len(records):
+        return [], 0
+    return imported["messages"], count
 
 
 def _export_message(message: Message, native_ids: Mapping[str, str]) -> dict[str, Any]:

@@ -8,10 +8,12 @@ from typing import Any
 
 import click
 
+from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.parameters.options import log_option
 from toolchart.app.cli.terminal.progress import track_progress
-from toolchart.app.cli.terminal.text import print_text
-from toolchart.engine.exchange.messages import import_messages
+from toolchart.app.cli.terminal.text import print_notice, print_text
+from toolchart.engine.exchange.messages import import_recording
+from toolchart.engine.exchange.recorded_messages import find_message_lists
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.clock import SystemClock, generate_conversation_id
 from toolchart.states.errors import SpecError
@@ -24,10 +26,12 @@ from toolchart.states.errors import SpecError
 )
 @log_option
 def command(file: str, conversation: str | None, log: str | None) -> int:
-    """Import FILE: a JSON list of OpenAI-style messages, or a list of objects with such lists as `traj`.
+    """Import FILE: a JSON list of OpenAI-style messages, or conversations of tau-bench (`traj`), SWE-agent
+    (`history`) or ToolTalk.
 
-    All messages are validated first; if one is invalid, nothing is imported. Prints the ids of the
-    conversations.
+    What is unusual in a list (arguments that are not JSON, a greeting first, results in another order) is
+    kept as it came. A conversation that cannot be kept is reported and does not affect the others: exit code
+    1. Prints the ids of the conversations.
 
     \b
     Example:  toolchart import chat.json --conversation old-chat
@@ -35,28 +39,39 @@ def command(file: str, conversation: str | None, log: str | None) -> int:
     message_lists = _read_message_lists(Path(file))
     at = SystemClock().now()
     base = conversation or generate_conversation_id()
-    by_name = {
-        base if len(message_lists) == 1 else f"{base}-{n}": messages
-        for n, messages in enumerate(message_lists)
-    }
-    records_by_name = {
-        name: import_messages(messages, name, at, _format_source(file, message_lists, n))
-        for n, (name, messages) in enumerate(track_progress(by_name.items(), "reading", len(by_name)))
-    }
+    lines_by_name: dict[str, list[bytes]] = {}
+    problems: list[SpecError] = []
+    for number, messages in enumerate(track_progress(message_lists, "reading", len(message_lists))):
+        name = base if len(message_lists) == 1 else f"{base}-{number}"
+        try:
+            source = _format_source(file, message_lists, number)
+            lines_by_name[name] = import_recording(messages, name, at, source)
+        except SpecError as error:
+            problems.append(error)
+    if not lines_by_name:
+        raise problems[0]
+    _store_conversations(lines_by_name, log)
+    for problem in problems:
+        print_notice(f"toolchart: not imported: {problem}")
+    if problems:
+        print_notice(f"{len(lines_by_name)} of {len(message_lists)} conversations imported")
+    return NEGATIVE if problems else SUCCESS
+
+
+def _store_conversations(lines_by_name: dict[str, list[bytes]], log: str | None) -> None:
     store = open_store(log)
     try:
-        existing = set(store.list_conversations()) & set(records_by_name)
+        existing = set(store.list_conversations()) & set(lines_by_name)
         if existing:
             raise SpecError(
                 f"the log already has a conversation {min(existing)!r}",
                 hint="choose another id with --conversation",
             )
-        for name, lines in track_progress(records_by_name.items(), "writing", len(records_by_name)):
+        for name, lines in track_progress(lines_by_name.items(), "writing", len(lines_by_name)):
             store.append(name, 0, lines)
             print_text(name)
     finally:
         store.close()
-    return 0
 
 
 def _format_source(file: str, message_lists: list[Any], number: int) -> str:
@@ -72,6 +87,4 @@ def _read_message_lists(path: Path) -> list[Any]:
         raise SpecError(f"cannot be read: {error}", file=str(path)) from None
     except ValueError as error:
         raise SpecError(f"not JSON: {error}", file=str(path)) from None
-    if isinstance(data, list) and data and all(isinstance(item, dict) and "traj" in item for item in data):
-        return [item["traj"] for item in data]
-    return [data]
+    return find_message_lists(data)
