@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from toolchart.engine.exchange.tool_messages import encode_tools, make_call_message, make_result_message
     from toolchart.engine.log.fork import ForkChanges
     from toolchart.engine.log.stores import open_store
     from toolchart.engine.rerun.campaign import arerun, rerun
@@ -142,6 +143,9 @@ __all__ = [
     "Search",
     "Hit",
     "Embedder",
+    "encode_tools",
+    "make_call_message",
+    "make_result_message",
     "open_store",
     "Store",
     "Provider",
@@ -242,6 +246,11 @@ if not TYPE_CHECKING:
         "toolchart.tools.execution.context": ("CallContext",),
         "toolchart.tools.tool_context": ("ToolContext",),
         "toolchart.tools.sources.services": ("Search", "Hit", "Embedder"),
+        "toolchart.engine.exchange.tool_messages": (
+            "encode_tools",
+            "make_call_message",
+            "make_result_message",
+        ),
         "toolchart.engine.log.stores": ("open_store",),
         "toolchart.states.ports": ("Store", "Provider", "StreamingProvider"),
         "toolchart.states.messages": (

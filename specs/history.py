@@ -1,13 +1,13 @@
 """Reads and checks the earlier messages of a conversation, in the JSON format of OpenAI's chat API.
 
 Messages `{type, text}`, as some chat pages send them, are read too: all that is not the user's is the
-assistant's.
+assistant's. So are lists in which a message holds a tool call and its result (`toolCall`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -63,6 +63,8 @@ def parse_messages(
     Raises:
         SpecError: a message breaks the format; names its position in the list.
     """
+    if has_call_messages(data):
+        data = expand_call_messages(data)
     messages: list[Message] = []
     open_calls: dict[str, str] = {}
     for number, entry in enumerate(data):
@@ -165,3 +167,92 @@ def _parse_tool_call(entry: Any, source: str | None, path: str) -> ToolCall:
         arguments=arguments,
         raw=raw if isinstance(raw, str) else None,
     )
+
+
+# -- messages with their tool calls apart ----------------------------------------------------------
+
+# Some chat pages keep a call and its result in one message: `{role: "tool", toolCall: {id, name, arguments,
+# result?}}`. Such a list is read as if it had OpenAI's form, and it can be written.
+
+_CALL_KEY = "toolCall"
+
+
+def has_call_messages(data: Iterable[Any]) -> bool:
+    """Whether a message of a list has its tool call apart."""
+    return any(isinstance(entry, Mapping) and _CALL_KEY in entry for entry in data)
+
+
+def expand_call_messages(data: Iterable[Any]) -> list[Any]:
+    """The list in OpenAI's form. Calls in a row belong to the assistant's message right before them, or to
+    one without text."""
+    messages: list[Any] = []
+    calls: list[Mapping[str, Any]] = []
+    for entry in (*data, None):
+        call = entry.get(_CALL_KEY) if isinstance(entry, Mapping) else None
+        if isinstance(call, Mapping):
+            calls.append(call)
+            continue
+        if calls:
+            _add_calls(messages, calls)
+            calls = []
+        if entry is not None:
+            messages.append(entry)
+    return messages
+
+
+def _add_calls(messages: list[Any], calls: list[Mapping[str, Any]]) -> None:
+    newest = messages[-1] if messages else None
+    is_assistant = isinstance(newest, Mapping) and newest.get("role") == "assistant"
+    if is_assistant and not newest.get("tool_calls"):  # type: ignore[union-attr]
+        message = dict(messages.pop())
+    else:
+        message = {"role": "assistant", "content": None}
+    messages.append({**message, "tool_calls": [_encode_call(call) for call in calls]})
+    messages += [
+        {
+            "role": "tool",
+            "tool_call_id": call.get("id"),
+            "name": call.get("name"),
+            "content": _encode_result(call["result"]),
+        }
+        for call in calls
+        if "result" in call
+    ]
+
+
+def _encode_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = call.get("arguments")
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments or {})
+    function = {"name": call.get("name"), "arguments": text}
+    return {"id": call.get("id"), "type": "function", "function": function}
+
+
+def _encode_result(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def join_call_messages(data: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A list of OpenAI's form with each tool call and its result as one message."""
+    data = list(data)
+    results = {entry["tool_call_id"]: entry.get("content") for entry in data if entry.get("role") == "tool"}
+    messages: list[dict[str, Any]] = []
+    for entry in data:
+        if entry.get("role") == "tool":
+            continue
+        calls = entry.get("tool_calls") or ()
+        if entry.get("content") or not calls:
+            messages.append({key: value for key, value in entry.items() if key != "tool_calls"})
+        messages += [_join_call(call, results) for call in calls]
+    return messages
+
+
+def _join_call(call: Mapping[str, Any], results: Mapping[str, Any]) -> dict[str, Any]:
+    text = call["function"]["arguments"]
+    try:
+        arguments: Any = json.loads(text)
+    except ValueError:
+        arguments = text
+    joined = {"id": call["id"], "name": call["function"]["name"], "arguments": arguments}
+    if call["id"] in results:
+        joined["result"] = results[call["id"]]
+    return {"role": "tool", _CALL_KEY: joined}

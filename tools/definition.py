@@ -51,6 +51,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """Whether `run` takes the `CallContext` as a second argument."""
     parallel: bool = True
     """Whether it may run while other calls of the conversation run."""
+    needs: tuple[str, ...] = ()
+    """Tools that must have succeeded earlier in the turn; without them a call is denied."""
     repeatable: bool = False
     """Whether repeating the same call is normal, as in polling."""
     cacheable: bool = False

@@ -126,6 +126,7 @@ class ToolManager(ToolExecutor):
             warnings += _add_imported_tools(registry, config, context)
             for function in functions:
                 registry.add(_make_program_tool(function, context))
+            _check_needs(registry)
             warnings += policy.list_warnings(registry)
             return cls(
                 registry,
@@ -246,6 +247,21 @@ def _add_imported_tools(registry: Registry, config: ToolsConfig, context: Loadin
         except SpecError as error:
             warnings.append(f"tool {tool.name!r} left out: {error.message}")
     return warnings
+
+
+def _check_needs(registry: Registry) -> None:
+    """Refuse a tool that needs one which is not there, or itself.
+
+    Raises:
+        SpecError: names both.
+    """
+    for tool in registry:
+        for need in tool.needs:
+            if registry.get(need) is None or need == tool.name:
+                raise SpecError(
+                    f"tool {tool.name!r} needs {need!r}, which is no other tool",
+                    hint=registry.suggest_name(need),
+                )
 
 
 def compute_pin(tool: Tool) -> str:

@@ -45,6 +45,11 @@ def _list_builtin_formats() -> tuple[ExportFormat, ...]:
     module = "toolchart.engine.exchange.exports"
     return (
         ExportFormat(name="openai", summary="a message list", export=f"{module}:export_openai"),
+        ExportFormat(
+            name="calls",
+            summary="a message list with a call and its result in one message",
+            export=f"{module}:export_call_messages",
+        ),
         ExportFormat(name="jsonl", summary="the records", export=f"{module}:export_records"),
         ExportFormat(name="otel", summary="GenAI spans (OTLP JSON)", export=f"{module}:export_otel"),
         ExportFormat(

@@ -14,6 +14,7 @@ from toolchart.engine.exchange.otel import export_family_spans
 from toolchart.engine.exchange.xes import export_xes
 from toolchart.engine.log.family import iterate_family
 from toolchart.engine.log.reading.records import read_records
+from toolchart.specs.history import join_call_messages
 from toolchart.states.chart.document import Chart
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.ports import Store
@@ -25,6 +26,11 @@ def export_openai(store: Store, conversation: str, *, content: bool) -> list[dic
     """The conversation as an OpenAI-style message list."""
     lines = store.read_lines(conversation)
     return export_messages(lines, conversation, parents=store.read_lines)
+
+
+def export_call_messages(store: Store, conversation: str, *, content: bool) -> list[dict[str, Any]]:
+    """The conversation as a message list in which each tool call and its result are one message."""
+    return join_call_messages(export_openai(store, conversation, content=content))
 
 
 def export_records(store: Store, conversation: str, *, content: bool) -> str:

@@ -20,7 +20,7 @@ from toolchart.engine.log.reading.records import LineReader, ReadRecord, read_re
 from toolchart.engine.log.reading.transcript import collect_transcript
 from toolchart.engine.log.record import FORMAT, encode_plain_event
 from toolchart.specs.charts import load_chart
-from toolchart.specs.history import parse_content, parse_messages
+from toolchart.specs.history import expand_call_messages, has_call_messages, parse_content, parse_messages
 from toolchart.states.core.step import step
 from toolchart.states.errors import IllegalEvent, LogDamaged, SpecError
 from toolchart.states.events import (
@@ -63,6 +63,8 @@ def import_messages(data: Any, conversation: str, at: str, source: str | None = 
     """
     if not isinstance(data, list) or not data:
         raise SpecError("expected a list of messages, and at least one", file=source)
+    if has_call_messages(data):
+        data = expand_call_messages(data)
     system, extras = _read_system_and_extras(data, source)
     messages = parse_messages(data, source, open_end=True)
     events = _build_events(messages, extras, system, conversation, source)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from resource_limits import run_bounded
 
-from toolchart.tools.builtin.files import MAX_BYTES, Folder
+from toolchart.tools.builtin.workspace.files import MAX_BYTES, Folder
 from toolchart.tools.definition import ToolFailure
 
 SECRET = "the secret outside"

@@ -10,10 +10,11 @@ from msgspec.structs import replace
 
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition
-from toolchart.tools.builtin import dates, fetch, files, planner, text
+from toolchart.tools.builtin import dates, fetch, planner, text
 from toolchart.tools.builtin.algebra import OPERATIONS
 from toolchart.tools.builtin.calculator import calculate
 from toolchart.tools.builtin.clock import get_current_datetime
+from toolchart.tools.builtin.workspace import files, shell
 from toolchart.tools.definition import Runner, Tool
 
 
@@ -137,13 +138,31 @@ def _make_read_file(settings: Mapping[str, Any], name: str) -> Tool:
     return _define_builtin(name, description, run, files.READ_SCHEMA, **options)
 
 
+def _make_search_files(settings: Mapping[str, Any], name: str) -> Tool:
+    run = _open_folder(settings, name).search_files
+    description = "Find the lines of text files that contain some words."
+    return _define_builtin(name, description, run, files.SEARCH_SCHEMA, execution_mode="thread", listing=True)
+
+
+def _make_run_shell(settings: Mapping[str, Any], name: str) -> Tool:
+    _open_folder(settings, name)
+    run = shell.Shell(settings["root"]).run
+    options: dict[str, Any] = {"idempotent": False, "requires_approval": True, "risk": "high"}
+    description = "Run a shell command. A person is asked each time."
+    return _define_builtin(
+        name, description, run, shell.SCHEMA, execution_mode="async", parallel=False, **options
+    )
+
+
 BUILTIN_FACTORIES: dict[str, Callable[[Mapping[str, Any], str], Tool]] = {
     "list_directory": _make_list_directory,
     "read_file": _make_read_file,
+    "search_files": _make_search_files,
+    "run_shell": _make_run_shell,
 }
 """Builtins with settings, by name; each function makes the tool from the settings and a tool name."""
 
-BUILTIN_SETTINGS: dict[str, tuple[str, ...]] = {"list_directory": ("root",), "read_file": ("root",)}
+BUILTIN_SETTINGS: dict[str, tuple[str, ...]] = dict.fromkeys(BUILTIN_FACTORIES, ("root",))
 """The settings of each builtin that has any. `root` is relative to the folder of the spec."""
 
 

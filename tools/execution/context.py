@@ -119,6 +119,15 @@ class CallContextBuilder:
             find_result=self._find_result,
         )
 
+    def find_missing_need(self, call: ToolCall) -> str | None:
+        """Why a call cannot run yet: a tool that it needs has not succeeded in this turn; else None."""
+        tool = self._registry.get(call.name)
+        if tool is None or not tool.needs:
+            return None
+        succeeded = {done.tool for done in self._get_snapshot().tracked_calls if done.outcome == "succeeded"}
+        missing = [need for need in tool.needs if need not in succeeded]
+        return f"{tool.name} needs {' and '.join(missing)} to have succeeded first" if missing else None
+
     def _count_characters_shown(self, snapshot: Snapshot) -> int:
         """Characters of tool output in the messages of this turn."""
         turn, counted_messages, characters = self._shown_sum

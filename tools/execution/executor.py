@@ -215,8 +215,12 @@ class ConversationExecutor:
         return self._executor.definitions()
 
     def review(self, call: ToolCall, allowed_tools: Sequence[str]) -> Verdict:
-        """As `ToolExecutor.review`."""
-        return self._executor.review(call, allowed_tools)
+        """As `ToolExecutor.review`; a call whose tool needs others first is denied."""
+        verdict = self._executor.review(call, allowed_tools)
+        if verdict.ruling not in ("run", "needs_approval"):
+            return verdict
+        reason = self._contexts.find_missing_need(call)
+        return verdict if reason is None else Verdict(call_id=call.id, ruling="denied", reason=reason)
 
     def refuse(self, call: ToolCall, outcome: str, reason: str) -> ToolFinished:
         """As `ToolExecutor.refuse`."""

@@ -19,6 +19,9 @@ class RunSettings(BaseModel):
 
     parallel: bool = True
     """Whether it may run while other calls of the conversation run."""
+    needs: list[str] = Field(default_factory=list)
+    """Tools that must have succeeded earlier in the turn; without them a call is denied, and the model reads
+    why."""
     repeatable: bool = False
     """Whether the same call again and again is its nature (polling)."""
     cacheable: bool = False

@@ -167,6 +167,7 @@ def _apply_entry_settings(tool: Tool, entry: ToolEntry, config: ToolsConfig) -> 
     run_options = {
         "parallel": settings.parallel and tool.parallel,
         "repeatable": settings.repeatable or tool.repeatable,
+        "needs": tuple(settings.needs) or tool.needs,
         "cacheable": settings.cacheable or settings.cache_ttl_s is not None,
         "cache_ttl_s": settings.cache_ttl_s,
         "memory_mb": settings.memory_mb,

@@ -1,4 +1,4 @@
-"""The tools `list_directory` and `read_file`, which see one folder and nothing outside it.
+"""The tools `list_directory`, `read_file` and `search_files`, which see one folder and nothing outside it.
 
 A path is resolved and compared with the root. Then it is opened part by part from the root, without
 following any link. So neither `..` nor a symbolic link leads out of the folder, even if somebody puts the
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,18 @@ READ_SCHEMA: dict[str, Any] = {
     },
     "required": ["path"],
 }
+
+SEARCH_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string", "minLength": 1, "description": "Words to find, ignoring case."},
+        "pattern": {"type": "string", "description": "Glob over file names, for instance `*.md`."},
+    },
+    "required": ["text"],
+}
+MAX_MATCHES = 200
+MAX_SEARCHED_FILES = 20_000
+_MAX_LINE = 300
 
 
 class Folder:
@@ -108,6 +120,29 @@ class Folder:
             "more": is_cut or end < len(lines) or len(data) >= MAX_BYTES,
         }
 
+    def search_files(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Find lines with a text in the text files of the folder: `{matches: [{path, line, text}], more}`.
+
+        Links are not followed, and hidden folders are left out. `more` says whether something was left out.
+        """
+        text, pattern = arguments["text"].casefold(), arguments.get("pattern", "*")
+        matches: list[dict[str, Any]] = []
+        for number, path in enumerate(self._iterate_files(pattern)):
+            if number >= MAX_SEARCHED_FILES or len(matches) > MAX_MATCHES:
+                return {"matches": matches[:MAX_MATCHES], "more": True}
+            with suppress(ToolFailure), self._open_path(path, os.O_RDONLY) as handle:
+                data = _read_bytes(handle) if stat.S_ISREG(os.fstat(handle).st_mode) else b"\0"
+                matches += _find_lines(path, data, text)
+        return {"matches": matches[:MAX_MATCHES], "more": len(matches) > MAX_MATCHES}
+
+    def _iterate_files(self, pattern: str) -> Iterator[str]:
+        """Paths of the files below the root whose names match, sorted."""
+        for folder, folders, names in os.walk(self._root):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            for name in sorted(names):
+                if fnmatchcase(name, pattern):
+                    yield os.path.relpath(os.path.join(folder, name), self._root)
+
     @contextmanager
     def _open_path(self, path: str, flags: int) -> Iterator[int]:
         """Open a path under the root, part by part without following links; yields the handle."""
@@ -142,6 +177,18 @@ class Folder:
         if real != self._root and self._root not in real.parents:
             raise ToolFailure(f"{path!r} lies outside the folder that this tool may see")
         return real.relative_to(self._root).parts
+
+
+def _find_lines(path: str, data: bytes, text: str) -> list[dict[str, Any]]:
+    """The lines of a text file that contain a text; none of a binary file."""
+    if b"\0" in data[:8192]:
+        return []
+    lines = data.decode("utf-8", "replace").splitlines()
+    return [
+        {"path": path, "line": number, "text": line.strip()[:_MAX_LINE]}
+        for number, line in enumerate(lines, 1)
+        if text in line.casefold()
+    ]
 
 
 def _describe_entry(entry: os.DirEntry[str]) -> dict[str, Any]:

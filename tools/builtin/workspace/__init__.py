@@ -1,0 +1,1 @@
+"""Builtin tools that work in one folder: files and a shell."""
