@@ -5,7 +5,7 @@ defaults, which are meant to be safe:
 
 | tools | what they return | risk |
 | --- | --- | --- |
-| builtin, mock | trusted; `read_file`, `list_directory` and `search_documents` untrusted | low |
+| builtin, mock | trusted; those over files and documents untrusted | low; `run_shell` high, and it always asks |
 | HTTP | untrusted | `GET`, `HEAD` and `OPTIONS` low, else high |
 | Python, services of the program | trusted | high |
 | MCP, OpenAPI | untrusted | high, because a stranger says what each tool does |
@@ -39,7 +39,7 @@ from toolchart.states.errors import SpecError
 from toolchart.states.flows.templates import list_template_variables
 from toolchart.states.proofs.dataflow.agents import FlowAgent, FlowHandler, FlowTool, Hop
 from toolchart.tools.approval import Policy, Rule, parse_policy
-from toolchart.tools.builtin import BUILTIN_FACTORIES
+from toolchart.tools.builtin import BUILTIN_FACTORIES, is_asking_builtin
 from toolchart.tools.definition import Risk, Trust
 from toolchart.tools.sources.entry_settings import get_implementation, get_type_settings
 from toolchart.tools.sources.python import read_tool_options
@@ -167,7 +167,7 @@ def _describe_entry(entry: ToolEntry, place: str) -> _ToolFacts:
         trust, writes = "untrusted", False
     if source.name == "http":
         writes = str(get_type_settings(entry).get("method") or "GET").upper() not in _READING_METHODS
-    declared_risk = entry.risk or options.get("risk")
+    declared_risk = entry.risk or options.get("risk") or ("high" if is_asking_builtin(handler) else None)
     return _ToolFacts(
         name=entry.name,
         place=place,

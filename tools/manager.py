@@ -72,6 +72,7 @@ class ToolManager(ToolExecutor):
         search: Search | None = None,
         dependencies: Any = None,
     ) -> None:
+        _check_needs(registry)
         super().__init__(registry, policy=policy, output=output, parallel=parallel, dependencies=dependencies)
         self.warnings = warnings
         self.search = search
@@ -126,7 +127,6 @@ class ToolManager(ToolExecutor):
             warnings += _add_imported_tools(registry, config, context)
             for function in functions:
                 registry.add(_make_program_tool(function, context))
-            _check_needs(registry)
             warnings += policy.list_warnings(registry)
             return cls(
                 registry,

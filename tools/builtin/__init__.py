@@ -166,6 +166,15 @@ BUILTIN_SETTINGS: dict[str, tuple[str, ...]] = dict.fromkeys(BUILTIN_FACTORIES, 
 """The settings of each builtin that has any. `root` is relative to the folder of the spec."""
 
 
+ASKING_BUILTINS = ("run_shell",)
+"""Builtins of which a person approves every call, whatever the spec says about their risk."""
+
+
+def is_asking_builtin(handler: str) -> bool:
+    """Whether a person approves every call of this builtin."""
+    return handler in ASKING_BUILTINS
+
+
 def make_builtin(handler: str, settings: Mapping[str, Any], name: str) -> Tool | None:
     """Make the builtin tool of a handler, or None if there is no such builtin.
 
