@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from toolchart.engine.runtime.clock import Clock
     from toolchart.engine.runtime.dependencies import Approver, Asker, DeltaObserver, Observer
     from toolchart.engine.runtime.engine import Engine
-    from toolchart.engine.runtime.handle import Conversation
     from toolchart.engine.runtime.result import FinishedCall, ForkResult, PendingApproval, TurnResult
     from toolchart.engine.runtime.streaming import StepTaken
-    from toolchart.engine.runtime.turn_options import ResumeOptions, StreamOptions, TurnOptions
+    from toolchart.engine.runtime.turns.handle import Conversation
+    from toolchart.engine.runtime.turns.options import ResumeOptions, StreamOptions, TurnOptions
     from toolchart.engine.telemetry.live import Telemetry
     from toolchart.specs.charts import load_chart
     from toolchart.specs.loader import load_spec
@@ -225,8 +225,8 @@ if not TYPE_CHECKING:
 
     _NAMES = {
         "toolchart.engine.runtime.engine": ("Engine",),
-        "toolchart.engine.runtime.handle": ("Conversation",),
-        "toolchart.engine.runtime.turn_options": ("TurnOptions", "StreamOptions", "ResumeOptions"),
+        "toolchart.engine.runtime.turns.handle": ("Conversation",),
+        "toolchart.engine.runtime.turns.options": ("TurnOptions", "StreamOptions", "ResumeOptions"),
         "toolchart.engine.runtime.result": ("TurnResult", "FinishedCall", "PendingApproval", "ForkResult"),
         "toolchart.engine.log.fork": ("ForkChanges",),
         "toolchart.engine.rerun.campaign": ("arerun", "rerun"),

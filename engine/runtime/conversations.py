@@ -27,7 +27,7 @@ from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.flows.open_children import has_open_work
 from toolchart.engine.runtime.flows.waiting import build_open_turn_error
 from toolchart.engine.runtime.recorded_answers import RecordedAnswers, RecordedModel
-from toolchart.engine.runtime.turn_options import NO_HOOKS, TurnHooks
+from toolchart.engine.runtime.turns.options import NO_HOOKS, TurnHooks
 from toolchart.engine.telemetry.live import Telemetry
 from toolchart.specs.models import AgentSpec
 from toolchart.states.chart.loading import Chart

@@ -21,12 +21,12 @@ from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.agents.agent import Agent, SharedParts
 from toolchart.engine.runtime.clock import Clock, SystemClock, generate_conversation_id
 from toolchart.engine.runtime.dependencies import Approver, Asker, Observer
-from toolchart.engine.runtime.handle import Conversation
 from toolchart.engine.runtime.open_turns import OpenTurns
 from toolchart.engine.runtime.recorded_answers import build_fork_result, fork_from_log
 from toolchart.engine.runtime.result import ForkResult, TurnResult
 from toolchart.engine.runtime.streaming import StepTaken, stream_turn
-from toolchart.engine.runtime.turn_options import ResumeOptions, StreamOptions, TurnOptions, build_hooks
+from toolchart.engine.runtime.turns.handle import Conversation
+from toolchart.engine.runtime.turns.options import ResumeOptions, StreamOptions, TurnOptions, build_hooks
 from toolchart.engine.telemetry.live import Telemetry
 from toolchart.specs.loader import load_spec
 from toolchart.specs.models import AgentSpec

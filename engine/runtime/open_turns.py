@@ -25,7 +25,7 @@ from toolchart.engine.runtime.flows.open_children import (
 from toolchart.engine.runtime.flows.people import check_answer, find_question
 from toolchart.engine.runtime.recorded_answers import ForkTools
 from toolchart.engine.runtime.result import TurnResult, build_turn_result
-from toolchart.engine.runtime.turn_options import NO_HOOKS, TurnHooks
+from toolchart.engine.runtime.turns.options import NO_HOOKS, TurnHooks
 from toolchart.states.core.calls import require_waiting_call
 from toolchart.states.effects import RunAgent
 from toolchart.states.errors import SpecError

@@ -35,7 +35,7 @@ from toolchart.engine.runtime.flows.chart_functions import (
     select_variables,
 )
 from toolchart.engine.runtime.flows.child_conversations import ChildConversations
-from toolchart.engine.runtime.turn_options import TurnOptions, build_hooks
+from toolchart.engine.runtime.turns.options import TurnOptions, build_hooks
 from toolchart.engine.telemetry.live import Telemetry
 from toolchart.providers.prices import build_pricer
 from toolchart.specs.charts import load_spec_chart

@@ -12,7 +12,7 @@ from toolchart.states.events import Decided
 if TYPE_CHECKING:
     from toolchart.engine.log.fork import ForkChanges
     from toolchart.engine.runtime.streaming import StepTaken
-    from toolchart.engine.runtime.turn_options import StreamOptions, TurnOptions
+    from toolchart.engine.runtime.turns.options import StreamOptions, TurnOptions
     from toolchart.states.messages import Delta
 
 

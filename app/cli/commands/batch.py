@@ -1,0 +1,170 @@
+"""`toolchart batch`: run an agent over many inputs, each once, and go on after a kill."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from toolchart.app.cli.exit_codes import CANCELLED, NEGATIVE, SUCCESS
+from toolchart.app.cli.log_access import print_json
+from toolchart.app.cli.parameters.options import log_option
+from toolchart.app.cli.terminal.log_messages import configure_logging
+from toolchart.app.cli.terminal.text import is_terminal, print_notice
+from toolchart.engine.batch.inputs import BatchInput, read_inputs
+from toolchart.engine.batch.results import ResultsFile
+from toolchart.states.core.encoding import encode
+from toolchart.states.errors import SpecError
+
+if TYPE_CHECKING:
+    from toolchart.engine.batch.runner import Batch, BatchReport
+
+
+@click.command(short_help="Run an agent over many inputs, each once.")
+@click.argument("spec")
+@click.argument("inputs", metavar="INPUTS")
+@click.option("--output", "-o", metavar="FILE", help="Results file. Default: INPUTS.results.jsonl.")
+@click.option("--name", metavar="NAME", help="Beginning of the conversations' ids. Default: that of INPUTS.")
+@click.option(
+    "--concurrency",
+    "-j",
+    type=click.IntRange(1, 256),
+    default=8,
+    show_default=True,
+    metavar="N",
+    help="Inputs that run at the same time.",
+)
+@click.option(
+    "--per-minute", type=click.FloatRange(min=0.001), metavar="N", help="Most inputs that begin in a minute."
+)
+@click.option("--llm", metavar="NAME", help="Use this entry of `llms` instead of the handler's.")
+@click.option("--model", metavar="NAME", help="Use this model instead of the agent's.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option("--quiet", "-q", is_flag=True, help="Print no progress and no report.")
+@log_option
+def command(
+    spec: str,
+    inputs: str,
+    output: str | None,
+    name: str | None,
+    concurrency: int,
+    per_minute: float | None,
+    llm: str | None,
+    model: str | None,
+    as_json: bool,
+    quiet: bool,
+    log: str | None,
+) -> int:
+    """Run the agent SPEC over INPUTS: a JSON Lines file, a CSV file, or - for standard input.
+
+    A line is a message, or an object with `message` and, if wanted, `key`, `variables` and `handler`. The
+    columns of a CSV file are the same, and every other column is a variable. Each input has a conversation of
+    its own and one line in the results file. After a kill or Ctrl-C the same command goes on:
+    finished inputs are not run again, and a turn that was open goes on. Exits with 1 if an input failed or
+    waits for a person.
+
+    \b
+    Example:  toolchart batch agent.yaml questions.jsonl -j 4
+              toolchart batch agent.yaml questions.csv --per-minute 60 --output answers.jsonl
+              printf '2+2\\n3*3\\n' | toolchart batch quickstart - --output sums.jsonl
+    """
+    from toolchart.engine.batch.runner import Batch
+    from toolchart.engine.runtime.engine import Engine
+
+    configure_logging(verbose=False)
+    rows = _read_rows(inputs)
+    place = Path("batch" if inputs == "-" else inputs)
+    path = Path(output) if output else place.with_suffix(".results.jsonl")
+    progress = _Progress() if is_terminal(sys.stderr) and not quiet else None
+    results = ResultsFile(path)
+
+    async def run_batch() -> tuple[BatchReport, bool]:
+        async with Engine(spec, log=log) as engine:
+            batch = Batch(
+                engine,
+                results,
+                name or place.stem,
+                concurrency=concurrency,
+                per_minute=per_minute,
+                llm=llm,
+                model=model,
+                on_progress=progress,
+            )
+            return batch.report, await _run(batch, rows)
+
+    try:
+        report, is_stopped = asyncio.run(run_batch())
+    finally:
+        results.close()
+    return _report(report, path, is_stopped, as_json=as_json, quiet=quiet)
+
+
+def _read_rows(inputs: str) -> list[BatchInput]:
+    try:
+        data = sys.stdin.buffer.read() if inputs == "-" else Path(inputs).read_bytes()
+        text = data.decode("utf-8-sig")
+    except OSError as error:
+        raise SpecError(f"cannot be read: {error.strerror}", file=inputs) from None
+    except UnicodeDecodeError as error:
+        raise SpecError(f"not UTF-8 text ({error.reason} at byte {error.start})", file=inputs) from None
+    source = "standard input" if inputs == "-" else inputs
+    return read_inputs(text, source=source, is_csv=inputs.lower().endswith(".csv"))
+
+
+async def _run(batch: Batch, rows: list[BatchInput]) -> bool:
+    """Run the batch; returns whether Ctrl-C stopped it. A second Ctrl-C ends the turns that run."""
+    is_stopped = False
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        nonlocal is_stopped
+        is_stopped = True
+        loop.remove_signal_handler(signal.SIGINT)
+        print_notice("toolchart: stopping when the turns that run have ended; Ctrl-C again ends them now")
+        batch.stop()
+
+    with contextlib.suppress(NotImplementedError, RuntimeError):  # not here, or not in the main thread
+        loop.add_signal_handler(signal.SIGINT, stop)
+    await batch.run(rows)
+    return is_stopped
+
+
+class _Progress:
+    """One line on stderr that is written again after each input."""
+
+    def __call__(self, report: BatchReport) -> None:
+        cost = f", {report.usage.cost:.4f}" if report.usage.cost is not None else ""
+        text = f"{report.result_count} of {report.inputs}, {report.failed} failed{cost}"
+        end = "\n" if report.result_count == report.inputs else ""
+        click.echo(f"\r{text}\033[K{end}", nl=False, err=True)
+
+
+def _report(report: BatchReport, path: Path, is_stopped: bool, *, as_json: bool, quiet: bool) -> int:
+    left = report.inputs - report.result_count
+    data: dict[str, Any] = {
+        "inputs": report.inputs,
+        "answered": report.answered,
+        "failed": report.failed,
+        "waiting": report.waiting,
+        "left": left,
+        "earlier": report.earlier,
+        "usage": encode(report.usage),
+        "results": str(path),
+    }
+    if as_json:
+        print_json(data)
+    elif not quiet:
+        tokens = f"; {report.usage.total} tokens" if report.usage.total else ""
+        cost = f"; cost {report.usage.cost:.4f}" if report.usage.cost is not None else ""
+        print_notice(
+            f"{report.answered} of {report.inputs} answered, {report.failed} failed, {report.waiting} "
+            f"waiting, {left} left, {report.earlier} from earlier{tokens}{cost}; results: {path}"
+        )
+    if is_stopped and left:
+        return CANCELLED
+    return SUCCESS if report.answered == report.inputs else NEGATIVE

@@ -1,0 +1,1 @@
+"""A turn as a program sees it: its options, and the handle of its conversation."""

@@ -1,0 +1,103 @@
+"""`toolchart batch`: inputs, keys, resuming after a kill, reports and exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from killed_batch import AGENT, kill_and_finish
+
+RunCli = Callable[..., Any]
+
+
+def read_results(folder: Path, name: str = "r.jsonl") -> list[dict[str, Any]]:
+    """The lines of a results file."""
+    return [json.loads(line) for line in (folder / name).read_text("utf-8").splitlines()]
+
+
+def test_a_killed_batch_answers_each_input_once(tmp_path: Path) -> None:
+    """Issue 16: a batch that is killed three times ends with each input answered once, in one turn each;
+    `tests/soak/batches.py` does the same with 2,000 inputs."""
+    report = kill_and_finish(tmp_path, count=60, kills=3)
+    assert (report["answered"], report["failed"], report["left"]) == (60, 0, 0)
+    assert report["earlier"] > 0
+
+
+def test_inputs_are_json_lines_csv_or_texts(run_cli: RunCli, work_dir: Path) -> None:
+    """Issue 16: objects with keys and variables, CSV columns as variables, and plain lines on stdin."""
+    agent = AGENT.replace("prompt: p", "prompt: 'City: {{city}}'")
+    (work_dir / "agent.yaml").write_text(agent, "utf-8")
+    (work_dir / "a.jsonl").write_text(
+        '{"id": 7, "prompt": "x", "variables": {"city": "Rome"}}\n"y"\n', "utf-8"
+    )
+    assert run_cli("batch", "agent.yaml", "a.jsonl", "-o", "r.jsonl").code == 0
+    results = {result["key"]: result for result in read_results(work_dir)}
+    assert results["7"]["content"] == "answer to x"
+    assert "City: Rome" in run_cli("export", "a:7").out
+    (work_dir / "b.csv").write_text('key,message,city\nk1,"one, two",Oslo\n', "utf-8")
+    assert run_cli("batch", "agent.yaml", "b.csv").code == 0
+    assert read_results(work_dir, "b.results.jsonl")[0]["content"] == "answer to one, two"
+    assert "City: Oslo" in run_cli("export", "b:k1").out
+    done = run_cli("batch", "agent.yaml", "-", "-o", "s.jsonl", stdin=b"hello\nhello\n\nbye\n")
+    assert done.code == 0
+    assert "3 of 3 answered" in done.err
+    assert len({result["key"] for result in read_results(work_dir, "s.jsonl")}) == 3
+
+
+def test_failures_are_counted_and_kept(run_cli: RunCli, work_dir: Path) -> None:
+    """Issue 16: an input that fails does not stop the others: exit 1, and a second run changes nothing."""
+    (work_dir / "agent.yaml").write_text(AGENT, "utf-8")
+    rows = b'{"message": "good"}\n{"message": "bad", "handler": "none"}\n'
+    words = ("batch", "agent.yaml", "-", "-o", "r.jsonl", "--json")
+    done = run_cli(*words, stdin=rows)
+    assert done.code == 1
+    report = json.loads(done.out)
+    assert (report["answered"], report["failed"], report["left"]) == (1, 1, 0)
+    before = (work_dir / "r.jsonl").read_bytes()
+    again = run_cli(*words, stdin=rows)
+    assert again.code == 1
+    assert json.loads(again.out)["earlier"] == 2
+    assert (work_dir / "r.jsonl").read_bytes() == before
+
+
+def test_a_cut_line_is_written_again(run_cli: RunCli, work_dir: Path) -> None:
+    """A line that a kill cut off is removed, and its result is read from the log without a further turn."""
+    (work_dir / "agent.yaml").write_text(AGENT, "utf-8")
+    words = ("batch", "agent.yaml", "-", "-o", "r.jsonl")
+    assert run_cli(*words, stdin=b"one\n").code == 0
+    whole = (work_dir / "r.jsonl").read_bytes()
+    (work_dir / "r.jsonl").write_bytes(whole[:20])
+    assert run_cli(*words, stdin=b"one\n").code == 0
+    assert (work_dir / "r.jsonl").read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"", "no input"),
+        (b'{"message": ""}', "no message"),
+        (b'{"key": "a", "message": "x"}\n{"key": "a", "message": "y"}', "stands in line 1 too"),
+        (b'{"message": ', "not JSON"),
+        (b"\xff", "not UTF-8"),
+    ],
+)
+def test_mistakes_in_inputs_are_wrong_usage(run_cli: RunCli, work_dir: Path, text: bytes, words: str) -> None:
+    """Inputs that cannot be used are one message with the line, exit 2, and nothing runs."""
+    (work_dir / "agent.yaml").write_text(AGENT, "utf-8")
+    done = run_cli("batch", "agent.yaml", "-", "-o", "r.jsonl", stdin=text)
+    assert done.code == 2
+    assert words in done.err
+    assert not (work_dir / "r.jsonl").exists()
+
+
+def test_another_file_is_not_overwritten(run_cli: RunCli, work_dir: Path) -> None:
+    """A file that is no results file is left alone, with the option that names another one."""
+    (work_dir / "agent.yaml").write_text(AGENT, "utf-8")
+    (work_dir / "notes.txt").write_text("my notes\n", "utf-8")
+    done = run_cli("batch", "agent.yaml", "-", "-o", "notes.txt", stdin=b"x\n")
+    assert done.code == 2
+    assert "--output" in done.err
+    assert (work_dir / "notes.txt").read_text("utf-8") == "my notes\n"
