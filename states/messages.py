@@ -50,6 +50,8 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Why `arguments` is None, with the position in the text."""
     native_id: str | None = None
     """The provider's own id where it differs from `id`."""
+    is_from_text: bool = False
+    """Whether it was read from the text of a reply in a format that cannot tell a quoted call from a call."""
 
 
 class Message(

@@ -75,7 +75,11 @@ class Executor(Protocol):
         ...
 
     def review(self, call: ToolCall, allowed_tools: Sequence[str]) -> Verdict:
-        """Check one call: known, allowed, parsed, valid, approved? Pure, fast, and never raises."""
+        """Check one call: known, allowed, parsed, valid, approved? Takes a limited time, and never raises."""
+        ...
+
+    def may_wait(self, call: ToolCall) -> bool:
+        """Whether `review` of the call may wait for a worker; then it belongs in a thread."""
         ...
 
     def run(self, call: ToolCall, allowed_tools: Sequence[str]) -> Coroutine[Any, Any, ToolFinished]:

@@ -80,17 +80,33 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         """The first rule that matches the call, or None."""
         return next((rule for rule in self.rules if rule.matches(tool, arguments)), None)
 
-    def find_ruling(self, tool: Tool, arguments: Mapping[str, Any]) -> tuple[Ruling, str | None]:
-        """The ruling on a valid call (run, denied or needs_approval), and its reason."""
+    def find_ruling(
+        self, tool: Tool, arguments: Mapping[str, Any], *, is_from_text: bool = False
+    ) -> tuple[Ruling, str | None]:
+        """The ruling on a valid call (run, denied or needs_approval), and its reason.
+
+        Args:
+            is_from_text: the call may be quoted from what the model read; it asks where nothing else
+                decides.
+        """
         rule = self.find_rule(tool, arguments) if self.rules else None
         decision = rule.decision if rule else self.default
         if decision is None:
-            needs_approval = tool.requires_approval or tool.risk == "high"
+            needs_approval = tool.requires_approval or tool.risk == "high" or is_from_text
             return ("needs_approval" if needs_approval else "run"), None
         if decision == "never":
             reason = rule.reason if rule else None
             return "denied", reason or f"the approval policy forbids this call of {tool.name!r}"
         return DECISIONS[decision], None
+
+    @property
+    def has_slow_patterns(self) -> bool:
+        """Whether a condition has a pattern that is matched in a worker."""
+        conditions = (condition for rule in self.rules for condition in rule.conditions)
+        return any(
+            condition.operator == "regex" and not get_pattern(str(condition.operand)).is_linear
+            for condition in conditions
+        )
 
     def may_ask(self, tool: Tool) -> bool:
         """Whether some rule asks a person about calls of this tool, for some arguments."""

@@ -20,8 +20,8 @@ from toolchart.engine.log.record import FORMAT
 from toolchart.engine.log.redaction import RedactedConversation, Redactor
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation
 from toolchart.engine.runtime.agents.agent_tools import find_repeatable_calls
+from toolchart.engine.runtime.agents.decisions import DecisionDesk
 from toolchart.engine.runtime.clock import Clock
-from toolchart.engine.runtime.decisions import DecisionDesk
 from toolchart.engine.runtime.dependencies import Approver, Asker, ChildRunner, Dependencies, Observer, Pricer
 from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.flows.open_children import has_open_work

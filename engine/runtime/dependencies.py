@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from toolchart.engine.runtime.agents.decisions import DecisionDesk
 from toolchart.engine.runtime.clock import Clock, SystemClock
-from toolchart.engine.runtime.decisions import DecisionDesk
 from toolchart.engine.telemetry.live import Telemetry
 from toolchart.states.core.step import Step
 from toolchart.states.effects import AskPerson, RunAgent

@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from toolchart.engine.runtime.agents.decisions import review_calls
 from toolchart.engine.runtime.dependencies import Dependencies
 from toolchart.engine.runtime.flows.agents import run_agents
 from toolchart.engine.runtime.flows.functions import call_function
@@ -265,8 +266,7 @@ class EffectPerformer:
         """Review the calls, unless that was done before a resumption; then let people decide."""
         if not self._is_reviewed(effect):
             dependencies = self._driver.dependencies
-            review = dependencies.executor.review
-            verdicts = tuple([review(call, effect.allowed) for call in effect.calls])
+            verdicts = await review_calls(dependencies.executor, effect)
             event = Reviewed(at=dependencies.clock.now(), effect=effect.id, verdicts=verdicts)
             self._driver.apply_event(event)
         if self._driver.is_open(effect):

@@ -146,6 +146,10 @@ class RecordedTools:
             raise NoRecordedAnswer(f"the recorded conversation never reviewed the call {call.id!r}")
         return self._answers.verdicts[call.id]
 
+    def may_wait(self, call: ToolCall) -> bool:
+        """False: the verdicts are recorded."""
+        return False
+
     async def run(self, call: ToolCall, allowed_tools: Sequence[str]) -> ToolFinished:
         """The recorded outcome of the same call.
 
@@ -322,6 +326,10 @@ class ForkTools:
         if verdict.ruling == "run" and not self._is_idempotent(call.name):
             return replace(verdict, ruling="needs_approval")
         return verdict
+
+    def may_wait(self, call: ToolCall) -> bool:
+        """As the real executor says."""
+        return self._executor.may_wait(call)
 
     async def run(self, call: ToolCall, allowed_tools: Sequence[str]) -> ToolFinished:
         """The recorded outcome of the same call; without one, a run that is harmless or was approved here."""

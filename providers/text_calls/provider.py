@@ -148,14 +148,18 @@ class TextCallProvider:
             return TextCallScanner([row for row in TEXT_FORMATS if row.is_detected], schemas)
         return TextCallScanner((self._choose_format(request),), schemas)
 
+    def _uses_boundary(self, request: Request) -> bool:
+        """Whether only markers with the boundary of the request count, which no text can quote."""
+        reads_every_format = self._may_be_native and not self._passes_replies
+        return self._row is None and (request.writes_tools_as_text or not reads_every_format)
+
     def _build_quotation_check(self, request: Request) -> Callable[[CallsPiece], bool]:
         """A function that tells whether a block of calls is quoted from what the model read.
 
         Such a block, or the same call, stands in a message of the user or in the result of a tool. With
         `bracket` none does: its markers stand in no text.
         """
-        reads_every_format = self._may_be_native and not self._passes_replies
-        if self._row is None and (request.writes_tools_as_text or not reads_every_format):
+        if self._uses_boundary(request):
             return lambda block: False
         texts = [message.content or "" for message in request.messages if message.role in ("user", "tool")]
         pieces = [piece for text in texts for piece in _scan(self._make_scanner(request), text)]
@@ -191,7 +195,7 @@ class TextCallProvider:
             content=text or None,
             reasoning=reasoning_or_none,
             tool_calls=tuple(
-                ToolCall(name=name, arguments=arguments)
+                ToolCall(name=name, arguments=arguments, is_from_text=not self._uses_boundary(request))
                 for block in blocks
                 for name, arguments in block.calls
             ),

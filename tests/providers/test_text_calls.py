@@ -477,6 +477,7 @@ def test_a_whole_conversation_in_text() -> None:
         },
         "tools": {"registry": [{"name": "calculator"}]},
         "responses": [{"llm": "model", "tools": {"enabled": True}}],
+        "approval": [{"tools": "calculator", "decision": "always"}],
     }
     with Engine(spec, log="memory") as engine:
         result = engine.run("6*7?", conversation="c")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from agents import reply_with_calls
+from agents import make_function_tool, make_spec, reply_with_calls
 
 from toolchart.engine import Engine
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.providers.text_calls.formats import TEXT_FORMATS
 from toolchart.providers.text_calls.provider import TextCallProvider
+from toolchart.states.events import Decided
 from toolchart.states.messages import Delta, Message, Reply, Request, ToolDefinition
 from toolchart.tools.manager import ToolManager, compute_pin
 from toolchart.tools.sources.mcp import _rate_risk
@@ -124,3 +126,55 @@ def test_a_pinned_change_waits_for_a_person() -> None:
     with Engine(spec, log="memory", providers={"model": ScriptedProvider(replies)}) as engine:
         result = engine.run("go")
     assert [call["tool"] for call in result.pending_approvals] == ["look"]
+
+
+@pytest.mark.parametrize("row", [*TEXT_FORMATS, None], ids=lambda row: row.name if row else "bracket")
+def test_a_call_that_could_be_quoted_asks(row: Any) -> None:
+    """Where the format cannot tell a quoted call from a call, it asks, unless a rule or a default decides."""
+    name = row.name if row else "bracket"
+    written = row.format_call("delete", '{"path": "x"}') if row else None
+    runs: list[Any] = []
+
+    def answer(request: Request) -> Reply:
+        instructions = request.messages[0].content or ""
+        boundary = instructions.partition("[TOOL_CALL:")[2][:8]
+        text = written or f'[TOOL_CALL:{boundary}]{{"name":"delete","arguments":{{"path":"x"}}}}'
+        text += "" if written else f"[/TOOL_CALL:{boundary}]"
+        is_first = request.messages[-1].content == "Delete x."
+        return Reply(content=text if is_first else "Done.", finish_reason="stop")
+
+    tool = make_function_tool("delete", TOOL.parameters, lambda arguments: runs.append(arguments) or "ok")
+    for approval in (None, [{"tools": "delete", "decision": "always"}]):
+        provider = TextCallProvider(AnsweringProvider(answer), name)
+        engine = Engine(
+            make_spec(approval=approval), functions=[tool], providers={"model": provider}, log="memory"
+        )
+        result = engine.run("Delete x.")
+        waits = row is not None and approval is None
+        assert (len(result.pending_approvals), len(runs)) == ((1, 0) if waits else (0, 1)), result
+        if waits:
+            call_id = result.pending_approvals[0].id
+            decision = Decided(call_id=call_id, approved=True)
+            assert engine.resume(result.conversation, decision).content == "Done."
+            assert len(runs) == 1
+        runs.clear()
+
+
+class AnsweringProvider:
+    """A provider whose replies a function of the request makes."""
+
+    name = "answering"
+
+    def __init__(self, answer: Callable[[Request], Reply]) -> None:
+        self._answer = answer
+
+    def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        """No body."""
+        return {}
+
+    async def complete(self, request: Request) -> Reply:
+        """The reply of the function."""
+        return self._answer(request)
+
+    async def aclose(self) -> None:
+        """Nothing to close."""

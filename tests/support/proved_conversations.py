@@ -102,7 +102,8 @@ def record_host_conversation(store: Store, name: str, entry: dict[str, Any], hos
         if entry["tool_format"] == "bracket":
             first, second = {"text": "Let me see."}, {"text": "No."}
     host.answers.extend([first, 500, second, {"text": "It is warm."}])
-    with Engine(make_spec({"model": entry}), log=store) as engine:
+    approval = {"approval": [{"tools": "*", "decision": "always"}]} if writes_text else {}
+    with Engine(make_spec({"model": entry}, **approval), log=store) as engine:
         engine.run("Is it warm in Oslo?", conversation=name, history=HISTORY)
         host.answers.clear()
         host.answers.extend([400, 400])

@@ -39,6 +39,7 @@ class CallReviewer:
     def __init__(self, registry: Registry, policy: Policy) -> None:
         self._registry = registry
         self._policy = policy
+        self._has_slow_patterns = policy.has_slow_patterns
         self._examiners: dict[str, ArgumentExaminer] = {}
         for tool in registry:
             self.examine_by(tool, is_trusted=tool.kind == "builtin")
@@ -53,6 +54,13 @@ class CallReviewer:
             tool.definition.parameters, tool.name, is_trusted=is_trusted
         )
 
+    def may_wait(self, call: ToolCall) -> bool:
+        """Whether judging the call may wait for a worker; the event loop must not wait meanwhile."""
+        tool = self._registry.get(call.name)
+        if tool is None:
+            return False
+        return self._has_slow_patterns or not self._examiners[tool.name].is_cheap(call.arguments or {})
+
     def review(self, call: ToolCall, allowed_tools: Sequence[str]) -> Verdict:
         """Decide what happens to a call: it runs, needs approval, is denied or is invalid.
 
@@ -63,7 +71,9 @@ class CallReviewer:
             ruling = "denied" if judgement.outcome == "denied" else "invalid"
             return Verdict(call_id=call.id, ruling=ruling, reason=judgement.reason)  # type: ignore[arg-type]
         assert judgement.tool is not None, "a good call has a tool"
-        policy_ruling, reason = self._policy.find_ruling(judgement.tool, judgement.arguments)
+        policy_ruling, reason = self._policy.find_ruling(
+            judgement.tool, judgement.arguments, is_from_text=call.is_from_text
+        )
         return Verdict(
             call_id=call.id,
             ruling=policy_ruling,

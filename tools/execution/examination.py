@@ -61,6 +61,10 @@ class ArgumentExaminer:
         self._weight = measure_weight(schema) if self._check.is_compiled else None
         """Most schema nodes that one node of a value is compared with; None without a bound."""
 
+    def is_cheap(self, arguments: dict[str, Any]) -> bool:
+        """Whether they are examined here, and not in a worker."""
+        return self._weight is not None and self._weight * count_nodes(arguments) <= MAX_COST
+
     def examine(self, arguments: dict[str, Any]) -> Examination:
         """Validate the arguments; repair them once and drop unknown parameters where needed. Never raises."""
         schema, weight = self._check.schema, self._weight
@@ -70,7 +74,7 @@ class ArgumentExaminer:
             and self._check.is_valid(arguments)
         ):
             return Examination(arguments, (), None)  # most calls: no need to count
-        if weight is not None and weight * count_nodes(arguments) <= MAX_COST:
+        if self.is_cheap(arguments):
             try:
                 return _examine_with(self._check, arguments)
             except RecursionError:  # a schema that is nothing but a reference to itself

@@ -7,15 +7,17 @@ the executor runs. No exception leaves the executor except a cancellation.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 from msgspec.structs import replace
 
 from toolchart.states.content import ContentPart
-from toolchart.states.events import Outcome, ToolFinished, Verdict
+from toolchart.states.events import Outcome, Ruling, ToolFinished, Verdict
 from toolchart.states.messages import ToolCall, ToolDefinition
 from toolchart.states.snapshot import Snapshot
 from toolchart.tools.approval import Policy
@@ -99,6 +101,10 @@ class ToolExecutor:
         """Decide what happens to a call; see `CallReviewer.review`."""
         return self._reviewer.review(call, allowed_tools)
 
+    def may_wait(self, call: ToolCall) -> bool:
+        """Whether a review of the call may wait for a worker, so that it belongs in a thread."""
+        return self._reviewer.may_wait(call)
+
     def judge_call(self, call: ToolCall, allowed_tools: Sequence[str]) -> CallJudgement:
         """Judge a call without the approval policy; see `CallReviewer.judge_call`."""
         return self._reviewer.judge_call(call, allowed_tools)
@@ -113,11 +119,16 @@ class ToolExecutor:
         self, call: ToolCall, allowed_tools: Sequence[str], context: CallContext = NO_CONVERSATION
     ) -> ToolFinished:
         """Run one call within its time, and return how it ended."""
-        tool, arguments, notes, outcome, reason = self._reviewer.judge_call(call, allowed_tools)
+        judge, may_wait = self._reviewer.judge_call, self.may_wait(call)
+        tool, arguments, notes, outcome, reason = (
+            await asyncio.to_thread(judge, call, allowed_tools) if may_wait else judge(call, allowed_tools)
+        )
         if outcome is not None or tool is None:
             return self.refuse(call, outcome or "failed", reason)
         if context is not NO_CONVERSATION:
-            denial = self._find_denial(tool, arguments, context)
+            find_ruling = partial(self.policy.find_ruling, tool, arguments, is_from_text=call.is_from_text)
+            ruling = await asyncio.to_thread(find_ruling) if may_wait else find_ruling()
+            denial = _find_denial(*ruling, context)
             if denial is not None:
                 return self.refuse(call, "denied", denial)
         max_characters = compute_max_characters(
@@ -144,15 +155,6 @@ class ToolExecutor:
     def _find_fetch_tool(self, allowed_tools: Sequence[str]) -> str | None:
         """Name of an offered tool that gives more of earlier results."""
         return next((name for name in self._fetch_tools if name in allowed_tools), None)
-
-    def _find_denial(self, tool: Tool, arguments: Mapping[str, Any], context: CallContext) -> str | None:
-        """Why a valid call does not run: a rule denies it, or it needs an approval that it does not have."""
-        if context.use_grant is None:
-            return None
-        ruling, reason = self.policy.find_ruling(tool, arguments)
-        if ruling == "denied" or (ruling != "run" and not context.use_grant()):
-            return reason or "not executed: this call has not been approved"
-        return None
 
     async def _answer_from_cache(
         self,
@@ -222,6 +224,10 @@ class ConversationExecutor:
         reason = self._contexts.find_missing_need(call)
         return verdict if reason is None else Verdict(call_id=call.id, ruling="denied", reason=reason)
 
+    def may_wait(self, call: ToolCall) -> bool:
+        """As `ToolExecutor.may_wait`."""
+        return self._executor.may_wait(call)
+
     def refuse(self, call: ToolCall, outcome: str, reason: str) -> ToolFinished:
         """As `ToolExecutor.refuse`."""
         return self._executor.refuse(call, outcome, reason)
@@ -229,6 +235,15 @@ class ConversationExecutor:
     def run(self, call: ToolCall, allowed_tools: Sequence[str]) -> Coroutine[Any, Any, ToolFinished]:
         """As `ToolExecutor.run`, with the call's context."""
         return self._executor.run(call, allowed_tools, self._contexts.build_context(call))
+
+
+def _find_denial(ruling: Ruling, reason: str | None, context: CallContext) -> str | None:
+    """Why a valid call does not run: a rule denies it, or it needs an approval that it does not have."""
+    if context.use_grant is None:
+        return None
+    if ruling == "denied" or (ruling != "run" and not context.use_grant()):
+        return reason or "not executed: this call has not been approved"
+    return None
 
 
 async def _run_call(

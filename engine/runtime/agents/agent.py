@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.runtime.agents.agent_tools import build_agent_tools, offer_functions
+from toolchart.engine.runtime.agents.decisions import DecisionDesk
 from toolchart.engine.runtime.agents.model_hosts import ModelHosts
 from toolchart.engine.runtime.agents.prompt_documents import fill_rag_context
 from toolchart.engine.runtime.agents.turn_context import (
@@ -26,7 +27,6 @@ from toolchart.engine.runtime.agents.turn_context import (
 )
 from toolchart.engine.runtime.clock import Clock
 from toolchart.engine.runtime.conversations import Conversations, SharedDependencies
-from toolchart.engine.runtime.decisions import DecisionDesk
 from toolchart.engine.runtime.dependencies import Approver, Asker, ChildTask, Observer
 from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.flows.chart_functions import (

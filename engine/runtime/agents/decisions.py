@@ -1,7 +1,9 @@
-"""Decisions about calls: signed where the program has a key, and refused where the spec wants a signature."""
+"""Verdicts and decisions about calls: reviewed while the event loop goes on, signed where the program has a
+key, and refused where the spec wants a signature."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import datetime, timedelta
 
@@ -11,15 +13,30 @@ from msgspec.structs import replace
 from toolchart.engine.runtime.clock import Clock
 from toolchart.states.core.answers import find_answered_effect
 from toolchart.states.core.calls import require_approver, require_waiting_call
+from toolchart.states.effects import ReviewCalls
 from toolchart.states.errors import IllegalEvent, SpecError
-from toolchart.states.events import Decided
+from toolchart.states.events import Decided, Verdict
 from toolchart.states.messages import ToolCall
+from toolchart.states.ports import Executor
 from toolchart.states.snapshot import Snapshot
 from toolchart.tools.approval import Policy
 from toolchart.tools.approvers import DecisionSubject, SignatureFinding, Signer
 from toolchart.tools.registry import Registry
 
 log = logging.getLogger("toolchart.engine")
+
+
+async def review_calls(executor: Executor, effect: ReviewCalls) -> tuple[Verdict, ...]:
+    """One verdict for each call. A review that may wait for a worker runs in a thread, so that the event loop
+    goes on."""
+    verdicts = []
+    for call in effect.calls:
+        if executor.may_wait(call):
+            verdicts.append(await asyncio.to_thread(executor.review, call, effect.allowed))
+        else:
+            verdicts.append(executor.review(call, effect.allowed))
+    return tuple(verdicts)
+
 
 REFUSALS: dict[SignatureFinding, str] = {
     "unsigned": "it is not signed",
