@@ -27,7 +27,7 @@ class SchemaDialect(msgspec.Struct, frozen=True, kw_only=True):
     root_alternatives: bool = True
     """Whether the root may be an `anyOf`, `oneOf`, `allOf`, `enum` or `not`."""
     is_strict: bool = False
-    """Whether the host keeps the model to the schema. Then objects hold no key that the schema does not name."""
+    """Whether the host keeps the model to the schema; objects then hold no key that it does not name."""
     requires_all: bool = False
     """Whether a strict object must hold every key that it names; what is optional may then be null."""
 
@@ -170,7 +170,7 @@ def lower_parameters(tool: ToolDefinition, dialect: SchemaDialect) -> dict[str, 
 
 
 def lower_strict_parameters(tool: ToolDefinition, dialect: SchemaDialect) -> dict[str, Any] | None:
-    """The tool's parameters in a strict dialect, converted once and cached; None where that cannot be said."""
+    """The tool's parameters in a strict dialect, converted once and cached; None where none can say it."""
     return _find_parameters(tool, dialect)
 
 

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from agents import make_engine, make_function_tool
+from effort import choose_count
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -87,7 +88,9 @@ class InstantClock:
         return 0.5
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=choose_count(short=62, long=250), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(
     script=st.lists(replies, min_size=1, max_size=6),
     chart=st.sampled_from(list_shipped_charts()),

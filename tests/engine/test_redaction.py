@@ -6,6 +6,7 @@ from typing import Any
 
 import agents
 import pytest
+from effort import choose_count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -101,7 +102,7 @@ def test_equal_secrets_stay_equal() -> None:
     assert repeats == [call.repeat for call in replayed_snapshot.tracked_calls] == [1, 2, 1]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=choose_count(short=50, long=200), deadline=None)
 @given(
     st.recursive(
         st.none()

@@ -8,6 +8,7 @@ from typing import Any
 
 import agents
 import pytest
+from effort import choose_count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -143,7 +144,7 @@ NOW = datetime(2026, 6, 1, tzinfo=UTC)
 age_lists = st.lists(st.tuples(st.integers(0, 90), st.booleans(), st.integers(-1, 8)), min_size=1, max_size=9)
 
 
-@settings(max_examples=300)
+@settings(max_examples=choose_count(short=75, long=300))
 @given(
     age_lists,
     st.none() | st.integers(0, 90).map(lambda days: timedelta(days=days)),

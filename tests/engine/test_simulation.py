@@ -19,7 +19,7 @@ from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime import conversations
 from toolchart.states.core import step as core_step
 
-BATCHES, SEEDS = 12, choose_count(short=40, long=250)
+BATCHES, SEEDS = 12, choose_count(short=20, long=250)
 
 
 @pytest.fixture(autouse=True)

@@ -49,7 +49,7 @@ BODY = {
     "usage": {"input_tokens": 20, "cache_read_input_tokens": 5, "output_tokens": 9},
 }
 
-SEQUENCES = choose_count(short=250, long=2_000)
+SEQUENCES = choose_count(short=100, long=2_000)
 """Drawn sequences; each is rotated five times."""
 
 

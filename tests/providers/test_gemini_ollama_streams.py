@@ -42,7 +42,7 @@ FOLDERS = ("gemini", "gemini-vertex", "ollama-native")
 CASSETTES = list_cassettes(*FOLDERS)
 STREAMED = [path for path in CASSETTES if any(map(requests_stream, read_model_exchanges(path)))]
 
-SEQUENCES = choose_count(short=250, long=2_000)
+SEQUENCES = choose_count(short=100, long=2_000)
 """Drawn sequences; each is rotated five times."""
 
 

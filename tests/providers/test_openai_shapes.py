@@ -222,9 +222,7 @@ _event = _some(
 _last_event = st.builds(lambda response: {"type": "response.completed", "response": response}, _response)
 
 _SHAPES = settings(
-    max_examples=choose_count(short=1_200, long=10_000),
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
+    max_examples=choose_count(short=400, long=10_000), deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 
@@ -252,7 +250,7 @@ def test_no_chat_stream_breaks_accumulator_or_map(chunks: list[Any], is_done: bo
     _check_types(reply)
 
 
-@settings(_SHAPES, max_examples=choose_count(short=500, long=1_000))
+@settings(_SHAPES, max_examples=choose_count(short=166, long=1_000))
 @given(_choices, _usage)
 def test_no_whole_completion_breaks_the_map(choices: list[Any], usage: Any) -> None:
     """S3.4: whatever stands in an unstreamed completion, it is a reply or a `ProviderError`."""
@@ -263,7 +261,7 @@ def test_no_whole_completion_breaks_the_map(choices: list[Any], usage: Any) -> N
     _check_types(reply)
 
 
-@settings(_SHAPES, max_examples=choose_count(short=700, long=2_000))
+@settings(_SHAPES, max_examples=choose_count(short=233, long=2_000))
 @given(st.lists(_event, max_size=3), _last_event)
 def test_no_response_stream_breaks_accumulator_or_map(events: list[Any], last: Any) -> None:
     """S3.4: thousands of streams of Responses are each a reply or a `ProviderError`."""

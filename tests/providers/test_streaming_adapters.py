@@ -205,7 +205,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=choose_count(short=400, long=2_500), deadline=None)
+@settings(max_examples=choose_count(short=133, long=2_500), deadline=None)
 @given(st.lists(json_values, max_size=4), st.booleans())
 def test_no_sequence_of_values_breaks_an_accumulator(values: list[Any], is_done: bool) -> None:
     """Each sequence of arbitrary JSON values gives a body or a `ProviderError`."""

@@ -110,7 +110,7 @@ def test_a_null_for_an_optional_value_is_left_out_again() -> None:
     ],
 )
 def test_what_cannot_be_strict_is_named(schema: dict[str, Any], place: str) -> None:
-    """An object with free keys or a schema that names itself: the place is named, and shown by the listing."""
+    """An object with free keys, or a schema that names itself: the listing shows the place."""
     obstacle = find_strict_obstacle(schema)
     assert obstacle is not None
     assert obstacle.startswith(place)

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import pytest
+from effort import choose_count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -170,7 +171,7 @@ MARKERS = [
 ]
 
 
-@settings(max_examples=400)
+@settings(max_examples=choose_count(short=100, long=400))
 @given(st.sampled_from(sorted(ALL_FORMATS)), st.lists(st.sampled_from(MARKERS), max_size=9), st.data())
 def test_no_character_is_lost_or_doubled(name: str, parts: list[str], data: st.DataObject) -> None:
     """S5.2: text and calls together are exactly what the model wrote, wherever the stream is cut."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from calculations import compute_value
+from effort import choose_count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from resource_limits import run_bounded
@@ -153,7 +154,7 @@ def test_size_is_bounded_before_it_is_computed(expression: str) -> None:
     assert kind in ("value", "refused")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=choose_count(short=40, long=150), deadline=None)
 @given(
     text=st.text(max_size=60)
     | st.lists(

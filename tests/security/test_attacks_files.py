@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from effort import choose_count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from resource_limits import run_bounded
@@ -140,7 +141,7 @@ def test_a_huge_file_is_read_up_to_a_bound(root: Path) -> None:
     assert run_bounded(attack) == (10, True)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=choose_count(short=50, long=200), deadline=None)
 @given(
     parts=st.lists(
         st.sampled_from(["..", ".", "out", "inner", "root", "link.txt", "secret.txt", "/", "x", "\x00"]),

@@ -33,7 +33,7 @@ SPEC = {
     "responses": [{"match": {"all": True}, "llm": "main"}],
 }
 
-CHARTS = choose_count(short=1_500, long=40_000)
+CHARTS = choose_count(short=500, long=40_000)
 CHECKED = choose_count(short=10, long=1_500)
 EXPLORED = choose_count(short=60, long=3_000)
 

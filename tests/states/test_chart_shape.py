@@ -198,7 +198,7 @@ def test_the_shape_is_the_librarys_schema() -> None:
     validator = Draft202012Validator(load_schema())
     documents = list_seed_documents()
     accepted = 0
-    for seed in range(choose_count(short=400, long=10_000)):
+    for seed in range(choose_count(short=133, long=10_000)):
         random = Random(seed)
         mutant: Any = mutate_document(random, random.choice(documents))
         located = SourceLines()

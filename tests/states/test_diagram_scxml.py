@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
+from effort import choose_count
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_charts import EVENTS, charts, worlds
@@ -168,7 +169,9 @@ def test_shipped_charts_come_back_equal(name: str) -> None:
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+    max_examples=choose_count(short=40, long=150),
+    deadline=None,
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )
 @given(document=charts())
 def test_any_chart_comes_back_equal(document: dict[str, Any]) -> None:

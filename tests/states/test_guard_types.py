@@ -204,7 +204,7 @@ worlds = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=choose_count(short=300, long=30_000), deadline=None)
+@settings(max_examples=choose_count(short=100, long=30_000), deadline=None)
 @given(guard=st.one_of(any_expressions, booleans), world=worlds)
 def test_a_guard_that_passes_never_raises(guard: str, world: dict[str, Any]) -> None:
     """Under any facts of the right type a guard that passes has the truth that Python gives it."""
@@ -217,7 +217,7 @@ def test_a_guard_that_passes_never_raises(guard: str, world: dict[str, Any]) -> 
     assert truth is eval(guard, {"__builtins__": {}}, world)  # noqa: S307  # the plain meaning of the guard
 
 
-@settings(max_examples=choose_count(short=300, long=30_000), deadline=None)
+@settings(max_examples=choose_count(short=100, long=30_000), deadline=None)
 @given(guard=st.one_of(any_expressions, st.text(max_size=40)))
 def test_any_text_is_a_guard_or_a_problem(guard: str) -> None:
     """The check of a guard ends in silence or in `GuardProblem`, whatever the text."""

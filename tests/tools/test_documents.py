@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from effort import choose_count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tool_calls import make_call, make_executor, run_calls
@@ -95,7 +96,7 @@ def test_pdf_is_read_by_page() -> None:
         read_passages(Path("a.pdf"), b"%PDF-1.4 nonsense")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=choose_count(short=40, long=150), deadline=None)
 @given(data=st.binary(max_size=3000), suffix=st.sampled_from([".md", ".txt", ".html", ".pdf"]))
 def test_no_document_crashes_the_reader(data: bytes, suffix: str) -> None:
     """Issue 6: any content is read or raises `UnreadableDocument`."""
@@ -106,7 +107,7 @@ def test_no_document_crashes_the_reader(data: bytes, suffix: str) -> None:
     assert all(passage.text and len(passage.text) <= 4 * MAX_PASSAGE_LENGTH + 4 for passage in found_passages)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=choose_count(short=40, long=100), deadline=None)
 @given(lines=st.lists(st.text(alphabet="ab #\n", max_size=80), max_size=60))
 def test_no_line_of_a_text_is_lost(lines: list[str]) -> None:
     """Issue 6: the passages of a text hold every word of it, in order, and name their first line."""
@@ -143,7 +144,7 @@ def test_unreadable_documents_are_named(tmp_path: Path) -> None:
     assert index.search("good")[0].file == "good.md"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=choose_count(short=40, long=150), deadline=None)
 @given(query=st.text(max_size=60))
 def test_questions_are_never_query_syntax(query: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Issue 6: quotes, operators and column names in a question are words, never syntax."""

@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 import pytest
+from effort import choose_count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -328,7 +329,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=choose_count(short=75, long=300), deadline=None)
 @given(text=st.text() | json_values.map(lambda v: json.dumps(v)) | st.binary().map(repr))
 def test_no_argument_text_crashes_or_runs_as_nothing(text: str) -> None:
     """Issue 6: no argument text crashes the executor or runs as `{}`."""
@@ -359,7 +360,7 @@ def test_no_argument_text_crashes_or_runs_as_nothing(text: str) -> None:
         assert received_arguments != [{}]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=choose_count(short=40, long=100), deadline=None)
 @given(name=st.text(), allowed=st.lists(st.sampled_from(["a", "b", "a*", "*", "?"]), max_size=3))
 def test_no_tool_outside_the_allow_list_runs(name: str, allowed: list[str]) -> None:
     """Issue 6: for any name of a call, a tool runs only when the allow list has it."""
@@ -376,7 +377,7 @@ def test_no_tool_outside_the_allow_list_runs(name: str, allowed: list[str]) -> N
         )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=choose_count(short=50, long=200), deadline=None)
 @given(value=json_values | st.binary() | st.complex_numbers() | st.sets(st.integers()))
 def test_every_result_becomes_json(value: Any) -> None:
     """S1.16: for any value that a tool returns, the event is plain JSON and parses to itself."""

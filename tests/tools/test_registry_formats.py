@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import pytest
+from effort import choose_count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -67,7 +68,7 @@ def test_names_that_a_provider_refuses_become_portable() -> None:
             assert event.result["result"] == "here"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=choose_count(short=50, long=200), deadline=None)
 @given(names=st.lists(st.text(max_size=80), max_size=6))
 def test_portable_names_suit_every_provider_and_differ(names: list[str]) -> None:
     """Issue 6: for any tool name, the portable name is legal for every provider and unused."""
@@ -176,7 +177,7 @@ tree = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=choose_count(short=50, long=200), deadline=None)
 @given(schema=tree, definition=tree)
 def test_lowering_always_ends_in_the_dialect(schema: Any, definition: Any) -> None:
     """Issue 6: every schema, recursive ones too, becomes finite, valid and within the subset."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from effort import choose_count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tool_calls import build_tool, make_call, make_executor, run_calls
@@ -180,7 +181,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=choose_count(short=75, long=300), deadline=None)
 @given(arguments=st.dictionaries(st.sampled_from([*SCHEMA["properties"], "Citty"]), values))
 def test_repair_is_deterministic_and_leaves_good_arguments_alone(arguments: dict[str, Any]) -> None:
     """S3.5: the same arguments give the same repair; valid arguments are not changed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from effort import choose_count
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -60,7 +61,7 @@ def _nested_schemas(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 schemas = st.recursive(st.booleans() | st.just({}), _nested_schemas, max_leaves=6)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=choose_count(short=150, long=600), deadline=None)
 @given(schema=schemas, definition=schemas, instance=instances)
 def test_the_compiled_check_agrees_with_the_library(schema: Any, definition: Any, instance: Any) -> None:
     """S2.6: for every schema that can be compiled, the compiled check gives jsonschema's answer."""
