@@ -37,7 +37,7 @@ from toolchart.states.descriptors import load_reference
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.errors import SpecError
 from toolchart.states.flows.templates import list_template_variables
-from toolchart.states.proofs.dataflow.agents import FlowAgent, FlowHandler, FlowTool, Hop
+from toolchart.states.proofs.dataflow.agents import FlowAgent, FlowHandler, FlowTool, Hop, Trail
 from toolchart.tools.approval import Policy, Rule, parse_policy
 from toolchart.tools.builtin import BUILTIN_FACTORIES, is_asking_builtin
 from toolchart.tools.definition import Risk, Trust
@@ -63,6 +63,11 @@ class _ToolFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its calls ask where no rule says otherwise."""
     is_prefix: bool = False
     """Whether `name` begins the names of several tools."""
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether strangers describe the tools: they come from an untrusted server or document."""
+        return self.is_prefix and self.trust == "untrusted"
 
 
 def describe_data_flow(spec: AgentSpec, chart: Chart, resolver: EffectResolver | None = None) -> FlowAgent:
@@ -119,10 +124,16 @@ def _describe_handler(
             for tool in offered_tools
         ),
         documents=_find_documents(spec, handler, tools),
+        shows_message="user_message" in list_template_variables(handler.prompt or ""),
+        descriptions=next((_describe_foreign(tool) for tool in offered_tools if tool.is_foreign), None),
     )
 
 
-def _find_documents(spec: AgentSpec, handler: Handler, tools: Sequence[_ToolFacts]) -> Hop | None:
+def _describe_foreign(tool: _ToolFacts) -> Trail:
+    return (Hop(f"the descriptions of the tools {tool.name + '*'!r}, which strangers write", tool.place),)
+
+
+def _find_documents(spec: AgentSpec, handler: Handler, tools: Sequence[_ToolFacts]) -> Trail | None:
     """The documents that `{{rag_context}}` shows, unless the tool that searches them is trusted."""
     if "rag_context" not in list_template_variables(handler.prompt or ""):
         return None
@@ -130,7 +141,7 @@ def _find_documents(spec: AgentSpec, handler: Handler, tools: Sequence[_ToolFact
     if search is not None and search.trust == "trusted":
         return None
     place = search.place if search is not None else spec.source or "the spec"
-    return Hop("untrusted documents in the prompt ({{rag_context}})", place)
+    return (Hop("untrusted documents in the prompt ({{rag_context}})", place),)
 
 
 # -- the tools of a spec ---------------------------------------------------------------------------

@@ -204,6 +204,23 @@ def test_documents_in_a_prompt_are_a_source() -> None:
     assert find_flows(make_agent(sink, {**search, "trust": "trusted"}, responses=responses)) == []
 
 
+def test_descriptions_of_foreign_tools_are_a_source() -> None:
+    """A model that never sees a result still reads what a server writes about its tools."""
+    document = yaml.safe_load(read_flow_text("action_selector"))
+    document["tools"]["mcp"] = {"wiki": {"command": "no-such-program", "risk": "high"}}
+    (finding, *_) = find_flows(document)
+    assert "the descriptions of the tools 'wiki__*'" in finding.message
+    document["tools"]["mcp"]["wiki"]["trust"] = "trusted"
+    assert find_flows(document) == []
+
+
+def test_a_prompt_that_shows_the_message_is_a_source() -> None:
+    """The prompt of the turn carries the user's message into requests without history."""
+    document = yaml.safe_load(read_flow_text("dual_model"))
+    document["responses"][0]["prompt"] = "The message was: {{user_message}}"
+    assert find_flows(document)
+
+
 def test_messages_carry_words_of_strangers_into_the_next_turn() -> None:
     """A chart that ends after its tools have run still leaks: the next turn reads their results."""
     document = yaml.safe_load(read_flow_text("action_selector"))

@@ -42,8 +42,12 @@ class FlowHandler(msgspec.Struct, frozen=True, kw_only=True):
     """One handler that a turn may use."""
 
     tools: tuple[FlowTool, ...] = ()
-    documents: Hop | None = None
+    documents: Trail | None = None
     """The untrusted documents that its prompt shows the model, if it does."""
+    shows_message: bool = False
+    """Whether its prompt shows the user's message."""
+    descriptions: Trail | None = None
+    """The descriptions of tools that strangers have written, if it offers such tools."""
 
 
 class FlowAgent(msgspec.Struct, frozen=True, kw_only=True):

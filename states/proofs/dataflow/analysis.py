@@ -6,10 +6,10 @@ each value of its request*. What is left is the question of where values go, and
 because all data of a conversation moves through effects, and each effect says what it reads and what it
 brings.
 
-**Sources** are the results of untrusted tools, untrusted documents in a prompt, functions declared
-untrusted, and the user's messages where the spec says that strangers write them (`message_trust:
-untrusted`). Otherwise the user is the one for whom the agent works, and trusted, as are people who answer
-questions, variables of the caller, and everything in the spec.
+**Sources** are the results of untrusted tools, the descriptions of tools of untrusted servers, untrusted
+documents in a prompt, functions declared untrusted, and the user's messages where the spec says that
+strangers write them (`message_trust: untrusted`). Otherwise the user is the one for whom the agent works,
+and trusted, as are people who answer questions, variables of the caller, and everything in the spec.
 
 **Carriers** hold values between two steps (`carriers.py`). The thread of messages is one carrier: a request
 that contains any of it may repeat all of it. It outlives a turn; results live for a run of the chart.

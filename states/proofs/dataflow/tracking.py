@@ -82,7 +82,7 @@ class Tracker:
         elif row.calls_model and not row.result:
             self._follow_reply(carriers, edge, trail)
         elif is_agent_run(row):
-            self._follow_child(carriers, row, edge.event, trail)
+            self._follow_child(carriers, row, edge, trail)
         elif edge.event == "failed":
             carriers.replace(f"error:{row.result}", trail)
         elif row.result and edge.event in row.closing:
@@ -107,17 +107,19 @@ class Tracker:
                 carriers.add("messages", self._extend(trail, effect, state, "tool_finished"))
 
     def _follow_child(
-        self, carriers: Carriers, row: EffectDescriptor, event: str, trail: Trail | None
+        self, carriers: Carriers, row: EffectDescriptor, edge: ExploredEdge, trail: Trail | None
     ) -> None:
+        event = edge.event
+        is_closed = all(effect.name != row.name for effect in edge.target.open_effects)
         if event == "agent_rested":
             carriers.replace("answer", trail)
         if not row.result:
             if event != "agent_failed":
                 carriers.add("messages", trail)
                 carriers.replace("words", trail)
-        elif is_agent_list(row):
+        elif is_agent_list(row) and not is_closed:
             carriers.add(f"result:{row.result}", trail)
-        elif event == "agent_finished":
+        elif is_agent_list(row) or event == "agent_finished":
             carriers.replace(f"result:{row.result}", trail)
         if event == "agent_failed":
             carriers.replace(f"error:{row.result}", trail)
@@ -154,26 +156,29 @@ class Tracker:
     def _read_request(self, carriers: Carriers, row: EffectDescriptor, handler: FlowHandler) -> Trail | None:
         """The trail of what the model is shown."""
         parameters = row.parameters
-        documents = (handler.documents,) if handler.documents is not None else None
         if not isinstance(parameters, ModelCallParameters):
-            return carriers.find("messages") or documents
+            return carriers.find("messages") or self._read_prompt(carriers, handler) or handler.descriptions
         default = "none" if parameters.result and parameters.prompt else "all"
         view = default if parameters.history is None else parameters.history
         has_turn_prompt = parameters.system is None and not parameters.result
         return (
             carriers.read_templates(row.templates)
             or (carriers.find("messages") if view != "none" else None)
-            or (documents if has_turn_prompt else None)
+            or (self._read_prompt(carriers, handler) if has_turn_prompt else None)
+            or (handler.descriptions if not parameters.result and parameters.tools != [] else None)
             or carriers.find(f"error:{row.result}")
         )
+
+    @staticmethod
+    def _read_prompt(carriers: Carriers, handler: FlowHandler) -> Trail | None:
+        """The trail of the turn's system prompt."""
+        return handler.documents or (carriers.find("user_message") if handler.shows_message else None)
 
     def _ask_child(
         self, carriers: Carriers, row: EffectDescriptor, parameters: RunAgentParameters
     ) -> AgentOutcome:
         message = carriers.read_templates((parameters.message,), item=parameters.for_each)
         history = carriers.find("messages") if parameters.history not in (None, "none") else None
-        if is_agent_list(row):
-            carriers.drop((f"result:{row.result}",))
         return self._run_child(row, message, history)
 
     def _run_tools(self, carriers: Carriers, ask: Ask, handler: FlowHandler) -> Iterator[Leak]:
