@@ -10,7 +10,9 @@ import msgspec
 
 from toolchart.states.chart.document import Chart
 from toolchart.states.events import Answering, Event
+from toolchart.states.proofs.dataflow.agents import FlowAgent
 from toolchart.states.proofs.findings import Finding
+from toolchart.testing.counterexamples.flow_search import FlowSearch
 from toolchart.testing.counterexamples.scripted_run import ScriptedRun
 from toolchart.testing.counterexamples.search import MAX_SITUATIONS, ROUNDS, RunSearch
 from toolchart.testing.counterexamples.sightings import SIGHTINGS, Moment, shows_finding
@@ -41,11 +43,20 @@ class Counterexample(msgspec.Struct, frozen=True, kw_only=True):
         return f"the engine {verdict}: {' > '.join(self.events)}"
 
 
-def replay_counterexample(chart: Chart, finding: Finding) -> Counterexample:
+def replay_counterexample(
+    chart: Chart, finding: Finding, flow_agent: FlowAgent | None = None
+) -> Counterexample:
     """Find a run that shows a finding, and drive it through the real engine with a scripted world.
 
-    Nothing outside is called: models, tools, functions and people answer by the script.
+    Nothing outside is called: models, tools, functions and people answer by the script. For a `data flow`,
+    strangers write an order, models that read it obey, and the finding is confirmed where the engine hands
+    the order to the tool.
+
+    Args:
+        flow_agent: the agent, for findings about its data flow.
     """
+    if finding.kind == "data flow" and flow_agent is not None:
+        return _replay_data_flow(flow_agent, finding)
     if finding.kind not in SIGHTINGS or not finding.run:
         return Counterexample(outcome="no run")
     events = RunSearch(chart).find_run(finding)
@@ -55,6 +66,23 @@ def replay_counterexample(chart: Chart, finding: Finding) -> Counterexample:
     asyncio.run(run.run())
     moments = run.moments[1:]  # without the configuration
     is_confirmed = run.is_used_up and _shows_run(finding, moments)
+    return Counterexample(
+        outcome="confirmed" if is_confirmed else "not confirmed", events=tuple(map(describe_moment, moments))
+    )
+
+
+def _replay_data_flow(agent: FlowAgent, finding: Finding) -> Counterexample:
+    runs = FlowSearch(agent).iterate_runs()
+    found = (run for run in runs if run.state == finding.state and run.sink in finding.message)
+    flow_run = next(found, None)
+    if flow_run is None:
+        return Counterexample(outcome="not found")
+    run = ScriptedRun(agent.chart, flow_run.events, flow_run.configured)
+    asyncio.run(run.run())
+    moments = run.moments[1:]
+    effects = moments[-1].step.effects if moments else ()
+    sinks = [sink for effect in effects for sink in flow_run.world.list_sinks(effect)]
+    is_confirmed = run.is_used_up and flow_run.sink in sinks
     return Counterexample(
         outcome="confirmed" if is_confirmed else "not confirmed", events=tuple(map(describe_moment, moments))
     )

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
+from effort import choose_count
+from random_data_flows import make_random_agent
 
 from toolchart.specs.flows import list_shipped_flows, read_flow_text
 from toolchart.specs.loader import list_shipped_agents, load_spec
@@ -17,6 +19,8 @@ from toolchart.states.proofs.dataflow.analysis import find_data_flows
 from toolchart.states.proofs.dataflow.free_text import allows_free_text, path_allows_free_text
 from toolchart.states.proofs.exploration import explore_chart
 from toolchart.states.proofs.findings import Finding
+from toolchart.testing.counterexamples.flow_search import FlowSearch
+from toolchart.testing.counterexamples.replaying import replay_counterexample
 from toolchart.tools.data_flow import describe_data_flow
 
 
@@ -60,6 +64,43 @@ def test_a_flow_that_resists_injection_loses_it_by_one_changed_row(name: str, tm
     assert finding.line is not None
     assert finding.run[0] == "turn_started"
     assert finding.change
+
+
+@pytest.mark.parametrize("name", CHANGED_ROWS)
+def test_the_engine_hands_the_order_of_a_stranger_to_the_tool(name: str) -> None:
+    """With the changed row, the real engine in a world of gullible models does as the finding says."""
+    before, after = CHANGED_ROWS[name]
+    spec = load_spec(yaml.safe_load(read_flow_text(name).replace(before, after)))
+    chart = load_agent_chart(spec)
+    agent = describe_data_flow(spec, chart)
+    (finding, *_) = find_data_flows(agent, explore_chart(get_machine(chart)))
+    replay = replay_counterexample(chart, finding, agent)
+    assert replay.outcome == "confirmed", str(replay)
+    assert replay.events[0].startswith("turn_started")
+
+
+@pytest.mark.parametrize("name", CHANGED_ROWS)
+def test_no_order_of_a_stranger_reaches_the_tool_of_a_shipped_flow(name: str) -> None:
+    """In a world of gullible models, no order arrives at a tool of high risk in a flow as it ships."""
+    spec = load_spec(name)
+    chart = load_agent_chart(spec)
+    search = FlowSearch(describe_data_flow(spec, chart), max_situations=choose_count(short=150, long=5_000))
+    assert [run.sink for run in search.iterate_runs()] == []
+
+
+def test_clean_agents_stand_against_gullible_models() -> None:
+    """What the analysis calls clean is: in random agents an order reaches no tool or function of high risk
+    for which there is no finding. It reaches most of those for which there is one."""
+    seen, findings = 0, 0
+    for seed in range(choose_count(short=24, long=1_000)):
+        agent = make_random_agent(seed)
+        found = [*find_data_flows(agent, explore_chart(get_machine(agent.chart)))]
+        reached_sinks = set()
+        for run in FlowSearch(agent, max_situations=choose_count(short=150, long=800)).iterate_runs():
+            assert any(f.state == run.state and run.sink in f.message for f in found), (seed, run.sink)
+            reached_sinks.add((run.sink, run.state))
+        seen, findings = seen + len(reached_sinks), findings + len(found)
+    assert seen * 2 >= findings > 0
 
 
 @pytest.mark.parametrize("name", CHANGED_ROWS)

@@ -47,7 +47,7 @@ def command(name: str, replays: bool, as_json: bool) -> int:
     chart, spec, options = _load_subject(name)
     report = check(chart, **options)
     problems = _list_start_problems(spec)
-    runs = _replay_findings(chart, report) if replays else ()
+    runs = _replay_findings(chart, report, options) if replays else ()
     if as_json:
         print_json(
             {**_encode_report(report, runs), "ok": not (report.findings or problems), "start": problems}
@@ -92,10 +92,13 @@ def _load_subject(name: str) -> tuple[Any, AgentSpec | None, dict[str, Any]]:
     return chart, spec, options
 
 
-def _replay_findings(chart: Chart, report: CheckReport) -> tuple[Counterexample, ...]:
+def _replay_findings(
+    chart: Chart, report: CheckReport, options: Mapping[str, Any]
+) -> tuple[Counterexample, ...]:
     from toolchart.testing.counterexamples.replaying import replay_counterexample
 
-    return tuple(replay_counterexample(chart, finding) for finding in report.findings)
+    agent = options.get("flow_agent")
+    return tuple(replay_counterexample(chart, finding, agent) for finding in report.findings)
 
 
 def _encode_report(report: CheckReport, runs: Sequence[Counterexample]) -> dict[str, Any]:

@@ -190,15 +190,26 @@ class _Search:
     def _run_child(self, row: EffectDescriptor, message: Trail | None, history: Trail | None) -> AgentOutcome:
         key = (row.name, message is not None, history is not None)
         if key not in self._outcomes:
-            child = self._agent.find_child(row)
-            graph = explore_chart(get_machine(child.chart))
             hears_user = self._hears_user and not row.result
-            search = _Search(child, graph, is_child=True, hears_user=hears_user)
-            hop = Hop(f"the agent of {row.name!r}", self._agent.find_place(row.name, ""))
-            search.run(_enter(message, hop), _enter(history, hop))
-            leaks = tuple(found.leak for found in search.leaks)
-            self._outcomes[key] = AgentOutcome(words=search.words, leaks=leaks)
+            self._outcomes[key] = analyse_child(self._agent, row, message, history, hears_user=hears_user)
         return self._outcomes[key]
+
+
+def analyse_child(
+    agent: FlowAgent, row: EffectDescriptor, message: Trail | None, history: Trail | None, *, hears_user: bool
+) -> AgentOutcome:
+    """What the agent that a `run_agent` runs says, and what leaks in it.
+
+    Args:
+        message, history: the trails of its message and of what it knows before.
+        hears_user: whether it gets what the user says while it runs.
+    """
+    child = agent.find_child(row)
+    graph = explore_chart(get_machine(child.chart))
+    search = _Search(child, graph, is_child=True, hears_user=hears_user)
+    hop = Hop(f"the agent of {row.name!r}", agent.find_place(row.name, ""))
+    search.run(_enter(message, hop), _enter(history, hop))
+    return AgentOutcome(words=search.words, leaks=tuple(found.leak for found in search.leaks))
 
 
 def _enter(trail: Trail | None, hop: Hop) -> Trail | None:
