@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     )
     from toolchart.states.ports import Provider, Store, StreamingProvider
     from toolchart.states.snapshot import Snapshot
+    from toolchart.tools.approvers import Signer
     from toolchart.tools.definition import Tool, ToolFailure
     from toolchart.tools.execution.context import CallContext
     from toolchart.tools.sources.effect_functions import effect
@@ -139,6 +140,7 @@ __all__ = [
     "Tool",
     "ToolFailure",
     "CallContext",
+    "Signer",
     "ToolContext",
     "Search",
     "Hit",
@@ -244,6 +246,7 @@ if not TYPE_CHECKING:
         "toolchart.tools.sources.effect_functions": ("effect",),
         "toolchart.tools.definition": ("Tool", "ToolFailure"),
         "toolchart.tools.execution.context": ("CallContext",),
+        "toolchart.tools.approvers": ("Signer",),
         "toolchart.tools.tool_context": ("ToolContext",),
         "toolchart.tools.sources.services": ("Search", "Hit", "Embedder"),
         "toolchart.engine.exchange.tool_messages": (
