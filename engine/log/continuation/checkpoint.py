@@ -229,7 +229,7 @@ def read_checkpoint_link(data: bytes, seq: int, conversation: str) -> tuple[str,
     """
     try:
         link = _link_decoder.decode(data)
-    except msgspec.DecodeError:  # damage, or an escaped lone surrogate
+    except (ValueError, RecursionError):  # damage, or an escaped lone surrogate
         link = _convert_json(data, _CheckpointLink, seq, conversation)
     _check_digest(data, link, seq, conversation)
     return link.record, link.digest
@@ -243,7 +243,7 @@ def read_segment(data: bytes, seq: int, conversation: str) -> CheckpointSegment:
     """
     try:
         segment = _segment_decoder.decode(data)
-    except msgspec.DecodeError:  # damage, or an escaped lone surrogate
+    except (ValueError, RecursionError):  # damage, or an escaped lone surrogate
         segment = _convert_json(data, CheckpointSegment, seq, conversation)
     _check_digest(data, segment, seq, conversation)
     return segment

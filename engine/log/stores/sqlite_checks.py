@@ -94,6 +94,9 @@ def _check_keys(db: sqlite3.Connection, path: Path) -> Iterator[LogDamaged]:
         elif first != number << SEQ_BITS or last - first + 1 != count:
             seq = _find_gap(db, number << SEQ_BITS, last)
             yield LogDamaged("it is missing", conversation=str(names[number]), seq=seq)
+    given = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'conversations'").fetchone()
+    if names and (given is None or not isinstance(given[0], int) or given[0] < max(names)):
+        yield LogDamaged(f"{path}: a number of a conversation would be given again")
     orphans = db.execute(
         "SELECT count(*) FROM checkpoints WHERE conversation NOT IN (SELECT number FROM conversations)"
     ).fetchone()[0]

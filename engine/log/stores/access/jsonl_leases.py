@@ -218,7 +218,7 @@ def _read_lease(handle: int) -> Lease | None:
     data = os.pread(handle, 1 << 16, 0)
     try:
         return _decode_lease(data) if data else None
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeError):
         return None
 
 
@@ -229,5 +229,5 @@ def _read_inbox(handle: int, conversation: str) -> tuple[list[_InboxLine], int]:
     end = data.rfind(b"\n") + 1
     try:
         return [_decode_line(line) for line in data[:end].splitlines()], end
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeError):
         raise LogDamaged("its inbox has a line that is no entry", conversation=conversation) from None
