@@ -95,7 +95,8 @@ def parse_spec(document: Document, source: str | None = None) -> AgentSpec:
     spec._chart_lines = {p[1:]: line for p, line in document.lines.items() if p[:1] == ("chart",)}
     spec._warnings = _build_foreign_warning(foreign)
     spec._public_document = hide_secrets(
-        {key: value for key, value in written.items() if key not in _UNLOGGED_SECTIONS}
+        {key: value for key, value in written.items() if key not in _UNLOGGED_SECTIONS},
+        globs=[glob.lower() for glob in spec.redact.keys] if spec.redact else (),
     )
     return spec
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import quote
 
@@ -25,6 +26,14 @@ _SECRET_KEYS = re.compile(
 """Names of keys, headers and variables with secret values: `x-api-key`, `GITHUB_TOKEN`, `Cookie`, ..."""
 
 _PASSWORD_IN_URL = re.compile(r"(?<=://)[^/@\s:$]*:[^/@\s$]+(?=@)")
+
+_QUERY_VALUE = re.compile(r"(?<=[?&;])([A-Za-z0-9_.%-]{1,64})=([^&;#\s$]+)")
+"""A name and its value in the query of a URL."""
+
+_SECRET_QUERY_NAMES = frozenset({"key", "sig", "signature", "auth", "code", "token", "pass"})
+
+_VALUE_SECTIONS = ("env", "headers")
+"""Sections of a spec whose keys are names that the author chose, so that `redact.keys` holds for them."""
 
 SECRET_PLACEHOLDER = "(secret)"
 """Replaces, in the log, a secret that was written into the spec itself."""
@@ -76,15 +85,41 @@ def find_literal_secrets(value: Any, key: str = "") -> Iterator[str]:
         yield password.group(0) if password else str(value).removeprefix("Bearer ").strip()
 
 
-def hide_secrets(value: Any, key: str = "") -> Any:
-    """Return the value with literal secrets replaced; references such as `${KEY}` stay as they are."""
+def hide_secrets(value: Any, key: str = "", globs: Sequence[str] = (), section: str = "") -> Any:
+    """Return the value with literal secrets replaced; references such as `${KEY}` stay as they are.
+
+    Secrets are found by the names of keys, and in URLs as passwords and by the names in their queries.
+
+    Args:
+        globs: further names, in small letters, for `env`, headers and the queries of URLs.
+        section: the key of the mapping around it.
+    """
     if isinstance(value, dict):
-        return {name: hide_secrets(item, str(name)) for name, item in value.items()}
+        return {name: hide_secrets(item, str(name), globs, key) for name, item in value.items()}
     if isinstance(value, list):
-        return [hide_secrets(item, key) for item in value]
-    if isinstance(value, str) and value and _SECRET_KEYS.search(key):
+        return [hide_secrets(item, key, globs, section) for item in value]
+    if not isinstance(value, str) or not value:
+        return value
+    if _SECRET_KEYS.search(key) or (section in _VALUE_SECTIONS and _matches_glob(key, globs)):
         return value if _REFERENCE.fullmatch(value.removeprefix("Bearer ").strip()) else SECRET_PLACEHOLDER
-    return _PASSWORD_IN_URL.sub(SECRET_PLACEHOLDER, value) if isinstance(value, str) else value
+    text = _PASSWORD_IN_URL.sub(SECRET_PLACEHOLDER, value)
+    return _hide_queries(text, globs) if "://" in text else text
+
+
+def _hide_queries(text: str, globs: Sequence[str]) -> str:
+    """The text with secret values in the queries of URLs replaced."""
+
+    def hide_value(match: re.Match[str]) -> str:
+        name = match.group(1)
+        is_secret = _SECRET_KEYS.search(name) or name.lower() in _SECRET_QUERY_NAMES
+        is_secret = is_secret or _matches_glob(name, globs)
+        return f"{name}={SECRET_PLACEHOLDER}" if is_secret else match.group(0)
+
+    return _QUERY_VALUE.sub(hide_value, text)
+
+
+def _matches_glob(name: str, globs: Sequence[str]) -> bool:
+    return any(fnmatchcase(name.lower(), glob) for glob in globs)
 
 
 # -- known secrets -------------------------------------------------------------------------------

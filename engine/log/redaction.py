@@ -80,6 +80,34 @@ _MAX_PASSES = 4
 """How often a text is searched again, because a replacement can complete another match."""
 
 
+_NAME = re.compile(r"(?<![\w.-])([\w.-]{1,100})(?:\\{0,9}[\"'])?[ \t]{0,9}[:=][ \t]{0,9}")
+"""A name before a value, with or without quotes: `"name": `, `name=`, `name: `. Bounded, so in linear time."""
+
+_QUOTE = re.compile(r"\\{0,9}[\"']")
+
+_BARE_VALUE = re.compile(r"[^\s,;&#}\])\"'\\]*")
+
+
+def _find_value(text: str, start: int) -> tuple[int, int]:
+    """Where the value behind a name begins and ends: up to the closing quote, else up to a delimiter."""
+    quote = _QUOTE.match(text, start)
+    if quote is None:
+        bare = _BARE_VALUE.match(text, start)
+        return start, bare.end() if bare is not None else start
+    end = text.find(quote.group(0), quote.end())
+    while end > 0 and len(quote.group(0)) == 1 and _count_backslashes(text, end) % 2:
+        end = text.find(quote.group(0), end + 1)
+    return quote.end(), end if end >= 0 else len(text)
+
+
+def _count_backslashes(text: str, end: int) -> int:
+    """How many backslashes stand right before a place."""
+    start = end
+    while start and text[start - 1] == "\\":
+        start -= 1
+    return end - start
+
+
 class Redactor:
     """Replaces secrets in event data by marks.
 
@@ -129,8 +157,11 @@ class Redactor:
     def _redact_payload(self, value: Any) -> Any:
         """Redacted arguments or results of a tool, whose keys may be secret keys."""
         if isinstance(value, dict):
+            # Keys may be secrets too: accounts by their card numbers, for instance.
             return {
-                key: self._replace_secret(item) if self._is_secret_key(key) else self._redact_payload(item)
+                self._redact_text(key): self._replace_secret(item)
+                if self._is_secret_key(key)
+                else self._redact_payload(item)
                 for key, item in value.items()
             }
         if isinstance(value, list):
@@ -179,12 +210,28 @@ class Redactor:
 
     def _redact_unmarked_text(self, text: str) -> str:
         """A text that contains no mark, without known secrets and matches of patterns."""
+        if self._keys:
+            text = self._redact_named_values(text)
         for secret in sorted(self._mark_of_secret, key=len, reverse=True):
             if secret in text:
                 text = text.replace(secret, self._mark_of_secret[secret])
         for pattern in self._patterns:
             text = self._redact_matches(pattern, text)
         return text
+
+    def _redact_named_values(self, text: str) -> str:
+        """The text without the values behind secret keys: in JSON inside a text, in arguments that could not
+        be parsed, in queries of URLs, in `NAME=VALUE` and `name: value`."""
+        pieces, position = [], 0
+        for match in _NAME.finditer(text):
+            if match.start() < position or not self._is_secret_key(match.group(1)):
+                continue
+            start, end = _find_value(text, match.end())
+            value = text[start:end]
+            if value and not MARK_PATTERN.fullmatch(value):
+                pieces += [text[position:start], str(self._replace_secret(value))]
+                position = end
+        return "".join(pieces) + text[position:]
 
     def _redact_matches(self, pattern: Pattern, text: str) -> str:
         """The text without matches of a pattern; one mark for all of it where the pattern takes too long."""

@@ -14,6 +14,7 @@ from toolchart.engine.log.redaction import MARK_PATTERN, PATTERNS, Redactor
 from toolchart.engine.log.replay import read_chain, replay
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_conversation
+from toolchart.specs.secrets import hide_secrets
 from toolchart.states.core.message_list import compute_request_digest
 from toolchart.states.errors import SpecError
 
@@ -169,3 +170,68 @@ def test_an_invalid_pattern_is_refused(pattern: str, words: str) -> None:
     """An unknown name, a broken expression, or one that matches the empty text gives a clear error."""
     with pytest.raises(SpecError, match=words):
         Redactor(patterns=[pattern])
+
+
+# -- what stands in texts --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"password": "hunter22", "x": 1',
+        "{'password': 'hunter22'}",
+        'the tool said {"a": {"password": "hunter22"}} twice',
+        'twice encoded: "{\\"password\\": \\"hunter22\\"}"',
+        "https://example.org/?user=a&password=hunter22&b=1",
+        "export PASSWORD=hunter22",
+        "password: hunter22",
+        '{"password":"hunter22',
+        '{"note": "password = hunter22"}',
+    ],
+)
+def test_values_behind_secret_keys_are_struck_in_texts(text: str) -> None:
+    """A value behind a secret key is replaced in JSON inside a text, broken JSON, queries and settings."""
+    redactor = Redactor(keys=["password"])
+    event = {"type": "user_said", "message": text}
+    redacted = redactor.redact_event(event)["message"]
+    assert "hunter22" not in redacted
+    assert MARK_PATTERN.search(redacted)
+    assert redactor.redact_event({"type": "user_said", "message": redacted})["message"] == redacted
+
+
+def test_arguments_that_were_not_parsed_are_struck() -> None:
+    """The raw text of arguments that are no JSON is searched for keys too."""
+    call = {"id": "a", "name": "f", "raw": "{'password': 'hunter22'", "problem": "not JSON"}
+    event = {"type": "replied", "reply": {"finish_reason": "tool_calls", "tool_calls": [call]}}
+    assert "hunter22" not in str(Redactor(keys=["password"]).redact_event(event))
+
+
+def test_keys_of_results_are_struck() -> None:
+    """A key of a result that matches a pattern is replaced; two keys stay two."""
+    content = {"success": True, "tool_name": "f", "result": {"a@example.org": 1, "b@example.org": 2}}
+    event = {"type": "tool_finished", "call_id": "a", "outcome": "succeeded", "result": content}
+    redacted = Redactor(patterns=["email"]).redact_event(event)["result"]["result"]
+    assert len(redacted) == 2
+    assert "example" not in str(redacted)
+
+
+def test_texts_without_secret_keys_stay() -> None:
+    """Other names and values stay as they are, however often they occur."""
+    text = "a: 1, passwords are hard; b=2 \"c\": {'d': 3} " * 50
+    event = {"type": "user_said", "message": text}
+    assert Redactor(keys=["password"]).redact_event(event)["message"] == text
+
+
+def test_the_recorded_spec_hides_env_headers_and_queries() -> None:
+    """Secrets in URL queries are hidden always, those that `redact.keys` names in `env` and headers too."""
+    document = {
+        "env": {"ACCOUNT_NUMBER": "123", "HOME": "/x", "API_KEY": "k"},
+        "headers": {"X-Account-Number": "123", "Accept": "text"},
+        "url": "https://example.org/a?token=abc&page=2&account=9#x",
+        "query": "${KEY}",
+    }
+    hidden = hide_secrets(document, globs=["*account*"])
+    assert hidden["env"] == {"ACCOUNT_NUMBER": "(secret)", "HOME": "/x", "API_KEY": "(secret)"}
+    assert hidden["headers"] == {"X-Account-Number": "(secret)", "Accept": "text"}
+    assert hidden["url"] == "https://example.org/a?token=(secret)&page=2&account=(secret)#x"
+    assert hide_secrets(document)["url"] == "https://example.org/a?token=(secret)&page=2&account=9#x"
