@@ -81,7 +81,7 @@ _MAX_PASSES = 4
 
 
 _NAME = re.compile(r"(?<![\w.-])([\w.-]{1,100})(?:\\{0,9}[\"'])?[ \t]{0,9}[:=][ \t]{0,9}")
-"""A name before a value, with or without quotes: `"name": `, `name=`, `name: `. Bounded, so in linear time."""
+"""A name before a value, with or without quotes: `"name": `, `name=`, `name: `. Bounded: linear time."""
 
 _QUOTE = re.compile(r"\\{0,9}[\"']")
 

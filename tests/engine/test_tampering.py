@@ -231,7 +231,7 @@ def test_tampering_with_a_server_is_found(server_log: tuple[str, Content, bytes]
     for seed in range(choose_count(short=6, long=800)):
         dice = random.Random(f"server {seed}")
         with psycopg.connect(postgres, autocommit=True) as db:
-            db.execute("DROP DATABASE IF EXISTS tampered")
+            db.execute("DROP DATABASE IF EXISTS tampered WITH (FORCE)")
             db.execute(f"CREATE DATABASE tampered TEMPLATE {source_name}".encode())
         deed = f"seed {seed}: {change_server_rows(dice, address)}"
         found += check_trial(address, content, seal, deed)

@@ -209,6 +209,7 @@ SQLITE_DAMAGE = {
     "INSERT INTO checkpoints VALUES (99, 1, x'00')": "checkpoints of conversations that it does not have",
     "UPDATE checkpoints SET data = x'7b2261223a22ff227d'": "its checkpoint is damaged",
     "UPDATE sqlite_sequence SET seq = 1 WHERE name = 'conversations'": "would be given again",
+    "UPDATE conversations SET number = -4294967295 WHERE id = 'a'": "has a number that no log has",
     "CREATE TABLE extra (x)": "which no log has",
     "CREATE TRIGGER t AFTER INSERT ON records BEGIN DELETE FROM records; END": "which no log has",
     "DROP TABLE checkpoints": "lacks its table 'checkpoints'",

@@ -81,6 +81,8 @@ class ErrorTranslation:
                 raise LogConflict(f"another writer appended to this conversation first ({error})") from None
             case sqlite3.DatabaseError() if any(sign in str(error) for sign in _DAMAGE_MESSAGES):
                 raise LogDamaged(f"{self._path} cannot be read as a SQLite file: {error}") from None
+            case OverflowError():
+                raise LogDamaged(f"{self._path} has a number that no log has: {error}") from None
             case UnicodeDecodeError():
                 raise LogDamaged(f"{self._path} holds text that is not UTF-8: {error}") from None
             case sqlite3.DatabaseError() if getattr(error, "sqlite_errorcode", 0) & 0xFF in _FAILURE_CODES:
