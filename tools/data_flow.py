@@ -5,7 +5,7 @@ defaults, which are meant to be safe:
 
 | tools | what they return | risk |
 | --- | --- | --- |
-| builtin, mock | trusted; those over files and documents untrusted | low; `run_shell` high, and it always asks |
+| builtin, mock | trusted; those over files and documents untrusted | low; `run_shell` high, and asks |
 | HTTP | untrusted | `GET`, `HEAD` and `OPTIONS` low, else high |
 | Python, services of the program | trusted | high |
 | MCP, OpenAPI | untrusted | high, because a stranger says what each tool does |

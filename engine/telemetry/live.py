@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from toolchart.engine.telemetry import attributes as names
 from toolchart.states.core.step import Step
 from toolchart.states.effects import CallModel, Effect, RunTools
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import SpecError, format_install
 from toolchart.states.events import (
     Configured,
     Decided,
@@ -80,8 +80,8 @@ class Telemetry:
         try:
             from opentelemetry import _logs, metrics, trace
         except ImportError:
-            hint = "install the extra `otel`: pip install 'toolchart[otel]'"
-            raise SpecError("telemetry needs OpenTelemetry, which is not installed", hint=hint) from None
+            message = "telemetry needs OpenTelemetry, which is not installed"
+            raise SpecError(message, hint=format_install("otel")) from None
         self._trace = trace
         self._content = content
         self._tracer = (tracer_provider or trace.get_tracer_provider()).get_tracer(_SCOPE)
