@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from written_logs import write_conversation
 
+from toolchart.engine.exchange.archive import archive_conversations
 from toolchart.engine.exchange.evidence import check_evidence, export_evidence
 from toolchart.engine.log.record import compute_line_hash
 from toolchart.engine.log.sealing.ed25519 import format_public_key
@@ -23,7 +24,9 @@ from toolchart.engine.log.sealing.journal import Journal, read_journal
 from toolchart.engine.log.sealing.keys import SealSigner, SealVerifier, make_ed25519_signer, make_hmac_signer
 from toolchart.engine.log.sealing.log_seals import bury_conversations, check_log, seal_log
 from toolchart.engine.log.sealing.merkle import build_inclusion_proof, compute_root, compute_root_from_proof
+from toolchart.engine.log.stores import open_store_for_reading
 from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.errors import LogDamaged, MissingKey, SpecError
 
 AT = "2026-01-01T00:00:00.000Z"
@@ -273,3 +276,45 @@ def test_the_stranger_checks_the_committed_logs() -> None:
                 stranger.check_records([*lines[:seq], changed, *lines[seq + 1 :]])
         with pytest.raises(ValueError, match="does not follow"):
             stranger.check_records(lines[1:])
+
+
+# -- archives --------------------------------------------------------------------------------------
+
+
+def test_an_archive_in_a_folder_is_a_log(tmp_path: Path) -> None:
+    """Archived conversations verify in their folder; writing them again is no harm, others are refused."""
+    store, folder = write_log("ab"), f"{tmp_path}/old/"
+    for _ in range(2):
+        archive_conversations(store, ["a", "b"], folder)
+    archive = open_store_for_reading(folder)
+    assert [type(outcome) for outcome in verify_store(archive)] == [VerifiedConversation] * 2
+    assert list(archive.read_lines("a")) == list(store.read_lines("a"))
+    rewrite(store, "a")
+    with pytest.raises(SpecError, match="another conversation 'a'"):
+        archive_conversations(store, ["a"], folder)
+
+
+def test_an_archive_at_a_url(tmp_path: Path) -> None:
+    """Through fsspec each conversation is one object, with the name of its file in a folder."""
+    pytest.importorskip("fsspec")
+    store = write_log("ab")
+    for _ in range(2):
+        archive_conversations(store, ["a", "b"], f"local://{tmp_path}/objects")
+    archive = open_store_for_reading(f"{tmp_path}/objects/")
+    assert [type(outcome) for outcome in verify_store(archive)] == [VerifiedConversation] * 2
+    rewrite(store, "b")
+    with pytest.raises(SpecError, match="another conversation 'b'"):
+        archive_conversations(store, ["b"], f"local://{tmp_path}/objects")
+    with pytest.raises(SpecError, match="cannot be opened"):
+        archive_conversations(store, ["a"], "nowhere://x/y")
+
+
+def test_a_damaged_conversation_is_not_archived(tmp_path: Path) -> None:
+    """What is damaged is not written, so that it is not deleted either."""
+    store = write_log("a")
+    lines = list(store.read_lines("a"))
+    store.delete("a")
+    store.append("a", 0, [lines[0], lines[1].replace(b"1 + 2", b"1 + 3"), *lines[2:]])
+    with pytest.raises(LogDamaged):
+        archive_conversations(store, ["a"], f"{tmp_path}/old/")
+    assert not list(Path(tmp_path / "old").glob("*.jsonl"))

@@ -19,6 +19,7 @@ from toolchart.app.cli.parameters.keys import (
 from toolchart.app.cli.parameters.options import log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import escape_controls, print_notice
+from toolchart.engine.exchange.archive import archive_conversations
 from toolchart.engine.log.retention import list_conversation_ages, select_prunable
 from toolchart.engine.log.sealing.journal import append_entry, load_journal
 from toolchart.engine.log.sealing.log_seals import bury_conversations
@@ -46,6 +47,11 @@ from toolchart.engine.runtime.clock import SystemClock
     metavar="FILE",
     help="Seal journal of this log: gets a tombstone of what is deleted, before it is deleted.",
 )
+@click.option(
+    "--archive",
+    metavar="WHERE",
+    help="Folder or URL (fsspec: s3://, gs://, ...) that gets the records before they are deleted.",
+)
 @key_option
 @public_key_option
 @log_option
@@ -54,6 +60,7 @@ def command(
     keep: int | None,
     dry_run: bool,
     journal_path: str | None,
+    archive: str | None,
     key_file: str | None,
     public_keys: tuple[str, ...],
     log: str | None,
@@ -65,13 +72,15 @@ def command(
 
     \b
     Example:  toolchart prune --older-than 30d --dry-run
-              toolchart prune --older-than 30d --keep 1000
+              toolchart prune --older-than 30d --keep 1000 --archive old-logs/
     """
     if older_than is None and keep is None:
         raise click.UsageError("Nothing to select by: use --older-than AGE, --keep N, or both.")
     with open_log(log) as store:
         ages = list_conversation_ages(store)
         names = select_prunable(ages, datetime.now(UTC), older_than=older_than, keep=keep)
+        if archive is not None and not dry_run:
+            archive_conversations(store, names, archive)
         if journal_path is not None and names and not dry_run:
             journal = load_journal(journal_path, read_seal_verifier(key_file, public_keys), must_exist=True)
             signer, now = read_seal_signer(key_file), SystemClock().now()
