@@ -349,6 +349,10 @@ class AgentSpec(Section):
     mails. `check` follows the words of strangers."""
     policy: Literal["strict", "lenient"] = "lenient"
     """Whether a warning of a provider, a prompt or a tool list ends the turn, or is only recorded."""
+    durability: Literal["full", "normal"] = "full"
+    """What the log survives: a loss of power (`full`), or the end of the process only (`normal`)."""
+    lease_s: float = Field(default=30.0, gt=0)
+    """Seconds after which another worker may take over a conversation from one that shows no sign of life."""
     log_deltas: bool = False
     """Whether the log keeps the deltas of streamed replies; not allowed together with `redact`."""
     redact: RedactConfig | None = None

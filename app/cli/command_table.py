@@ -45,6 +45,8 @@ _BUILTIN = {
     "draw": "Draw a chart, or the path of a conversation through it.",
     "coverage": "Measure which states and transitions of a chart were visited.",
     "resume": "Continue an unfinished turn.",
+    "recover": "Go on with turns that no worker goes on with.",
+    "cancel": "Stop an open turn.",
     "diff": "Compare two conversations.",
     "fork": "Branch from a record of a conversation, with changes.",
     "rerun": "Run recorded conversations again under changes, and compare.",

@@ -18,6 +18,7 @@ from toolchart.app.cli.terminal.approval_prompt import TerminalApprover
 from toolchart.app.cli.terminal.forms import FormPrompt
 from toolchart.app.cli.terminal.line_reading import can_ask_user
 from toolchart.app.cli.terminal.log_messages import configure_logging
+from toolchart.app.cli.terminal.stopping import stop_on_signals
 from toolchart.app.cli.terminal.text import escape_controls, is_terminal, print_notice, shorten
 from toolchart.engine.log.family import find_root
 from toolchart.engine.log.replay import load_conversation
@@ -212,7 +213,7 @@ def continue_turn(
     approver = TerminalApprover() if can_ask_user() else None
     asker = FormPrompt() if can_ask_user() else None
     people: dict[str, Any] = {"approver": approver, "signer": signer, "asker": asker}
-    with Engine(agent, log=store, observer=observer, **people) as engine:
+    with Engine(agent, log=store, observer=observer, **people) as engine, stop_on_signals(engine) as request:
         if approver is not None:
             approver.tools = engine.tools
         if isinstance(decision, Decided) and decision.arguments is not None:
@@ -223,6 +224,8 @@ def continue_turn(
             else:
                 result = engine.resume(conversation, decision)
         except KeyboardInterrupt:
+            return report_cancellation(store, conversation, ["resume", conversation])
+        if request.is_made and not result.is_over:
             return report_cancellation(store, conversation, ["resume", conversation])
     return report_result(result, observer, as_json=as_json)
 

@@ -57,6 +57,16 @@ class GroupCommit:
     def __exit__(self, *_: object) -> None:
         self._open_turns -= 1
 
+    def get_lease_token(self, conversation: str) -> int:
+        """Fencing token of the lease that covers a conversation now; 0 where there is none."""
+        held = self.leases.find(conversation) if self.leases is not None else None
+        return held.lease.token if held is not None else 0
+
+    def cover_child(self, child: str, parent: str) -> None:
+        """Let the lease of a conversation cover a child of it."""
+        if self.leases is not None:
+            self.leases.share(child, parent)
+
     @property
     def keeps_checkpoints(self) -> bool:
         """Whether the store keeps checkpoints."""

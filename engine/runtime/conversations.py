@@ -111,8 +111,8 @@ class Conversations:
         """
         if name in self._running_drivers:
             raise build_running_turn_error(name)
-        driver = self._cached_drivers.pop(name, None)
-        if driver is None:
+        driver, token = self._cached_drivers.pop(name, None), self._log.get_lease_token(name)
+        if driver is None or (token and driver.lease_token != token - 1):  # another worker was here meanwhile
             loaded_conversation = load_conversation(self._store, name)
             driver = (
                 self._begin_conversation(name, service, parent)
@@ -120,6 +120,7 @@ class Conversations:
                 else self._continue_conversation(name, service, loaded_conversation, parent)
             )
         self._use_service(driver, service)
+        driver.lease_token = token
         return driver
 
     async def prepare_driver(self, name: str, service: str) -> Driver:
@@ -161,10 +162,14 @@ class Conversations:
         loaded_conversation: ReplayedConversation,
         answer: Answering | None = None,
         hooks: TurnHooks = NO_HOOKS,
+        entry: int = 0,
     ) -> tuple[Snapshot, bool]:
         """Go on with an open turn, with the answer of a person if there is one.
 
         Timers that have run out fire first. An answer that a deadline has overtaken is recorded as late.
+
+        Args:
+            entry: number of the inbox entry that the answer comes from; 0 for none.
 
         Returns:
             The snapshot, and whether the answer was late.
@@ -173,6 +178,8 @@ class Conversations:
             raise build_running_turn_error(name)
         driver = self.resume_driver(name, loaded_conversation)
         driver.dependencies = hooks.add_to(driver.dependencies)
+        if entry:
+            driver.add_taken_entry(entry)
         driver.apply_event(
             Resumed(repeatable=find_repeatable_calls(loaded_conversation.snapshot, self._tools))
         )
@@ -222,6 +229,10 @@ class Conversations:
         """The driver of a turn that runs now; None where none does."""
         driver = self._running_drivers.get(name)
         return None if driver is None or driver.snapshot.is_over else driver
+
+    def list_running_drivers(self) -> list[Driver]:
+        """The drivers of the turns that run now."""
+        return [driver for driver in self._running_drivers.values() if not driver.snapshot.is_over]
 
     def has_work(self, snapshot: Snapshot, name: str) -> bool:
         """Whether going on with a conversation would do anything now."""

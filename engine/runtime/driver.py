@@ -76,7 +76,11 @@ class Driver:
         """Tasks by the id of the effect that they perform."""
         self._waiting: set[int] = set()
         """Ids of effects that were performed and wait for an event from outside."""
+        self.lease_token = 0
+        """Fencing token of the lease under which the driver was used last; 0 where there was none."""
         self._is_suspended = False
+        self._is_draining = False
+        """Whether no further effect is begun."""
         self._progress = asyncio.Event()
         """Set when a task has ended or an event came from outside."""
         self._failure: BaseException | None = None
@@ -128,19 +132,13 @@ class Driver:
         self._is_suspended = False
         self._waiting.clear()
         try:
-            while not self._is_suspended:
-                effects = self._find_startable_effects()
-                if self._rests(effects):
-                    break
-                if len(effects) == 1 and not self._tasks:
-                    await self._perform_inline(effects[0])
-                    continue
+            is_first = True
+            # An event may have come while the last records were written: look again.
+            while is_first or not self._is_at_rest():
+                is_first = False
+                await self._perform_until_rest()
+                await self._end_cancelled_children()
                 await self._journal.commit()
-                for effect in effects:
-                    self._start_task(effect)
-                await self._wait_for_progress()
-            await self._end_cancelled_children()
-            await self._journal.commit()
             return self.snapshot
         except asyncio.CancelledError:
             await self._stop_from_outside()
@@ -151,6 +149,26 @@ class Driver:
             self._loop_task = None
             if self._tasks:
                 await self._stop_tasks()
+
+    async def _perform_until_rest(self) -> None:
+        while not self._is_suspended:
+            effects = self._find_startable_effects()
+            if self._rests(effects) or (self._is_draining and not self._tasks):
+                break
+            if self._is_draining:
+                await self._wait_for_progress()
+                continue
+            if len(effects) == 1 and not self._tasks:
+                await self._perform_inline(effects[0])
+                continue
+            await self._journal.commit()
+            for effect in effects:
+                self._start_task(effect)
+            await self._wait_for_progress()
+
+    def _is_at_rest(self) -> bool:
+        """Whether nothing more is to be performed now."""
+        return self._is_suspended or self._is_draining or self._rests(self._find_startable_effects())
 
     def _find_startable_effects(self) -> list[Effect]:
         """The open effects that nobody performs and that do not wait for an event from outside."""
@@ -304,10 +322,13 @@ class Driver:
 
     # -- events from outside ---------------------------------------------------------------------
 
-    async def post_event(self, event: Event) -> Step:
+    async def post_event(self, event: Event, *, entry: int = 0) -> Step:
         """Apply an event from outside while effects are performed; its record is durable on return.
 
         A cancellation that the chart has no row for suspends the turn: work stops, and it can be resumed.
+
+        Args:
+            entry: number of the inbox entry that it comes from; 0 for none.
 
         Raises:
             IllegalEvent: the event does not fit the conversation; nothing was written.
@@ -315,6 +336,8 @@ class Driver:
         if isinstance(event, Cancelled) and event.content is None:
             event = replace(event, content=self._performer.take_streamed_text())
         new_step = self.apply_event(event)
+        if entry:
+            self._journal.add_taken_entry(entry)
         self._stop_answered_effects()
         await self._journal.commit()
         if isinstance(event, Cancelled) and new_step.is_untaken:
@@ -333,6 +356,15 @@ class Driver:
             return False
         move = self.machine.try_event(snapshot.configuration, UserSaid.TYPE, FactView(snapshot))
         return isinstance(move, Move) and bool(move.reset_states)
+
+    def add_taken_entry(self, number: int) -> None:
+        """Mark an inbox entry as taken, together with the records that the next commit appends."""
+        self._journal.add_taken_entry(number)
+
+    def drain(self) -> None:
+        """Begin no further effect; what is being performed ends, and the turn is left open."""
+        self._is_draining = True
+        self._progress.set()
 
     def suspend(self) -> None:
         """Stop the work of the turn and record nothing; whoever resumes it goes on."""

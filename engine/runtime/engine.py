@@ -6,8 +6,7 @@ forms for callers without an event loop.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, cast
@@ -24,26 +23,26 @@ from toolchart.engine.runtime.dependencies import Approver, Asker, Observer
 from toolchart.engine.runtime.open_turns import OpenTurns
 from toolchart.engine.runtime.recorded_answers import build_fork_result, fork_from_log
 from toolchart.engine.runtime.result import ForkResult, TurnResult
+from toolchart.engine.runtime.sharing.blocking_calls import BlockingCalls
+from toolchart.engine.runtime.sharing.recovery import Recovery
+from toolchart.engine.runtime.sharing.shared_engine import SharedEngine
 from toolchart.engine.runtime.streaming import StepTaken, stream_turn
 from toolchart.engine.runtime.turns.handle import Conversation
 from toolchart.engine.runtime.turns.options import ResumeOptions, StreamOptions, TurnOptions, build_hooks
 from toolchart.engine.telemetry.live import Telemetry
 from toolchart.specs.loader import load_spec
 from toolchart.specs.models import AgentSpec
-from toolchart.states.content import add_text
-from toolchart.states.errors import ToolchartError
-from toolchart.states.events import Cancelled, Configured, Decided, UserSaid
+from toolchart.states.events import Configured, Decided
 from toolchart.states.messages import Delta
 from toolchart.states.ports import Provider, Store
 from toolchart.tools.approvers import Signer
 from toolchart.tools.definition import Tool
-from toolchart.tools.sources.attachments import Attachment, load_attachments
 from toolchart.tools.sources.registry_entries import Service
 
 Value = TypeVar("Value")
 
 
-class Engine:
+class Engine(SharedEngine):
     """Runs conversations of one agent spec.
 
     Args:
@@ -61,6 +60,10 @@ class Engine:
         asker: called for each question to a person (`ask_person`); without one such a turn waits.
         observer: called with every step, for display; `telemetry` makes OpenTelemetry spans of every turn.
         clock: the source of time and random numbers; tests pass their own.
+        durability: `full` survives a loss of power, `normal` the end of the process only; None takes that of
+            the spec. A store that is given has its own.
+        lease_s: seconds after which another worker may take over a conversation from one that has shown no
+            sign of life; None takes those of the spec.
 
     Raises:
         SpecError: the spec or its chart cannot be used.
@@ -83,8 +86,10 @@ class Engine:
         observer: Observer | None = None,
         telemetry: Telemetry | None = None,
         clock: Clock | None = None,
+        durability: str | None = None,
+        lease_s: float | None = None,
     ) -> None:
-        self._runner: asyncio.Runner | None = None
+        self._calls = BlockingCalls()
         self._owns_store = log is None or isinstance(log, (str, Path))
         self._parts = SharedParts(
             clock=clock or SystemClock(),
@@ -101,13 +106,18 @@ class Engine:
             answers={},
         )
         self._agent = Agent(spec if isinstance(spec, AgentSpec) else load_spec(spec), self._parts)
-        self.store: Store = open_store(log) if log is None or isinstance(log, (str, Path)) else log
-        self._log = GroupCommit(self.store)
+        is_durable = (durability or self._agent.spec.durability) == "full"
+        self.store: Store = (
+            open_store(log, durable=is_durable) if log is None or isinstance(log, (str, Path)) else log
+        )
+        self._log = GroupCommit(self.store, lease_s=lease_s or self._agent.spec.lease_s)
         self._agent.open_conversations(self.store, self._log)
         self.spec, self.chart = self._agent.spec, self._agent.chart
         self.tools, self.hosts = self._agent.tools, self._agent.hosts
         self._conversations = self._agent.conversations
         self._open_turns = OpenTurns(self._agent, self._parts.answers, self.store, self._log)
+        self._ownership = self._open_turns.ownership
+        self._recovery = Recovery(self._agent, self.store, self._ownership, self._open_turns)
 
     # -- turns -----------------------------------------------------------------------------------
 
@@ -125,14 +135,16 @@ class Engine:
         """
         name = options.get("conversation") or generate_conversation_id()
         hooks = build_hooks(options)
-        turn_started = await self._agent.plan_turn(name, message, options)
-        with self._log:
+        async with self._ownership.work_on(name) as hold:
+            turn_started = await self._agent.plan_turn(name, message, options)
             driver = await self._conversations.prepare_driver(name, turn_started.settings.service)
             driver.dependencies = hooks.add_to(replace(driver.dependencies, observer=self._parts.observer))
             snapshot = await self._conversations.run_driver(name, driver, turn_started)
-        # Not after an error: then the next turn reads the log again.
-        self._conversations.cache_driver(name, driver)
-        return self._open_turns.build_result(snapshot, name, hooks)
+            result = self._open_turns.build_result(snapshot, name, hooks)
+            hold.note(result)
+        if hold.result is result:  # else, and after an error, the next turn reads the log again
+            self._conversations.cache_driver(name, driver)
+        return hold.result or result
 
     def run(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult:
         """The blocking form of `arun`, with the same arguments and errors.
@@ -232,34 +244,6 @@ class Engine:
         turn = self._run_blocking(lambda: self.aanswer(conversation, content, question=question, by=by))
         return cast("TurnResult", turn)  # no other turn runs on the loop of the blocking forms
 
-    async def asay(self, conversation: str, message: str, *, attachments: Sequence[Attachment] = ()) -> None:
-        """Send a message of the user to a turn that runs now in this engine.
-
-        The event is `user_said`. Where the chart takes it, the message is part of the next model request;
-        otherwise it waits for the next turn. A child that has taken the conversation over gets it too.
-
-        Raises:
-            SpecError: no turn of this conversation runs here, or an attachment cannot be read.
-        """
-        driver = self._conversations.get_running_driver(conversation)
-        parts = await load_attachments(attachments)
-        await driver.post_event(UserSaid(message=message, parts=add_text(message, parts)))
-        await self._agent.say_to_children(driver, message)
-
-    def can_interrupt(self, conversation: str) -> bool:
-        """Whether a message of the user would interrupt a turn that runs here: its row leaves a state."""
-        return any(driver.can_interrupt() for driver in self._agent.list_running_drivers(conversation)[:1])
-
-    async def acancel(self, conversation: str, reason: str | None = None) -> None:
-        """Stop a turn that runs now in this engine.
-
-        The event is `cancelled`. Where the chart has no row for it the turn is suspended and can be resumed.
-
-        Raises:
-            SpecError: no turn of this conversation runs here.
-        """
-        await self._conversations.get_running_driver(conversation).post_event(Cancelled(reason=reason))
-
     async def afork(
         self,
         conversation: str,
@@ -293,8 +277,9 @@ class Engine:
         plan = plan_fork(self.store, conversation, name, at, changes or ForkChanges())
         driver = self._conversations.fork_driver(name, plan)
         self._open_turns.adapt_fork(driver, plan, conversation, run_tools=run_tools)
-        with self._log:
-            await driver.run_turn(*plan.replacements)
+        async with self._ownership.work_on(name) as hold:
+            snapshot = await driver.run_turn(*plan.replacements)
+            hold.note(self._open_turns.build_result(snapshot, name))
         return build_fork_result(name, plan, driver.snapshot, None, self._agent.output_classes)
 
     def fork(
@@ -316,29 +301,16 @@ class Engine:
         """The `configured` event that record 0 of a conversation of this agent holds."""
         return self._conversations.build_configured_event(conversation)
 
-    def _run_blocking(self, start: Callable[[], Coroutine[Any, Any, Value]]) -> Value:
-        """Run a coroutine on this engine's own event loop and return its result."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            if self._runner is None:
-                # One loop for all turns: connections of the SDKs belong to the loop that opened them.
-                self._runner = asyncio.Runner()
-            return self._runner.run(start())
-        raise ToolchartError("an event loop is running here: await engine.arun(...) instead")
-
     async def aclose(self) -> None:
         """Close connections and, where this engine opened it, the log."""
         await self._agent.aclose()
+        self._log.drain()
         if self._owns_store:
             self.store.close()
 
     def close(self) -> None:
-        """The blocking form of `aclose`; safe to call twice."""
-        self._run_blocking(self.aclose)
-        if self._runner is not None:
-            self._runner.close()
-            self._runner = None
+        """The blocking form of `aclose`, when no other thread runs a turn; safe to call twice."""
+        self._calls.close(self.aclose)
 
     def __enter__(self) -> Engine:
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -23,19 +24,25 @@ from toolchart.engine.runtime.flows.open_children import (
     waits_for_decision,
 )
 from toolchart.engine.runtime.flows.people import check_answer, find_question
+from toolchart.engine.runtime.flows.waiting import list_questions
 from toolchart.engine.runtime.recorded_answers import ForkTools
 from toolchart.engine.runtime.result import TurnResult, build_turn_result
+from toolchart.engine.runtime.sharing.entries import Message, PersonEvent
+from toolchart.engine.runtime.sharing.ownership import Ownership, build_key
 from toolchart.engine.runtime.turns.options import NO_HOOKS, TurnHooks
 from toolchart.states.core.calls import require_waiting_call
 from toolchart.states.effects import RunAgent
-from toolchart.states.errors import SpecError
-from toolchart.states.events import Answering, Decided
+from toolchart.states.errors import LeaseHeld, SpecError
+from toolchart.states.events import Answering, Cancelled, Decided, UserSaid
 from toolchart.states.flows.events import Answered
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot
 
 LATE_ANSWER = "the answer came after its deadline: it is recorded as late, and the turn went on without it"
 """Warning in the result of a turn that a person answered too late."""
+
+HANDED_OVER = "another worker works on the conversation: it gets this, and goes on"
+"""Warning in a result where what a person said was left for the worker that holds the conversation."""
 
 
 class OpenTurns:
@@ -51,28 +58,125 @@ class OpenTurns:
         self._agent = agent
         self._answers = answers
         self._store = store
-        self._log = log
+        self._ownership = Ownership(agent, store, log, self.take_message)
+
+    @property
+    def ownership(self) -> Ownership:
+        """The conversations that the engine holds."""
+        return self._ownership
 
     async def resume(
         self, conversation: str, decision: Decided | None = None, hooks: TurnHooks = NO_HOOKS
     ) -> TurnResult:
         """See `Engine.aresume`."""
+        snapshot = self._load_conversation(conversation).snapshot
+        root = find_root(self._store, conversation)
+        if decision is None and not self._has_work(root):
+            return self.build_result(self._load_conversation(root).snapshot, root, hooks)
+        try:
+            async with self._ownership.work_on(root) as hold:
+                hold.note(await self._resume_held(conversation, decision, hooks))
+            assert hold.result is not None
+            return hold.result
+        except LeaseHeld:
+            if decision is None:
+                raise
+            waiting, snapshot = self._find_decided(conversation, snapshot, decision)
+            desk = self._find_agent(waiting).decisions
+            return await self._hand_over(root, waiting, desk.complete_decision(decision, waiting, snapshot))
+
+    def _has_work(self, root: str) -> bool:
+        snapshot = self._load_conversation(root).snapshot
+        return self._agent.conversations.has_work(snapshot, root)
+
+    def _find_decided(self, conversation: str, snapshot: Snapshot, decision: Decided) -> tuple[str, Snapshot]:
+        """The conversation whose call a decision is for, and its snapshot.
+
+        Raises:
+            IllegalEvent: no call waits for it; nothing was written.
+        """
+        waiting, snapshot = find_waiting_conversation(
+            self._store, snapshot, conversation, partial(waits_for_decision, decision.call_id)
+        )
+        require_waiting_call(snapshot, decision)
+        return waiting, snapshot
+
+    async def _hand_over(self, root: str, waiting: str, event: PersonEvent) -> TurnResult:
+        """Leave an event for the worker that holds a conversation; take it here if nobody does now."""
+        message = Message(conversation=waiting, event=event)
+        await self._ownership.post(root, message, build_key(event, waiting))
+        with suppress(LeaseHeld):
+            async with self._ownership.work_on(root) as hold:
+                hold.note(self.build_result(self._load_conversation(root).snapshot, root))
+            if hold.result is not None:
+                return hold.result
+        result = self.build_result(self._load_conversation(root).snapshot, root)
+        return replace(result, warnings=(*result.warnings, HANDED_OVER))
+
+    async def cancel(self, conversation: str, reason: str | None) -> TurnResult | None:
+        """See `Engine.acancel`, for a turn that does not run in this engine."""
+        snapshot = self._load_conversation(conversation).snapshot
+        root = find_root(self._store, conversation)
+        event = Cancelled(reason=reason)
+        try:
+            async with self._ownership.work_on(root) as hold:
+                hold.note(await self._cancel_held(root, event, 0))
+            return hold.result
+        except LeaseHeld:
+            posted = Message(conversation=conversation, event=event)
+            await self._ownership.post(root, posted, build_key(event, f"{conversation}/{snapshot.turn}"))
+            return None
+
+    async def _cancel_held(self, conversation: str, event: Cancelled, entry: int) -> TurnResult:
+        loaded = self._load_conversation(conversation)
+        if loaded.snapshot.is_over:
+            raise SpecError(f"no turn of conversation {conversation!r} is open")
+        driver = self._agent.conversations.resume_driver(conversation, loaded)
+        if entry:
+            driver.add_taken_entry(entry)
+        await driver.record_cancellation(event.reason or "cancelled")
+        return self.build_result(driver.snapshot, conversation)
+
+    async def take_message(self, conversation: str, message: Message, entry: int) -> TurnResult:
+        """Go on with a conversation at rest that this engine holds, with an entry of its inbox.
+
+        Raises:
+            IllegalEvent, SpecError: the event has no place any more.
+        """
+        event, target = message.event, self._load_conversation(message.conversation)
+        match event:
+            case Cancelled():
+                return await self._cancel_held(conversation, event, entry)
+            case UserSaid():
+                driver = self._agent.conversations.resume_driver(conversation, target)
+                driver.apply_event(event)
+                driver.add_taken_entry(entry)
+                await driver.commit()
+                return self.build_result(driver.snapshot, conversation)
+            case Decided():
+                require_waiting_call(target.snapshot, event)
+            case _:
+                if event.effect not in [effect.id for effect in list_questions(target.snapshot)]:
+                    raise SpecError("the question is answered already")
+        if message.conversation != conversation:
+            return await self._go_on_as_child(message.conversation, event, entry=entry)
+        return await self.go_on(conversation, target, event, entry=entry)
+
+    async def _resume_held(self, conversation: str, decision: Decided | None, hooks: TurnHooks) -> TurnResult:
+        """Resume a turn of a conversation that this engine holds."""
         loaded_conversation = self._load_conversation(conversation)
         snapshot = loaded_conversation.snapshot
         if decision is not None:
-            waiting, waiting_snapshot = find_waiting_conversation(
-                self._store, snapshot, conversation, partial(waits_for_decision, decision.call_id)
-            )
-            require_waiting_call(waiting_snapshot, decision)  # refused before anything is written
+            waiting, waiting_snapshot = self._find_decided(conversation, snapshot, decision)
             desk = self._find_agent(waiting).decisions
             decision = desk.complete_decision(decision, waiting, waiting_snapshot)
             if read_parent(self._store, waiting) is not None:
                 return await self._go_on_as_child(waiting, decision, hooks)
         if read_parent(self._store, conversation) is not None:
-            return await self.resume(find_root(self._store, conversation), None, hooks)
+            return await self._resume_held(find_root(self._store, conversation), None, hooks)
         if decision is None and not self._agent.conversations.has_work(snapshot, conversation):
             return self.build_result(snapshot, conversation, hooks)
-        return await self._go_on(conversation, loaded_conversation, decision, hooks)
+        return await self.go_on(conversation, loaded_conversation, decision, hooks)
 
     async def answer(
         self, conversation: str, content: Mapping[str, Any], question: str | None, by: str | None
@@ -93,24 +197,29 @@ class OpenTurns:
         effect = find_question(snapshot, conversation, question)
         check_answer(effect, content)
         answer = Answered(effect=effect.id, content=dict(content), by=by)
-        if read_parent(self._store, waiting) is not None:
-            return await self._go_on_as_child(waiting, answer)
-        return await self._go_on(conversation, loaded_conversation, answer)
+        root = find_root(self._store, waiting)
+        try:
+            async with self._ownership.work_on(root) as hold:
+                message = Message(conversation=waiting, event=answer)
+                hold.note(await self.take_message(root, message, 0))
+            return hold.result
+        except LeaseHeld:
+            return await self._hand_over(root, waiting, answer)
 
-    async def _go_on(
+    async def go_on(
         self,
         conversation: str,
         loaded_conversation: ReplayedConversation,
         answer: Answering | None = None,
         hooks: TurnHooks = NO_HOOKS,
+        entry: int = 0,
     ) -> TurnResult:
-        """Resume a turn, with the answer of a person if there is one."""
+        """Resume a turn of a conversation that this engine holds, with what a person says, if anything."""
         if loaded_conversation.snapshot.has_ended:
             return self.build_result(loaded_conversation.snapshot, conversation, hooks)
-        with self._log:
-            snapshot, is_late = await self._agent.conversations.resume(
-                conversation, loaded_conversation, answer, hooks
-            )
+        snapshot, is_late = await self._agent.conversations.resume(
+            conversation, loaded_conversation, answer, hooks, entry
+        )
         result = self.build_result(snapshot, conversation, hooks)
         return replace(result, warnings=(*result.warnings, LATE_ANSWER)) if is_late else result
 
@@ -148,13 +257,14 @@ class OpenTurns:
         return self._find_agent(parent).get_child(effect.agent)
 
     async def _go_on_as_child(
-        self, conversation: str, answer: Answering, hooks: TurnHooks = NO_HOOKS
+        self, conversation: str, answer: Answering, hooks: TurnHooks = NO_HOOKS, entry: int = 0
     ) -> TurnResult:
         """Resume the root of a child, with an answer for the child."""
         root = find_root(self._store, conversation)
         self._answers[conversation] = answer
+        self._agent.answer_entries[conversation] = entry
         try:
-            return await self._go_on(root, self._load_conversation(root), None, hooks)
+            return await self.go_on(root, self._load_conversation(root), None, hooks)
         finally:
             self._answers.pop(conversation, None)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import agents
 import pytest
+from msgspec.structs import replace
 from postgres_database import create_database
 
 from toolchart.engine import Engine, TurnResult
@@ -107,24 +108,21 @@ def test_concurrent_conversations_share_commits(kind: str, open_log: Callable[[s
 def test_a_conflict_in_a_shared_commit_affects_one_conversation(
     kind: str, open_log: Callable[[str], Any]
 ) -> None:
-    """Where another writer began one of several conversations, only that turn gets LogConflict."""
+    """Where the records of one of several conversations do not fit, only that turn gets LogConflict."""
     store = open_log(kind)
     engine = make_engine(store)
-    append_many_lines = store.append_many
-    first = [b"another writer was here"]
+    append_many_batches = store.append_many
 
     def append_after_intruder(batches: Sequence[RecordBatch], **options: Any) -> Any:
-        if any(batch.conversation == "b" for batch in batches):
-            store.append_many = append_many_lines
-            store.append("b", 0, first)
-        return append_many_lines(batches, **options)
+        moved = [replace(batch, first_seq=7) if batch.conversation == "b" else batch for batch in batches]
+        return append_many_batches(moved, **options)
 
     store.append_many = append_after_intruder
     first_result, second_result, third_result = asyncio.run(run_together(engine, ["a", "b", "c"]))
     assert isinstance(first_result, TurnResult)
     assert isinstance(second_result, LogConflict)
     assert isinstance(third_result, TurnResult)
-    assert list(store.read_lines("b")) == first
+    assert list(store.read_lines("b")) == []
 
 
 def test_a_failed_commit_fails_all_its_turns(open_log: Callable[[str], Any]) -> None:

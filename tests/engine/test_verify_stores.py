@@ -186,7 +186,7 @@ def test_an_older_schema_is_read_without_upgrading_it(tmp_path: Path) -> None:
         db.executescript(
             "ALTER TABLE records RENAME TO new; CREATE TABLE records (conversation INTEGER NOT NULL, "
             "seq INTEGER NOT NULL, line BLOB NOT NULL, PRIMARY KEY (conversation, seq)) WITHOUT ROWID;"
-            "INSERT INTO records SELECT id >> 32, id & 0xffffffff, line FROM new; DROP TABLE new;"
+            "INSERT INTO records SELECT id >> 32, id & 0xffffffff, line FROM new; DROP TABLE new; "
             "DROP TABLE leases; DROP TABLE inbox;"
             "PRAGMA user_version = 3; PRAGMA journal_mode = DELETE;"
         )

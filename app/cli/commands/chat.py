@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from toolchart.app.cli.chat.input import LineSource, PipeSource, TerminalSource
 from toolchart.app.cli.chat.state import ChatState
 from toolchart.app.cli.exit_codes import CANCELLED
-from toolchart.app.cli.parameters.options import log_option
+from toolchart.app.cli.parameters.options import durability_option, log_option
 from toolchart.app.cli.parameters.signers import read_signer, signer_options
+from toolchart.app.cli.terminal.stopping import GRACE_S, SIGNALS
 from toolchart.app.cli.terminal.text import is_terminal, print_notice
 from toolchart.engine.runtime.clock import generate_conversation_id
+
+if TYPE_CHECKING:
+    from toolchart.engine.runtime.engine import Engine
 
 
 @click.command(short_help="Chat with an agent.")
@@ -22,6 +27,7 @@ from toolchart.engine.runtime.clock import generate_conversation_id
 @click.option("--llm", metavar="NAME", help="Use this entry of `llms` instead of the handler's.")
 @click.option("--model", metavar="NAME", help="Use this model instead of the agent's.")
 @signer_options
+@durability_option
 @log_option
 def command(
     spec: str,
@@ -30,6 +36,7 @@ def command(
     model: str | None,
     key_file: str | None,
     approver_name: str | None,
+    durability: str | None,
     log: str | None,
 ) -> int:
     """Chat with the agent SPEC. Answers, tool calls and states appear as they happen.
@@ -60,8 +67,10 @@ def command(
         )
         approver = (lambda call: chats[0].ask_approval(call)) if is_interactive else None
         asker = (lambda question: chats[0].ask_form(question)) if is_interactive else None
-        async with Engine(spec, log=log, approver=approver, signer=signer, asker=asker) as engine:
+        people: dict[str, Any] = {"approver": approver, "signer": signer, "asker": asker}
+        async with Engine(spec, log=log, durability=durability, **people) as engine:
             chats.append(ChatSession(engine, state, source, Screen(is_plain=not is_interactive)))
+            _stop_chat_on_signals(engine)
             if is_interactive:
                 print_notice(f"conversation {state.conversation}; /help lists the commands")
             return await chats[0].run()
@@ -73,3 +82,20 @@ def command(
             f"toolchart: cancelled; the log of conversation {state.conversation} has every step until now"
         )
         return CANCELLED
+    except asyncio.CancelledError:  # a signal has stopped the chat
+        print_notice(f"toolchart: stopped; the log of conversation {state.conversation} has every step")
+        return CANCELLED
+
+
+def _stop_chat_on_signals(engine: Engine) -> None:
+    """Let SIGTERM and SIGHUP end the chat: what runs may end within the grace time."""
+    loop, chat = asyncio.get_running_loop(), asyncio.current_task()
+    stopping: list[asyncio.Task[None]] = []
+
+    async def stop() -> None:
+        await engine.astop(GRACE_S)
+        if chat is not None:
+            chat.cancel()
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, lambda: stopping.append(loop.create_task(stop())))

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolchart.app.cli.parameters.options import log_option
+from toolchart.app.cli.parameters.options import durability_option, log_option
 from toolchart.app.cli.parameters.signers import read_signer, signer_options
 from toolchart.app.cli.parameters.variables import parse_variables
 from toolchart.app.cli.terminal.approval_prompt import TerminalApprover
 from toolchart.app.cli.terminal.forms import FormPrompt
 from toolchart.app.cli.terminal.line_reading import can_ask_user
+from toolchart.app.cli.terminal.stopping import stop_on_signals
 from toolchart.app.cli.terminal.text import is_terminal
 from toolchart.app.cli.turn_output import build_observer, report_cancellation, report_result
 from toolchart.engine.runtime.clock import generate_conversation_id
@@ -71,6 +72,7 @@ class _RunCommand(click.Command):
     "--verbose", "-v", is_flag=True, help="Print every step in full on stderr, even if it is not a terminal."
 )
 @signer_options
+@durability_option
 @log_option
 def command(
     spec: str,
@@ -86,6 +88,7 @@ def command(
     verbose: bool,
     key_file: str | None,
     approver_name: str | None,
+    durability: str | None,
     log: str | None,
 ) -> int:
     """Run one turn of the agent SPEC (a shipped name or a file) with MESSAGE.
@@ -111,7 +114,10 @@ def command(
     approver = TerminalApprover() if can_ask_user() else None
     asker = FormPrompt() if can_ask_user() else None
     people: dict[str, Any] = {"approver": approver, "signer": read_signer(key_file, approver_name)}
-    with Engine(spec, log=log, observer=observer, asker=asker, **people) as engine:
+    with (
+        Engine(spec, log=log, observer=observer, asker=asker, durability=durability, **people) as engine,
+        stop_on_signals(engine) as request,
+    ):
         if approver is not None:
             approver.tools = engine.tools
         try:
@@ -126,6 +132,8 @@ def command(
                 on_delta=observer.on_delta if streams_answer else None,
             )
         except KeyboardInterrupt:
+            return report_cancellation(engine.store, name, ["run", spec, "--conversation", name])
+        if request.is_made and not result.is_over:
             return report_cancellation(engine.store, name, ["run", spec, "--conversation", name])
     return report_result(result, observer, as_json=as_json, quiet=quiet)
 

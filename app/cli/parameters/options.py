@@ -53,11 +53,19 @@ log_option = click.option(
 )
 """`--log`: accepted before or after the command; falls back to TOOLCHART_LOG."""
 
+durability_option = click.option(
+    "--durability",
+    type=click.Choice(["full", "normal"]),
+    help="What the log survives: a loss of power (full), or the end of the process only (normal). "
+    "Default: that of the agent.",
+)
+"""`--durability`: goes before the `durability` of the agent spec."""
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 """`--json`: machine-readable output."""
 
 
-_CONTINUING_COMMANDS = ("resume", "approve", "fork")
+_CONTINUING_COMMANDS = ("resume", "approve", "fork", "cancel")
 """Commands that go on with a conversation, and so need the operator's agent spec."""
 
 

@@ -124,6 +124,10 @@ class LeaseKeeper:
                 raise LeaseLost(f"conversation {conversation}: its lease was taken over by another worker")
         return is_released
 
+    def abandon(self, conversation: str) -> None:
+        """Keep a lease no longer: it expires, and another worker takes it."""
+        self._forget(conversation)
+
     def _forget(self, conversation: str) -> None:
         held = self._roots.pop(conversation, None)
         self._held = {name: other for name, other in self._held.items() if other is not held}

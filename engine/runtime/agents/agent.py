@@ -79,6 +79,8 @@ class SharedParts(msgspec.Struct, frozen=True, kw_only=True):
     telemetry: Telemetry | None = None
     answers: dict[str, Answering] = {}
     """Answers of people for child conversations, by their ids; each is taken when its child is resumed."""
+    answer_entries: dict[str, int] = msgspec.field(default_factory=dict)
+    """Numbers of the inbox entries that they come from; 0 for none."""
 
 
 class Agent:
@@ -189,6 +191,12 @@ class Agent:
         running = [child.list_running_drivers(name) for name in names for child in children]
         return [driver, *(driver for drivers in running for driver in drivers)]
 
+    def list_all_running_drivers(self) -> list[Driver]:
+        """The drivers of all turns that run now, those of children included."""
+        children = [child.list_all_running_drivers() for child in self._children.values()]
+        own = self.conversations.list_running_drivers()
+        return [*own, *(driver for drivers in children for driver in drivers)]
+
     def has_answer(self, conversation: str) -> bool:
         """Whether an answer of a person waits for a child conversation or one below it."""
         return any(f"{name}.".startswith(f"{conversation}.") for name in self._parts.answers)
@@ -232,6 +240,7 @@ class Agent:
         name = f"{conversation}.context"
         values = build_search_variables(message, variables, earlier_messages)
         turn_started = await agent.build_turn_started(agent.spec.responses[0], values)
+        self._log.cover_child(name, conversation)
         await agent.conversations.end_open_turn(name)
         with self._log:
             driver = await agent.conversations.prepare_driver(name, turn_started.settings.service)
@@ -253,6 +262,11 @@ class Agent:
             agent.open_conversations(self._store, self._log)
             self._context_agents[asks_topic] = agent
         return self._context_agents[asks_topic]
+
+    @property
+    def answer_entries(self) -> dict[str, int]:
+        """Numbers of the inbox entries of answers for children, by their conversations."""
+        return self._parts.answer_entries
 
     async def build_turn_started(
         self,

@@ -36,6 +36,8 @@ class ChildAgent(Protocol):
     spec: AgentSpec
     tools: ToolManager
     conversations: ConversationOpener
+    answer_entries: dict[str, int]
+    """Numbers of the inbox entries of answers for children, by their conversations."""
 
     def has_answer(self, conversation: str) -> bool:
         """Whether an answer of a person waits for a child conversation or one below it."""
@@ -89,6 +91,7 @@ class ChildConversations:
 
     async def run_child(self, task: ChildTask) -> AgentAnswering | None:
         """See `ChildRunner.run_child`."""
+        self._log.cover_child(task.conversation, task.parent)
         loaded = load_conversation(self._store, task.conversation)
         link = self._build_link(task)
         if loaded is not None and not is_child_of(loaded, task.conversation, link):
@@ -107,6 +110,7 @@ class ChildConversations:
 
     async def cancel_child(self, task: ChildTask) -> AgentAnswering | None:
         """See `ChildRunner.cancel_child`."""
+        self._log.cover_child(task.conversation, task.parent)
         loaded = load_conversation(self._store, task.conversation)
         if loaded is None or not is_child_of(loaded, task.conversation, self._build_link(task)):
             return None
@@ -185,10 +189,13 @@ class ChildConversations:
         if not has_answer and not agent.conversations.has_work(loaded.snapshot, task.conversation):
             return None
         answer = agent.take_answer(task.conversation)
+        entry = agent.answer_entries.pop(task.conversation, 0)
         if answer is not None and not answer.effect:
             effect = find_answered_effect(loaded.snapshot, answer)
             answer = replace(answer, effect=effect.id if effect is not None else 0)
         driver = agent.conversations.resume_driver(task.conversation, loaded)
+        if entry:
+            driver.add_taken_entry(entry)
         driver.apply_event(Resumed(repeatable=find_repeatable_calls(loaded.snapshot, agent.tools)))
         driver.fire_overdue_timers()
         return await self._run_turn(agent, task, driver, *([answer] if answer is not None else []))

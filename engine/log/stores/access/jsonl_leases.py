@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -146,8 +146,14 @@ class JsonlLeases:
     def list_held(self) -> list[Lease]:
         """The leases that are held now, the oldest first."""
         now = time.time()
-        leases = [lease for name in self._list_names() if (lease := self.find(name)) is not None]
-        return sorted((lease for lease in leases if is_held(lease, now)), key=lambda lease: lease.since)
+        folder = self._build_path("any", LEASE_SUFFIX).parent
+        held = []
+        for path in folder.glob(f"*{LEASE_SUFFIX}"):
+            with suppress(FileNotFoundError), open_locked(path, os.O_RDONLY) as handle:
+                lease = _read_lease(handle)
+                if lease is not None and is_held(lease, now):
+                    held.append(lease)
+        return sorted(held, key=lambda lease: lease.since)
 
     def list_unfinished(self) -> Iterator[str]:
         """The conversations that a worker may go on with now."""

@@ -1,0 +1,1 @@
+"""Sharing conversations: several threads, workers and people on the same log."""

@@ -1,0 +1,155 @@
+"""Blocking calls of coroutines, from any number of threads, on one event loop.
+
+Connections of the SDKs belong to the loop that opened them, so an engine has one loop for all blocking calls.
+The first thread that calls runs the loop. A thread that calls meanwhile hands its coroutine over and waits;
+when the first one has its result, a waiting thread runs the loop on. So a single caller pays for no second
+thread, and its tools, observers and Ctrl-C stay in its own thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from toolchart.states.errors import ToolchartError
+
+Value = TypeVar("Value")
+
+Start = Callable[[], Coroutine[Any, Any, Value]]
+
+
+class _WaitingCall:
+    """A call of a thread that does not run the loop."""
+
+    def __init__(self, start: Start[Any]) -> None:
+        self.start = start
+        self.wakes = threading.Event()
+        """Set when the call has ended, or its thread is to run the loop."""
+        self.runs_loop = False
+        self.task: asyncio.Task[Any] | None = None
+        self.is_cancelled = False
+
+    def begin(self) -> None:
+        """Begin the call, in the loop."""
+        self.task = asyncio.ensure_future(self.start())
+        self.task.add_done_callback(lambda _: self.wakes.set())
+        if self.is_cancelled:
+            self.task.cancel()
+
+    def cancel(self) -> None:
+        """Cancel the call, in the loop."""
+        self.is_cancelled = True
+        if self.task is not None:
+            self.task.cancel()
+
+
+class BlockingCalls:
+    """Runs coroutines for threads that wait for their results."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runner: asyncio.Runner | None = None
+        self._is_running = False
+        self._waiting: list[_WaitingCall] = []
+        self._background: list[asyncio.Task[Any]] = []
+        self._rests = threading.Condition(self._lock)
+
+    def run(self, start: Start[Value]) -> Value:
+        """Run a coroutine and return its result.
+
+        Raises:
+            ToolchartError: an event loop runs in this thread.
+        """
+        _refuse_running_loop()
+        with self._lock:
+            if self._runner is None:
+                self._runner = asyncio.Runner()
+            runner, call = self._runner, None
+            loop = runner.get_loop()
+            if self._is_running:
+                call = _WaitingCall(start)
+                self._waiting.append(call)
+                loop.call_soon_threadsafe(call.begin)
+            self._is_running = True
+        if call is None:
+            return self._run_loop(runner, start)
+        result: Value = self._wait(runner, loop, call)
+        return result
+
+    def submit(self, start: Start[Any]) -> None:
+        """Begin a coroutine beside the calls that run now, and return at once; for a signal handler."""
+        runner = self._runner
+        if runner is not None and self._is_running:
+            loop = runner.get_loop()
+            loop.call_soon_threadsafe(lambda: self._background.append(loop.create_task(start())))
+
+    def _run_loop(self, runner: asyncio.Runner, start: Start[Value]) -> Value:
+        """Run the loop in this thread until a coroutine has ended; then let another thread run it on."""
+        try:
+            return runner.run(start())
+        finally:
+            with self._lock:
+                self._waiting = [call for call in self._waiting if not call.wakes.is_set()]
+                if self._waiting:
+                    self._waiting[0].runs_loop = True
+                    self._waiting.pop(0).wakes.set()
+                else:
+                    self._is_running = False
+                    self._rests.notify_all()
+
+    def _wait(self, runner: asyncio.Runner, loop: asyncio.AbstractEventLoop, call: _WaitingCall) -> Any:
+        """Wait for the result of a call that another thread's loop runs."""
+        try:
+            call.wakes.wait()
+        except KeyboardInterrupt:
+            loop.call_soon_threadsafe(call.cancel)
+            call.wakes.wait()
+            if call.runs_loop:
+                self._run_loop(runner, lambda: _end_call(call))
+            raise
+        if call.runs_loop:
+            return self._run_loop(runner, lambda: _await_call(call))
+        assert call.task is not None, "it has ended, so it has begun"
+        return call.task.result()
+
+    def close(self, end: Start[None]) -> None:
+        """Run a last coroutine when no other call runs, and close the loop; safe to call twice.
+
+        Raises:
+            ToolchartError: an event loop runs in this thread.
+        """
+        _refuse_running_loop()
+        with self._lock:
+            while self._is_running:
+                self._rests.wait()
+            runner, self._runner = self._runner, None
+            if runner is None:
+                runner = asyncio.Runner()
+        try:
+            runner.run(end())
+        finally:
+            runner.close()
+
+
+def _refuse_running_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise ToolchartError("an event loop is running here: await engine.arun(...) instead")
+
+
+async def _await_call(call: _WaitingCall) -> Any:
+    """The result of a call, in the loop."""
+    await asyncio.sleep(0)  # its beginning was handed to the loop before this
+    assert call.task is not None
+    return await call.task
+
+
+async def _end_call(call: _WaitingCall) -> None:
+    """Wait until a cancelled call has ended, in the loop."""
+    await asyncio.sleep(0)
+    if call.task is not None:
+        await asyncio.gather(call.task, return_exceptions=True)

@@ -1,0 +1,228 @@
+"""Ownership of conversations: one worker holds one at a time, and takes what its inbox has.
+
+The lease of a conversation covers its children. A worker that finds a conversation held leaves what a person
+said in its inbox. The holder turns it into an event: at once where the turn runs, and before it gives the
+lease back where the turn has come to rest. Whoever leaves an entry looks again afterwards; so an entry never
+lies there unseen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+from toolchart.engine.log.group_commit import GroupCommit
+from toolchart.engine.runtime.agents.agent import Agent
+from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.sharing.entries import Message, PersonEvent, decode_message, encode_message
+from toolchart.states.errors import IllegalEvent, LogDamaged, SpecError, ToolchartError
+from toolchart.states.events import Cancelled
+from toolchart.states.ports import InboxEntry, SharedStore, Store
+
+log = logging.getLogger("toolchart.engine")
+
+MAX_ID_LENGTH = 512
+"""Characters of the id of a conversation."""
+
+_RETRY_S = 60.0
+"""Seconds after which `recover` tries a conversation again whose turn ended in an exception."""
+
+TakeMessage = Callable[[str, Message, int], Awaitable[TurnResult]]
+"""Goes on with a resting conversation: its id, the message, the number of the entry."""
+
+
+class Hold:
+    """A conversation that is held; who works on it notes how it was left."""
+
+    def __init__(self) -> None:
+        self.result: TurnResult | None = None
+        """The result of the newest turn."""
+        self.has_ended = False
+        """Whether the chart has ended, so that nothing goes on by itself."""
+        self.is_stopped = False
+        """Whether the turn was stopped so that another worker may go on at once."""
+
+    def note(self, result: TurnResult) -> None:
+        """Note how the conversation was left."""
+        self.result, self.has_ended = result, result.is_over and result.due is None
+
+    def compute_due(self) -> float | None:
+        """When the conversation goes on by itself: seconds since 1970; None where it waits for somebody."""
+        if self.is_stopped:
+            return time.time()
+        due = self.result.due if self.result is not None else None
+        return datetime.fromisoformat(due).timestamp() if due is not None else None
+
+
+class Ownership:
+    """The conversations that an engine holds.
+
+    Args:
+        take_message: goes on with a conversation at rest that this engine holds.
+    """
+
+    def __init__(self, agent: Agent, store: Store, log_: GroupCommit, take_message: TakeMessage) -> None:
+        self._agent = agent
+        self._store = store
+        self._log = log_
+        self._take_message = take_message
+        self._seen: set[tuple[str, int]] = set()
+        """Entries that are being dealt with."""
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.is_stopping = False
+        """Whether this engine begins nothing more."""
+        if log_.leases is not None:
+            log_.leases.on_entries = self._receive_entries
+            log_.leases.on_loss = self._stop_lost
+
+    @asynccontextmanager
+    async def work_on(self, conversation: str) -> AsyncIterator[Hold]:
+        """Hold a conversation within the block.
+
+        Raises:
+            LeaseHeld: another worker holds it.
+            LeaseLost: another worker has taken it meanwhile.
+            SpecError: this engine holds it already, or its id is too long.
+        """
+        leases, hold = self._log.leases, Hold()
+        if len(conversation) > MAX_ID_LENGTH:
+            raise SpecError(f"the id of a conversation has at most {MAX_ID_LENGTH} characters")
+        if leases is None:
+            with self._log:
+                yield hold
+            return
+        if leases.find(conversation) is not None:
+            raise SpecError(
+                f"a turn of conversation {conversation!r} is running",
+                hint="wait for its result, or send the message to the running turn: engine.asay(...)",
+            )
+        await leases.acquire(conversation)
+        try:
+            with self._log:
+                yield hold
+                hold.is_stopped = self.is_stopping and not hold.has_ended
+        except BaseException as error:
+            await asyncio.shield(self._release_after(conversation, error))
+            raise
+        try:
+            await asyncio.shield(self._release(conversation, hold))
+        except Exception:
+            leases.abandon(conversation)
+            raise
+
+    async def _release(self, conversation: str, hold: Hold) -> None:
+        """Give a conversation back when its inbox is empty."""
+        leases = self._log.leases
+        assert leases is not None
+        while not await leases.release(conversation, is_open=not hold.has_ended, due=hold.compute_due()):
+            for entry in await self._read_inbox(conversation):
+                await self._take_entry(conversation, entry, hold)
+
+    async def _release_after(self, conversation: str, error: BaseException) -> None:
+        """Give a conversation back after an exception; `recover` tries it again later, unless a person has
+        stopped it."""
+        leases = self._log.leases
+        assert leases is not None
+        is_stopped = isinstance(error, asyncio.CancelledError)
+        due = (time.time() if self.is_stopping else None) if is_stopped else time.time() + _RETRY_S
+        is_empty = self._store.read_last_line(conversation) is None
+        try:
+            if not await leases.release(conversation, is_open=not is_empty, due=due):
+                leases.abandon(conversation)
+        except ToolchartError as failure:
+            leases.abandon(conversation)
+            log.warning("conversation %s: its lease was not given back: %s", conversation, failure)
+
+    # -- inbox -----------------------------------------------------------------------------------
+
+    async def post(self, root: str, message: Message, key: str) -> None:
+        """Leave an event for the worker that holds a conversation.
+
+        Args:
+            key: idempotency key: a second event with it is not kept.
+        """
+        leases, store = self._log.leases, self._store
+        assert leases is not None
+        assert isinstance(store, SharedStore)
+        data = encode_message(message)
+        await leases.call_store(lambda wait: store.post(root, key, data))
+
+    async def _read_inbox(self, conversation: str) -> Sequence[InboxEntry]:
+        leases, store = self._log.leases, self._store
+        assert leases is not None
+        assert isinstance(store, SharedStore)
+        return await leases.call_store(lambda wait: store.read_inbox([conversation]))
+
+    async def _drop(self, entry: InboxEntry, problem: object) -> None:
+        leases, store = self._log.leases, self._store
+        assert leases is not None
+        assert isinstance(store, SharedStore)
+        log.warning("conversation %s: an event from its inbox has no place: %s", entry.conversation, problem)
+        await leases.call_store(lambda wait: store.drop_entries(entry.conversation, [entry.number]))
+
+    def _receive_entries(self, entries: Sequence[InboxEntry]) -> None:
+        """Take entries for turns that run."""
+        for entry in entries:
+            key = (entry.conversation, entry.number)
+            if key not in self._seen and self._agent.list_running_drivers(entry.conversation):
+                self._seen.add(key)
+                task = asyncio.ensure_future(self._post_to_turn(entry))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def _post_to_turn(self, entry: InboxEntry) -> None:
+        """Apply an entry to a running turn."""
+        try:
+            message = decode_message(entry)
+            drivers = self._agent.list_running_drivers(entry.conversation)
+            targets = [driver for driver in drivers if driver.conversation == message.conversation]
+            if targets:
+                await targets[0].post_event(message.event, entry=entry.number)
+        except (IllegalEvent, LogDamaged, SpecError, AssertionError) as error:
+            await self._drop(entry, error)
+        except ToolchartError as error:
+            log.warning("conversation %s: its inbox waits: %s", entry.conversation, error)
+        finally:
+            self._seen.discard((entry.conversation, entry.number))
+
+    async def _take_entry(self, conversation: str, entry: InboxEntry, hold: Hold) -> None:
+        """Apply an entry to a conversation whose turn rests."""
+        try:
+            message = decode_message(entry)
+            result = await self._take_message(conversation, message, entry.number)
+            hold.note(result)
+        except (IllegalEvent, LogDamaged, SpecError, AssertionError) as error:
+            await self._drop(entry, error)
+
+    def _stop_lost(self, conversation: str) -> None:
+        """Stop the work on a conversation that another worker has taken."""
+        for driver in self._agent.list_running_drivers(conversation):
+            driver.suspend()
+
+    # -- stopping --------------------------------------------------------------------------------
+
+    async def stop(self, grace_s: float) -> None:
+        """Let what is being done end, begin nothing more, and stop what is left after the grace time."""
+        self.is_stopping = True
+        until = time.monotonic() + grace_s
+        for driver in self._agent.list_all_running_drivers():
+            driver.drain()
+        # Turns end in many ways, and stopping is rare: looking again is simplest.
+        while self._agent.list_all_running_drivers() and time.monotonic() < until:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        for driver in self._agent.list_all_running_drivers():
+            driver.suspend()
+
+
+def build_key(event: PersonEvent, unique: str) -> str:
+    """The idempotency key of an event: one decision for a call, one answer to a question."""
+    if isinstance(event, Cancelled):
+        return f"cancelled/{unique}"
+    effect = getattr(event, "effect", 0)
+    call = getattr(event, "call_id", "")
+    return f"{event.TYPE}/{effect}/{call}" if effect else f"{event.TYPE}/{unique}"

@@ -1,0 +1,73 @@
+"""Recovery: goes on with turns whose worker died, whose timer ran out, or whose inbox has an entry."""
+
+from __future__ import annotations
+
+import logging
+
+from toolchart.engine.log.family import read_parent
+from toolchart.engine.log.replay import load_conversation
+from toolchart.engine.runtime.agents.agent import Agent
+from toolchart.engine.runtime.open_turns import OpenTurns
+from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.sharing.ownership import Hold, Ownership
+from toolchart.states.errors import LogConflict, ToolchartError
+from toolchart.states.ports import Store
+
+log = logging.getLogger("toolchart.engine")
+
+
+class Recovery:
+    """Goes on with conversations that no worker goes on with."""
+
+    def __init__(self, agent: Agent, store: Store, ownership: Ownership, open_turns: OpenTurns) -> None:
+        self._agent = agent
+        self._store = store
+        self._ownership = ownership
+        self._open_turns = open_turns
+        self._foreign: set[str] = set()
+        """Conversations of other charts, which this engine leaves alone."""
+
+    async def go_on(self, conversation: str) -> tuple[TurnResult | None, str | None]:
+        """Go on with a conversation, if it has something to do.
+
+        Returns:
+            The result of the turn that went on, or why it could not; both None where nothing was to do.
+        """
+        if self._ownership.is_stopping or conversation in self._foreign:
+            return None, None
+        try:
+            if not self._is_own(conversation):
+                return None, None
+            async with self._ownership.work_on(conversation) as hold:
+                has_gone_on = await self._go_on_held(conversation, hold)
+                before = hold.result
+            return (hold.result if has_gone_on or hold.result is not before else None), None
+        except LogConflict as error:  # another worker was first, or has taken it over
+            log.info("conversation %s: %s", conversation, error)
+            return None, None
+        except ToolchartError as error:
+            return None, str(error)
+
+    def _is_own(self, conversation: str) -> bool:
+        """Whether a conversation has the chart of this agent, or no record yet."""
+        if self._store.read_last_line(conversation) is None:
+            return True
+        loaded = load_conversation(self._store, conversation)
+        configured = self._agent.conversations.build_configured_event(conversation)
+        if loaded is not None and loaded.configured.chart != configured.chart:
+            self._foreign.add(conversation)
+            return False
+        return True
+
+    async def _go_on_held(self, conversation: str, hold: Hold) -> bool:
+        """Whether a conversation that is held had something to do; it was done."""
+        loaded = load_conversation(self._store, conversation)
+        if loaded is None or read_parent(self._store, conversation) is not None:
+            hold.has_ended = True
+            return False
+        snapshot = loaded.snapshot
+        if snapshot.has_ended or not self._agent.conversations.has_work(snapshot, conversation):
+            hold.note(self._open_turns.build_result(snapshot, conversation))
+            return False
+        hold.note(await self._open_turns.go_on(conversation, loaded))
+        return True

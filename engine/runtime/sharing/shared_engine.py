@@ -1,0 +1,167 @@
+"""The part of an engine that shares its conversations with threads, other workers and people."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from toolchart.engine.log.family import find_root
+from toolchart.engine.runtime.agents.agent import Agent
+from toolchart.engine.runtime.clock import generate_conversation_id
+from toolchart.engine.runtime.conversations import Conversations
+from toolchart.engine.runtime.open_turns import OpenTurns
+from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.sharing.blocking_calls import BlockingCalls
+from toolchart.engine.runtime.sharing.entries import Message
+from toolchart.engine.runtime.sharing.ownership import Ownership
+from toolchart.engine.runtime.sharing.recovery import Recovery
+from toolchart.states.content import add_text
+from toolchart.states.errors import SpecError
+from toolchart.states.events import Cancelled, UserSaid
+from toolchart.states.ports import SharedStore, Store
+from toolchart.tools.sources.attachments import Attachment, load_attachments
+
+Value = TypeVar("Value")
+
+GRACE_S = 10.0
+"""Seconds that running work has to end when an engine is stopped."""
+
+
+class RecoveredTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """What `recover` did with one conversation."""
+
+    conversation: str
+    result: TurnResult | None = None
+    """The result of the turn that went on."""
+    error: str | None = None
+    """Why it did not go on."""
+
+
+class SharedEngine:
+    """Blocking calls from several threads, messages to running turns, recovery and stopping."""
+
+    store: Store
+    _agent: Agent
+    _conversations: Conversations
+    _open_turns: OpenTurns
+    _ownership: Ownership
+    _recovery: Recovery
+    _calls: BlockingCalls
+
+    def _run_blocking(self, start: Callable[[], Coroutine[Any, Any, Value]]) -> Value:
+        """Run a coroutine on this engine's own event loop and return its result; from any thread.
+
+        Raises:
+            ToolchartError: an event loop runs in this thread.
+        """
+        return self._calls.run(start)
+
+    # -- events during a turn ----------------------------------------------------------------------
+
+    async def asay(
+        self,
+        conversation: str,
+        message: str,
+        *,
+        attachments: Sequence[Attachment] = (),
+        key: str | None = None,
+    ) -> None:
+        """Send a message of the user to a turn that runs now, in this engine or in another worker.
+
+        The event is `user_said`. Where the chart takes it, the message is part of the next model request;
+        otherwise it waits for the next turn. A child that has taken the conversation over gets it too.
+
+        Args:
+            key: idempotency key: another worker gets a message with it once.
+
+        Raises:
+            SpecError: no turn of this conversation runs, or an attachment cannot be read.
+        """
+        parts = await load_attachments(attachments)
+        event = UserSaid(message=message, parts=add_text(message, parts))
+        driver = self._conversations.find_running_driver(conversation)
+        if driver is None:
+            if not self._is_held(conversation):
+                raise SpecError(f"no turn of conversation {conversation!r} runs now")
+            unique = key or generate_conversation_id()
+            posted = Message(conversation=conversation, event=event)
+            await self._ownership.post(find_root(self.store, conversation), posted, f"user_said/{unique}")
+            return
+        await driver.post_event(event)
+        await self._agent.say_to_children(driver, message)
+
+    def _is_held(self, conversation: str) -> bool:
+        """Whether some worker holds a conversation now."""
+        if not isinstance(self.store, SharedStore):
+            return False
+        root = find_root(self.store, conversation)
+        return root in [lease.conversation for lease in self.store.list_leases()]
+
+    def can_interrupt(self, conversation: str) -> bool:
+        """Whether a message of the user would interrupt a turn that runs here: its row leaves a state."""
+        return any(driver.can_interrupt() for driver in self._agent.list_running_drivers(conversation)[:1])
+
+    async def acancel(self, conversation: str, reason: str | None = None) -> TurnResult | None:
+        """Stop a turn: one that runs here or in another worker, or one that rests.
+
+        The event is `cancelled`. Where the chart has no row for it the turn is suspended and can be resumed.
+
+        Returns:
+            The result of a turn that rested; None where a worker runs it, which hears of it.
+
+        Raises:
+            SpecError: no turn of this conversation is open.
+        """
+        driver = self._conversations.find_running_driver(conversation)
+        if driver is not None:
+            await driver.post_event(Cancelled(reason=reason))
+            return None
+        return await self._open_turns.cancel(conversation, reason)
+
+    def cancel(self, conversation: str, reason: str | None = None) -> TurnResult | None:
+        """The blocking form of `acancel`, with the same arguments and errors."""
+        return self._run_blocking(lambda: self.acancel(conversation, reason))
+
+    # -- recovery and stopping ---------------------------------------------------------------------
+
+    async def arecover(self, *, at_once: int = 16) -> list[RecoveredTurn]:
+        """Go on with every turn of this agent that no worker goes on with.
+
+        Open turns of workers that have died are resumed, timers that have run out fire, and entries of
+        inboxes are taken. Turns that wait for people stay as they are, and so do conversations of another
+        chart.
+
+        Args:
+            at_once: how many turns run at the same time.
+        """
+        if not isinstance(self.store, SharedStore):
+            return []
+        names = await asyncio.to_thread(lambda store: list(store.list_unfinished()), self.store)
+        permits = asyncio.Semaphore(at_once)
+
+        async def go_on(name: str) -> RecoveredTurn | None:
+            async with permits:
+                result, error = await self._recovery.go_on(name)
+                has_done = result is not None or error is not None
+                return RecoveredTurn(conversation=name, result=result, error=error) if has_done else None
+
+        turns = await asyncio.gather(*(go_on(name) for name in names))
+        return [turn for turn in turns if turn is not None]
+
+    def recover(self) -> list[RecoveredTurn]:
+        """The blocking form of `arecover`."""
+        return self._run_blocking(self.arecover)
+
+    async def astop(self, grace_s: float = GRACE_S) -> None:
+        """Begin nothing more: calls that run now end and are recorded, then their turns are given back.
+
+        What runs longer than the grace time is stopped; whoever goes on treats it like that of a dead worker.
+        """
+        await self._ownership.stop(grace_s)
+
+    def request_stop(self, grace_s: float = GRACE_S) -> None:
+        """`astop` for a signal handler: returns at once. The turn that runs then returns, still open."""
+        self._calls.submit(lambda: self.astop(grace_s))

@@ -1,0 +1,286 @@
+"""Several threads, workers and people on the same conversations."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from toolchart.engine import Engine
+from toolchart.engine.log.replay import replay
+from toolchart.engine.log.sharing.workers import name_worker
+from toolchart.engine.log.stores import open_store
+from toolchart.engine.runtime.open_turns import HANDED_OVER
+from toolchart.states.errors import LeaseHeld, LeaseLost
+from toolchart.states.events import Decided
+from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
+from toolchart.tools.definition import Tool
+
+SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+DEAD = name_worker(1).replace(":", ":9").replace("/", "9999/")
+KINDS = ("memory", "jsonl", "sqlite")
+
+
+class EchoModel:
+    """A model that calls `pay` once with the user's message, and then answers with it."""
+
+    name = "echo"
+
+    async def complete(self, request: Request) -> Reply:
+        """The next reply."""
+        await asyncio.sleep(0)
+        text = next(message.content for message in request.messages if message.role == "user")
+        if request.messages[-1].role == "tool":
+            return Reply(content=f"paid {text}", finish_reason="stop")
+        call = ToolCall(name="pay", arguments={"text": text or ""})
+        return Reply(finish_reason="tool_calls", tool_calls=(call,))
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+
+def make_engine(log: Any, pay: Callable[[Any], Any], *, approval: bool = False, **options: Any) -> Engine:
+    """An engine whose only tool is `pay`."""
+    tool = Tool(
+        definition=ToolDefinition(name="pay", description="Pay.", parameters=SCHEMA),
+        run=pay,
+        execution_mode="async" if asyncio.iscoroutinefunction(pay) else "thread",
+        requires_approval=approval,
+    )
+    spec = {
+        "chart": "full",
+        "llms": {"model": {"provider": "scripted", "model": "m"}},
+        "responses": [{"llm": "model", "tools": {"enabled": True}}],
+    }
+    return Engine(spec, log=log, functions=[tool], providers={"model": EchoModel()}, **options)
+
+
+def make_address(kind: str, folder: Path) -> Any:
+    """The address of a log, or the store itself in memory."""
+    return {"memory": open_store("memory"), "jsonl": f"{folder}/log/", "sqlite": str(folder / "log.db")}[kind]
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_fifty_threads_on_one_engine(kind: str, tmp_path: Path) -> None:
+    """Each of fifty threads that call `run` at once gets its own answer, and each tool runs once."""
+    payments: Counter[str] = Counter()
+    answers: dict[int, str] = {}
+    faults: list[BaseException] = []
+    engine = make_engine(make_address(kind, tmp_path), lambda arguments: payments.update([arguments["text"]]))
+    start = threading.Barrier(50)
+
+    def call(number: int) -> None:
+        start.wait()
+        try:
+            answers[number] = engine.run(f"bill {number}", conversation=f"c{number}").content
+        except BaseException as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    engine.close()
+    assert faults == []
+    assert answers == {number: f"paid bill {number}" for number in range(50)}
+    assert payments == {f"bill {number}": 1 for number in range(50)}
+
+
+class SlowPayment:
+    """A tool that waits until it is let go on."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.has_begun = asyncio.Event()
+        self.may_end = asyncio.Event()
+
+    async def __call__(self, arguments: Any) -> str:
+        """Pay, slowly."""
+        self.count += 1
+        self.has_begun.set()
+        await self.may_end.wait()
+        return "paid"
+
+
+async def pay_slowly(payment: SlowPayment, arguments: Any) -> str:
+    """A function that the registry recognises as async."""
+    return await payment(arguments)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_resume_is_refused_while_another_worker_works(kind: str, tmp_path: Path) -> None:
+    """`resume` on a conversation that is worked on is refused with who works on it; the worker's call keeps
+    its result, and the payment is made once."""
+    address, payment = make_address(kind, tmp_path), SlowPayment()
+
+    async def pay(arguments: Any) -> str:
+        return await payment(arguments)
+
+    first, second = make_engine(address, pay), make_engine(address, pay)
+    turn = asyncio.ensure_future(first.arun("go", conversation="c"))
+    await payment.has_begun.wait()
+    with pytest.raises(LeaseHeld, match=r"is worked on by .*since"):
+        await second.aresume("c")
+    with pytest.raises(LeaseHeld):
+        await second.arun("more", conversation="c")
+    payment.may_end.set()
+    result = await turn
+    assert (result.content, payment.count) == ("paid go", 1)
+    assert (await second.arun("more", conversation="c")).content == "paid go"
+    assert (await first.arun("once more", conversation="c")).is_over, "its memory of the conversation is old"
+    await first.aclose()
+    await second.aclose()
+
+
+async def test_a_worker_that_lost_its_lease_stops(tmp_path: Path) -> None:
+    """Where another worker takes a conversation over, the first one appends nothing more and says so; the
+    call that it ran becomes `interrupted`, and is not repeated."""
+    store, payment = open_store("memory"), SlowPayment()
+
+    async def pay(arguments: Any) -> str:
+        return await payment(arguments)
+
+    first, second = make_engine(store, pay), make_engine(store, pay)
+    turn = asyncio.ensure_future(first.arun("go", conversation="c"))
+    await payment.has_begun.wait()
+    store._leases["c"] = replace(store._leases["c"], expires=0.0)
+    result = await second.aresume("c")
+    assert [call.outcome for call in result.tool_calls] == ["interrupted"]
+    count = len(list(store.read_lines("c")))
+    payment.may_end.set()
+    with pytest.raises(LeaseLost):
+        await turn
+    assert (len(list(store.read_lines("c"))), payment.count) == (count, 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_decision_reaches_the_worker_that_holds_the_conversation(kind: str, tmp_path: Path) -> None:
+    """A decision for a turn that another worker runs waits in its inbox and becomes an event there, once."""
+    address, asked = make_address(kind, tmp_path), asyncio.Event()
+    payments: list[str] = []
+
+    async def wait_for_ever(call: ToolCall) -> Decided | None:
+        asked.set()
+        await asyncio.Event().wait()
+        return None
+
+    holder = make_engine(
+        address, lambda arguments: payments.append("paid"), approval=True, approver=wait_for_ever
+    )
+    other = make_engine(address, lambda arguments: payments.append("by another"), approval=True)
+    turn = asyncio.ensure_future(holder.arun("go", conversation="c"))
+    await asked.wait()
+    (call_id,) = [call.id for call in (await asyncio.to_thread(read_waiting_calls, other, "c"))]
+    for _ in range(2):
+        result = await other.aresume("c", Decided(call_id=call_id, approved=True, by="ann"))
+        assert HANDED_OVER in result.warnings
+    assert (await turn).content == "paid go"
+    assert payments == ["paid"]
+    lines = list(other.store.read_lines("c"))
+    assert sum(b'"type":"decided"' in line for line in lines) == 1
+    assert len(list(replay(lines, "c"))) == len(lines)
+    await holder.aclose()
+    await other.aclose()
+
+
+def read_waiting_calls(engine: Engine, conversation: str) -> list[Any]:
+    """The calls of a conversation that wait for a decision, from the log."""
+    from toolchart.engine.log.replay import load_conversation
+    from toolchart.engine.runtime.flows.waiting import list_undecided_calls
+
+    loaded = load_conversation(engine.store, conversation)
+    assert loaded is not None
+    return [open_call.call for open_call in list_undecided_calls(loaded.snapshot)]
+
+
+async def test_a_turn_in_another_worker_is_cancelled(tmp_path: Path) -> None:
+    """`cancel` on a conversation that another worker runs stops its turn there."""
+    store, payment = open_store("memory"), SlowPayment()
+
+    async def pay(arguments: Any) -> str:
+        return await payment(arguments)
+
+    holder, other = make_engine(store, pay), make_engine(store, pay)
+    turn = asyncio.ensure_future(holder.arun("go", conversation="c"))
+    await payment.has_begun.wait()
+    assert await other.acancel("c", "asked twice") is None
+    result = await turn
+    assert any(b'"type":"cancelled"' in line for line in store.read_lines("c"))
+    assert [call.outcome for call in result.tool_calls] in ([], ["cancelled"], ["interrupted"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_recover_goes_on_with_turns_of_dead_workers(kind: str, tmp_path: Path) -> None:
+    """`recover` resumes the open turn of a worker that died, leaves one that waits for a person and one that
+    is held, and finds nothing to do the second time."""
+    address = make_address(kind, tmp_path)
+    store: Any = open_store(address) if kind != "memory" else address
+    payments: list[str] = []
+    engine = make_engine(store, lambda arguments: payments.append("paid"), approval=True)
+    for name in ("waits", "died", "held"):
+        await engine.arun("go", conversation=name)
+    died: Any = store
+    lease = died.acquire_lease("died", DEAD, 3600)
+    assert lease.worker == DEAD
+    died.post("died", "key", b'{"conversation":"died","event":%b}' % decide(engine, "died"))
+    died.acquire_lease("held", name_worker(999), 3600)
+    turns = await engine.arecover()
+    assert [(turn.conversation, turn.error) for turn in turns] == [("died", None)]
+    assert turns[0].result is not None
+    assert (turns[0].result.content, payments) == ("paid go", ["paid"])
+    assert await engine.arecover() == []
+    store.close()
+
+
+def decide(engine: Engine, conversation: str) -> bytes:
+    """The JSON of a decision for the call that waits."""
+    (call,) = read_waiting_calls(engine, conversation)
+    return b'{"type":"decided","call_id":"%b","approved":true,"by":"ann"}' % call.id.encode()
+
+
+@pytest.fixture
+def locked_database(tmp_path: Path) -> Iterator[tuple[Path, Callable[[], None]]]:
+    """A SQLite log that another connection has locked for writing, and a function that unlocks it."""
+    path = tmp_path / "log.db"
+    open_store(path).close()
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+
+    def unlock() -> None:
+        with contextlib.suppress(sqlite3.ProgrammingError):
+            if other.in_transaction:
+                other.execute("ROLLBACK")
+
+    yield path, unlock
+    unlock()
+    other.close()
+
+
+@pytest.mark.parametrize("durability", ["full", "normal"])
+async def test_the_event_loop_goes_on_while_another_process_writes(
+    durability: str, locked_database: tuple[Path, Callable[[], None]]
+) -> None:
+    """While another connection holds the lock of the file, the event loop counts on; and the turn goes on
+    when the lock is free."""
+    path, unlock = locked_database
+    engine = make_engine(open_store(path, durable=durability == "full"), lambda arguments: "paid")
+    ticks = 0
+    turn = asyncio.ensure_future(engine.arun("go", conversation="c"))
+    for _ in range(200):
+        await asyncio.sleep(0.002)
+        ticks += 1
+        assert not turn.done()
+    unlock()
+    assert (await turn).content == "paid go"
+    assert ticks == 200
+    await engine.aclose()
+    engine.store.close()
