@@ -48,7 +48,7 @@ CHART: dict[str, Any] = {
         },
         "awaiting_approval": {
             "enter": "ask_approval",
-            "after": {"15ms": "executing"},
+            "after": {"25ms": "executing"},
             "transitions": [{"event": "decided", "target": "executing"}],
         },
         "executing": {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from mcp.server.mcpserver import Image, MCPServer
+from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 
@@ -40,6 +40,12 @@ def draw(title: str) -> list[str | Image]:
 def end_server() -> str:
     """End the server."""
     os._exit(1)
+
+
+@server.tool()
+def read_meta(context: Context) -> dict[str, str]:  # type: ignore[type-arg]
+    """Read what the call says about itself."""
+    return {str(name): str(value) for name, value in dict(context.request_context.meta or {}).items()}
 
 
 @server.tool()

@@ -49,6 +49,7 @@ def test_tools_appear_under_a_prefix_with_portable_names(stdio: ToolManager) -> 
         "local__geo_find",
         "local__erase",
         "local__leave",
+        "local__read_meta",
         "local__sleep",
     }
     tool = stdio.registry.get("local__geo.find")

@@ -23,16 +23,20 @@ from toolchart.states.errors import SpecError, format_install, suggest_name
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Risk, Tool, ToolFailure, Trust
 from toolchart.tools.execution.arguments import check_schema
+from toolchart.tools.execution.context import NO_CONVERSATION, CallContext
 from toolchart.tools.execution.tool_runs import describe_error
 from toolchart.tools.formats import make_portable_name
 from toolchart.tools.sources.foreign_schemas import sanitize_schema
 from toolchart.tools.sources.registry_entries import LoadingContext
+from toolchart.tools.tool_context import compute_idempotency_key
 
 Value = TypeVar("Value")
 
 START_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 5.0
 MAX_TOOLS = 500
+IDEMPOTENCY_META = "toolchart/idempotency-key"
+"""Key of `_meta` under which a server gets the idempotency key of a call."""
 
 
 class McpSettings(BaseModel):
@@ -241,13 +245,16 @@ class _Server:
         null_stream = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: ASYNC230, SIM115
         return stdio_client(parameters, errlog=null_stream)
 
-    async def run_tool(self, tool: str, arguments: dict[str, Any], timeout_s: float) -> Any:
+    async def run_tool(self, tool: str, arguments: dict[str, Any], timeout_s: float, key: str = "") -> Any:
         """Call a tool of the server; may be awaited on any event loop.
+
+        Args:
+            key: idempotency key of the call, which goes into `_meta`; empty for none.
 
         Raises:
             ToolFailure: the server reports an error, or it cannot be reached.
         """
-        work = self._session_loop.submit(self._call_in_session(tool, arguments, timeout_s))
+        work = self._session_loop.submit(self._call_in_session(tool, arguments, timeout_s, key))
         try:
             return await asyncio.wrap_future(work)
         except (ToolFailure, asyncio.CancelledError):
@@ -255,10 +262,11 @@ class _Server:
         except Exception as error:
             raise ToolFailure(f"MCP server {self.name!r}: {_describe_error(error)}") from None
 
-    async def _call_in_session(self, tool: str, arguments: dict[str, Any], timeout_s: float) -> Any:
+    async def _call_in_session(self, tool: str, arguments: dict[str, Any], timeout_s: float, key: str) -> Any:
+        meta: Any = {IDEMPOTENCY_META: key} if key else None
         await self._ensure_session()
         try:
-            result = await self._client.call_tool(tool, arguments, read_timeout_seconds=timeout_s)
+            result = await self._client.call_tool(tool, arguments, read_timeout_seconds=timeout_s, meta=meta)
         except Exception as error:
             if _is_connection_lost(error):
                 await self._close_session()  # the next call opens a new one
@@ -340,6 +348,7 @@ def _make_tools(server: _Server, server_tools: list[Any], timeout_s: float) -> t
                 parameters=schema,
             ),
             run=_make_runner(server, server_tool.name, seconds),
+            needs_context=True,
             execution_mode="async",
             kind="mcp",
             timeout_s=seconds,
@@ -351,9 +360,10 @@ def _make_tools(server: _Server, server_tools: list[Any], timeout_s: float) -> t
 
 
 def _make_runner(server: _Server, tool: str, timeout_s: float) -> Any:
-    async def call_server(arguments: Mapping[str, Any]) -> Any:
-        """Send one call to the server."""
-        return await server.run_tool(tool, dict(arguments), timeout_s)
+    async def call_server(arguments: Mapping[str, Any], context: CallContext = NO_CONVERSATION) -> Any:
+        """Send one call to the server, with its idempotency key."""
+        key = compute_idempotency_key(context.conversation, context.call_id) if context.call_id else ""
+        return await server.run_tool(tool, dict(arguments), timeout_s, key)
 
     return call_server
 

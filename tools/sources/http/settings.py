@@ -47,6 +47,9 @@ class HttpSettings(BaseModel):
     """Address; `{name}` after the host stands for an argument."""
     headers: dict[str, str] = Field(default_factory=dict)
     """Headers; `${VARIABLE}` is filled in when the request is sent and never logged."""
+    idempotency_header: str | None = Field(default=None, pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+    """Header that carries the idempotency key of the call, `Idempotency-Key` for instance: the same for each
+    try of the same call, also after a crash."""
     params_mapping: dict[str, str] = Field(default_factory=dict)
     """Where arguments go: `q`, `query:q`, `path:id`, `header:X-Id` or `body:filter.name`. What is not
     named goes to the path where the url has its slot, else to the query, or to the body of a request

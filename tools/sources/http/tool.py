@@ -12,12 +12,15 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
+from msgspec.structs import replace
 
 from toolchart.states.errors import SpecError, format_install
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Tool, ToolFailure
+from toolchart.tools.execution.context import NO_CONVERSATION, CallContext
 from toolchart.tools.sources.http.address_guard import AddressGuard
 from toolchart.tools.sources.http.settings import HttpSettings, OutgoingRequest, build_request
+from toolchart.tools.tool_context import compute_idempotency_key
 
 SecretResolver = Callable[[str, str], str]
 """Replaces `${VARIABLE}` in a text; the second argument is the path in the spec, for errors."""
@@ -85,14 +88,20 @@ class HttpRunner:
         self._may_retry = idempotent or settings.method in IDEMPOTENT_METHODS
         self._response_path = _compile_response_path(settings.response_path, self._spec_path)
 
-    async def __call__(self, arguments: Mapping[str, Any]) -> Any:
+    async def __call__(self, arguments: Mapping[str, Any], context: CallContext = NO_CONVERSATION) -> Any:
         """Send the request and return the value of its response.
+
+        Args:
+            context: the call; its idempotency key is sent where the settings name a header for it.
 
         Raises:
             ToolFailure: the address is refused or not reachable, the status is an error, or the
                 response has a content type, a size or a form that the settings do not accept.
         """
         request = build_request(self._settings, arguments)
+        if self._settings.idempotency_header is not None and context.call_id:
+            key = compute_idempotency_key(context.conversation, context.call_id)
+            request = replace(request, headers={**request.headers, self._settings.idempotency_header: key})
         secrets: set[str] = set()
         try:
             response = await self._send_with_retries(request, secrets)
@@ -277,7 +286,14 @@ def make_http_tool(
         SpecError: `response_path` is not a JSONPath, or the library for it is missing.
     """
     runner = HttpRunner(settings, tool=definition.name, resolve=resolve, guard=guard, idempotent=idempotent)
-    return Tool(definition=definition, run=runner, execution_mode="async", kind="http", idempotent=idempotent)
+    return Tool(
+        definition=definition,
+        run=runner,
+        execution_mode="async",
+        kind="http",
+        idempotent=idempotent,
+        needs_context=settings.idempotency_header is not None,
+    )
 
 
 def _compile_response_path(path: str | None, spec_path: str) -> Any:
