@@ -92,15 +92,13 @@ class LLMConfig(Section):
     client_certificate: str | None = None
     """PEM file, relative to the spec, with the certificate and the key that the host asks for."""
     tool_format: Annotated[str, AfterValidator(_check_tool_format)] = "native"
-    """How the model writes tool calls: in the host's API, or as text in one of these formats
-    (`docs/text-calls.md`)."""
+    """How the model writes tool calls: in the host's API, or as text (`docs/text-calls.md`)."""
     max_tools: int | None = Field(default=None, ge=1)
     """Most tools that this host is offered."""
     essential_tools: list[str] = Field(default_factory=list)
     """Names or globs of tools that are offered before others if there is a cap."""
     record: str | None = None
-    """Cassette, relative to the spec, to which every exchange with the host is appended without secrets;
-    `provider: recorded` answers from it."""
+    """Cassette, relative to the spec, that gets each exchange; `provider: recorded` answers from it."""
 
     def extra_options(self) -> dict[str, Any]:
         """Return the additional keys, which belong to the adapter."""
@@ -183,8 +181,7 @@ class ToolsConfig(Section):
     openapi: list[dict[str, Any]] = Field(default_factory=list)
     """OpenAPI documents whose operations are tools (extra `http`)."""
     pins: dict[str, str] | None = None
-    """Digests of imported tools by name, as `toolchart tools pin` prints them. A tool that is not listed, or
-    whose definition has changed, asks before each call."""
+    """Digests of imported tools by name, as `toolchart tools pin` prints them; a changed one asks first."""
 
 
 class HandlerTools(Section):
@@ -342,8 +339,7 @@ class AgentSpec(Section):
     approvers: Any = None
     """Who may sign decisions: `{NAME: [{key, valid_from, valid_until, revoked_at}]}`. It is never logged."""
     prices: str | dict[str, Any] | None = None
-    """Price table, a file beside the spec or inline: `{currency, models: {NAME: {input, output, cached}}}`,
-    per million tokens."""
+    """Prices per million tokens, a file or inline: `{currency, models: {NAME: {input, output, cached}}}`."""
     message_trust: Literal["trusted", "untrusted"] = "trusted"
     """Who writes the user's messages: the one for whom the agent works, or strangers, such as the senders of
     mails. `check` follows the words of strangers."""

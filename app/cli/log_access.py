@@ -12,6 +12,7 @@ import orjson
 
 from toolchart.app.cli.parameters.options import format_command
 from toolchart.app.cli.terminal.text import escape_controls
+from toolchart.engine.log.reading.listing import find_names
 from toolchart.engine.log.stores import open_store, open_store_for_reading
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.descriptors import load_reference
@@ -71,17 +72,16 @@ def find_conversation(store: Store, prefix: str) -> str:
     Raises:
         SpecError: no conversation matches (the hint names the nearest), or several do (the hint lists them).
     """
-    conversations = list(store.list_conversations())
-    if prefix in conversations:
+    if prefix and store.read_last_line(prefix) is not None:
         return prefix
-    matches = _drop_children([name for name in conversations if name.startswith(prefix)] if prefix else [])
+    matches = _drop_children(find_names(store, prefix) if prefix else [])
     if len(matches) == 1:
         return matches[0]
     if matches:
         raise SpecError(
             f"{len(matches)} conversations begin with {prefix!r}", hint=_join_names(matches, _MAX_NAMES)
         )
-    close = get_close_matches(prefix, conversations, n=1)
+    close = get_close_matches(prefix, list(store.list_conversations()), n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"list them with: {format_command('runs')}"
     raise SpecError(f"there is no conversation {prefix!r} in this log", hint=hint)
 

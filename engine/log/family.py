@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from toolchart.engine.log.reading.listing import find_names
 from toolchart.engine.log.reading.records import ReadRecord, parse_line
 from toolchart.engine.log.record import compute_line_hash, parse_record
 from toolchart.states.errors import LogDamaged
@@ -66,9 +67,7 @@ def list_children(store: Store, conversation: str) -> list[str]:
 
     A fork has those of its own log, not those of the records that it shares.
     """
-    beginning = f"{conversation}."
-    names = [name for name in store.list_conversations() if name.startswith(beginning)]
-    links = [(name, read_parent(store, name)) for name in names]
+    links = [(name, read_parent(store, name)) for name in find_names(store, f"{conversation}.")]
     children = [
         (int(link.get("effect", 0)), int(link.get("item", 0)), name)
         for name, link in links

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from toolchart.engine.log.family import find_parent
+from toolchart.engine.log.reading.listing import read_ends
 from toolchart.engine.log.reading.records import ReadRecord, parse_line
 from toolchart.states.events import Forked
 from toolchart.states.ports import Store
@@ -34,19 +35,15 @@ class ConversationAge(msgspec.Struct, frozen=True, kw_only=True):
 
 def list_conversation_ages(store: Store) -> list[ConversationAge]:
     """The ages of all conversations that have records, the oldest first."""
-    conversations = [
-        age for name in store.list_conversations() if (age := _read_conversation_age(store, name)) is not None
-    ]
-    return sorted(conversations, key=lambda age: age.newest_at)
+    ages = [_read_conversation_age(store, *ends) for ends in read_ends(store)]
+    return sorted(ages, key=lambda age: age.newest_at)
 
 
-def _read_conversation_age(store: Store, conversation: str) -> ConversationAge | None:
-    """The age of one conversation; None where it has no records."""
-    newest = store.read_last_line(conversation)
-    first = next(iter(store.read_lines(conversation)), None)
-    if newest is None or first is None:
-        return None
-    last = parse_line(newest[1], newest[0], conversation)
+def _read_conversation_age(
+    store: Store, conversation: str, first: bytes, seq: int, newest: bytes
+) -> ConversationAge:
+    """The age of one conversation, from its first line, and number and line of its newest record."""
+    last = parse_line(newest, seq, conversation)
     header = parse_line(first, 0, conversation)
     link = find_parent(header)
     child_of = str(link["conversation"]) if link is not None else None

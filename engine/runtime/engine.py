@@ -20,10 +20,10 @@ from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.agents.agent import Agent, SharedParts
 from toolchart.engine.runtime.clock import Clock, SystemClock, generate_conversation_id
 from toolchart.engine.runtime.dependencies import Approver, Asker, Observer
-from toolchart.engine.runtime.open_turns import OpenTurns
 from toolchart.engine.runtime.recorded_answers import build_fork_result, fork_from_log
 from toolchart.engine.runtime.result import ForkResult, TurnResult
 from toolchart.engine.runtime.sharing.blocking_calls import BlockingCalls
+from toolchart.engine.runtime.sharing.open_turns import OpenTurns
 from toolchart.engine.runtime.sharing.recovery import Recovery
 from toolchart.engine.runtime.sharing.shared_engine import SharedEngine
 from toolchart.engine.runtime.streaming import StepTaken, stream_turn
@@ -106,14 +106,11 @@ class Engine(SharedEngine):
             answers={},
         )
         self._agent = Agent(spec if isinstance(spec, AgentSpec) else load_spec(spec), self._parts)
-        is_durable = (durability or self._agent.spec.durability) == "full"
-        self.store: Store = (
-            open_store(log, durable=is_durable) if log is None or isinstance(log, (str, Path)) else log
-        )
-        self._log = GroupCommit(self.store, lease_s=lease_s or self._agent.spec.lease_s)
-        self._agent.open_conversations(self.store, self._log)
         self.spec, self.chart = self._agent.spec, self._agent.chart
         self.tools, self.hosts = self._agent.tools, self._agent.hosts
+        self.store: Store = _open_log(log, durability or self.spec.durability)
+        self._log = GroupCommit(self.store, lease_s=lease_s or self.spec.lease_s)
+        self._agent.open_conversations(self.store, self._log)
         self._conversations = self._agent.conversations
         self._open_turns = OpenTurns(self._agent, self._parts.answers, self.store, self._log)
         self._ownership = self._open_turns.ownership
@@ -323,3 +320,10 @@ class Engine(SharedEngine):
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+def _open_log(log: Store | str | Path | None, durability: str) -> Store:
+    """The store that an engine was given, or the one of an address."""
+    if log is None or isinstance(log, (str, Path)):
+        return open_store(log, durable=durability == "full")
+    return log

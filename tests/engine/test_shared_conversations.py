@@ -18,7 +18,7 @@ from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay
 from toolchart.engine.log.sharing.workers import name_worker
 from toolchart.engine.log.stores import open_store
-from toolchart.engine.runtime.open_turns import HANDED_OVER
+from toolchart.engine.runtime.sharing.open_turns import HANDED_OVER
 from toolchart.states.errors import LeaseHeld, LeaseLost
 from toolchart.states.events import Decided
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition

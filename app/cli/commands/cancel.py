@@ -11,6 +11,7 @@ from toolchart.app.cli.stored_agent import choose_agent, spec_option, trust_opti
 from toolchart.app.cli.terminal.text import print_notice, print_text
 from toolchart.engine.log.family import find_root
 from toolchart.engine.log.replay import load_conversation
+from toolchart.engine.runtime.engine import Engine
 
 
 @click.command(short_help="Stop an open turn.")
@@ -27,8 +28,6 @@ def command(conversation: str, reason: str | None, spec: str | None, trust_log: 
     \b
     Example:  toolchart cancel 5f0c --spec agent.yaml --reason "asked twice"
     """
-    from toolchart.engine.runtime.engine import Engine
-
     with open_log(log) as store:
         name = find_conversation(store, conversation)
         root = load_conversation(store, find_root(store, name))

@@ -19,7 +19,11 @@ from toolchart.app.cli.parameters.keys import (
 from toolchart.app.cli.parameters.options import log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import escape_controls, print_notice
+<<<<<<< HEAD
 from toolchart.engine.exchange.archive import archive_conversations
+=======
+from toolchart.engine.log.reading.listing import delete_conversations
+>>>>>>> b4f26bb (List, verify and prune what is shown, and measure the stores)
 from toolchart.engine.log.retention import list_conversation_ages, select_prunable
 from toolchart.engine.log.sealing.journal import append_entry, load_journal
 from toolchart.engine.log.sealing.log_seals import bury_conversations
@@ -86,9 +90,8 @@ def command(
             signer, now = read_seal_signer(key_file), SystemClock().now()
             tombstone = bury_conversations(store, names, journal, now, "prune", signer)
             append_entry(Path(journal_path), tombstone)
-        for name in track_progress(names, "deleting", len(names)):
-            if not dry_run:
-                store.delete(name)
+        deleted_names = names if dry_run else delete_conversations(store, names)
+        for name in track_progress(deleted_names, "deleting", len(names)):
             click.echo(escape_controls(name))
     verb = "would be deleted" if dry_run else "deleted"
     print_notice(f"{len(names)} of {len(ages)} conversations {verb}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,9 +11,8 @@ from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import durability_option, json_option, log_option
 from toolchart.app.cli.terminal.stopping import stop_on_signals
 from toolchart.app.cli.terminal.text import escape_controls, print_notice, print_text
-
-if TYPE_CHECKING:
-    from toolchart.engine.runtime.sharing.shared_engine import RecoveredTurn
+from toolchart.engine.runtime.engine import Engine
+from toolchart.engine.runtime.sharing.shared_engine import RecoveredTurn
 
 
 @click.command(short_help="Go on with turns that no worker goes on with.")
@@ -43,8 +41,6 @@ def command(
     Example:  toolchart recover agent.yaml
               toolchart recover agent.yaml --watch --log postgresql://bot@db/logs
     """
-    from toolchart.engine.runtime.engine import Engine
-
     has_failures = False
     with Engine(spec, log=log, durability=durability) as engine, stop_on_signals(engine) as request:
         try:

@@ -131,9 +131,10 @@ def command(
                 history=_load_history(history, engine.store, name),
                 on_delta=observer.on_delta if streams_answer else None,
             )
+            is_stopped = request.is_made and not result.is_over
         except KeyboardInterrupt:
-            return report_cancellation(engine.store, name, ["run", spec, "--conversation", name])
-        if request.is_made and not result.is_over:
+            is_stopped = True
+        if is_stopped:
             return report_cancellation(engine.store, name, ["run", spec, "--conversation", name])
     return report_result(result, observer, as_json=as_json, quiet=quiet)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -16,14 +16,19 @@ from toolchart.app.cli.terminal.tables import format_cost, format_tokens
 from toolchart.app.cli.terminal.text import print_notice, shorten, style_text, terminal_width
 from toolchart.engine.log.family import find_parent
 from toolchart.engine.log.reading.figures import add_usages, read_figures
+from toolchart.engine.log.reading.listing import iterate_newest_first
 from toolchart.engine.log.reading.records import parse_line
 from toolchart.engine.log.reading.selection import ConversationFilter
+from toolchart.engine.log.sharing.workers import describe_worker
 from toolchart.states.errors import LogDamaged
 from toolchart.states.messages import Usage
-from toolchart.states.ports import Store
+from toolchart.states.ports import SharedStore, Store
 
 _FIRST_MESSAGE_LIMIT = 4
 """Number of first records in which to look for a user message."""
+
+DEFAULT_LIMIT = 100
+"""Conversations that are shown unless another number is asked for."""
 
 _COLUMNS = ("conversation", "started", "turns", "records", "state", "message")
 
@@ -45,6 +50,12 @@ _USAGE_COLUMNS = ("model", "in", "out", "cost", "s")
 )
 @click.option("--children", is_flag=True, help="Also list the agents that conversations run, below them.")
 @click.option("--until", type=Moment(), metavar="TIME", help="Only conversations started until then.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=f"Only the N newest conversations that match.  [default: {DEFAULT_LIMIT}; with --json all]",
+)
 @click.option("--usage", is_flag=True, help="Also show model, tokens, cost and seconds, and their sums.")
 @json_option
 @log_option
@@ -56,6 +67,7 @@ def command(
     since: datetime | None,
     until: datetime | None,
     children: bool,
+    limit: int | None,
     usage: bool,
     as_json: bool,
     log: str | None,
@@ -69,20 +81,30 @@ def command(
               toolchart runs --json | jq -r .conversation
     """
     selection = ConversationFilter(state=state, since=since, until=until, tool=tool, model=model, text=text)
-    rows, has_damage, total = [], False, 0
+    rows: list[dict[str, Any]] = []
+    has_damage, total, has_more = False, 0, False
+    if limit is None:
+        limit = None if as_json else DEFAULT_LIMIT
     with open_log_for_reading(log) as store:
-        for name in track_progress(store.list_conversations(), "reading"):
+        workers = find_workers(store)
+        for name in track_progress(iterate_newest_first(store), "reading"):
+            if limit is not None and len(rows) >= limit:
+                has_more = True
+                break
             total += 1
             try:
                 row, newest_at = summarize_conversation(store, name)
                 if row["parent"] and not children:
                     total -= 1
                 elif selection.matches_row(row, newest_at) and selection.matches_records(store, name):
-                    rows.append({**row, **(_read_usage(store, name) if usage else {})})
+                    work = workers.get(name, {})
+                    rows.append({**row, **work, **(_read_usage(store, name) if usage else {})})
             except LogDamaged as damage:
                 has_damage = True
                 print_notice(f"toolchart: damaged: {damage}")
-    rows = _sort_families(rows)
+    rows = _sort_families(rows[::-1])
+    if has_more:
+        print_notice(f"the newest {limit} conversations; --limit N shows more")
     if as_json:
         for row in rows:
             print_json(row, lines=True)
@@ -130,6 +152,19 @@ def summarize_conversation(store: Store, conversation: str) -> tuple[dict[str, A
         if seq >= _FIRST_MESSAGE_LIMIT:
             break
     return row, last.at
+
+
+def find_workers(store: Store) -> dict[str, dict[str, Any]]:
+    """Who works on which conversation now: `worker`, and since when in `worked_on_since`."""
+    if not isinstance(store, SharedStore):
+        return {}
+    return {
+        lease.conversation: {
+            "worker": describe_worker(lease.worker),
+            "worked_on_since": datetime.fromtimestamp(lease.since, UTC).isoformat(timespec="seconds"),
+        }
+        for lease in store.list_leases()
+    }
 
 
 def _read_usage(store: Store, conversation: str) -> dict[str, Any]:
@@ -188,6 +223,8 @@ def _format_row(row: dict[str, Any]) -> tuple[str, ...]:
     start = row["at"][:19].replace("T", " ")
     indent = "  " * row["depth"]
     name, state = indent + shorten(row["conversation"], 40), shorten(row["state"], 30)
+    if "worker" in row:
+        state = f"{state} ({row['worker']} since {row['worked_on_since'][11:19]})"
     return (name, start, str(row["turns"]), str(row["records"]), state, *_format_usage(row), row["message"])
 
 

@@ -7,8 +7,8 @@ import logging
 from toolchart.engine.log.family import read_parent
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.agents.agent import Agent
-from toolchart.engine.runtime.open_turns import OpenTurns
 from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.sharing.open_turns import OpenTurns
 from toolchart.engine.runtime.sharing.ownership import Hold, Ownership
 from toolchart.states.errors import LogConflict, ToolchartError
 from toolchart.states.ports import Store

@@ -12,10 +12,10 @@ from toolchart.engine.log.family import find_root
 from toolchart.engine.runtime.agents.agent import Agent
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.conversations import Conversations
-from toolchart.engine.runtime.open_turns import OpenTurns
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.sharing.blocking_calls import BlockingCalls
 from toolchart.engine.runtime.sharing.entries import Message
+from toolchart.engine.runtime.sharing.open_turns import OpenTurns
 from toolchart.engine.runtime.sharing.ownership import Ownership
 from toolchart.engine.runtime.sharing.recovery import Recovery
 from toolchart.states.content import add_text

@@ -1,0 +1,87 @@
+"""Listing: finds conversations by the beginnings of their ids and reads them page by page.
+
+A store with the methods of `IndexedStore` finds them by its indexes, so that a list costs what it shows. Any
+other store is read as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol, runtime_checkable
+
+from toolchart.states.ports import Store
+
+_PAGE_SIZE = 100
+
+
+@runtime_checkable
+class IndexedStore(Protocol):
+    """A store with indexes over its conversations."""
+
+    def list_page(self, limit: int, before: str | None = None) -> Sequence[str]:
+        """The ids of the newest conversations, the newest first.
+
+        Args:
+            before: only those that are older than this one.
+        """
+        ...
+
+    def find_names(self, beginning: str, limit: int) -> Sequence[str]:
+        """The ids that begin with a text, sorted."""
+        ...
+
+    def delete_many(self, conversations: Sequence[str]) -> None:
+        """Delete whole conversations in one transaction."""
+        ...
+
+
+@runtime_checkable
+class EndsStore(Protocol):
+    """A store that reads the first and last records of all conversations in few queries."""
+
+    def read_ends(self) -> Iterator[tuple[str, bytes, int, bytes]]:
+        """Of each conversation: id, first line, number of the newest record, its line."""
+        ...
+
+
+def iterate_newest_first(store: Store) -> Iterator[str]:
+    """The ids of all conversations, the newest first, read as far as they are asked for."""
+    if not isinstance(store, IndexedStore):
+        yield from reversed(list(store.list_conversations()))
+        return
+    page = store.list_page(_PAGE_SIZE)
+    while page:
+        yield from page
+        page = store.list_page(_PAGE_SIZE, page[-1])
+
+
+def find_names(store: Store, beginning: str) -> list[str]:
+    """All ids that begin with a text."""
+    if isinstance(store, IndexedStore):
+        return list(store.find_names(beginning, 2**31 - 1))
+    return [name for name in store.list_conversations() if name.startswith(beginning)]
+
+
+def read_ends(store: Store) -> Iterator[tuple[str, bytes, int, bytes]]:
+    """Of each conversation with records: id, first line, number of the newest record, its line."""
+    if isinstance(store, EndsStore):
+        yield from store.read_ends()
+        return
+    for name in store.list_conversations():
+        newest = store.read_last_line(name)
+        first = next(iter(store.read_lines(name)), None)
+        if newest is not None and first is not None:
+            yield name, first, *newest
+
+
+def delete_conversations(store: Store, names: Sequence[str]) -> Iterator[str]:
+    """Delete conversations, many in each transaction where the store can; yields each when it is gone."""
+    for start in range(0, len(names), _PAGE_SIZE):
+        page = names[start : start + _PAGE_SIZE]
+        if isinstance(store, IndexedStore):
+            store.delete_many(page)
+            yield from page
+        else:
+            for name in page:
+                store.delete(name)
+                yield name
