@@ -40,7 +40,10 @@ class EndsStore(Protocol):
     """A store that reads the first and last records of all conversations in few queries."""
 
     def read_ends(self) -> Iterator[tuple[str, bytes, int, bytes]]:
-        """Of each conversation: id, first line, number of the newest record, its line."""
+        """Of each conversation: id, first line, number of the newest record, its line.
+
+        Large values may be left out: null stands in their place.
+        """
         ...
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from toolchart.engine.log.stores.access import sqlite_leases
 from toolchart.engine.log.stores.access.sqlite_connection import ErrorTranslation
 from toolchart.engine.log.stores.access.sqlite_schema import SCHEMA, SEQ_BITS
-from toolchart.engine.log.stores.large_parts import join_large_parts
+from toolchart.engine.log.stores.large_parts import join_large_parts, leave_out_large_parts
 from toolchart.engine.log.stores.sqlite_checks import find_sqlite_damage
 from toolchart.states.errors import LogDamaged
 from toolchart.states.ports import InboxEntry, Lease
@@ -122,14 +122,22 @@ class SqliteQueries:
         return [str(row[0]) for row in rows]
 
     def read_ends(self) -> Iterator[tuple[str, bytes, int, bytes]]:
-        """Of each conversation, the oldest first: id, first line, number of the newest record, its line."""
+        """Of each conversation, the oldest first: id, first line, number of the newest record, its line.
+
+        In place of large parts of a line stands null.
+        """
         before, page = 0, 4096
         while True:
             rows = self._fetch_all(_ENDS, (before, page))
             for number, conversation, first, newest, last in rows:
                 before, name = int(str(number)), str(conversation)
                 seq = int(str(newest)) & (2**SEQ_BITS - 1)
-                yield name, self._join_parts(first, name, 0), seq, self._join_parts(last, name, seq)
+                yield (
+                    name,
+                    leave_out_large_parts(_read_bytes(first)),
+                    seq,
+                    leave_out_large_parts(_read_bytes(last)),
+                )
             if len(rows) < page:
                 return
 
