@@ -17,6 +17,7 @@ from toolchart.states.errors import (
     NoRecordedAnswer,
     ProviderError,
     ReplayMismatch,
+    StorageFailure,
     ToolchartError,
 )
 
@@ -40,6 +41,8 @@ def exit_code(error: ToolchartError) -> int:
     match error:
         case LogDamaged():
             return DAMAGED_LOG
+        case StorageFailure():
+            return INTERNAL_ERROR
         case ReplayMismatch() | ProviderError() | LogConflict() | NoRecordedAnswer():
             return NEGATIVE
         case _:

@@ -112,12 +112,9 @@ def command(
     observer = build_observer(is_silent=quiet or as_json, verbose=verbose)
     streams_answer = is_terminal(sys.stdout) and not (quiet or as_json)
     approver = TerminalApprover() if can_ask_user() else None
-    asker = FormPrompt() if can_ask_user() else None
     people: dict[str, Any] = {"approver": approver, "signer": read_signer(key_file, approver_name)}
-    with (
-        Engine(spec, log=log, observer=observer, asker=asker, durability=durability, **people) as engine,
-        stop_on_signals(engine) as request,
-    ):
+    people |= {"asker": FormPrompt() if can_ask_user() else None, "observer": observer}
+    with Engine(spec, log=log, durability=durability, **people) as engine, stop_on_signals(engine) as request:
         if approver is not None:
             approver.tools = engine.tools
         try:

@@ -81,29 +81,13 @@ def command(
               toolchart runs --json | jq -r .conversation
     """
     selection = ConversationFilter(state=state, since=since, until=until, tool=tool, model=model, text=text)
-    rows: list[dict[str, Any]] = []
-    has_damage, total, has_more = False, 0, False
-    if limit is None:
-        limit = None if as_json else DEFAULT_LIMIT
+    if limit is None and not as_json:
+        limit = DEFAULT_LIMIT
     with open_log_for_reading(log) as store:
-        workers = find_workers(store)
-        for name in track_progress(iterate_newest_first(store), "reading"):
-            if limit is not None and len(rows) >= limit:
-                has_more = True
-                break
-            total += 1
-            try:
-                row, newest_at = summarize_conversation(store, name)
-                if row["parent"] and not children:
-                    total -= 1
-                elif selection.matches_row(row, newest_at) and selection.matches_records(store, name):
-                    work = workers.get(name, {})
-                    rows.append({**row, **work, **(_read_usage(store, name) if usage else {})})
-            except LogDamaged as damage:
-                has_damage = True
-                print_notice(f"toolchart: damaged: {damage}")
-    rows = _sort_families(rows[::-1])
-    if has_more:
+        listing = _Listing(store, selection, with_children=children, with_usage=usage)
+        listing.read(limit)
+    rows = _sort_families(listing.rows[::-1])
+    if listing.has_more:
         print_notice(f"the newest {limit} conversations; --limit N shows more")
     if as_json:
         for row in rows:
@@ -112,9 +96,51 @@ def command(
         _print_conversation_table(rows)
         if usage:
             click.echo(_format_totals(rows))
-    elif not has_damage:
-        print_notice(f"none of {total} conversations matches" if total else "no conversations yet")
-    return DAMAGED_LOG if has_damage else SUCCESS
+    elif not listing.has_damage:
+        count = listing.count
+        print_notice(f"none of {count} conversations matches" if count else "no conversations yet")
+    return DAMAGED_LOG if listing.has_damage else SUCCESS
+
+
+class _Listing:
+    """The conversations that a command lists, the newest first."""
+
+    def __init__(
+        self, store: Store, selection: ConversationFilter, *, with_children: bool, with_usage: bool
+    ) -> None:
+        self._store = store
+        self._selection = selection
+        self._with_children = with_children
+        self._with_usage = with_usage
+        self.rows: list[dict[str, Any]] = []
+        self.has_damage = False
+        self.has_more = False
+        """Whether there are conversations beyond the limit."""
+        self.count = 0
+        """Conversations that were looked at."""
+
+    def read(self, limit: int | None) -> None:
+        """Read conversations until so many match; damage of one is printed."""
+        workers = find_workers(self._store)
+        for name in track_progress(iterate_newest_first(self._store), "reading"):
+            if limit is not None and len(self.rows) >= limit:
+                self.has_more = True
+                return
+            self.count += 1
+            try:
+                self._read_row(name, workers.get(name, {}))
+            except LogDamaged as damage:
+                self.has_damage = True
+                print_notice(f"toolchart: damaged: {damage}")
+
+    def _read_row(self, name: str, work: dict[str, Any]) -> None:
+        store, selection = self._store, self._selection
+        row, newest_at = summarize_conversation(store, name)
+        if row["parent"] and not self._with_children:
+            self.count -= 1
+        elif selection.matches_row(row, newest_at) and selection.matches_records(store, name):
+            usage = _read_usage(store, name) if self._with_usage else {}
+            self.rows.append({**row, **work, **usage})
 
 
 def summarize_conversation(store: Store, conversation: str) -> tuple[dict[str, Any], str]:
