@@ -19,11 +19,8 @@ from toolchart.app.cli.parameters.keys import (
 from toolchart.app.cli.parameters.options import log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import escape_controls, print_notice
-<<<<<<< HEAD
 from toolchart.engine.exchange.archive import archive_conversations
-=======
 from toolchart.engine.log.reading.listing import delete_conversations
->>>>>>> b4f26bb (List, verify and prune what is shown, and measure the stores)
 from toolchart.engine.log.retention import list_conversation_ages, select_prunable
 from toolchart.engine.log.sealing.journal import append_entry, load_journal
 from toolchart.engine.log.sealing.log_seals import bury_conversations

@@ -106,28 +106,21 @@ def command(
 
     if quiet and verbose:
         raise click.UsageError("--quiet and --verbose cannot be used together.")
-    text = _read_message(message)
-    values = parse_variables(variables)
+    text, values = _read_message(message), parse_variables(variables)
     name = generate_conversation_id() if conversation is None else _require_usable_id(conversation)
     observer = build_observer(is_silent=quiet or as_json, verbose=verbose)
     streams_answer = is_terminal(sys.stdout) and not (quiet or as_json)
-    approver = TerminalApprover() if can_ask_user() else None
-    people: dict[str, Any] = {"approver": approver, "signer": read_signer(key_file, approver_name)}
-    people |= {"asker": FormPrompt() if can_ask_user() else None, "observer": observer}
+    approver, asker = (TerminalApprover(), FormPrompt()) if can_ask_user() else (None, None)
+    signer = read_signer(key_file, approver_name)
+    people: dict[str, Any] = {"approver": approver, "signer": signer, "asker": asker, "observer": observer}
     with Engine(spec, log=log, durability=durability, **people) as engine, stop_on_signals(engine) as request:
         if approver is not None:
             approver.tools = engine.tools
         try:
-            result = engine.run(
-                text,
-                conversation=name,
-                handler=handler,
-                variables=values,
-                llm=llm,
-                model=model,
-                history=_load_history(history, engine.store, name),
-                on_delta=observer.on_delta if streams_answer else None,
-            )
+            turn: dict[str, Any] = {"handler": handler, "variables": values, "llm": llm, "model": model}
+            turn |= {"history": _load_history(history, engine.store, name)}
+            on_delta = observer.on_delta if streams_answer else None
+            result = engine.run(text, conversation=name, on_delta=on_delta, **turn)
             is_stopped = request.is_made and not result.is_over
         except KeyboardInterrupt:
             is_stopped = True
