@@ -44,6 +44,7 @@ _BUILTIN = {
     "check": "Prove properties of a chart before it runs.",
     "draw": "Draw a chart, or the path of a conversation through it.",
     "coverage": "Measure which states and transitions of a chart were visited.",
+    "migrate": "Move an open conversation to a changed chart.",
     "resume": "Continue an unfinished turn.",
     "diff": "Compare two conversations.",
     "fork": "Branch from a record of a conversation, with changes.",

@@ -106,7 +106,7 @@ class Engine:
         self._agent.open_conversations(self.store, self._log)
         self.spec, self.chart = self._agent.spec, self._agent.chart
         self.tools, self.hosts = self._agent.tools, self._agent.hosts
-        self._conversations = self._agent.conversations
+        self.conversations = self._agent.conversations
         self._open_turns = OpenTurns(self._agent, self._parts.answers, self.store, self._log)
 
     # -- turns -----------------------------------------------------------------------------------
@@ -127,11 +127,11 @@ class Engine:
         hooks = build_hooks(options)
         turn_started = await self._agent.plan_turn(name, message, options)
         with self._log:
-            driver = await self._conversations.prepare_driver(name, turn_started.settings.service)
+            driver = await self.conversations.prepare_driver(name, turn_started.settings.service)
             driver.dependencies = hooks.add_to(replace(driver.dependencies, observer=self._parts.observer))
-            snapshot = await self._conversations.run_driver(name, driver, turn_started)
+            snapshot = await self.conversations.run_driver(name, driver, turn_started)
         # Not after an error: then the next turn reads the log again.
-        self._conversations.cache_driver(name, driver)
+        self.conversations.cache_driver(name, driver)
         return self._open_turns.build_result(snapshot, name, hooks)
 
     def run(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult:
@@ -241,7 +241,7 @@ class Engine:
         Raises:
             SpecError: no turn of this conversation runs here, or an attachment cannot be read.
         """
-        driver = self._conversations.get_running_driver(conversation)
+        driver = self.conversations.get_running_driver(conversation)
         parts = await load_attachments(attachments)
         await driver.post_event(UserSaid(message=message, parts=add_text(message, parts)))
         await self._agent.say_to_children(driver, message)
@@ -258,7 +258,7 @@ class Engine:
         Raises:
             SpecError: no turn of this conversation runs here.
         """
-        await self._conversations.get_running_driver(conversation).post_event(Cancelled(reason=reason))
+        await self.conversations.get_running_driver(conversation).post_event(Cancelled(reason=reason))
 
     async def afork(
         self,
@@ -291,7 +291,7 @@ class Engine:
             return await fork_from_log(self.store, conversation, at, changes, name=name, observer=observer)
         name = name or generate_conversation_id()
         plan = plan_fork(self.store, conversation, name, at, changes or ForkChanges())
-        driver = self._conversations.fork_driver(name, plan)
+        driver = self.conversations.fork_driver(name, plan)
         self._open_turns.adapt_fork(driver, plan, conversation, run_tools=run_tools)
         with self._log:
             await driver.run_turn(*plan.replacements)
@@ -314,7 +314,7 @@ class Engine:
 
     def build_configured_event(self, conversation: str) -> Configured:
         """The `configured` event that record 0 of a conversation of this agent holds."""
-        return self._conversations.build_configured_event(conversation)
+        return self.conversations.build_configured_event(conversation)
 
     def _run_blocking(self, start: Callable[[], Coroutine[Any, Any, Value]]) -> Value:
         """Run a coroutine on this engine's own event loop and return its result."""

@@ -1,8 +1,8 @@
 """The completeness gate: what `check` says about a chart can be seen in a world, or in none.
 
 There are two kinds of findings. One about the *behaviour* of a chart (an event without a row, an end without
-an answer, a cycle without a bound) is a false alarm if no world shows it. One about its *structure* (a state that
-is never entered, a row that never fires) speaks of all worlds: it is false if one shows that part at work.
+an answer, a cycle without a bound) is a false alarm if no world shows it. One about its *structure* (a state
+that is never entered, a row that never fires) is false if one world shows that part at work.
 
 Half of the worlds do anything. The others look one step ahead for the way to the finding: chance alone does
 not go round a cycle six hundred times.
@@ -37,7 +37,7 @@ QUIET_RUNS = 20
 MOST_FALSE_ALARMS = 0.03
 
 UNSEEN: dict[int, str] = {
-    16: "true, and rarely met: each reply must bring two calls, of which the one that runs ends first",
+    16: "true, and rarely met: each reply must bring two calls, of which the one that runs ends first"
 }
 """By seed: why no world shows what `check` has found."""
 

@@ -126,10 +126,11 @@ class _Search:
 
     def _build_nodes(self) -> bool:
         """Follow every edge; false where there are too many nodes."""
-        zeros = (0,) * len(self._names)
         for start in self._graph.starts:
+            values = [start.counts.get(name, 0) for name in self._names]
+            counts = tuple(map(_limit_value, values, self._tops))
             self._add_start(
-                (start.state, False, zeros), self._sum_costs(ask.effect for ask in start.move.asks)
+                (start.state, False, counts), self._sum_costs(ask.effect for ask in start.move.asks)
             )
         queue = deque(self._starts)
         while queue:
