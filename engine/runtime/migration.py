@@ -9,6 +9,9 @@ from toolchart.states.errors import SpecError
 from toolchart.states.proofs.migration import MigrationReport, check_migration
 
 
+__all__ = ["Engine", "migrate_conversation"]
+
+
 async def migrate_conversation(
     engine: Engine, conversation: str, *, is_recorded: bool = False
 ) -> MigrationReport | None:

@@ -39,8 +39,7 @@ def command(conversation: str, spec: str, is_recorded: bool, as_json: bool, log:
     Example:  toolchart migrate 5f0c --spec agent.yaml
               toolchart migrate 5f0c --spec agent.yaml --apply
     """
-    from toolchart.engine.runtime.engine import Engine
-    from toolchart.engine.runtime.migration import migrate_conversation
+    from toolchart.engine.runtime.migration import Engine, migrate_conversation
 
     with open_log(log) as store:
         name = find_conversation(store, conversation)
