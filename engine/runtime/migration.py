@@ -8,7 +8,6 @@ from toolchart.specs.agent_costs import build_cost_finder
 from toolchart.states.errors import SpecError
 from toolchart.states.proofs.migration import MigrationReport, check_migration
 
-
 __all__ = ["Engine", "migrate_conversation"]
 
 
