@@ -55,6 +55,8 @@ _BUILTIN = {
     "import": "Import conversations from message lists into a log.",
     "convert": "Convert conversations of an older format, so that they can go on.",
     "export": "Print a conversation in another format.",
+    "agents": "List the agents that ship, and those in this folder.",
+    "charts": "List the charts that ship, and those in this folder.",
     "tools": "List the tools of an agent, or run one of them.",
     "models": "List the models of a host, or test one.",
     "init": "Write an agent, copied from one that ships.",
