@@ -276,9 +276,9 @@ def _list_known_facts(graph: ExplorationGraph, limits: Limits) -> tuple[list[Fac
     return counters, limit_values
 
 
-def reads_limits(graph: ExplorationGraph) -> bool:
-    """Whether a guard names a limit, so that the worst case depends on it."""
-    return bool(_list_known_facts(graph, Limits())[1])
+def list_read_limits(graph: ExplorationGraph) -> tuple[str, ...]:
+    """The limits that guards name, so that the worst case depends on them."""
+    return tuple(sorted(_list_known_facts(graph, Limits())[1]))
 
 
 def _sets_anew(counters: list[Fact]) -> Callable[[ExploredEdge, str], bool]:
