@@ -32,6 +32,17 @@ def build_guards(count: int) -> Chart:
     return make_chart({"name": f"{count} guards", "states": states})
 
 
+def build_nested_guards(count: int) -> Chart:
+    """The same, with quotients of sums of remainders."""
+    chart = build_guards(count)
+    inner = "((iteration * 3 + replies) % 7 + attempt) // 2 + replies * 2"
+    document = {**chart.document, "name": f"{count} nested"}
+    rows = document["states"]["asking"]["transitions"]
+    for row, number in zip(rows[:-1], range(3 * count, 0, -3), strict=True):
+        row["cond"] = f"{inner} > {number}"
+    return make_chart(document)
+
+
 def build_chain(count: int) -> Chart:
     """A chain of states, each with a guard of its own."""
     states: dict[str, Any] = {"finished": FINISHED}
@@ -50,7 +61,12 @@ def build_chain(count: int) -> Chart:
 
 def main() -> None:
     """Measure and print."""
-    charts = [*map(load_chart, list_shipped_charts()), build_guards(30), build_chain(200)]
+    charts = [
+        *map(load_chart, list_shipped_charts()),
+        build_guards(30),
+        build_nested_guards(30),
+        build_chain(200),
+    ]
     print(f"{'chart':14} {'states':>6} {'seconds':>8}")
     for chart in charts:
         get_machine(chart)

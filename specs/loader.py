@@ -67,9 +67,13 @@ def load_spec(source: str | Path | Mapping[str, Any]) -> AgentSpec:
     path = Path(source)
     is_bare_name = path.suffix == "" and len(path.parts) == 1
     if is_bare_name and not path.exists():
+        close = get_close_matches(str(source), list_shipped_agents(), n=1, cutoff=0.7)
         raise SpecError(
             f"no agent spec {str(source)!r}: neither a file nor a shipped agent",
-            hint=suggest_name(str(source), list_shipped_agents()),
+            hint=f"did you mean {close[0]!r}?"
+            if close
+            else "name a file, or a shipped agent: `toolchart agents` lists them; "
+            f"`toolchart init {source}` writes {source}.yaml",
         )
     return parse_spec(read_document(path), source=str(path))
 

@@ -46,7 +46,10 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        return _load_command(COMMANDS.find(cmd_name))
+        command = _load_command(COMMANDS.find(cmd_name))
+        if ctx.resilient_parsing:  # a shell asks for completion
+            load_reference("toolchart.app.cli.parameters.completion:add_completion")(command)
+        return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):

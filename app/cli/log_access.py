@@ -74,7 +74,7 @@ def find_conversation(store: Store, prefix: str) -> str:
     """
     if prefix and store.read_last_line(prefix) is not None:
         return prefix
-    matches = _drop_children(find_names(store, prefix) if prefix else [])
+    matches = drop_children(find_names(store, prefix) if prefix else [])
     if len(matches) == 1:
         return matches[0]
     if matches:
@@ -86,7 +86,7 @@ def find_conversation(store: Store, prefix: str) -> str:
     raise SpecError(f"there is no conversation {prefix!r} in this log", hint=hint)
 
 
-def _drop_children(names: list[str]) -> list[str]:
+def drop_children(names: list[str]) -> list[str]:
     """Return the names without those of children (`5f0c.3`) whose parents (`5f0c`) are among them."""
     known = set(names)
     return [

@@ -19,8 +19,9 @@ from toolchart.engine.log.reading.records import AskedEffect, LineReader, ReadRe
 from toolchart.engine.log.reading.transcript import TranscriptCollector
 from toolchart.engine.log.reading.visited_path import load_recorded_chart
 from toolchart.engine.telemetry import attributes as names
+from toolchart.states.core.configurations import CONFIGURATION_TYPES
 from toolchart.states.core.encoding import decode
-from toolchart.states.events import Configured, Decided, Failed, Replied, Reviewed, ToolFinished, TurnStarted
+from toolchart.states.events import Decided, Failed, Replied, Reviewed, ToolFinished, TurnStarted
 from toolchart.states.messages import Message, Request, ToolCall, ToolDefinition
 from toolchart.states.ports import Store
 
@@ -108,7 +109,7 @@ class _Turn:
     def add_record(self, record: ReadRecord) -> None:
         """Take in a record before its spans are built."""
         event = record.event
-        if record.event_type == Configured.TYPE:
+        if record.event_type in CONFIGURATION_TYPES:
             self.agent = str(event.get("spec", {}).get("name") or load_recorded_chart(event).name)
             self._tools = event.get("tools") or []
         self._settings = event.get("settings") or self._settings

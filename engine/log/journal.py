@@ -17,13 +17,14 @@ from msgspec.structs import replace
 from toolchart.engine.log import record as records
 from toolchart.engine.log.continuation.checkpoint import CheckpointBasis, RecordPlace, build_checkpoint
 from toolchart.engine.log.group_commit import GroupCommit
+from toolchart.states.core.configurations import CONFIGURATION_TYPES
 from toolchart.states.core.step import Step
-from toolchart.states.events import Configured, Continued
+from toolchart.states.events import Continued
 
 CHECKPOINT_EVERY = 1000
 """A checkpoint is written after at most so many records, and a few more where they share a commit."""
 
-_CONFIGURED = b'{"type":"%b"' % Configured.TYPE.encode()
+_CONFIGURED = tuple(b'{"type":"%b"' % name.encode() for name in CONFIGURATION_TYPES)
 _CONTINUED = b'{"type":"%b"' % Continued.TYPE.encode()
 
 
@@ -86,7 +87,7 @@ class Journal:
         )
         self._prev, self._unnamed_digest, self._newest_step = digest, "", step
         self._pending_lines.append(line)
-        if event.startswith((_CONFIGURED, _CONTINUED)):
+        if event.startswith((*_CONFIGURED, _CONTINUED)):
             place = RecordPlace(conversation=self.conversation, seq=seq, hash=digest)
             is_configured = event.startswith(_CONFIGURED)
             configured = place if is_configured else self._basis.configured

@@ -23,12 +23,13 @@ from typing import Any
 
 from toolchart.engine.log.record import encode_plain_event
 from toolchart.states.canonical_json import encode_canonical
+from toolchart.states.core.configurations import CONFIGURATION_TYPES
 from toolchart.states.core.encoding import decode_event, read_json
 from toolchart.states.core.message_list import compute_request_digest
 from toolchart.states.core.step import Step, step
 from toolchart.states.effects import CallModel
 from toolchart.states.errors import SpecError, ToolchartError, suggest_name
-from toolchart.states.events import Configured, Event
+from toolchart.states.events import Event
 from toolchart.states.machine import Machine
 from toolchart.states.snapshot import Snapshot
 from toolchart.workers.patterns import Pattern, PatternTimeout, get_pattern
@@ -127,7 +128,7 @@ class Redactor:
 
     def redact_event(self, data: dict[str, Any]) -> dict[str, Any]:
         """The event data without secrets; `configured` is not redacted, since the author wrote it."""
-        if data["type"] == Configured.TYPE:
+        if data["type"] in CONFIGURATION_TYPES:
             return data
         redacted_data: dict[str, Any] = self._redact_structure(data)
         if self._mark_of_secret:  # a secret may also appear before its key in the event

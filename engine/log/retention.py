@@ -92,7 +92,7 @@ def _read_age_quickly(conversation: str, first: bytes, newest: bytes) -> Convers
         return None
     parent = header.event.parent
     is_usual = header.event.type == "configured" and header.event.format == FORMAT
-    if not is_usual or last.late or last.event.type == "continued":
+    if not is_usual or last.late or last.event.type in _QUIET_EVENTS:
         return None
     child_of = str(parent["conversation"]) if isinstance(parent, dict) else None
     begins = last.event.type == "configured"
@@ -105,14 +105,18 @@ def _read_age_quickly(conversation: str, first: bytes, newest: bytes) -> Convers
     )
 
 
+_QUIET_EVENTS = ("continued", "migrated")
+"""Events that open and end no turn."""
+
+
 def _find_decisive_record(store: Store, conversation: str, last: ReadRecord) -> ReadRecord:
-    """The newest record that says whether a turn is open: a late answer and `continued` do not."""
-    if not (last.is_late or last.event_type == "continued"):
+    """The newest record that says whether a turn is open: not a late answer or a quiet one."""
+    if not (last.is_late or last.event_type in _QUIET_EVENTS):
         return last
     lines = enumerate(store.read_lines(conversation))
     records = (parse_line(line, seq, conversation) for seq, line in lines)
     decisive_records = (
-        record for record in records if not (record.is_late or record.event_type == "continued")
+        record for record in records if not (record.is_late or record.event_type in _QUIET_EVENTS)
     )
     return deque(decisive_records, maxlen=1)[0]
 

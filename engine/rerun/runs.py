@@ -31,6 +31,7 @@ from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.flows.waiting import list_undecided_calls
 from toolchart.engine.runtime.performers import EffectPerformer
 from toolchart.engine.runtime.recorded_answers import RecordedAnswers, RecordedModel
+from toolchart.states.core.configurations import Migrated
 from toolchart.states.effects import (
     AskApproval,
     AwaitUser,
@@ -125,6 +126,8 @@ class ConversationRerun:
             if self._recorded_configuration is None:
                 return events[0]
             snapshot = self._driver.snapshot
+            if isinstance(events[0].event, Migrated):
+                return events[0]
             if isinstance(events[0].event, Configured | TurnStarted):
                 return events[0] if snapshot.is_over else None
             if snapshot.has_ended or events[0].event.TYPE in ("continued", "forked"):

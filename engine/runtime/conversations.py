@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import msgspec
+from msgspec import structs
 from msgspec.structs import replace
 from pydantic import BaseModel
 
@@ -31,6 +32,7 @@ from toolchart.engine.runtime.turns.options import NO_HOOKS, TurnHooks
 from toolchart.engine.telemetry.live import Telemetry
 from toolchart.specs.models import AgentSpec
 from toolchart.states.chart.loading import Chart
+from toolchart.states.core.configurations import Migrated
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Answering, Configured, Continued, Event, ParentLink, Resumed
 from toolchart.states.machine import Machine, get_machine
@@ -253,6 +255,22 @@ class Conversations:
         )
         self._apply_continuation(driver, loaded_conversation)
         return driver
+
+    async def record_migration(self, name: str, loaded_conversation: ReplayedConversation) -> None:
+        """Let an open conversation go on with this agent's chart; the proof that it may was made before.
+
+        Raises:
+            SpecError: a turn of the conversation runs here.
+        """
+        if name in self._running_drivers:
+            raise build_running_turn_error(name)
+        self._cached_drivers.pop(name, None)
+        previous, current = loaded_conversation.configured, self.build_configured_event(name)
+        parts = structs.asdict(current) | {"texts": previous.texts, "parent": previous.parent}
+        journal, snapshot = self._open_journal(name, loaded_conversation), loaded_conversation.snapshot
+        driver = self._build_driver(name, None, snapshot, journal, self._machine)
+        driver.apply_event(Migrated(**parts))
+        await journal.commit()
 
     def fork_driver(self, name: str, plan: ForkPlan) -> Driver:
         """The driver of a new conversation that starts from a snapshot of its parent, with its record 0

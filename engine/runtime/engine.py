@@ -111,7 +111,7 @@ class Engine(SharedEngine):
         self.store: Store = _open_log(log, durability or self.spec.durability)
         self._log = GroupCommit(self.store, lease_s=lease_s or self.spec.lease_s)
         self._agent.open_conversations(self.store, self._log)
-        self._conversations = self._agent.conversations
+        self.conversations = self._agent.conversations
         self._open_turns = OpenTurns(self._agent, self._parts.answers, self.store, self._log)
         self._ownership = self._open_turns.ownership
         self._recovery = Recovery(self._agent, self.store, self._ownership, self._open_turns)
@@ -134,13 +134,13 @@ class Engine(SharedEngine):
         hooks = build_hooks(options)
         async with self._ownership.work_on(name) as hold:
             turn_started = await self._agent.plan_turn(name, message, options)
-            driver = await self._conversations.prepare_driver(name, turn_started.settings.service)
+            driver = await self.conversations.prepare_driver(name, turn_started.settings.service)
             driver.dependencies = hooks.add_to(replace(driver.dependencies, observer=self._parts.observer))
-            snapshot = await self._conversations.run_driver(name, driver, turn_started)
+            snapshot = await self.conversations.run_driver(name, driver, turn_started)
             result = self._open_turns.build_result(snapshot, name, hooks)
             hold.note(result)
         if hold.result is result:  # else, and after an error, the next turn reads the log again
-            self._conversations.cache_driver(name, driver)
+            self.conversations.cache_driver(name, driver)
         return hold.result or result
 
     def run(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult:
@@ -272,7 +272,7 @@ class Engine(SharedEngine):
             return await fork_from_log(self.store, conversation, at, changes, name=name, observer=observer)
         name = name or generate_conversation_id()
         plan = plan_fork(self.store, conversation, name, at, changes or ForkChanges())
-        driver = self._conversations.fork_driver(name, plan)
+        driver = self.conversations.fork_driver(name, plan)
         self._open_turns.adapt_fork(driver, plan, conversation, run_tools=run_tools)
         async with self._ownership.work_on(name) as hold:
             snapshot = await driver.run_turn(*plan.replacements)
@@ -296,7 +296,7 @@ class Engine(SharedEngine):
 
     def build_configured_event(self, conversation: str) -> Configured:
         """The `configured` event that record 0 of a conversation of this agent holds."""
-        return self._conversations.build_configured_event(conversation)
+        return self.conversations.build_configured_event(conversation)
 
     async def aclose(self) -> None:
         """Close connections and, where this engine opened it, the log."""

@@ -61,6 +61,11 @@ def load_chart(
     return parse_chart(text, source=source, resolve=_build_resolver(base_folder), effects=effects)
 
 
+def read_shipped_chart(name: str) -> str:
+    """The YAML text of a shipped chart."""
+    return _read_chart_text(name, None)[0]
+
+
 def load_spec_chart(spec: AgentSpec, resolver: EffectResolver | None = None) -> Chart:
     """Load the chart of an agent spec; relative paths are searched in the folder of the spec first.
 

@@ -21,6 +21,7 @@ from toolchart.states.core.calls import (
     reduce_outcome,
     reduce_review,
 )
+from toolchart.states.core.configurations import Migrated
 from toolchart.states.core.message_list import OfferedTools
 from toolchart.states.effects import RefusedCall, RunTools
 from toolchart.states.events import (
@@ -255,6 +256,9 @@ def _correct_finish_reason(reply: Reply) -> Reply:
 
 EVENT_ROWS = (
     EventDescriptor(name="configured", meaning="chart, spec and tools were set", type=Configured),
+    EventDescriptor(
+        name="migrated", meaning="an open conversation went on with another chart", type=Migrated
+    ),
     EventDescriptor(name="continued", meaning="another release or other tools go on", type=Continued),
     EventDescriptor(name="forked", meaning="the conversation branched off another one", type=Forked),
     EventDescriptor(name="turn_started", meaning="a user message opened a turn", type=TurnStarted),

@@ -34,7 +34,8 @@ turn in which no event can arrive any more is ended by the core as `stuck`, so n
 
 A whole turn, driven by hand:
 
-    >>> from toolchart.states.core.step import begin, step
+    >>> from toolchart.states.core.configurations import Migrated
+from toolchart.states.core.step import begin, step
     >>> from toolchart.specs.charts import load_chart
     >>> from toolchart.states.events import (
     ...     Configured, Replied, Reviewed, Settings, ToolFinished, TurnStarted, Verdict)
@@ -82,6 +83,8 @@ from toolchart.states.core.answers import (
     list_legal_events,
 )
 from toolchart.states.core.calls import close_open_calls
+from toolchart.states.core.configurations import Migrated
+from toolchart.states.core.migration import migrate_snapshot
 from toolchart.states.core.open_effects import (
     build_effects,
     cancel_effects,
@@ -122,9 +125,7 @@ SEMANTICS = 4
 a log names the number that derived it."""
 
 DERIVABLE_SEMANTICS = (2, 3, 4)
-"""The numbers that this release derives. In 2 a forced tool choice held for the whole turn, and a fork kept
-the decisions of its parent; in 2 and 3 a call that a resumed process had to answer for could run again, where
-its state was entered again. `Snapshot.semantics` says which rules a conversation follows."""
+"""The numbers that this release derives. `Snapshot.semantics` says which a conversation follows."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,11 +225,13 @@ def _record_late_event(snapshot: Snapshot, event: Answering) -> Step:
 
 def _step_conversation(machine: Machine, snapshot: Snapshot, event: Event) -> Step:
     """The events that act on the conversation as a whole."""
-    label = snapshot.state
+    label, builder = snapshot.state, SnapshotBuilder.from_snapshot(snapshot)
     match event:
         case TurnStarted():
             _require_turn_end(snapshot, event.TYPE)
             return _start_turn(machine, snapshot, event)
+        case Migrated():
+            return _build_quiet_step(migrate_snapshot(machine, snapshot, event), label)
         case Configured():
             _require_turn_end(snapshot, event.TYPE)
             return _build_quiet_step(_apply_configuration(snapshot, event), label)
@@ -237,10 +240,8 @@ def _step_conversation(machine: Machine, snapshot: Snapshot, event: Event) -> St
         case Resumed():
             if snapshot.has_ended:
                 raise IllegalEvent(event.TYPE, label or "(no turn yet)", legal=(TurnStarted.TYPE,))
-            builder = SnapshotBuilder.from_snapshot(snapshot)
             apply_resumption(builder, event)
         case Continued():
-            builder = SnapshotBuilder.from_snapshot(snapshot)
             builder.semantics = event.versions.semantics
         case _:
             raise AssertionError(f"no chart may name {event.TYPE!r}, and the core does not handle it")
@@ -386,12 +387,11 @@ def _end_by_core(before: Snapshot, builder: SnapshotBuilder, event: Event, reaso
     """The step after which the core has ended the turn; the configuration stays."""
     cancels = cancel_effects(builder, [effect.id for effect in builder.open_effects])
     end_turn_by_core(builder, reason, message)
-    label = before.state
     return Step(
         snapshot=builder.build(),
         effects=(),
-        source=label,
-        target=label,
+        source=before.state,
+        target=before.state,
         guards={},
         cancels=cancels,
         is_untaken=True,

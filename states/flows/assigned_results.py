@@ -16,7 +16,7 @@ A value stays until the run of the chart ends, so what is certain on entering a 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -26,6 +26,7 @@ from toolchart.states.chart.guards.types import find_fact_name
 from toolchart.states.chart.source_positions import SourcePosition, raise_error
 from toolchart.states.chart.structure import iterate_rows, list_targets
 from toolchart.states.chart.vocabulary import Vocabulary
+from toolchart.states.facts import Fact
 from toolchart.states.flows.facts_of_schema import VALUE_FACTS
 from toolchart.states.flows.parameters import RunAgentParameters
 
@@ -56,6 +57,16 @@ def check_assigned_results(chart: Chart) -> None:
             known = reader.check_guards(row, assigned[name] | row.brought_results)
             for slot in ("on", "before", "after"):
                 reader.check_actions(row.body.get(slot), known, (*row.position, slot))
+
+
+def find_required_results(chart: Chart, states: Iterable[str]) -> dict[str, tuple[Fact, ...]]:
+    """The results that a chart takes for granted in these states, each with the facts of its values."""
+    assigned = _compute_assigned_results(chart, _StateTree(chart))
+    names = {name for state in states for name in assigned[state]}
+    facts = [fact for fact in chart.vocabulary.result_facts.values() if fact.changes == VALUE_FACTS]
+    return {
+        name: tuple(fact for fact in facts if fact.name.partition(".")[0] == name) for name in sorted(names)
+    }
 
 
 # -- the tree of states --------------------------------------------------------------------------

@@ -99,6 +99,18 @@ def _add_change(finding: Finding) -> Finding:
     return finding if finding.change else replace(finding, change=CHANGES[finding.kind])
 
 
+def find_problems(
+    chart: Chart,
+    graph: ExplorationGraph,
+    limits: Limits,
+    risky: bool,
+    find_agent_cost: FindAgentCost | None = None,
+) -> tuple[list[Finding], WorstCase | None]:
+    """The faults in a graph of a chart, those about its bound too, and the worst case."""
+    worst, _, problems = _compute_bound(chart, graph, limits, find_agent_cost)
+    return [_add_change(finding) for finding in (*find_faults(chart, graph, risky), *problems)], worst
+
+
 def _find_findings(
     chart: Chart, graph: ExplorationGraph, risky: bool, flow_agent: FlowAgent | None
 ) -> list[Finding]:

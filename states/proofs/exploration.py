@@ -12,7 +12,7 @@ history and eventless transitions need no rules of their own here.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -53,21 +53,18 @@ from toolchart.states.proofs.solving.solver import GuardSolver, find_facts
 MAX_STATES = 2000
 """Explored states at most. A chart with more is reported as `too large`, and nothing is proved."""
 
-
 _MAX_STATES_WITH_MEMORY = 600
 _TOPS = (6, 2)  # up to where counters are followed, the most precise one first
 
 
-def explore_chart(machine: Machine) -> ExplorationGraph:
-    """Explore a chart from its initial state.
-
-    Raises:
-        SpecError: the chart never rests from its very start.
-    """
-    return _Explorer(machine).explore()
+def explore_chart(machine: Machine, starts: Sequence[ExploredStart] = ()) -> ExplorationGraph:
+    """Explore a chart from its initial state, or from these; `SpecError`: it never rests at its start."""
+    return _Explorer(machine).explore(starts)
 
 
-def explore_with_memory(machine: Machine, graph: ExplorationGraph) -> ExplorationGraph:
+def explore_with_memory(
+    machine: Machine, graph: ExplorationGraph, starts: Sequence[ExploredStart] = ()
+) -> ExplorationGraph:
     """Explore a chart again, with memory of the facts that keep their value from event to event.
 
     Args:
@@ -80,7 +77,7 @@ def explore_with_memory(machine: Machine, graph: ExplorationGraph) -> Exploratio
         if facts.is_empty:
             return graph
         explorer = _Explorer(machine, facts, graph.solver, max_states=_MAX_STATES_WITH_MEMORY)
-        if (better_graph := explorer.explore()).is_complete:
+        if (better_graph := explorer.explore(starts)).is_complete:
             return better_graph
     return graph
 
@@ -131,10 +128,10 @@ class _Explorer:
             name for name in machine.vocabulary.result_names if f"{name}.pending" in fact_names
         ]
 
-    def explore(self) -> ExplorationGraph:
-        """The graph of the chart."""
+    def explore(self, starts: Sequence[ExploredStart]) -> ExplorationGraph:
+        """The graph of the chart, from these states or from its beginning."""
         graph = self._graph
-        graph.starts = list(self._enumerate_starts())
+        graph.starts = list(map(self._add_memory, starts)) or list(self._enumerate_starts())
         queue = deque(start.state for start in graph.starts)
         while queue:
             state = queue.popleft()
@@ -156,6 +153,10 @@ class _Explorer:
             if self._facts is not None:
                 state = replace(state, memory=self._facts.begin(guard_truths))
             yield ExploredStart(state=state, move=move)
+
+    def _add_memory(self, start: ExploredStart) -> ExploredStart:
+        memory = self._facts.begin({}, start.counts) if self._facts is not None else Memory()
+        return replace(start, state=replace(start.state, memory=memory))
 
     def _list_outcomes(
         self, configuration: Any, event: str, rules_event: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -146,6 +146,8 @@ class ExploredStart(msgspec.Struct, frozen=True, kw_only=True):
 
     state: ExploredState
     move: Move
+    counts: Mapping[str, int] = {}
+    """Values of counters, where the exploration begins in the middle of a run."""
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):

@@ -202,11 +202,15 @@ def _find_unapproved_runs(chart: Chart, graph: ExplorationGraph, risky: bool) ->
     """
     reported_keys: set[tuple[str, str]] = set()
     for edge in graph.iterate_edges():
-        if "run_tools" not in edge.move.effects or edge.event == Elapsed.TYPE:
+        if "run_tools" not in edge.move.effects:
             continue
         kind = {"undecided": "unapproved", "unreviewed": "unreviewed"}.get(edge.target.call_stage)
         label = edge.source.configuration.label
-        if kind is None or (kind == "unapproved" and not risky) or (label, kind) in reported_keys:
+        if (
+            kind is None
+            or (kind == "unapproved" and (not risky or edge.event == Elapsed.TYPE))
+            or (label, kind) in reported_keys
+        ):
             continue
         reported_keys.add((label, kind))
         why = (

@@ -44,6 +44,9 @@ CHANGES: dict[str, str] = {
     "unanswerable": "correct the schema, so that some value fits it",
     "unbounded": "give a row of the cycle a guard over a counter, such as `iteration < max_iterations`",
     "too large": "split the chart: let `run_agent` run a part of it",
+    "no such state": "keep the state, or migrate when the run has ended",
+    "no such effect": "keep the effect in this state until the run has ended",
+    "no such result": "ask `RESULT.count >= 1` first in the guards that read the result",
     "data flow": "let a person approve the calls, or pass on only fields without free text",
 }
 """By kind of fault: what to change."""

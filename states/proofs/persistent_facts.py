@@ -60,9 +60,12 @@ class PersistentFacts:
 
     # -- what an edge does to it -----------------------------------------------------------------
 
-    def begin(self, guard_truths: Mapping[str, bool]) -> Memory:
-        """The memory where a run of the chart begins."""
-        return Memory(counts=(0,) * len(self._counters), truths=self._choose_truths(guard_truths, START))
+    def begin(self, guard_truths: Mapping[str, bool], counts: Mapping[str, int] | None = None) -> Memory:
+        """The memory where a run of the chart begins, or where it stands with these counters."""
+        if counts is None:
+            return Memory(counts=(0,) * len(self._counters), truths=self._choose_truths(guard_truths, START))
+        values = [counts.get(counter.name, 0) for counter in self._counters]
+        return Memory(counts=tuple(map(min, values, self._tops)))
 
     def apply_event(
         self,

@@ -68,6 +68,7 @@ def _iterate_result_rules(vocabulary: Vocabulary) -> Iterator[Rule]:
         yield (), f"{name}.attempt <= {name}.failures", "failures since the newest value are failures"
         yield (), f"{name}.error_kind != 'none' or {name}.attempt == 0", "a failure has a kind"
         yield (), f"{name}.error_kind == 'none' or {name}.attempt >= 1", "a value clears the kind"
+        yield (START,), f"{name}.error_kind == 'none'", _FRESH
         for field in ("count", "failures", "pending"):
             yield (START,), f"{name}.{field} == 0", _FRESH
         for field in ("count", "failures", "attempt"):
@@ -75,8 +76,10 @@ def _iterate_result_rules(vocabulary: Vocabulary) -> Iterator[Rule]:
                 yield (), f"{name}.{field} == 0", "no event moves it"
         if f"{name}.has_content" in vocabulary.result_facts:
             yield (), f"not {name}.has_content or {name}.count >= 1", "text comes with a value"
+            yield (START,), f"not {name}.has_content", _FRESH
         if f"{name}.finish_reason" in vocabulary.result_facts:
             yield (), f"{name}.finish_reason == 'unknown' or {name}.count >= 1", "it comes with a value"
+            yield (START,), f"{name}.finish_reason == 'unknown'", _FRESH
     for row in vocabulary.declared.values():
         yield from _iterate_effect_rules(row)
 

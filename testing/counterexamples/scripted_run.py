@@ -41,13 +41,12 @@ class ScriptedRun:
         self.moments: list[Moment] = []
         """What the driver did, step by step."""
         self.store = MemoryStore()
+        no_world: Any = _NoWorld()
         self._driver = Driver(
             get_machine(chart),
             Snapshot(),
             Journal(GroupCommit(self.store), "counterexample"),
-            Dependencies(
-                provider=_NoWorld(), executor=_NoWorld(), observer=self._observe, clock=TurnableClock()
-            ),
+            Dependencies(provider=no_world, executor=no_world, observer=self._observe, clock=TurnableClock()),
             perform=self._perform,
         )
         self._configured = configured or make_configured_event(chart)

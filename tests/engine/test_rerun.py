@@ -19,6 +19,7 @@ from effort import choose_count
 from simulation import run_simulation
 
 from toolchart import Engine, RerunChanges, SpecError, rerun
+from toolchart.engine.log.reading.selection import ConversationFilter
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.rerun.judges import RunView, make_function_judge, parse_judge
 from toolchart.engine.rerun.rendering import render_html, render_junit
@@ -355,6 +356,15 @@ def test_forks_and_children_are_not_selected() -> None:
     assert [result.conversation for result in rerun(store, offline=True).results] == ["c"]
     (result,) = rerun(store, offline=True, conversations=["f"]).results
     assert (result.status, result.reason) == ("skipped", "it is a fork of c")
+
+
+def test_conversations_are_selected_by_their_agent() -> None:
+    """The condition `agent` takes the conversations of one agent out of a log with several."""
+    store = write_log(name="first")
+    with agents.make_engine(["Hello."], log=store, name="second") as engine:
+        engine.run("hi", conversation="d")
+    report = rerun(store, offline=True, where=ConversationFilter(agent="second"))
+    assert [result.conversation for result in report.results] == ["d"]
 
 
 def test_a_damaged_conversation_fails_alone() -> None:

@@ -16,8 +16,8 @@ DOC = Path(__file__).resolve().parents[2] / "docs" / "agent-spec.md"
 INTRODUCTION = """\
 # Agent spec: every key
 
-An agent spec is a YAML or JSON file. `toolchart schema agent` prints its JSON Schema for editors. Each section
-may have a `comment`. Sections that a key opens have a table of their own below. The settings of each kind of
+An agent spec is a YAML or JSON file. `toolchart schema agent` prints its JSON Schema for editors. Each
+section may have a `comment`. Sections that a key opens have a table of their own below. The settings of each kind of
 tool are in [Tools](tools.md), and those of hosts in [Providers](providers.md).
 
 This page is generated: `python tests/packaging/test_agent_spec_doc.py` writes it from the models, and the

@@ -2,7 +2,7 @@
 
 First every shipped chart, those of flows too: each claim holds, and each bound is exact. Then mutants of
 them, with rows, guards, effects, states and regions that are dropped, changed or added
-(`tests/engine/test_chart_mutants.py`): what `check` proves must hold in every run, and Spin must have a run
+(`tests/support/chart_mutants.py`): what `check` proves must hold in every run, and Spin must have a run
 for each of its findings and bounds. The script prints what differs. It exits with 1 where a run breaks what
 `check` has proved, or where more than 3 of 100 mutants have a finding or a bound that no run shows. It needs
 `spin` and a C compiler, and exits with 2 without them.
@@ -20,10 +20,10 @@ from itertools import count
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "support"), str(ROOT / "tests" / "engine")]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "support")]
 import conftest  # noqa: E402, F401  makes the checkout importable
+from chart_mutants import CHANGES  # noqa: E402
 from spin_models import IS_MISSING, REASON, Disagreement, find_disagreements, verify_chart  # noqa: E402
-from test_chart_mutants import CHANGES  # noqa: E402
 
 from toolchart.app.cli.parameters.charts import resolve_chart  # noqa: E402
 from toolchart.specs.charts import list_shipped_charts  # noqa: E402

@@ -10,6 +10,7 @@ from effort import choose_count
 from random_guards import GuardGenerator, ask_z3, build_facts, find_by_trying, holds_in_python
 
 from toolchart.states.chart.loading import make_chart
+from toolchart.states.events import Limits
 from toolchart.states.facts import Fact
 from toolchart.states.proofs.check import check
 from toolchart.states.proofs.solving.solver import FACT_DOMAIN, GuardSolver, find_witness, is_satisfiable
@@ -126,6 +127,32 @@ def test_a_counter_below_a_number_is_bounded(bound: str) -> None:
         {"event": "replied failed", "target": "finished"},
     ]
     assert "unbounded" not in {finding.kind for finding in check(make_chart(build_loop(rows))).findings}
+
+
+@pytest.mark.parametrize(
+    ("bound", "calls", "formula"),
+    [
+        ("replies < 5000", 5000, "5000"),
+        ("replies != 4", 4, "4"),
+        ("replies // 2 < 3", 6, "6"),
+        ("replies * 3 < 50", 17, "17"),
+        ("replies % 5 != 4", 4, "4"),
+        ("replies < max_repeats", Limits().max_repeats, "max_repeats"),
+        ("replies < max_iterations * 2", 2 * Limits().max_iterations, "2 * max_iterations"),
+    ],
+)
+def test_a_bound_is_a_number_and_a_formula(bound: str, calls: int, formula: str) -> None:
+    """A cycle that ends by a counter has its exact number of model calls, and a formula over its limit."""
+    rows = [
+        {"event": "replied", "target": "asking", "cond": bound},
+        {"event": "replied failed", "target": "finished"},
+    ]
+    document = build_loop(rows)
+    del document["states"]["running"]
+    report = check(make_chart(document))
+    assert report.findings == ()
+    assert report.worst is not None
+    assert (report.worst.model_calls, report.formulas["model_calls"]) == (calls, formula)
 
 
 @pytest.mark.parametrize(

@@ -73,10 +73,10 @@ class FlowWorld:
 
     def __init__(self, chart: Chart, rng: random.Random, limits: Limits) -> None:
         self._chart = chart
-        self._machine: Machine = get_machine(chart)
+        self.machine: Machine = get_machine(chart)
         self._rng = rng
         self._limits = limits
-        self._turn = ManualTurn.start(self._machine, chart)
+        self._turn = ManualTurn.start(self.machine, chart)
         self._habit = rng.choice([0.0, 0.5, 0.9, 1.0])
         """How often an effect is answered as it was answered last."""
         self._habits: dict[str, int] = {}
@@ -114,6 +114,18 @@ class FlowWorld:
             self._check_end()
             if self._turn.snapshot.awaits_user and self._rng.random() < 0.3:
                 self._fire_timers()
+
+    def go_on(self, turn: ManualTurn, event: Event) -> None:
+        """Go on with a conversation in the middle of a turn, after an event.
+
+        Raises:
+            Misbehaviour: as `run_turns`.
+        """
+        self._turn = turn
+        self._apply(event)
+        while not self._turn.snapshot.is_over:
+            self._move()
+        self._check_end()
 
     # -- events ----------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from toolchart.states.chart.loading import Chart
 from toolchart.states.core.step import Step
-from toolchart.states.effects import RunTools
+from toolchart.states.effects import RunTools, Wait
 from toolchart.states.events import Cancelled, Elapsed, Event, Limits, Replied
 from toolchart.states.machine import get_machine
 from toolchart.states.proofs.exploration import explore_chart
@@ -58,10 +58,19 @@ class WatchedWorld(FlowWorld):
         for transition in result.fired:
             self._fired_rows.add((transition.source, transition.row))
             self._entered_states.add(transition.source)
-        if not result.is_late:
-            _check_runs(event, result)
-            _check_answer(event, result)
+        check_step(event, result)
         return result
+
+
+def check_step(event: Event, result: Step) -> None:
+    """A step runs only calls that were reviewed and decided, and loses no answer.
+
+    Raises:
+        Misbehaviour: it does not.
+    """
+    if not result.is_late:
+        _check_runs(event, result)
+        _check_answer(event, result)
 
 
 def _check_runs(event: Event, result: Step) -> None:
@@ -140,6 +149,13 @@ class Adversary(WatchedWorld):
             raise Misbehaviour(f"more than {MAX_AGENT_RUNS} runs of agents")
         return result
 
+    def _fire_timers(self) -> None:
+        """Timers run out again and again while the chart waits for the user."""
+        while any(isinstance(effect, Wait) for effect in self._turn.snapshot.open_effects):
+            if self._events > self._max_events:
+                raise Misbehaviour(f"more than {self._max_events} events")
+            super()._fire_timers()
+
     def _list_candidates(self) -> Iterator[Event]:
         """Some of the events that may come now."""
         snapshot = self._turn.snapshot
@@ -153,19 +169,23 @@ class Adversary(WatchedWorld):
         ):
             yield Cancelled(reason="stopped")
 
-    def _score(self, event: Event) -> int:
-        """Steps to the finding after an event; a turn that is over is the last choice."""
+    def _score(self, event: Event) -> tuple[int, int]:
+        """Steps to the finding after an event, and the counters, which guards may limit.
+
+        A turn that is over is the last choice.
+        """
         turn, result = self._turn.apply_event(replace(event, at=make_timestamp(self._events)))
         is_untaken = result.is_untaken and not result.fired
         is_open = any(effect.id == getattr(event, "effect", 0) for effect in turn.snapshot.open_effects)
         if turn.snapshot.ended_by in ENDED_BY_CORE or (is_untaken and not is_open):
-            return -1
+            return -1, 0
         snapshot = turn.snapshot
         # An answer that moves nothing may be the last one that there is.
         distance = self._distances.get(snapshot.state, FAR) + (not result.fired)
         if snapshot.is_over:
             distance += 1 if snapshot.state == self._finding.state else FAR
-        return distance
+        counts = [result.count + result.failures + result.attempt for result in snapshot.results.values()]
+        return distance, snapshot.iteration + snapshot.attempt + sum(counts)
 
 
 FAR = 1_000

@@ -11,6 +11,7 @@ import yaml
 from effort import choose_count
 from random_data_flows import make_random_agent
 
+from toolchart.app.cli.commands.check import command as check_command
 from toolchart.specs.flows import list_shipped_flows, read_flow_text
 from toolchart.specs.loader import list_shipped_agents, load_spec
 from toolchart.specs.unread_limits import load_agent_chart
@@ -269,6 +270,23 @@ def test_messages_carry_words_of_strangers_into_the_next_turn() -> None:
     chart["states"]["choosing"]["enter"] = "call_model"
     (finding, *_) = find_flows({**document, "chart": chart})
     assert finding.run.count("turn_started") == 2
+
+
+def test_the_command_reports_a_leak_and_what_the_engine_did(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`check AGENT` ends with 1 where words of strangers reach a risky tool, with file and line of source
+    and sink; with `--replay-counterexample` it says that the engine did so."""
+    path = tmp_path / "agent.yaml"
+    path.write_text(yaml.safe_dump(make_agent(PAGE, MAIL), sort_keys=False))
+    lines = path.read_text().splitlines()
+    places = [f"{path}:{1 + lines.index('  - name: ' + name)}" for name in (PAGE["name"], MAIL["name"])]
+    assert check_command.main([str(path), "--replay-counterexample"], standalone_mode=False) == 1
+    out = capsys.readouterr().out
+    assert [place in out for place in places] == [True, True]
+    assert "    replay: the engine did as the finding says: turn_started" in out
+    path.write_text(yaml.safe_dump(make_agent(PAGE, {**MAIL, "requires_approval": True})))
+    assert check_command.main([str(path)], standalone_mode=False) == 0
 
 
 # -- functions, agents and results -----------------------------------------------------------------

@@ -30,7 +30,7 @@ _MIN_REASON_WIDTH = 30
     "conditions",
     multiple=True,
     metavar="K=V",
-    help="Only conversations with this state, model, tool, text, since or until. Repeatable.",
+    help="Only conversations with this agent, state, model, tool, text, since or until. Repeatable.",
 )
 @click.option(
     "--set",

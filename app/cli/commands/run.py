@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from toolchart.app.cli.newest_conversation import find_newest_conversation
+from toolchart.app.cli.parameters.inputs import add_inputs
 from toolchart.app.cli.parameters.options import durability_option, log_option
 from toolchart.app.cli.parameters.signers import read_signer, signer_options
 from toolchart.app.cli.parameters.variables import parse_variables
@@ -42,6 +44,12 @@ class _RunCommand(click.Command):
         raise click.UsageError(f"{problem} {advice}", ctx)
 
 
+def _refuse_quiet(context: click.Context, parameter: click.Parameter, verbose: bool) -> bool:
+    if verbose and context.params.get("quiet"):
+        raise click.UsageError("--quiet and --verbose cannot be used together.")
+    return verbose
+
+
 @click.command(cls=_RunCommand, short_help="Run one turn of an agent.")
 @click.argument("spec")
 @click.argument("message", required=False)
@@ -49,6 +57,16 @@ class _RunCommand(click.Command):
     "--conversation",
     metavar="ID",
     help="Continue this conversation with its history, or start it under this id.",
+)
+@click.option(
+    "--continue", "-c", "continues", is_flag=True, help="Continue the conversation with the newest record."
+)
+@click.option(
+    "--attach",
+    "attachments",
+    multiple=True,
+    metavar="FILE",
+    help="Attach a file: a text is added to the message, a picture, PDF or sound is sent. Repeatable.",
 )
 @click.option("--handler", metavar="NAME", help="Handler to use. Default: the first whose `match` fits.")
 @click.option(
@@ -67,9 +85,13 @@ class _RunCommand(click.Command):
 @click.option("--llm", metavar="NAME", help="Use this entry of `llms` instead of the handler's.")
 @click.option("--model", metavar="NAME", help="Use this model instead of the agent's.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("--quiet", "-q", is_flag=True, help="Print only the answer.")
+@click.option("--quiet", "-q", is_flag=True, is_eager=True, help="Print only the answer.")
 @click.option(
-    "--verbose", "-v", is_flag=True, help="Print every step in full on stderr, even if it is not a terminal."
+    "--verbose",
+    "-v",
+    is_flag=True,
+    callback=_refuse_quiet,
+    help="Print every step in full on stderr, even if it is not a terminal.",
 )
 @signer_options
 @durability_option
@@ -78,6 +100,8 @@ def command(
     spec: str,
     message: str | None,
     conversation: str | None,
+    continues: bool,
+    attachments: tuple[str, ...],
     handler: str | None,
     variables: tuple[str, ...],
     history: str | None,
@@ -93,21 +117,22 @@ def command(
 ) -> int:
     """Run one turn of the agent SPEC (a shipped name or a file) with MESSAGE.
 
-    Without MESSAGE, or with -, the message is read from standard input. On a terminal the states are shown as
-    they are entered, you are asked about calls that need approval, and questions of the chart are put to you.
-    In a pipe only the answer is printed.
+    Without MESSAGE, or with -, the message is read from standard input; with a MESSAGE, what is piped in is
+    added to it. On a terminal the states are shown as they are entered, you are asked about calls that need
+    approval, and questions of the chart are put to you. In a pipe only the answer is printed.
 
     \b
     Example:  toolchart run quickstart "What is 17 * (23 + 4)?"
               toolchart run agent.yaml --var intent=support --conversation c1 "And then?"
               toolchart run quickstart --json 2**10 | jq .tool_calls
+              git diff | toolchart run agent.yaml "Summarise this change." --attach notes.txt
+              toolchart run agent.yaml --continue "And then?"
     """
     from toolchart.engine.runtime.engine import Engine
 
-    if quiet and verbose:
-        raise click.UsageError("--quiet and --verbose cannot be used together.")
-    text, values = _read_message(message), parse_variables(variables)
-    name = generate_conversation_id() if conversation is None else _require_usable_id(conversation)
+    text, files = add_inputs(_read_message(message), message, attachments)
+    name = _choose_id(conversation, continues)
+    options: dict[str, Any] = {"handler": handler, "llm": llm, "model": model, "attachments": files}
     observer = build_observer(is_silent=quiet or as_json, verbose=verbose)
     streams_answer = is_terminal(sys.stdout) and not (quiet or as_json)
     approver, asker = (TerminalApprover(), FormPrompt()) if can_ask_user() else (None, None)
@@ -116,11 +141,16 @@ def command(
     with Engine(spec, log=log, durability=durability, **people) as engine, stop_on_signals(engine) as request:
         if approver is not None:
             approver.tools = engine.tools
+        name = (find_newest_conversation(engine.store) if continues else None) or name
         try:
-            turn: dict[str, Any] = {"handler": handler, "variables": values, "llm": llm, "model": model}
-            turn |= {"history": _load_history(history, engine.store, name)}
-            on_delta = observer.on_delta if streams_answer else None
-            result = engine.run(text, conversation=name, on_delta=on_delta, **turn)
+            result = engine.run(
+                text,
+                conversation=name,
+                variables=parse_variables(variables),
+                history=_load_history(history, engine.store, name),
+                on_delta=observer.on_delta if streams_answer else None,
+                **options,
+            )
             is_stopped = request.is_made and not result.is_over
         except KeyboardInterrupt:
             is_stopped = True
@@ -150,6 +180,13 @@ def _read_message(message: str | None) -> str:
     if not text:
         raise click.UsageError("Standard input is empty, so there is no message.")
     return text
+
+
+def _choose_id(conversation: str | None, continues: bool) -> str:
+    """Return the id of the conversation; with --continue that of the one that begins in an empty log."""
+    if continues and conversation is not None:
+        raise click.UsageError("--continue and --conversation cannot be used together.")
+    return generate_conversation_id() if conversation is None else _require_usable_id(conversation)
 
 
 def _require_usable_id(conversation: str) -> str:

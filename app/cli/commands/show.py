@@ -107,6 +107,8 @@ def describe_event(event: dict[str, Any]) -> list[str]:
     match event["type"]:
         case "configured":
             return [f"conversation {event['conversation']}, chart {_find_chart_name(event['chart'])}"]
+        case "migrated":
+            return [f"goes on with chart {_find_chart_name(event['chart'])}"]
         case "forked":
             changes = [key for key in ("settings", "system") if key in event]
             suffix = f", with other {' and '.join(changes)}" if changes else ""

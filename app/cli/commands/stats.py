@@ -57,7 +57,7 @@ _TOOL_HEAD = ("tool", "calls", "outcomes", "median s", "slowest s", "s")
     "conditions",
     multiple=True,
     metavar="K=V",
-    help="Only conversations with this state, model, tool, text, since or until. Repeatable.",
+    help="Only conversations with this agent, state, model, tool, text, since or until. Repeatable.",
 )
 @json_option
 @log_option

@@ -11,6 +11,7 @@ import click
 from toolchart.app.cli.commands.show import format_record
 from toolchart.app.cli.exit_codes import SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log
+from toolchart.app.cli.newest_conversation import find_newest_conversation
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.engine.log.reading.records import ReadRecord, parse_line
 from toolchart.engine.log.record import check_link
@@ -46,7 +47,7 @@ def command(
               toolchart tail 5f0c -n 0 -f --json
     """
     with open_log(log) as store:
-        name = find_conversation(store, conversation) if conversation else _find_newest(store)
+        name = find_conversation(store, conversation) if conversation else find_newest_conversation(store)
         if name is None:
             click.echo("no conversations yet", err=True)
             return SUCCESS
@@ -56,16 +57,6 @@ def command(
             if until_over and record.ends_turn:
                 break
     return SUCCESS
-
-
-def _find_newest(store: Store) -> str | None:
-    """Return the conversation with the newest record of the log."""
-    times = []
-    for name in store.list_conversations():
-        last = store.read_last_line(name)
-        if last is not None:
-            times.append((parse_line(last[1], last[0], name).at, name))
-    return max(times)[1] if times else None
 
 
 def _follow_records(store: Store, name: str, count: int, follow: bool) -> Iterator[ReadRecord]:

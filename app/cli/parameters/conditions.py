@@ -6,7 +6,7 @@ from toolchart.app.cli.parameters.ages import Moment
 from toolchart.engine.log.reading.selection import ConversationFilter
 from toolchart.states.errors import SpecError, suggest_name
 
-_TEXTS = ("state", "model", "tool", "text")
+_TEXTS = ("agent", "state", "model", "tool", "text")
 _TIMES = ("since", "until")
 
 

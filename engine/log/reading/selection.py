@@ -26,6 +26,8 @@ class ConversationFilter(msgspec.Struct, frozen=True, kw_only=True):
     """The model called this tool."""
     model: str | None = None
     """This model was requested, or has answered."""
+    agent: str | None = None
+    """The name in the spec of its agent."""
     text: str | None = None
     """A message contains this text, ignoring case."""
 
@@ -39,11 +41,8 @@ class ConversationFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     def matches_records(self, store: Store, conversation: str) -> bool:
         """Whether the records meet the conditions on tool, model and text; stops reading once they do."""
-        unmet = {
-            name: value.lower()
-            for name, value in (("tool", self.tool), ("model", self.model), ("text", self.text))
-            if value is not None
-        }
+        texts = {"tool": self.tool, "model": self.model, "agent": self.agent, "text": self.text}
+        unmet = {name: value.lower() for name, value in texts.items() if value is not None}
         if not unmet:
             return True
         for seq, line in enumerate(store.read_lines(conversation)):
@@ -121,4 +120,15 @@ def _find_message_texts(event: dict[str, Any]) -> Iterator[str]:
         yield event["reply"].get("content") or ""
 
 
-_EXTRACTORS = {"tool": _find_tool_names, "model": _find_model_names, "text": _find_message_texts}
+def _find_agent_names(event: dict[str, Any]) -> Iterator[str]:
+    spec = event.get("spec")
+    if isinstance(spec, dict) and spec.get("name"):
+        yield str(spec["name"])
+
+
+_EXTRACTORS = {
+    "tool": _find_tool_names,
+    "model": _find_model_names,
+    "agent": _find_agent_names,
+    "text": _find_message_texts,
+}

@@ -16,15 +16,16 @@ from typing import Any
 from toolchart.engine.log.reading.records import ReadRecord, TakenRow, read_conversation
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.chart.loading import Chart, SourcePosition, parse_recorded_chart, walk_states
+from toolchart.states.core.configurations import CONFIGURATION_TYPES
 from toolchart.states.diagram.model import Overlay
 from toolchart.states.errors import LogDamaged, SpecError
-from toolchart.states.events import Configured, Continued, Forked, Resumed, TurnStarted
+from toolchart.states.events import Continued, Forked, Resumed, TurnStarted
 from toolchart.states.ports import Store
 
-_QUIET_EVENTS = (Configured.TYPE, Continued.TYPE, Forked.TYPE, Resumed.TYPE)
+_QUIET_EVENTS = (*CONFIGURATION_TYPES, Continued.TYPE, Forked.TYPE, Resumed.TYPE)
 """Events that enter no state."""
 
-_BETWEEN_TURNS = (TurnStarted.TYPE, Configured.TYPE, Continued.TYPE, Forked.TYPE)
+_BETWEEN_TURNS = (TurnStarted.TYPE, *CONFIGURATION_TYPES, Continued.TYPE, Forked.TYPE)
 """Events before which the time of no state runs."""
 
 
@@ -54,7 +55,7 @@ def find_configuration(records: Iterable[ReadRecord]) -> Mapping[str, Any]:
     """
     event: Mapping[str, Any] = {}
     for record in records:
-        if record.event_type == Configured.TYPE:
+        if record.event_type in CONFIGURATION_TYPES:
             event = record.event
     if not isinstance(event.get("chart"), str):
         raise LogDamaged("a log begins with its configuration", seq=0)

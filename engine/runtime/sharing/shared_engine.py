@@ -45,7 +45,7 @@ class SharedEngine:
 
     store: Store
     _agent: Agent
-    _conversations: Conversations
+    conversations: Conversations
     _open_turns: OpenTurns
     _ownership: Ownership
     _recovery: Recovery
@@ -82,7 +82,7 @@ class SharedEngine:
         """
         parts = await load_attachments(attachments)
         event = UserSaid(message=message, parts=add_text(message, parts))
-        driver = self._conversations.find_running_driver(conversation)
+        driver = self.conversations.find_running_driver(conversation)
         if driver is None:
             if not self._is_held(conversation):
                 raise SpecError(f"no turn of conversation {conversation!r} runs now")
@@ -115,7 +115,7 @@ class SharedEngine:
         Raises:
             SpecError: no turn of this conversation is open.
         """
-        driver = self._conversations.find_running_driver(conversation)
+        driver = self.conversations.find_running_driver(conversation)
         if driver is not None:
             await driver.post_event(Cancelled(reason=reason))
             return None

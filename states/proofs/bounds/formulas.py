@@ -1,64 +1,95 @@
 """The worst case of a turn as a formula over the limits: `max_attempts * (max_iterations + 1)`.
 
-A formula is fitted to the worst case at four pairs of limits. It is reported only if further pairs agree.
+A formula is fitted to the worst case at four pairs of two limits. It is reported only if further pairs agree,
+and if the other limits that guards read change nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
 from msgspec import to_builtins
 
 from toolchart.states.events import Limits
 from toolchart.states.proofs.bounds.costs import FindAgentCost, WorstCase
-from toolchart.states.proofs.bounds.worst_case import NoBound, compute_worst_case, reads_limits
+from toolchart.states.proofs.bounds.worst_case import NoBound, compute_worst_case, list_read_limits
 from toolchart.states.proofs.explored_states import ExplorationGraph
 
 _BASE_PAIRS = ((2, 2), (3, 2), (2, 3), (3, 3))
 _CHECK_PAIRS = ((1, 1), (1, 4), (4, 1), (5, 3))
-"""Pairs of `max_iterations` and `max_attempts`: four to fit the coefficients, and four to check them."""
+"""Pairs of values of two limits: four to fit the coefficients, and four to check them."""
 
 
 _MAX_NODES = 10_000
 """Nodes of each search at most; a chart with more has numbers and no formula."""
 
 
+class WorstCases(msgspec.Struct, frozen=True, kw_only=True):
+    """The worst case under several limits."""
+
+    names: tuple[str, str]
+    """The two limits that formulas name."""
+    table: Mapping[tuple[int, int], WorstCase]
+    """By values of these two."""
+    variations: tuple[WorstCase, ...] = ()
+    """At the first pair of values, with another limit that guards read changed."""
+
+
 def compute_worst_cases(
     graph: ExplorationGraph, worst_case: WorstCase, find_agent_cost: FindAgentCost | None = None
-) -> dict[tuple[int, int], WorstCase] | None:
-    """The worst case under several pairs of `max_iterations` and `max_attempts`; None where one has none.
+) -> WorstCases | None:
+    """The worst case under several values of the limits that guards read; None where one has none.
 
     Args:
         worst_case: that under the limits of the check.
     """
-    table = {}
-    if not reads_limits(graph):
-        return dict.fromkeys((*_BASE_PAIRS, *_CHECK_PAIRS), worst_case)
-    for pair in (*_BASE_PAIRS, *_CHECK_PAIRS):
-        limits = Limits(max_iterations=pair[0], max_attempts=pair[1])
-        other = compute_worst_case(graph, limits, find_agent_cost, max_nodes=_MAX_NODES)
+    read_limits = list_read_limits(graph)
+    names = _choose_names(read_limits)
+    if not read_limits:
+        return WorstCases(names=names, table=dict.fromkeys((*_BASE_PAIRS, *_CHECK_PAIRS), worst_case))
+    settings = [dict(zip(names, pair, strict=True)) for pair in (*_BASE_PAIRS, *_CHECK_PAIRS)]
+    others = [name for name in read_limits if name not in names]
+    settings += [{**settings[0], name: value} for name in others for value in (1, 4)]
+    worst_cases = []
+    for values in settings:
+        other = compute_worst_case(graph, Limits(**values), find_agent_cost, max_nodes=_MAX_NODES)
         if isinstance(other, NoBound):
             return None
-        table[pair] = other
-    return table
+        worst_cases.append(other)
+    pairs = (*_BASE_PAIRS, *_CHECK_PAIRS)
+    return WorstCases(
+        names=names,
+        table=dict(zip(pairs, worst_cases, strict=False)),
+        variations=tuple(worst_cases[len(pairs) :]),
+    )
 
 
-def fit_formulas(worst_cases: Mapping[tuple[int, int], WorstCase]) -> dict[str, str]:
-    """Each number of the worst case as a formula over the limits; a number without a formula is left out.
+def _choose_names(read_limits: tuple[str, ...]) -> tuple[str, str]:
+    """The two limits that a formula may name: those of iterations and attempts, if guards read them."""
+    usual = ("max_iterations", "max_attempts")
+    chosen = [name for name in usual if name in read_limits]
+    chosen += [name for name in read_limits if name not in usual]
+    chosen += [name for name in usual if name not in chosen]
+    if chosen[:2] == ["max_attempts", "max_iterations"]:
+        return usual
+    return chosen[0], chosen[1]
 
-    Args:
-        worst_cases: `compute_worst_cases`.
-    """
-    table = {
-        pair: {name: n for name, n in to_builtins(worst_case).items() if name != "waiting_s"}
-        for pair, worst_case in worst_cases.items()
-    }
+
+def fit_formulas(worst_cases: WorstCases) -> dict[str, str]:
+    """Each number of the worst case as a formula over the limits; a number without a formula is left out."""
+    table = {pair: _list_numbers(worst_case) for pair, worst_case in worst_cases.table.items()}
     formulas = {}
-    for name in table[_BASE_PAIRS[0]]:
+    for name, number in table[_BASE_PAIRS[0]].items():
+        depends_on_others = any(_list_numbers(other)[name] != number for other in worst_cases.variations)
         terms = _fit_terms({pair: numbers[name] for pair, numbers in table.items()})
-        if terms is not None:
-            formulas[name] = _format_terms(terms)
+        if terms is not None and not depends_on_others:
+            formulas[name] = _format_terms(terms, worst_cases.names)
     return formulas
+
+
+def _list_numbers(worst_case: WorstCase) -> dict[str, int]:
+    return {name: number for name, number in to_builtins(worst_case).items() if name != "waiting_s"}
 
 
 _Terms = tuple[int, int, int, int]
@@ -81,8 +112,8 @@ def _evaluate_terms(terms: _Terms, i: int, a: int) -> int:
     return product * i * a + factor_i * i + factor_a * a + constant
 
 
-def _format_terms(terms: _Terms) -> str:
-    factor_names = ("max_iterations * max_attempts", "max_iterations", "max_attempts", "")
+def _format_terms(terms: _Terms, names: tuple[str, str]) -> str:
+    factor_names = (" * ".join(names), *names, "")
     text = ""
     for factor, name in zip(terms, factor_names, strict=True):
         if factor == 0:

@@ -126,10 +126,11 @@ class _Search:
 
     def _build_nodes(self) -> bool:
         """Follow every edge; false where there are too many nodes."""
-        zeros = (0,) * len(self._names)
         for start in self._graph.starts:
+            values = [start.counts.get(name, 0) for name in self._names]
+            counts = tuple(map(_limit_value, values, self._tops))
             self._add_start(
-                (start.state, False, zeros), self._sum_costs(ask.effect for ask in start.move.asks)
+                (start.state, False, counts), self._sum_costs(ask.effect for ask in start.move.asks)
             )
         queue = deque(self._starts)
         while queue:
@@ -275,9 +276,9 @@ def _list_known_facts(graph: ExplorationGraph, limits: Limits) -> tuple[list[Fac
     return counters, limit_values
 
 
-def reads_limits(graph: ExplorationGraph) -> bool:
-    """Whether a guard names a limit, so that the worst case depends on it."""
-    return bool(_list_known_facts(graph, Limits())[1])
+def list_read_limits(graph: ExplorationGraph) -> tuple[str, ...]:
+    """The limits that guards name, so that the worst case depends on them."""
+    return tuple(sorted(_list_known_facts(graph, Limits())[1]))
 
 
 def _sets_anew(counters: list[Fact]) -> Callable[[ExploredEdge, str], bool]:

@@ -64,7 +64,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def waiting(self) -> str:
-        """The condition under which only the user, or time, continues it; empty for never."""
+        """The condition under which only the user, or time, continues it."""
         if self.row.is_timer or self.row.waits_for_user:
             return "1"
         if self.runs_agents:
@@ -107,12 +107,10 @@ def list_items(tree: ChartTree, slot: Slot) -> list[int]:
         for row in tree.chart.vocabulary.declared.values()
         if row.result == result
     ]
-    bounds = [size for size in sizes if size is not None] if None not in sizes else []
-    most = min(
-        [*([max(bounds)] if bounds else []), *([parameters.at_most] if parameters.at_most else [])],
-        default=_MANY_ITEMS,
-    )
-    return sorted({0, 1, most})
+    bounds: list[int] = [parameters.at_most] if parameters.at_most else []
+    if None not in sizes:
+        bounds += [max([size for size in sizes if size is not None], default=_MANY_ITEMS)]
+    return sorted({0, 1, min(bounds, default=_MANY_ITEMS)})
 
 
 def _find_most_items(schema: Any, path: list[str]) -> int | None:

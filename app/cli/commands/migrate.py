@@ -1,0 +1,85 @@
+"""`toolchart migrate`: whether an open conversation may go on with a changed chart."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
+from toolchart.app.cli.log_access import find_conversation, open_log, print_json
+from toolchart.app.cli.parameters.options import format_command, json_option, log_option
+from toolchart.app.cli.terminal.text import escape_controls
+from toolchart.states.core.encoding import encode
+from toolchart.states.proofs.findings import format_facts
+
+if TYPE_CHECKING:
+    from toolchart.states.proofs.migration import MigrationReport
+
+
+@click.command(short_help="Move an open conversation to a changed chart.")
+@click.argument("conversation")
+@click.option("--spec", required=True, metavar="SPEC", help="Agent with the new chart.")
+@click.option(
+    "--apply", "is_recorded", is_flag=True, help="Record the migration, if it is proved to be safe."
+)
+@json_option
+@log_option
+def command(conversation: str, spec: str, is_recorded: bool, as_json: bool, log: str | None) -> int:
+    """Decide whether the open CONVERSATION may go on with the chart of another spec.
+
+    It may if the chart has the states in which the conversation stands, still answers what is open there,
+    finds the results that its guards read, and, explored from there, has no fault and a bound. Otherwise
+    prints what stands in the way, with the facts under which it happens, and exits with 1. With --apply an
+    approved migration is recorded; `resume` and the next message then follow the new chart. Nothing is
+    performed.
+
+    \b
+    Example:  toolchart migrate 5f0c --spec agent.yaml
+              toolchart migrate 5f0c --spec agent.yaml --apply
+    """
+    from toolchart.engine.runtime.migration import Engine, migrate_conversation
+
+    with open_log(log) as store:
+        name = find_conversation(store, conversation)
+        with Engine(spec, log=store) as engine:
+            report = asyncio.run(migrate_conversation(engine, name, is_recorded=is_recorded))
+    if as_json:
+        print_json(_encode_report(report, is_recorded))
+    else:
+        _print_report(report, name, spec, is_recorded)
+    return SUCCESS if report is None or report.is_approved else NEGATIVE
+
+
+def _encode_report(report: MigrationReport | None, is_recorded: bool) -> dict[str, Any]:
+    if report is None:
+        return {"needed": False}
+    return {
+        "needed": True,
+        "approved": report.is_approved,
+        "recorded": report.is_approved and is_recorded,
+        "chart": report.chart,
+        "state": report.state,
+        "findings": [encode(finding) for finding in report.findings],
+        "worst_case": encode(report.worst) if report.worst is not None else None,
+    }
+
+
+def _print_report(report: MigrationReport | None, name: str, spec: str, is_recorded: bool) -> None:
+    if report is None:
+        click.echo("nothing to migrate: the chart is the same, or the next turn takes it anyway")
+        return
+    for finding in report.findings:
+        facts = f" [{format_facts(finding.counterexample)}]" if finding.counterexample else ""
+        line = f"line {finding.line}: " if finding.line else ""
+        click.echo(escape_controls(f"{line}{finding.kind}: {finding.message}{facts}"))
+    if not report.is_approved:
+        click.echo(escape_controls(f"refused: {name} stays in {report.state!r} of its chart"))
+    elif is_recorded:
+        click.echo(escape_controls(f"migrated: {name} goes on in {report.state!r} of {report.chart}"))
+    else:
+        again = format_command("migrate", name, "--spec", spec, "--apply")
+        click.echo(
+            escape_controls(f"approved: {name} may go on in {report.state!r} of {report.chart}\n  {again}")
+        )

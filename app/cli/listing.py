@@ -1,0 +1,75 @@
+"""Lists agents and charts: those that ship, and the files of the present folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import msgspec
+
+from toolchart.app.cli.log_access import print_json
+from toolchart.app.cli.terminal.text import escape_controls
+from toolchart.specs.charts import list_shipped_charts, read_shipped_chart
+from toolchart.specs.loader import list_shipped_agents, read_shipped_agent
+from toolchart.specs.yaml_document import read_document, read_text
+from toolchart.states.errors import SpecError
+
+
+class ListedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent or chart."""
+
+    name: str
+    """Its name, as commands take it: that of a shipped one, or a path."""
+    summary: str
+    """The first sentence of its first comment."""
+    is_shipped: bool
+
+
+def list_agents() -> Iterator[ListedFile]:
+    """The agents that ship, then the files of the present folder that have `llms`."""
+    for name in list_shipped_agents():
+        yield ListedFile(name=name, summary=_read_summary(read_shipped_agent(name)), is_shipped=True)
+    yield from _list_own_files("llms")
+
+
+def list_charts() -> Iterator[ListedFile]:
+    """The charts that ship, then the files of the present folder that have `states`."""
+    for name in list_shipped_charts():
+        yield ListedFile(name=name, summary=_read_summary(read_shipped_chart(name)), is_shipped=True)
+    yield from _list_own_files("states")
+
+
+def print_listing(files: Iterator[ListedFile], *, as_json: bool) -> None:
+    """Print one line for each."""
+    rows = list(files)
+    if as_json:
+        for row in rows:
+            print_json(msgspec.to_builtins(row), lines=True)
+        return
+    width = max((len(row.name) for row in rows), default=0)
+    for row in rows:
+        click.echo(escape_controls(f"{row.name:<{width}}  {row.summary}".rstrip()))
+
+
+def _list_own_files(key: str) -> Iterator[ListedFile]:
+    """The YAML and JSON files of the present folder that have a key at the top."""
+    for path in sorted(Path().iterdir()):
+        if path.suffix not in (".yaml", ".yml", ".json") or not path.is_file():
+            continue
+        try:
+            if key in read_document(path).data:
+                yield ListedFile(name=str(path), summary=_read_summary(read_text(path)), is_shipped=False)
+        except SpecError:
+            continue  # some other file
+
+
+def _read_summary(text: str) -> str:
+    """The first sentence of the comment at the beginning."""
+    lines = []
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            break
+        lines.append(line.lstrip("# "))
+    sentence = " ".join(lines).partition(". ")[0].rstrip(".")
+    return sentence if len(sentence) <= 100 else sentence[:97] + "..."

@@ -1,0 +1,17 @@
+"""Finds the conversation that was written last."""
+
+from __future__ import annotations
+
+from toolchart.app.cli.log_access import drop_children
+from toolchart.engine.log.reading.records import parse_line
+from toolchart.states.ports import Store
+
+
+def find_newest_conversation(store: Store) -> str | None:
+    """Return the conversation with the newest record of the log, children aside; None in an empty log."""
+    times = []
+    for name in drop_children(list(store.list_conversations())):
+        last = store.read_last_line(name)
+        if last is not None:
+            times.append((parse_line(last[1], last[0], name).at, name))
+    return max(times)[1] if times else None

@@ -1,0 +1,229 @@
+"""Whether an open conversation may move to another chart: proved from where it stands.
+
+A conversation may move if all of this holds:
+
+- its active states are a configuration of the new chart;
+- every open effect is asked for by the same state of the new chart, as the same kind with the same result;
+- the results that the new chart takes for granted there have a value of its type;
+- explored from there, with the counters as they are, the new chart has no fault: every answer has a row, no
+  turn hangs or ends without an answer;
+- the worst case from there is finite, unless the agent says `unbounded`.
+
+Parts of the new chart that cannot be reached from there say nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import msgspec
+from msgspec import to_builtins
+
+from toolchart.states.chart.document import Chart, walk_states
+from toolchart.states.compiler import Move
+from toolchart.states.effects import Effect, RunAgent
+from toolchart.states.errors import SpecError
+from toolchart.states.facts import Fact, FactView, get_turn_limits
+from toolchart.states.flows.assigned_results import find_required_results
+from toolchart.states.machine import Machine, get_machine
+from toolchart.states.proofs.bounds.costs import FindAgentCost, WorstCase
+from toolchart.states.proofs.check import find_problems
+from toolchart.states.proofs.exploration import explore_chart, explore_with_memory
+from toolchart.states.proofs.explored_states import (
+    CallStage,
+    ExploredEffect,
+    ExploredStart,
+    ExploredState,
+    list_counters,
+)
+from toolchart.states.proofs.findings import Finding, find_finding_line
+from toolchart.states.snapshot import Configuration, Snapshot
+
+STRUCTURE_KINDS = frozenset({"unreachable", "dead row"})
+"""Findings about parts of a chart that are never used; from the middle of a run many are not."""
+
+
+class MigrationReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a conversation may move to a chart, and why not."""
+
+    chart: str
+    state: str
+    """Where the conversation stands."""
+    findings: tuple[Finding, ...] = ()
+    """What stands in the way; empty where it may move."""
+    worst: WorstCase | None = None
+    """The most that what is left of the turn, or one of the next turns, can cost."""
+
+    @property
+    def is_approved(self) -> bool:
+        """Whether the conversation may move."""
+        return not self.findings
+
+
+def check_migration(
+    chart: Chart,
+    snapshot: Snapshot,
+    *,
+    unbounded: bool = False,
+    risky: bool = False,
+    find_agent_cost: FindAgentCost | None = None,
+) -> MigrationReport:
+    """Decide whether a conversation may move to a chart.
+
+    Args:
+        snapshot: of the conversation; its run of the old chart is open.
+        unbounded: whether the agent spec of the new chart declares `unbounded: true`.
+        risky: whether the agent has tools that need approval.
+        find_agent_cost: as for `check`.
+    """
+    machine = get_machine(chart)
+    findings = tuple(_find_obstacles(chart, machine, snapshot))
+    report = MigrationReport(chart=chart.name, state=snapshot.state, findings=findings)
+    if findings:
+        return report
+    limits = get_turn_limits(snapshot)
+    starts = list(_list_starts(machine, snapshot))
+    graph = explore_chart(machine, starts)
+    found, worst = find_problems(chart, graph, limits, risky, find_agent_cost)
+    if _select_faults(found, unbounded):
+        graph = explore_with_memory(machine, graph, starts)
+        found, worst = find_problems(chart, graph, limits, risky, find_agent_cost)
+    return msgspec.structs.replace(report, findings=_select_faults(found, unbounded), worst=worst)
+
+
+def _select_faults(findings: list[Finding], unbounded: bool) -> tuple[Finding, ...]:
+    left_out = STRUCTURE_KINDS | ({"unbounded"} if unbounded else set())
+    return tuple(finding for finding in findings if finding.kind not in left_out)
+
+
+# -- what must be there --------------------------------------------------------------------------
+
+
+def _find_obstacles(chart: Chart, machine: Machine, snapshot: Snapshot) -> Iterator[Finding]:
+    """What the new chart lacks of the state of a conversation."""
+    configuration = snapshot.configuration
+    assert configuration is not None, "an open conversation has a configuration"
+    problem = _find_configuration_problem(chart, configuration)
+    if problem is not None:
+        yield Finding(kind="no such state", state=configuration.label, message=problem)
+        return
+    for effect in snapshot.open_effects:
+        problem = _find_effect_problem(chart, effect)
+        if problem is not None:
+            line = find_finding_line(chart, effect.state)
+            yield Finding(kind="no such effect", state=effect.state, line=line, message=problem)
+    facts = FactView(snapshot)
+    for name, required_facts in find_required_results(chart, configuration.states).items():
+        problem = _find_result_problem(name, required_facts, snapshot, facts)
+        if problem is not None:
+            yield Finding(kind="no such result", state=configuration.label, message=problem)
+
+
+def _find_configuration_problem(chart: Chart, configuration: Configuration) -> str | None:
+    """Why the active states are no configuration of a chart; None where they are one."""
+    bodies = {name: (body, place) for name, body, place in walk_states(chart)}
+    active = set(configuration.states)
+    for name in configuration.states:
+        if name not in bodies:
+            return f"the conversation stands in {name!r}, and the chart has no such state"
+        body, place = bodies[name]
+        parent = str(place[-3]) if len(place) > 2 else None
+        if parent is not None and parent not in active:
+            return f"the state {name!r} stands in {parent!r} there, which is not active"
+        inner = set(map(str, body.get("states") or {}))
+        is_complete = inner <= active if body.get("parallel") else len(inner & active) == bool(inner)
+        if not is_complete:
+            return f"the conversation stands in {name!r}, and the states inside it are others there"
+    if len([name for name in active if len(bodies[name][1]) == 2]) != 1:
+        return "the active states are no configuration of the chart"
+    histories = {str(key) for body, _ in bodies.values() for key in body.get("history") or {}}
+    for history, remembered in configuration.history:
+        if history not in histories or not set(remembered) <= bodies.keys():
+            return f"the conversation remembers states under {history!r}, which the chart does not have"
+    return None
+
+
+def _find_effect_problem(chart: Chart, effect: Effect) -> str | None:
+    """Why an open effect does not belong to a chart; None where it does."""
+    body = next((body for name, body, _ in walk_states(chart) if name == effect.state), {})
+    actions = body.get("enter") or []
+    if effect.name not in ([actions] if isinstance(actions, str) else actions):
+        return f"the effect {effect.name!r} is open, and {effect.state!r} does not ask for it there"
+    row = chart.vocabulary.find_effect(effect.name)
+    if (row.kind, row.result) != (effect.kind, effect.result):
+        return f"the effect {effect.name!r} is open, and there it has another kind or another result"
+    return None
+
+
+def _find_result_problem(
+    name: str, required_facts: tuple[Fact, ...], snapshot: Snapshot, facts: Mapping[str, object]
+) -> str | None:
+    """Why a result does not have the value that a chart takes for granted; None where it has it."""
+    result = snapshot.results.get(name)
+    if result is None or not result.count:
+        return f"the chart takes for granted that the result {name!r} has a value here, and it has none"
+    for fact in required_facts:
+        try:
+            value = facts[fact.name]
+        except (KeyError, TypeError, AttributeError, SpecError):
+            return f"the result {name!r} has no field for {fact.name!r}"
+        if not _fits(fact, value):
+            return f"{fact.name} is {value!r}, and the schema there does not allow it"
+    return None
+
+
+def _fits(fact: Fact, value: object) -> bool:
+    if fact.type == "boolean":
+        return isinstance(value, bool)
+    if fact.type == "text":
+        return value in fact.words
+    if not isinstance(value, int) or isinstance(value, bool):
+        return False
+    is_low = fact.minimum is not None and value < fact.minimum
+    return not is_low and (fact.maximum is None or value <= fact.maximum)
+
+
+# -- where the exploration begins ----------------------------------------------------------------
+
+
+def _list_starts(machine: Machine, snapshot: Snapshot) -> Iterator[ExploredStart]:
+    """The state of a conversation as states of the exploration."""
+    configuration = machine.restore_configuration(to_builtins(snapshot.configuration))
+    effects = frozenset(
+        ExploredEffect(state=effect.state, name=effect.name, stage=_find_stage(effect, snapshot))
+        for effect in snapshot.open_effects
+    )
+    facts = FactView(snapshot)
+    state = ExploredState(
+        configuration=configuration,
+        open_effects=effects,
+        call_stage=_find_call_stage(snapshot),
+        has_answer=snapshot.answer is not None or snapshot.awaits_user,
+    )
+    move = Move(
+        configuration=configuration, asks=(), reset_states=frozenset(), guards={}, fired=(), is_taken=False
+    )
+    counts = {counter.name: int(facts[counter.name]) for counter in list_counters(machine.vocabulary)}
+    yield ExploredStart(state=state, move=move, counts=counts)
+
+
+def _find_stage(effect: Effect, snapshot: Snapshot) -> Literal["asked", "begun", "resting"]:
+    """How far an open effect is answered."""
+    if isinstance(effect, RunAgent):
+        done = {*effect.answered, *effect.resting}
+        if effect.resting and len(done) == len(effect.messages):
+            return "resting"
+        return "begun" if effect.answered or effect.rests else "asked"
+    calls = [call for call in snapshot.calls if call.outcome is None]
+    is_reviewed = bool(calls) and all(call.ruling is not None for call in calls)
+    return "begun" if effect.name == "review_calls" and is_reviewed else "asked"
+
+
+def _find_call_stage(snapshot: Snapshot) -> CallStage:
+    calls = [call for call in snapshot.calls if call.outcome is None]
+    if not calls:
+        return "none"
+    if any(call.ruling is None for call in calls):
+        return "unreviewed"
+    return "undecided" if any(call.ruling == "needs_approval" for call in calls) else "cleared"

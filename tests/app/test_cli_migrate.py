@@ -1,0 +1,96 @@
+"""`toolchart migrate`: a conversation moves to a changed chart, or is refused with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+RunCli = Callable[..., Any]
+
+AGENT = """
+chart:
+  name: editor
+  states:
+    asking:
+      initial: true
+      enter: ask_editor
+      transitions:
+        - {event: answered, target: published}
+    published: {final: true, enter: say_published}
+effects:
+  ask_editor: {ask_person: {question: "Publish {{user_message}}?", as: verdict, form: FORM}}
+  say_published: {answer: published}
+llms: {model: {provider: scripted, model: m, replies: [unused]}}
+responses: [{llm: model}]
+""".replace("FORM", "{type: object, required: [publish], properties: {publish: {type: boolean}}}")
+
+BETTER = AGENT.replace(
+    "- {event: answered, target: published}",
+    "- {event: answered, target: published, cond: verdict.publish}\n"
+    "        - {event: answered, target: dropped}\n"
+    "        - {event: cancelled, target: dropped}",
+).replace(
+    "effects:",
+    "    dropped: {final: true, enter: say_dropped}\neffects:\n  say_dropped: {answer: dropped}",
+    1,
+)
+
+
+@pytest.fixture
+def conversation(run_cli: RunCli, work_dir: Path) -> str:
+    """A conversation whose question is open."""
+    (work_dir / "agent.yaml").write_text(AGENT, "utf-8")
+    (work_dir / "better.yaml").write_text(BETTER, "utf-8")
+    run_cli("run", "agent.yaml", "the draft", "--conversation", "c")
+    return "c"
+
+
+def test_an_open_conversation_goes_on_with_another_chart(run_cli: RunCli, conversation: str) -> None:
+    """Approved without `--apply`, nothing is written; with it the event is recorded, replays, and the answer
+    follows the new chart."""
+    before = run_cli("show", conversation, "--json").out
+    result = run_cli("migrate", conversation, "--spec", "better.yaml")
+    assert (result.code, result.err) == (0, "")
+    assert "approved: c may go on in 'asking' of editor" in result.out
+    assert run_cli("show", conversation, "--json").out == before
+    result = run_cli("migrate", conversation, "--spec", "better.yaml", "--apply")
+    assert (result.code, result.out) == (0, "migrated: c goes on in 'asking' of editor\n")
+    assert "goes on with chart editor" in run_cli("show", conversation).out
+    answer = run_cli("resume", conversation, "--spec", "better.yaml", "--answer", '{"publish": false}')
+    assert (answer.code, answer.out) == (0, "dropped\n")
+    assert run_cli("replay", conversation).code == 0
+    assert run_cli("verify").code == 0
+    again = run_cli("migrate", conversation, "--spec", "agent.yaml", "--json")
+    assert (again.code, orjson.loads(again.out)) == (0, {"needed": False})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind"),
+    [
+        ("asking:", "waiting:", "no such state"),
+        ("enter: ask_editor", "enter: ask_again", "no such effect"),
+        ("as: verdict", "as: reply", "no such effect"),
+        ("target: published}", 'target: published, cond: "verdict.publish"}', "gap"),
+        ("enter: say_published", "", "no answer"),
+    ],
+)
+def test_a_migration_that_cannot_work_is_refused(
+    run_cli: RunCli, conversation: str, work_dir: Path, old: str, new: str, kind: str
+) -> None:
+    """A missing state, effect or result, an answer without a row, an end without an answer: exit 1, and
+    nothing is written."""
+    effect = '  ask_again: {ask_person: {question: "Again?"}}\n'
+    text = AGENT.replace(old, new, 1).replace(
+        "  say_published: {answer", f"{effect}  say_published: {{answer"
+    )
+    (work_dir / "changed.yaml").write_text(text, "utf-8")
+    before = run_cli("show", conversation, "--json").out
+    result = run_cli("migrate", conversation, "--spec", "changed.yaml", "--apply")
+    assert result.code == 1, result.err
+    assert f"{kind}: " in result.out
+    assert "refused: c stays in 'asking' of its chart" in result.out
+    assert run_cli("show", conversation, "--json").out == before

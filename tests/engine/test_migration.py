@@ -1,0 +1,184 @@
+"""`migrate`: open conversations move to changed charts where that is proved, and only there."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import random
+from collections import Counter
+from typing import Any
+
+import msgspec
+from chart_mutants import CHANGES
+from effort import choose_count
+from engine_worlds import FlowEngineWorld, check_outcomes
+from flow_worlds import Misbehaviour, count_costs
+from random_flows import make_flow
+from watched_worlds import BEHAVIOUR_KINDS, Adversary, compute_distances
+
+from toolchart.engine import Engine
+from toolchart.engine.log.replay import load_conversation, replay_conversation
+from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.runtime.migration import migrate_conversation
+from toolchart.states.chart.loading import make_chart
+from toolchart.states.core.configurations import Migrated
+from toolchart.states.errors import SpecError
+from toolchart.states.events import Limits, TurnStarted, UserSaid
+from toolchart.states.machine import get_machine
+from toolchart.states.proofs.check import check
+from toolchart.states.proofs.migration import MigrationReport
+from toolchart.states.snapshot import ENDED_BY_CORE, Snapshot
+from toolchart.testing.manual_turn import ManualTurn
+
+LEFT_OUT = ("agent", "agents", "handoff")
+"""Children have logs of their own, and a log that is cut off would have to be cut together with theirs."""
+
+OBSTACLES = {"no such state", "no such effect", "no such result"}
+MAX_STARTS = 60
+WORLDS = choose_count(short=30, long=300)
+
+
+def build_spec(document: dict[str, Any]) -> dict[str, Any]:
+    """An agent with a chart."""
+    return {
+        "chart": {key: value for key, value in document.items() if key != "effects"},
+        "effects": document.get("effects", {}),
+        "llms": {"model": {"provider": "scripted", "model": "m"}},
+        "tools": {},
+        "responses": [{"llm": "model", "prompt": "Be.", "tools": {"enabled": True}}],
+    }
+
+
+def build_engine(document: dict[str, Any], world: FlowEngineWorld, store: MemoryStore) -> Engine:
+    """An engine in a world."""
+    return Engine(
+        build_spec(document),
+        log=store,
+        functions=[*world.make_tools(), *world.make_functions()],
+        providers={"model": world},
+        approver=world.approve,
+        asker=world.ask,
+        clock=world,
+    )
+
+
+async def run_turns(document: dict[str, Any], rng: random.Random) -> tuple[MemoryStore, FlowEngineWorld]:
+    """The log of two turns of a chart."""
+    world, store = FlowEngineWorld(rng), MemoryStore()
+    engine = build_engine(document, world, store)
+    for number in range(2):
+        await engine.arun(f"turn {number}", conversation="c")
+        steps = list(replay_conversation(store, "c"))
+        if not steps[-1].step.snapshot.is_over:
+            break
+    await engine.aclose()
+    return store, world
+
+
+def cut_log(store: MemoryStore, rng: random.Random) -> MemoryStore | None:
+    """The log up to a record after which the run of the chart is open; None where there is none."""
+    steps = list(replay_conversation(store, "c"))
+    ends = [step.record.seq for step in steps if step.step.snapshot.open_effects]
+    if not ends:
+        return None
+    end = rng.choice(ends)
+    cut_store = MemoryStore()
+    cut_store.append("c", 0, [*store.read_lines("c")][: end + 1])
+    return cut_store
+
+
+async def finish(engine: Engine, world: FlowEngineWorld, store: MemoryStore, rng: random.Random) -> Snapshot:
+    """Go on with a conversation until its turn is over."""
+    for _ in range(MAX_STARTS):
+        steps = list(replay_conversation(store, "c"))
+        if steps[-1].step.snapshot.is_over:
+            break
+        world.clock_s += rng.choice([0, 10, 10_000])
+        await asyncio.wait_for(engine.aresume("c"), timeout=20)
+    return list(replay_conversation(store, "c"))[-1].step.snapshot
+
+
+def check_end(snapshot: Snapshot, report: MigrationReport, store: MemoryStore) -> None:
+    """The turn has ended by the chart, answered, and within what was left of the bound."""
+    assert snapshot.is_over, f"it waits in {snapshot.state!r}"
+    assert snapshot.ended_by not in ENDED_BY_CORE, f"the core ended the turn: {snapshot.error}"
+    steps = list(replay_conversation(store, "c"))
+    start = next(step.record.seq for step in steps if step.record.event["type"] == Migrated.TYPE)
+    costs: Counter[str] = Counter()
+    for step in steps[start:]:
+        if step.record.event["type"] in (TurnStarted.TYPE, UserSaid.TYPE):
+            costs = Counter()
+        count_costs(costs, step.step.effects)
+        for field, number in costs.items():
+            bound = getattr(report.worst, field, 0)
+            assert number <= bound + 1e-9, f"{field}: {number} is more than {bound}"
+
+
+async def run_pair(seed: int) -> str:
+    """Move one conversation to a mutant of its chart; what became of it."""
+    rng = random.Random(seed)
+    document = make_flow(seed, LEFT_OUT)
+    changed = copy.deepcopy(document)
+    for _ in range(rng.choice([1, 1, 2])):
+        rng.choice(CHANGES)(changed, rng)
+    try:
+        report = check(make_chart(document), limits=Limits(max_iterations=3, max_attempts=2), risky=True)
+        if {finding.kind for finding in report.findings} & BEHAVIOUR_KINDS:
+            return "not sound before"
+        store, world = await run_turns(document, rng)
+    except SpecError:
+        return "refused by the rules"
+    cut_store = cut_log(store, rng)
+    if cut_store is None:
+        return "not open"
+    try:
+        engine = build_engine(changed, world, cut_store)
+    except SpecError:
+        return "refused by the rules"
+    migration = await migrate_conversation(engine, "c", is_recorded=True)
+    if migration is None:
+        return "nothing to do"
+    if migration.is_approved:
+        snapshot = await finish(engine, world, cut_store, rng)
+        check_end(snapshot, migration, cut_store)
+        check_outcomes(list(replay_conversation(cut_store, "c")), world)
+        await engine.aclose()
+        return "approved"
+    loaded = load_conversation(cut_store, "c")
+    assert loaded is not None
+    await engine.aclose()
+    return "refused" if shows_counterexample(engine, loaded.snapshot, migration, seed) else "not shown"
+
+
+def shows_counterexample(engine: Engine, snapshot: Snapshot, report: MigrationReport, seed: int) -> bool:
+    """Whether a refusal is true: a part is missing, or a world that goes on from there misbehaves."""
+    if {finding.kind for finding in report.findings} & OBSTACLES:
+        return True
+    configured = engine.conversations.build_configured_event("c")
+    event = Migrated(**msgspec.structs.asdict(configured))
+    turn = ManualTurn(machine=get_machine(engine.chart), snapshot=snapshot)
+    for number in range(WORLDS):
+        finding = report.findings[number % len(report.findings)]
+        distances = compute_distances(engine.chart, finding.state)
+        rng = random.Random(seed * 1000 + number)
+        world = Adversary(engine.chart, rng, Limits(), (set(), set()), finding, distances)
+        try:
+            world.go_on(turn, event)
+        except Misbehaviour:
+            return True
+    return False
+
+
+def test_approved_migrations_end_and_refused_ones_have_a_reason() -> None:
+    """S1.7: what is approved ends in the real engine, in time and truthfully; what is refused is shown."""
+    count = choose_count(short=40, long=2_000)
+    results: Counter[str] = Counter()
+    for seed in range(count):
+        try:
+            results[asyncio.run(run_pair(seed))] += 1
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+    assert results["approved"] > count // 20
+    assert results["refused"] > count // 20
+    assert results["not shown"] <= 0.05 * (results["refused"] + results["not shown"]), results

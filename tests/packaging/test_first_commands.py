@@ -1,0 +1,42 @@
+"""The README's first command as printed: it makes an environment of its own, also where pip is managed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import venv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def test_the_first_command_makes_its_own_environment() -> None:
+    """Issue 16: the line installs into an environment that it makes itself, and then runs the agent."""
+    (line,) = re.findall(r"^    (python3 -m venv .*)$", README, re.MULTILINE)
+    steps = line.split(" && ")
+    assert steps[:3] == ["python3 -m venv .venv", ". .venv/bin/activate", "pip install ."]
+    assert steps[3].startswith("toolchart run quickstart")
+
+
+@pytest.mark.skipif(not os.environ.get("TOOLCHART_LONG"), reason="installs every package: the long form")
+def test_the_first_command_answers_from_a_clean_clone(tmp_path: Path) -> None:
+    """Issue 16: as printed, from a clean clone, where the system's pip refuses to install: it prints 459."""
+    clone = tmp_path / "clone"
+    shutil.copytree(ROOT, clone, ignore=shutil.ignore_patterns(".*", "__pycache__"))
+    system = tmp_path / "system"
+    venv.create(system, with_pip=True)
+    library = next((system / "lib").glob("python3*"))
+    (library / "EXTERNALLY-MANAGED").write_text("[externally-managed]\nError=managed\n", "utf-8")
+    (line,) = re.findall(r"^    (python3 -m venv .*)$", README, re.MULTILINE)
+    environment = {**os.environ, "PATH": f"{system / 'bin'}:/usr/bin:/bin"}
+    environment.pop("VIRTUAL_ENV", None)
+    environment.pop("PYTHONPATH", None)
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=clone, env=environment, capture_output=True, text=True, timeout=900
+    )
+    assert "459" in done.stdout, done.stderr
