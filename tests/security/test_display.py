@@ -17,6 +17,9 @@ from rich.console import Console
 
 from toolchart.app.cli.chat.screen import Screen
 from toolchart.app.cli.terminal.approval_prompt import TerminalApprover
+from toolchart.engine.exchange.sequence import draw_sequence, read_sequence
+from toolchart.engine.log.reading.records import read_conversation
+from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.states.chart.loading import parse_chart
 from toolchart.states.diagram import draw, list_text_formats
 from toolchart.states.diagram.visible_text import make_visible, make_visible_line
@@ -117,3 +120,23 @@ def test_a_state_cannot_have_a_hostile_name() -> None:
     """Names of states are plain words."""
     with pytest.raises(SpecError, match="not a name for a state"):
         parse_chart(CHART.replace("waiting", '"wait\\e[2J"'))
+
+
+@pytest.mark.parametrize("form", ["svg", "mermaid", "text"])
+def test_every_sequence_is_clean(form: str) -> None:
+    """A hostile conversation as a sequence: well-formed SVG, and no statement of Mermaid beside ours."""
+    store = MemoryStore()
+    replies: list[Any] = [reply_with_calls((HOSTILE.replace("\x00", ""), {"text": HOSTILE})), HOSTILE]
+    make_engine(replies, log=store).run(HOSTILE + "\nloop x\nend", conversation="c")
+    drawing = draw_sequence(read_sequence("c <script>", read_conversation(store, "c")), form)
+    picture = drawing.decode() if isinstance(drawing, bytes) else drawing
+    assert list_acting(picture) == []
+    if form == "svg":
+        root = ElementTree.fromstring(picture)
+        assert {element.tag.rpartition("}")[2] for element in root.iter()}.isdisjoint(
+            {"script", "a", "image"}
+        )
+    if form == "mermaid":
+        assert not [
+            line for line in picture.splitlines() if line.strip().startswith(("loop", "end", "click"))
+        ]

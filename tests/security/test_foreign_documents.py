@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from agents import make_function_tool
 from tool_calls import make_call, run_calls
 from web import serve_web
 
+from toolchart.engine.runtime.agents.decisions import review_calls
 from toolchart.specs.loader import load_spec
 from toolchart.specs.models import ToolsConfig
+from toolchart.states.effects import ReviewCalls
 from toolchart.states.errors import SpecError
+from toolchart.states.events import Verdict
+from toolchart.states.messages import ToolCall
 from toolchart.tools.execution.examination import ArgumentExaminer
+from toolchart.tools.execution.executor import ToolExecutor
 from toolchart.tools.manager import ToolManager
+from toolchart.tools.registry import Registry
 from toolchart.tools.sources.foreign_schemas import sanitize_schema
 
 
@@ -175,3 +184,26 @@ def test_a_malformed_document_is_no_traceback(changes: dict[str, Any]) -> None:
     """A document of another form is an error or a warning."""
     with contextlib.suppress(SpecError):
         make_manager(make_document(**{"servers": [{"url": "https://x.example"}], **changes}))
+
+
+async def test_a_slow_review_does_not_hold_up_the_event_loop() -> None:
+    """What may wait for a worker is reviewed in a thread, and everything else at once."""
+    threads: list[bool] = []
+
+    class Reviewer(ToolExecutor):
+        """An executor that notes whether it reviews in the thread of the event loop."""
+
+        def review(self, call: ToolCall, allowed_tools: Sequence[str]) -> Verdict:
+            threads.append(threading.current_thread() is threading.main_thread())
+            return super().review(call, allowed_tools)
+
+    slow: dict[str, Any] = {"type": "object", "properties": {"x": {"contains": {"type": "integer"}}}}
+    tools = [
+        make_function_tool("slow", slow, lambda arguments: "ok"),
+        make_function_tool("quick", {"type": "object"}, lambda arguments: "ok"),
+    ]
+    executor = Reviewer(Registry(tools))
+    calls = tuple(ToolCall(id=tool.name, name=tool.name, arguments={"x": 1}) for tool in tools)
+    effect = ReviewCalls(id=1, name="review_calls", state="s", calls=calls, allowed=("slow", "quick"))
+    await review_calls(executor, effect)
+    assert threads == [False, True]

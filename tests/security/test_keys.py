@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 import yaml
 from command_line import run_toolchart
+from planted_key import KEY, find_key
 from web import WebAnswer, serve_web
 
 from toolchart.providers.shared.host_client import find_api_key
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import resolve_environment
-
-KEY = "planted/key+0123456789abcdef"
-"""A key that no pattern recognises."""
 
 
 def echo_key(request: dict[str, Any]) -> WebAnswer:
@@ -28,14 +26,6 @@ def echo_key(request: dict[str, Any]) -> WebAnswer:
         choice = {"index": 0, "finish_reason": "stop", "message": message}
         return 200, headers, json.dumps({"id": "1", "model": "m", "choices": [choice]}).encode()
     return 401, headers, json.dumps({"error": {"message": f"the key {key} is wrong"}}).encode()
-
-
-def find_key(folder: Path, *outputs: str) -> list[str]:
-    """Where the key is found, in any spelling: files of a folder and outputs."""
-    spellings = [KEY, json.dumps(KEY)[1:-1], KEY.replace("/", "%2F").replace("+", "%2B")]
-    places = {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    places |= {f"output {number}": text.encode() for number, text in enumerate(outputs)}
-    return [place for place, data in places.items() if any(text.encode() in data for text in spellings)]
 
 
 def test_a_host_that_echoes_the_key_leaves_it_nowhere(tmp_path: Path) -> None:

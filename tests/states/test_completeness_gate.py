@@ -136,5 +136,6 @@ def test_findings_are_seen_in_some_world() -> None:
     assert set(false_alarms) <= set(UNSEEN), orjson.dumps(
         false_alarms, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_INDENT_2
     ).decode()
-    assert len(false_alarms) <= MOST_FALSE_ALARMS * sound_count
+    if IS_LONG:  # a few charts say nothing about a share of three in a hundred
+        assert len(false_alarms) <= MOST_FALSE_ALARMS * sound_count
     assert sound_count > len(seeds) // 4
