@@ -17,8 +17,8 @@ INTRODUCTION = """\
 # Agent spec: every key
 
 An agent spec is a YAML or JSON file. `toolchart schema agent` prints its JSON Schema for editors. Each
-section may have a `comment`. Sections that a key opens have a table of their own below. The settings of each kind
-of tool are in [Tools](tools.md), and those of hosts in [Providers](providers.md).
+section may have a `comment`. Sections that a key opens have a table of their own below. [Tools](tools.md) has
+the settings of each kind of tool, and [Providers](providers.md) those of hosts.
 
 This page is generated: `python tests/packaging/test_agent_spec_doc.py` writes it from the models, and the
 same file tests it.
