@@ -143,14 +143,9 @@ def command(
             approver.tools = engine.tools
         name = (find_newest_conversation(engine.store) if continues else None) or name
         try:
-            result = engine.run(
-                text,
-                conversation=name,
-                variables=parse_variables(variables),
-                history=_load_history(history, engine.store, name),
-                on_delta=observer.on_delta if streams_answer else None,
-                **options,
-            )
+            options |= {"history": _load_history(history, engine.store, name)}
+            options |= {"on_delta": observer.on_delta if streams_answer else None}
+            result = engine.run(text, conversation=name, variables=parse_variables(variables), **options)
             is_stopped = request.is_made and not result.is_over
         except KeyboardInterrupt:
             is_stopped = True
