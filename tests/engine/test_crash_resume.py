@@ -60,7 +60,7 @@ def test_kill_around_cancellations(kind: str, tmp_path: Path, request: pytest.Fi
     The first finished call leaves `executing` and cancels the other one, five times in a turn.
     """
     chance = random.Random(20261121)
-    kills = choose_count(short=10, long=300)
+    kills = max(8, choose_count(short=10, long=300))
     kill_count = interrupted_count = 0
     for turn in range(kills):
         folder = tmp_path / str(turn)
@@ -112,7 +112,7 @@ def test_kill_around_deadlines(kind: str, tmp_path: Path, request: pytest.Fixtur
     """Invariant 5: killed around deadlines that race with decisions, nothing is lost or doubled, each timer
     fires once or is cancelled, and a call runs only if it was approved in time."""
     chance = random.Random(20261122)
-    kills = choose_count(short=8, long=400)
+    kills = max(8, choose_count(short=8, long=400))
     outcomes: Counter[str] = Counter()
     kill_count = 0
     for turn in range(kills):

@@ -80,7 +80,7 @@ def test_what_is_called_impossible_is_impossible(batch: int, kind: str) -> None:
             assert holds_in_python(literals, witness), (literals, witness)
         else:
             unknown_count += find_by_trying(literals, facts) is None
-    assert unknown_count <= 0.06 * INEXACT_COUNT
+    assert unknown_count <= 1 + 0.06 * INEXACT_COUNT
 
 
 # -- faults of the solver before this one --------------------------------------------------------
@@ -102,7 +102,16 @@ def test_a_gap_is_found_whatever_its_number(least: int) -> None:
         {"event": "replied", "target": "finished", "cond": f"has_content and iteration < {least}"},
         {"event": "failed", "target": "finished"},
     ]
-    (gap,) = [finding for finding in check(make_chart(build_loop(rows))).findings if finding.kind == "gap"]
+    document = build_loop(rows)
+    document["states"]["running"]["transitions"][0]["target"] = "executing"  # which counts iterations
+    document["states"]["executing"] = {
+        "enter": "run_tools",
+        "transitions": [
+            {"event": "tool_finished", "target": "asking", "cond": "pending_calls == 0"},
+            {"event": "tool_finished"},
+        ],
+    }
+    (gap,) = [finding for finding in check(make_chart(document)).findings if finding.kind == "gap"]
     assert gap.counterexample == {"has_content": True, "iteration": least, "tool_calls": 0}
 
 

@@ -88,7 +88,7 @@ def test_unreadable_arguments_never_run_as_empty() -> None:
         ({}, ["missing required parameter 'city'"]),
         ({"city": "Brno", "days": "soon"}, ["'days'", "an integer", "'soon'"]),
         ({"city": "Brno", "unit": "kelvin"}, ["'unit'", "'celsius', 'fahrenheit'", "'kelvin'"]),
-        ({"city": "Brno", "where": {"lat": None}}, ["'where.lat'", "a number"]),
+        ({"city": "Brno", "where": {"lat": []}}, ["'where.lat'", "a number"]),
         ({"city": "Brno", "tags": ["a", None]}, ["'tags[1]'", "a string"]),
         ({"city": "Brno", "days": 99}, ["'days'", "99", "10"]),
         ({"city": "Brno", "where": {"lat": 1, "lng": 2}}, ["unknown parameter 'where.lng'", "lat"]),
