@@ -22,13 +22,12 @@ from toolchart.states.descriptors import find_reference_gaps
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.tools.definition import Tool
 from toolchart.tools.execution.arguments import ArgumentCheck
+from toolchart.tools.option_marks import OptionMark
 from toolchart.tools.sources.python import make_tool
 from toolchart.tools.sources.source_digest import digest_function_source
 from toolchart.workers.own_modules import load_own_reference
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-_OPTIONS_ATTRIBUTE = "__toolchart_effect__"
 
 
 class EffectOptions(TypedDict, total=False):
@@ -44,7 +43,9 @@ class EffectOptions(TypedDict, total=False):
     """Where a sync function runs, as for tools."""
 
 
-_OPTIONS = tuple(EffectOptions.__annotations__)
+_MARK = OptionMark(
+    attribute="__toolchart_effect__", subject="an effect", options=tuple(EffectOptions.__annotations__)
+)
 
 
 @overload
@@ -67,17 +68,7 @@ def effect(function: Any = None, **options: Unpack[EffectOptions]) -> Any:
     Raises:
         SpecError: an option is unknown.
     """
-    for option in options:
-        if option not in _OPTIONS:
-            raise SpecError(f"unknown option {option!r} of an effect", hint=suggest_name(option, _OPTIONS))
-    if function is None:
-        return lambda function: _store_options(function, options)
-    return _store_options(function, options)
-
-
-def _store_options(function: Any, options: Mapping[str, Any]) -> Any:
-    setattr(function, _OPTIONS_ATTRIBUTE, dict(options))
-    return function
+    return _MARK.decorate(function, options)
 
 
 class EffectFunction(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,12 +93,12 @@ class EffectFunction(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_effect_function(function: Any) -> bool:
     """Whether `@effect` marks a function."""
-    return hasattr(function, _OPTIONS_ATTRIBUTE)
+    return _MARK.is_on(function)
 
 
 def name_effect_function(function: Callable[..., Any]) -> str:
     """The name by which charts call a function."""
-    options = getattr(function, _OPTIONS_ATTRIBUTE, {})
+    options = _MARK.read_options(function)
     return str(options.get("name") or getattr(function, "__name__", type(function).__name__))
 
 
@@ -117,7 +108,7 @@ def make_effect_function(function: Callable[..., Any]) -> EffectFunction:
     Raises:
         SpecError: a parameter cannot be passed by name, or a type has no JSON Schema.
     """
-    options = getattr(function, _OPTIONS_ATTRIBUTE, {})
+    options = _MARK.read_options(function)
     name = name_effect_function(function)
     tool = make_tool(function, {**options, "name": name})
     schema, encode = _describe_result(function, name)

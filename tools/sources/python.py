@@ -9,15 +9,14 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
-from toolchart.states.errors import SpecError, suggest_name
+from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import ExecutionMode, Risk, Tool, ToolFailure, Trust
 from toolchart.tools.execution.context import NO_CONVERSATION, CallContext
+from toolchart.tools.option_marks import OptionMark
 from toolchart.tools.tool_context import is_tool_context
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-_OPTIONS_ATTRIBUTE = "__toolchart_tool__"
 
 
 class ToolOptions(TypedDict, total=False):
@@ -49,7 +48,9 @@ class ToolOptions(TypedDict, total=False):
 _PLAIN_TYPES = (str, int, float, bool)
 """Types whose values a model returns as they are."""
 
-_OPTIONS = tuple(ToolOptions.__annotations__)
+_MARK = OptionMark(
+    attribute="__toolchart_tool__", subject="a tool", options=tuple(ToolOptions.__annotations__)
+)
 
 _SECTIONS = re.compile(
     r"\n\s*(?:(?:Args|Arguments|Parameters|Returns|Yields|Raises|Examples?|Notes?):|:param\b|:return)"
@@ -84,17 +85,7 @@ def tool(function: Any = None, **options: Unpack[ToolOptions]) -> Any:
     Raises:
         SpecError: an option is unknown.
     """
-    for option in options:
-        if option not in _OPTIONS:
-            raise SpecError(f"unknown option {option!r} of a tool", hint=suggest_name(option, _OPTIONS))
-    if function is None:
-        return lambda function: _store_options(function, options)
-    return _store_options(function, options)
-
-
-def _store_options(function: Any, options: Mapping[str, Any]) -> Any:
-    setattr(function, _OPTIONS_ATTRIBUTE, dict(options))
-    return function
+    return _MARK.decorate(function, options)
 
 
 def get_own_timeout_s(function: Callable[..., Any] | None) -> float | None:
@@ -105,7 +96,7 @@ def get_own_timeout_s(function: Callable[..., Any] | None) -> float | None:
 
 def read_tool_options(function: Any) -> dict[str, Any]:
     """The options that `@tool` has stored; none for a function that it does not mark."""
-    return dict(getattr(function, _OPTIONS_ATTRIBUTE, {}))
+    return _MARK.read_options(function)
 
 
 def make_tool(function: Callable[..., Any], options: Mapping[str, Any] | None = None) -> Tool:

@@ -1,0 +1,45 @@
+"""What a decorator with options leaves on a function: the options, checked and stored as an attribute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from toolchart.states.errors import SpecError, suggest_name
+
+
+class OptionMark(msgspec.Struct, frozen=True, kw_only=True):
+    """The mark of one decorator: where it stores options, and which ones it has."""
+
+    attribute: str
+    """Name of the attribute that holds the options."""
+    subject: str
+    """What the decorator makes, with its article, for errors."""
+    options: tuple[str, ...]
+
+    def decorate(self, function: Any, options: Mapping[str, Any]) -> Any:
+        """The function with its options stored; without a function, a decorator that stores them.
+
+        Raises:
+            SpecError: an option is unknown.
+        """
+        for option in options:
+            if option not in self.options:
+                hint = suggest_name(option, self.options)
+                raise SpecError(f"unknown option {option!r} of {self.subject}", hint=hint)
+
+        def store_options(function: Any) -> Any:
+            setattr(function, self.attribute, dict(options))
+            return function
+
+        return store_options if function is None else store_options(function)
+
+    def is_on(self, function: Any) -> bool:
+        """Whether the decorator marks a function."""
+        return hasattr(function, self.attribute)
+
+    def read_options(self, function: Any) -> dict[str, Any]:
+        """The options of a function; none for one that is not marked."""
+        return dict(getattr(function, self.attribute, {}))
