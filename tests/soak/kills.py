@@ -4,7 +4,7 @@
 
 It is the suite's kill test for a longer time. A conversation runs in a child process that is killed at a
 random instant and resumed. The marks of its tools, its log and its result are compared with what they must
-be. With `--deadlines` each call waits for an approval that races with a deadline. SQLite, JSONL and
+be. With `--deadlines` each call waits for an approval in time or too late. SQLite, JSONL and
 PostgreSQL (if its test package is installed) take turns. The script ends after the given number of kills or
 seconds, or at the first fault.
 """
@@ -67,8 +67,8 @@ def soak(kills: int, seconds: float, seed: int, folder: Path, deadlines: bool) -
             counts[f"{kind} runs"] += 1
             delay_s = chance.uniform(0, MAX_RUN_S[kind])
             if deadlines:
-                counts[f"{kind} killed"] += killed_deadlines.run_and_kill(log, place / "marks", delay_s * 4)
-                outcomes = killed_deadlines.check_resume(log, place / "marks")
+                counts[f"{kind} killed"] += killed_deadlines.run_and_kill(log, place / "marks", delay_s, turn)
+                outcomes = killed_deadlines.check_resume(log, place / "marks", turn)
                 counts.update({f"{kind} {outcome}": count for outcome, count in outcomes.items()})
                 continue
             counts[f"{kind} killed"] += run_and_kill(log, place / "marks", delay_s)

@@ -1,7 +1,8 @@
 """Runs a conversation with deadlines in a child process that is killed, and checks that it can be resumed.
 
-In each round the model asks for a call that a person must approve within milliseconds. Every second round
-somebody approves it, at about the time of the deadline.
+In each round the model asks for a call that a person must approve before a deadline. Every second round
+somebody approves it, in time or too late. The clock stands still until somebody turns it, and a place of the
+kill is a commit, so the outcome does not depend on the speed of the machine.
 """
 
 from __future__ import annotations
@@ -26,9 +27,15 @@ from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.states.errors import IllegalEvent, LogConflict
 from toolchart.states.events import Decided
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
+from toolchart.testing.clock import TurnableClock
 from toolchart.tools.definition import Tool
 
 ROUNDS = 4
+
+COMMITS = 14
+"""About as many as a conversation has that nobody kills."""
+
+DEADLINE_S = 24 * 3600
 
 CHART: dict[str, Any] = {
     "name": "approval_with_deadline",
@@ -48,7 +55,7 @@ CHART: dict[str, Any] = {
         },
         "awaiting_approval": {
             "enter": "ask_approval",
-            "after": {"25ms": "executing"},
+            "after": {"24h": "executing"},
             "transitions": [{"event": "decided", "target": "executing"}],
         },
         "executing": {
@@ -69,7 +76,7 @@ def _make_reply(request: Request) -> Reply:
     return Reply(tool_calls=(call,), finish_reason="tool_calls")
 
 
-def make_engine(log: str, marks: Path) -> Engine:
+def make_engine(log: str, marks: Path, clock: TurnableClock) -> Engine:
     """Make the engine, with the same settings in the child and after the kill."""
     tool = Tool(
         definition=ToolDefinition(name="pay", description="pay", parameters=SCHEMA),
@@ -84,16 +91,37 @@ def make_engine(log: str, marks: Path) -> Engine:
         "responses": [{"llm": "model", "tools": {"enabled": True}}],
     }
     provider = ScriptedProvider([_make_reply] * (ROUNDS * 4))
-    return Engine(spec, log=log, functions=[tool], providers={"model": provider})
+    return Engine(spec, log=log, functions=[tool], providers={"model": provider}, clock=clock)
 
 
-def _finish_turn(engine: Engine, result: TurnResult) -> TurnResult:
-    """Resume until the turn is over; approve the call of every second round at about its deadline."""
+def _die_at_commit(engine: Engine, place: int) -> None:
+    """Let the process kill itself: before its commit `place // 2`, or after it where `place` is odd."""
+    store: Any = engine.store
+    append_many, count = store.append_many, 0
+
+    def append_or_die(*arguments: Any, **options: Any) -> Any:
+        nonlocal count
+        if count == place:
+            os.kill(os.getpid(), signal.SIGKILL)
+        faults = append_many(*arguments, **options)
+        if count + 1 == place:
+            os.kill(os.getpid(), signal.SIGKILL)
+        count += 2
+        return faults
+
+    store.append_many = append_or_die
+
+
+def _finish_turn(
+    engine: Engine, result: TurnResult, clock: TurnableClock, chance: random.Random
+) -> TurnResult:
+    """Resume until the turn is over; approve the call of every second round, a third of them too late."""
     while not result.is_over:
-        time.sleep(random.uniform(0.0, 0.02))
         call = result.pending_approvals[0]["id"] if result.pending_approvals else ""
-        decision = Decided(call_id=call, approved=True) if call.endswith(("1", "3")) else None
-        result = _resume(engine, decision)
+        is_approved = call.endswith(("1", "3"))
+        is_in_time = is_approved and chance.random() < 2 / 3
+        clock.advance(chance.uniform(0.0, 0.9) * DEADLINE_S if is_in_time else DEADLINE_S)
+        result = _resume(engine, Decided(call_id=call, approved=True) if is_approved else None)
     return result
 
 
@@ -108,16 +136,32 @@ def _resume(engine: Engine, decision: Decided | None = None) -> TurnResult:
         return engine.resume("c")
 
 
-def _run_in_child(log: str, marks: Path) -> None:
-    engine = make_engine(log, marks)
-    _finish_turn(engine, engine.run("go", conversation="c"))
+def _run_in_child(log: str, marks: Path, place: int | None, seed: int) -> None:
+    clock = TurnableClock()
+    engine = make_engine(log, marks, clock)
+    if place is not None:
+        _die_at_commit(engine, place)
+    _finish_turn(engine, engine.run("go", conversation="c"), clock, random.Random(seed))
     os._exit(0)
 
 
-def run_and_kill(log: str, marks: Path, delay_s: float) -> bool:
-    """Run the conversation in a child and kill it after `delay_s` seconds; whether it was still running."""
-    child = multiprocessing.get_context("fork").Process(target=_run_in_child, args=(log, marks))
+def _start_child(log: str, marks: Path, place: int | None, seed: int) -> multiprocessing.process.BaseProcess:
+    child = multiprocessing.get_context("fork").Process(target=_run_in_child, args=(log, marks, place, seed))
     child.start()
+    return child
+
+
+def run_and_die(log: str, marks: Path, place: int, seed: int) -> bool:
+    """Run the conversation in a child that kills itself at a place (see `_die_at_commit`); whether it did."""
+    child = _start_child(log, marks, place, seed)
+    child.join()
+    assert child.exitcode in (0, -signal.SIGKILL)
+    return child.exitcode != 0
+
+
+def run_and_kill(log: str, marks: Path, delay_s: float, seed: int) -> bool:
+    """Run the conversation in a child and kill it after `delay_s` seconds; whether it was still running."""
+    child = _start_child(log, marks, None, seed)
     time.sleep(delay_s)
     alive = child.is_alive()
     if alive and child.pid is not None:
@@ -126,16 +170,25 @@ def run_and_kill(log: str, marks: Path, delay_s: float) -> bool:
     return alive
 
 
-def check_resume(log: str, marks: Path) -> Counter[str]:
-    """Resume the killed conversation and check log and marks; count the outcomes."""
-    engine = make_engine(log, marks)
+def check_resume(log: str, marks: Path, seed: int) -> Counter[str]:
+    """Resume the killed conversation and check log and marks; count the outcomes.
+
+    The deadline has passed meanwhile in every second turn.
+    """
+    chance, clock = random.Random(seed), TurnableClock()
+    engine = make_engine(log, marks, clock)
     acknowledged_lines = list(engine.store.read_lines("c"))
+    if acknowledged_lines:
+        clock = TurnableClock(orjson.loads(acknowledged_lines[-1])["at"])
+        clock.advance(chance.choice((1.0, DEADLINE_S)))
+        engine.close()
+        engine = make_engine(log, marks, clock)
     assert all(isinstance(verdict, VerifiedConversation) for verdict in verify_store(engine.store))
     if len(acknowledged_lines) > 1:
-        result = _finish_turn(engine, _resume(engine))
+        result = _finish_turn(engine, _resume(engine), clock, chance)
     else:  # killed before the turn was acknowledged: no call has run
         assert not marks.exists()
-        result = _finish_turn(engine, engine.run("go", conversation="c"))
+        result = _finish_turn(engine, engine.run("go", conversation="c"), clock, chance)
     lines = list(engine.store.read_lines("c"))
     engine.close()
     assert lines[: len(acknowledged_lines)] == acknowledged_lines
