@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,6 +24,7 @@ from toolchart.specs.history import load_history
 from toolchart.states.errors import SpecError
 
 if TYPE_CHECKING:
+    from toolchart.engine.runtime.result import TurnResult
     from toolchart.states.messages import Message
     from toolchart.states.ports import Store
 
@@ -142,14 +144,12 @@ def command(
         if approver is not None:
             approver.tools = engine.tools
         name = (find_newest_conversation(engine.store) if continues else None) or name
-        try:
+        result: TurnResult | None = None
+        with suppress(KeyboardInterrupt):
             options |= {"history": _load_history(history, engine.store, name)}
             options |= {"on_delta": observer.on_delta if streams_answer else None}
             result = engine.run(text, conversation=name, variables=parse_variables(variables), **options)
-            is_stopped = request.is_made and not result.is_over
-        except KeyboardInterrupt:
-            is_stopped = True
-        if is_stopped:
+        if result is None or (request.is_made and not result.is_over):
             return report_cancellation(engine.store, name, ["run", spec, "--conversation", name])
     return report_result(result, observer, as_json=as_json, quiet=quiet)
 
