@@ -9,13 +9,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from toolchart.specs.error_positions import find_spec_line
 from toolchart.specs.models import AgentSpec
+from toolchart.specs.own_modules import load_own_reference
+from toolchart.specs.yaml_document import find_spec_line
 from toolchart.states.chart.plain_data import copy_plain_data
 from toolchart.states.chart.source_positions import SourceLines
 from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import SpecError, suggest_name
-from toolchart.workers.own_modules import load_own_reference
 
 _FUNCTION_LOADER = "toolchart.tools.sources.effect_functions:load_effect_function"
 """A reference, since a spec is read without an import of the room that runs functions."""

@@ -1,16 +1,25 @@
-"""Reads YAML and JSON files and keeps the line of every key, so that errors can name it."""
+"""Reads YAML and JSON files and keeps the line of every key, so that errors can name it: errors of a spec get
+its file and line from their key path."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolchart.states.chart.source_positions import SourcePosition, find_nearest_line
 from toolchart.states.chart.yaml_reading import SPEC_LIMITS, read_yaml
 from toolchart.states.errors import SpecError
+
+if TYPE_CHECKING:
+    from toolchart.specs.models import AgentSpec
+
+_KEY_PATH = re.compile(r"[\w-]+(?:\.[\w-]+|\[\d+\])*")
+_STEP = re.compile(r"([\w-]+)|\[(\d+)\]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,3 +133,46 @@ def check_nesting(data: Any) -> None:
             open_values.extend((item, depth + 1, key or str(name)) for name, item in value.items())
         elif isinstance(value, list | tuple):
             open_values.extend((item, depth + 1, key) for item in value)
+
+
+# -- positions of errors -------------------------------------------------------------------------
+
+
+@contextmanager
+def locate_errors(spec: AgentSpec) -> Iterator[None]:
+    """Add the spec's file, and the line of the key path, to a `SpecError` that names no file.
+
+    Raises:
+        SpecError: the same error with its position.
+    """
+    try:
+        yield
+    except SpecError as error:
+        if error.file is not None or spec.source is None:
+            raise
+        raise SpecError(
+            error.message,
+            file=spec.source,
+            line=find_spec_line(spec.source, error.path),
+            path=error.path,
+            hint=error.hint,
+        ) from None
+
+
+def find_spec_line(source: str | None, path: str | None) -> int | None:
+    """Return the line of a key path such as `approval[1].tools`; None if there is no file that has it."""
+    if source is None or path is None or not _KEY_PATH.fullmatch(path):
+        return None
+    try:
+        return read_document(Path(source)).find_line(parse_key_path(path))
+    except SpecError:
+        return None
+
+
+def parse_key_path(path: str) -> SourcePosition:
+    """Split a key path into keys and list positions.
+
+    >>> parse_key_path("approval[1].tools")
+    ('approval', 1, 'tools')
+    """
+    return tuple(int(number) if number else key for key, number in _STEP.findall(path))

@@ -28,10 +28,9 @@ import msgspec
 from toolchart.specs.charts import load_spec_chart
 from toolchart.specs.child_agents import build_child_spec, describe_agent
 from toolchart.specs.declared_effects import EffectResolver
-from toolchart.specs.error_positions import parse_key_path
 from toolchart.specs.models import AgentSpec, Handler, ToolEntry
 from toolchart.specs.turn_plan import select_tools
-from toolchart.specs.yaml_document import Document, read_document
+from toolchart.specs.yaml_document import Document, parse_key_path, read_document
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.descriptors import load_reference
 from toolchart.states.effects import EffectDescriptor

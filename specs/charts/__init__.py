@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from toolchart.specs.flows import list_shipped_flows, read_flow_text
-from toolchart.specs.yaml_document import parse_document, read_text
+from toolchart.specs.yaml_document import find_spec_line, parse_document, read_text
 from toolchart.states.chart.loading import Chart, ChartResolver, EffectDeclarations, make_chart, parse_chart
 from toolchart.states.chart.source_positions import shorten
 from toolchart.states.errors import SpecError, suggest_name
@@ -77,7 +77,6 @@ def load_spec_chart(spec: AgentSpec, resolver: EffectResolver | None = None) -> 
             the file of the spec, the line in it, and the key path from `chart` on.
     """
     from toolchart.specs.declared_effects import EffectResolver
-    from toolchart.specs.error_positions import find_spec_line
 
     folder = Path(spec.source).parent if spec.source else None
     effects = (resolver or EffectResolver(spec)).resolve

@@ -24,8 +24,8 @@ MAX_MODULE_LINES = 400
 MAX_LATE_IMPORTS = 132
 
 RANKS = {
-    "states": 0,
-    "workers": 1,
+    "workers": 0,
+    "states": 1,
     "specs": 2,
     "tools": 3,
     "providers": 3,

@@ -21,7 +21,7 @@ from toolchart.states.diagram.labels import make_token
 from toolchart.states.diagram.picture.content import measure_lines
 from toolchart.states.diagram.picture.graph import fit_in_order
 from toolchart.states.diagram.picture.layout import Layout, compute_layout
-from toolchart.states.diagram.picture.process import run_job
+from toolchart.states.diagram.picture.native import run_native
 from toolchart.states.errors import SpecError
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -189,25 +189,24 @@ def test_png() -> None:
 def test_an_abort_of_the_library_is_an_error_message() -> None:
     """The library aborts its process on an edge from a vertex to itself; this process goes on."""
     with pytest.raises(SpecError, match="signal 6") as caught:
-        run_job("layers", [[(0, 0)]])
+        run_native("compute_layers", {"graphs": [[(0, 0)]]})
     assert "mermaid" in str(caught.value.hint)
 
 
 def test_a_hanging_library_is_stopped() -> None:
-    """A job that does not end in time is killed; so is one that uses too much processor time."""
+    """A call that does not end in time is killed."""
     edges = [(a, b) for a in range(900) for b in range(a + 1, 900, 7)]
     with pytest.raises(SpecError, match=r"not ready after 0\.5 s"):
-        run_job("layers", [edges], timeout_s=0.5)
-    with pytest.raises(SpecError, match="cannot be drawn"):
-        run_job("layers", [edges], cpu_s=1)
+        run_native("compute_layers", {"graphs": [edges]}, timeout_s=0.5)
 
 
 def test_without_the_packages_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """A missing package is one clear error, with a way to get it and a way around it."""
+    draw(load_chart("tool_loop"), "svg")  # starts the host, which needs the path itself
     monkeypatch.setattr(sys, "path", [])
     with pytest.raises(SpecError, match="fast_sugiyama") as caught:
         draw(load_chart("tool_loop"), "svg")
-    assert "toolchart[pictures]" in str(caught.value.hint)
+    assert "fast-sugiyama" in str(caught.value.hint)
     assert "mermaid" in str(caught.value.hint)
 
 

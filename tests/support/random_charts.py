@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from toolchart.specs.error_positions import parse_key_path
+from toolchart.specs.yaml_document import parse_key_path
 from toolchart.states.chart.loading import make_chart
 from toolchart.states.errors import SpecError
 

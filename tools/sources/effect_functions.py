@@ -18,6 +18,7 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 
+from toolchart.specs.own_modules import load_own_reference
 from toolchart.states.descriptors import find_reference_gaps
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.tools.definition import Tool
@@ -25,7 +26,6 @@ from toolchart.tools.execution.arguments import ArgumentCheck
 from toolchart.tools.option_marks import OptionMark
 from toolchart.tools.sources.python import make_tool
 from toolchart.tools.sources.source_digest import digest_function_source
-from toolchart.workers.own_modules import load_own_reference
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from toolchart.specs.models import ToolEntry, ToolsConfig
+from toolchart.specs.own_modules import load_own_reference
 from toolchart.specs.secrets import resolve_environment
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.descriptors import load_reference
@@ -39,7 +40,6 @@ from toolchart.tools.sources.python import (
 )
 from toolchart.tools.sources.services import Embedder, EmbedderFactory, Search
 from toolchart.tools.sources.table import TOOL_SOURCES, ToolSourceDescriptor
-from toolchart.workers.own_modules import load_own_reference
 
 Service: TypeAlias = Search | Callable[..., Any] | Tool
 """An internal service: a search, a function (its schema comes from its signature), or a tool."""

@@ -8,9 +8,9 @@ from typing import Any
 
 from toolchart.engine.runtime.agents.model_hosts import build_embedder_factory
 from toolchart.providers.shared.tool_choice import parse_tool_choice
-from toolchart.specs.error_positions import locate_errors
 from toolchart.specs.models import AgentSpec, Handler, ToolsConfig
 from toolchart.specs.turn_plan import apply_tool_cap, select_tools
+from toolchart.specs.yaml_document import locate_errors
 from toolchart.states.errors import ProviderError, SpecError, suggest_name
 from toolchart.states.snapshot import Snapshot
 from toolchart.tools.definition import Tool

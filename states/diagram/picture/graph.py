@@ -8,14 +8,13 @@ which layer each vertex lies and in what order. It cuts edges over several layer
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from toolchart.states.diagram.picture.process import run_job
+from toolchart.states.diagram.picture.native import run_native
 
 _SWEEPS = 8
 _STRAIGHTENING_SWEEPS = 30
@@ -73,7 +72,7 @@ def assign_layers(graphs: Sequence[LayeredGraph]) -> None:
     Raises:
         SpecError: the library failed.
     """
-    answers = json.loads(run_job("layers", [graph.edges for graph in graphs]))
+    answers = run_native("compute_layers", {"graphs": [graph.edges for graph in graphs]})
     for graph, components in zip(graphs, answers, strict=True):
         _read_components(graph, components)
 

@@ -1,10 +1,12 @@
-"""PNG images: the SVG picture, drawn in pixels by resvg in a process of its own."""
+"""PNG images: the SVG picture, drawn in pixels by resvg in a worker."""
 
 from __future__ import annotations
 
+import base64
+
 from toolchart.states.diagram.model import Diagram
 from toolchart.states.diagram.picture import svg
-from toolchart.states.diagram.picture.process import run_job
+from toolchart.states.diagram.picture.native import run_native
 
 _ZOOM = 2
 
@@ -24,4 +26,4 @@ def rasterize_svg(image: bytes) -> bytes:
     Raises:
         SpecError: the package that makes it is not installed, or it failed.
     """
-    return run_job("png", {"svg": image.decode(), "zoom": _ZOOM})
+    return base64.b64decode(run_native("render_png", {"image": image.decode(), "zoom": _ZOOM}))
