@@ -1,7 +1,7 @@
 """Retention: selects old conversations to delete, so that the remaining log still verifies.
 
-Only whole conversations are deleted. A conversation stays while a fork of it stays, and while its turn
-is open and can be resumed. It and the agents that it runs stay or go together.
+Only whole conversations are deleted. A conversation stays while a fork of it stays, while its turn
+is open and can be resumed, and while a worker has it. It and the agents that it runs stay or go together.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from toolchart.engine.log.family import find_parent
 from toolchart.engine.log.reading.listing import read_ends
 from toolchart.engine.log.reading.records import ReadRecord, parse_line
 from toolchart.engine.log.record import FORMAT
 from toolchart.states.events import Forked
-from toolchart.states.ports import Store
+from toolchart.states.ports import SharedStore, Store
 
 
 class ConversationAge(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,11 +34,16 @@ class ConversationAge(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its parent runs it: then both stay or both go."""
     is_open: bool
     """Whether its turn is open, judged by its newest record alone."""
+    is_held: bool = False
+    """Whether a worker works on it now."""
 
 
 def list_conversation_ages(store: Store) -> list[ConversationAge]:
     """The ages of all conversations that have records, the oldest first."""
+    held = {lease.conversation for lease in store.list_leases()} if isinstance(store, SharedStore) else ()
     ages = [_read_conversation_age(store, *ends) for ends in read_ends(store)]
+    if held:
+        ages = [replace(age, is_held=age.conversation in held) for age in ages]
     return sorted(ages, key=lambda age: age.newest_at)
 
 
@@ -143,7 +149,7 @@ def select_prunable(
         age.conversation
         for age in ages
         if age.conversation not in newest_ids
-        and not age.is_open
+        and not (age.is_open or age.is_held)
         and (older_than is None or now - datetime.fromisoformat(age.newest_at) > older_than)
     }
     parents = {age.conversation: age.parent for age in ages}

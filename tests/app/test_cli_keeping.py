@@ -15,8 +15,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from toolchart.engine.log.reading.listing import delete_conversations
 from toolchart.engine.log.sealing.ed25519 import format_public_key
-from toolchart.engine.log.stores import DEFAULT_LOG
+from toolchart.engine.log.sharing.workers import name_worker
+from toolchart.engine.log.stores import DEFAULT_LOG, open_store
 
 RunCli = Callable[..., Any]
 
@@ -162,6 +164,35 @@ def test_prune_deletes_and_prints_ids(run_in_log: RunCli) -> None:
     assert (result.out.split(), result.code) == (["sum", "time"], 0)
     assert "2 of 3 conversations deleted" in result.err
     assert list_ids(run_in_log("runs", "--json")) == ["waits"]
+    assert run_in_log("verify").code == 0
+
+
+@pytest.mark.parametrize("log", ["log.db", "logs/", None])
+def test_prune_keeps_what_a_worker_has(run_cli: RunCli, work_dir: Path, log: str | None) -> None:
+    """`prune` leaves a conversation alone that somebody works on, says so, and deletes the others."""
+    words = ("--log", log or "other.db")
+    for name in ("a", "b", "c"):
+        run_cli("run", "quickstart", "2+2", "--conversation", name, *words)
+    store: Any = open_store(work_dir / words[1])
+    lease = store.acquire_lease("b", name_worker(999), 60)
+    if log is None:  # taken after the conversations were selected
+        names = iter(delete_conversations(store, ["a", "b", "c"]))
+        assert list(names) == ["a", "c"]
+    else:
+        result = run_cli("prune", "--keep", "0", *words)
+        assert (result.code, result.out.split()) == (0, ["a", "c"])
+        assert "kept b: somebody works on it" in result.err
+    store.release_lease(lease, is_open=False)
+    store.close()
+    assert run_cli("prune", "--keep", "0", *words).out.split() == ["b"]
+
+
+def test_prune_shrinks_a_file(run_in_log: RunCli, work_dir: Path) -> None:
+    """`prune --vacuum` gives the space of deleted conversations back; what is left verifies."""
+    assert run_in_log("prune", "--keep", "1").code == 0
+    before = (work_dir / DEFAULT_LOG).stat().st_size
+    assert run_in_log("prune", "--vacuum").code == 0
+    assert (work_dir / DEFAULT_LOG).stat().st_size < before
     assert run_in_log("verify").code == 0
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from toolchart.app.cli.exit_codes import SUCCESS
 from toolchart.app.cli.log_access import open_log
@@ -20,11 +23,12 @@ from toolchart.app.cli.parameters.options import log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import escape_controls, print_notice
 from toolchart.engine.exchange.archive import archive_conversations
-from toolchart.engine.log.reading.listing import delete_conversations
-from toolchart.engine.log.retention import list_conversation_ages, select_prunable
+from toolchart.engine.log.reading.listing import delete_conversations, shrink_store
+from toolchart.engine.log.retention import ConversationAge, list_conversation_ages, select_prunable
 from toolchart.engine.log.sealing.journal import append_entry, load_journal
 from toolchart.engine.log.sealing.log_seals import bury_conversations
 from toolchart.engine.runtime.clock import SystemClock
+from toolchart.states.ports import Store
 
 
 @click.command(short_help="Delete old conversations.")
@@ -53,6 +57,7 @@ from toolchart.engine.runtime.clock import SystemClock
     metavar="WHERE",
     help="Folder or URL (fsspec: s3://, gs://, ...) that gets the records before they are deleted.",
 )
+@click.option("--vacuum", is_flag=True, help="Then shrink a SQLite file; it cannot be written meanwhile.")
 @key_option
 @public_key_option
 @log_option
@@ -62,34 +67,72 @@ def command(
     dry_run: bool,
     journal_path: str | None,
     archive: str | None,
+    vacuum: bool,
     key_file: str | None,
     public_keys: tuple[str, ...],
     log: str | None,
 ) -> int:
     """Delete whole conversations by age or number, and print their ids. The rest of the log still verifies.
 
-    A conversation with an open turn is kept, and so is the parent of a fork that is kept. Where the log is
-    sealed, name the seal journal: without a tombstone `verify --seal` reports what was deleted as missing.
+    A conversation with an open turn, or that somebody works on, is kept, and so is the parent of a fork that
+    is kept. Where the log is sealed, name the seal journal: without a tombstone `verify --seal` reports what
+    was deleted as missing. `--vacuum` alone only shrinks the file.
 
     \b
     Example:  toolchart prune --older-than 30d --dry-run
-              toolchart prune --older-than 30d --keep 1000 --archive old-logs/
+              toolchart prune --older-than 30d --keep 1000 --archive old-logs/ --vacuum
     """
-    if older_than is None and keep is None:
+    if older_than is None and keep is None and not vacuum:
         raise click.UsageError("Nothing to select by: use --older-than AGE, --keep N, or both.")
+    selects = older_than is not None or keep is not None
     with open_log(log) as store:
-        ages = list_conversation_ages(store)
-        names = select_prunable(ages, datetime.now(UTC), older_than=older_than, keep=keep)
-        if archive is not None and not dry_run:
-            archive_conversations(store, names, archive)
-        if journal_path is not None and names and not dry_run:
-            journal = load_journal(journal_path, read_seal_verifier(key_file, public_keys), must_exist=True)
-            signer, now = read_seal_signer(key_file), SystemClock().now()
-            tombstone = bury_conversations(store, names, journal, now, "prune", signer)
-            append_entry(Path(journal_path), tombstone)
-        deleted_names = names if dry_run else delete_conversations(store, names)
-        for name in track_progress(deleted_names, "deleting", len(names)):
-            click.echo(escape_controls(name))
+        ages = list_conversation_ages(store) if selects else []
+        select = partial(select_prunable, now=datetime.now(UTC), older_than=older_than, keep=keep)
+        names = select(ages)
+        if not dry_run:
+            if archive is not None:
+                archive_conversations(store, names, archive)
+            if journal_path is not None and names:
+                _write_tombstone(store, names, journal_path, key_file, public_keys)
+        deleted_names = _print_names(names if dry_run else delete_conversations(store, names), len(names))
+        if vacuum and not dry_run:
+            shrink_store(store)
+    _print_kept_names(_list_held_names(ages, select), "somebody works on it")
+    _print_kept_names([name for name in names if name not in deleted_names], "a worker took it meanwhile")
     verb = "would be deleted" if dry_run else "deleted"
-    print_notice(f"{len(names)} of {len(ages)} conversations {verb}")
+    print_notice(f"{len(deleted_names)} of {len(ages)} conversations {verb}")
     return SUCCESS
+
+
+def _write_tombstone(
+    store: Store, names: list[str], journal_path: str, key_file: str | None, public_keys: tuple[str, ...]
+) -> None:
+    """Say in the seal journal which conversations are about to be deleted."""
+    journal = load_journal(journal_path, read_seal_verifier(key_file, public_keys), must_exist=True)
+    signer, now = read_seal_signer(key_file), SystemClock().now()
+    tombstone = bury_conversations(store, names, journal, now, "prune", signer)
+    append_entry(Path(journal_path), tombstone)
+
+
+def _print_names(names: Iterable[str], count: int) -> set[str]:
+    """Print each id as its conversation is deleted; returns them."""
+    printed_names = set()
+    for name in track_progress(names, "deleting", count):
+        click.echo(escape_controls(name))
+        printed_names.add(name)
+    return printed_names
+
+
+def _list_held_names(
+    ages: list[ConversationAge], select: Callable[[list[ConversationAge]], list[str]]
+) -> list[str]:
+    """The conversations that would be deleted if nobody worked on them."""
+    held_names = {age.conversation for age in ages if age.is_held}
+    if not held_names:
+        return []
+    return [name for name in select([replace(age, is_held=False) for age in ages]) if name in held_names]
+
+
+def _print_kept_names(names: list[str], reason: str) -> None:
+    for name in names:
+        print_notice(f"kept {escape_controls(name)}: {reason}")

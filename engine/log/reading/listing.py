@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
+from toolchart.states.errors import LeaseHeld
 from toolchart.states.ports import Store
 
 _PAGE_SIZE = 100
@@ -47,6 +48,15 @@ class EndsStore(Protocol):
         ...
 
 
+@runtime_checkable
+class ShrinkingStore(Protocol):
+    """A store whose file keeps the space of deleted conversations until it is told to shrink."""
+
+    def vacuum(self) -> None:
+        """Give the space back to the system."""
+        ...
+
+
 def iterate_newest_first(store: Store) -> Iterator[str]:
     """The ids of all conversations, the newest first, read as far as they are asked for."""
     if not isinstance(store, IndexedStore):
@@ -78,13 +88,33 @@ def read_ends(store: Store) -> Iterator[tuple[str, bytes, int, bytes]]:
 
 
 def delete_conversations(store: Store, names: Sequence[str]) -> Iterator[str]:
-    """Delete conversations, many in each transaction where the store can; yields each when it is gone."""
+    """Delete conversations, many in each transaction where the store can; yields each when it is gone.
+
+    One that a worker has taken meanwhile stays, and is not yielded.
+    """
     for start in range(0, len(names), _PAGE_SIZE):
         page = names[start : start + _PAGE_SIZE]
         if isinstance(store, IndexedStore):
-            store.delete_many(page)
-            yield from page
+            try:
+                store.delete_many(page)
+            except LeaseHeld:
+                yield from _delete_one_by_one(store, page)
+            else:
+                yield from page
         else:
-            for name in page:
-                store.delete(name)
-                yield name
+            yield from _delete_one_by_one(store, page)
+
+
+def _delete_one_by_one(store: Store, names: Sequence[str]) -> Iterator[str]:
+    for name in names:
+        try:
+            store.delete(name)
+        except LeaseHeld:
+            continue
+        yield name
+
+
+def shrink_store(store: Store) -> None:
+    """Give the space of deleted conversations back to the system, where the store keeps it for itself."""
+    if isinstance(store, ShrinkingStore):
+        store.vacuum()
