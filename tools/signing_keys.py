@@ -1,12 +1,12 @@
-"""Ed25519 keys in files: made, written so that only their owner reads them, and read again.
+"""Ed25519 keys, of approvers and of seals: in files and as text, and the signatures made with them.
 
-A private key is a PEM file (PKCS #8). A public key is one word for a spec: `ed25519:` and 32 bytes in Base64.
+A private key is a PEM file (PKCS #8) that only its owner reads. A public key is one word
+for a spec, `ed25519:` and 32 bytes in Base64, or a PEM block.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import os
 import stat
@@ -19,11 +19,14 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
     load_pem_private_key,
+    load_pem_public_key,
 )
 
 from toolchart.states.errors import SpecError
 
-_PREFIX = "ed25519:"
+PREFIX = "ed25519:"
+"""Stands before the Base64 of a public key."""
+
 _FINGERPRINT_DIGITS = 16
 
 
@@ -67,11 +70,8 @@ def read_private_key(path: str | Path) -> Ed25519PrivateKey:
             file=str(path),
             hint=f"take the right from them: chmod 600 {path}",
         )
-    try:
-        key = load_pem_private_key(text, None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        key = None
-    if not isinstance(key, Ed25519PrivateKey):
+    key = parse_private_key(text)
+    if key is None:
         raise SpecError(
             "no Ed25519 private key without a password",
             file=str(path),
@@ -80,24 +80,40 @@ def read_private_key(path: str | Path) -> Ed25519PrivateKey:
     return key
 
 
+def parse_private_key(data: bytes) -> Ed25519PrivateKey | None:
+    """The private key of a PEM block; None where it is no Ed25519 key, or has a password."""
+    try:
+        key = load_pem_private_key(data, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return None
+    return key if isinstance(key, Ed25519PrivateKey) else None
+
+
 def format_public_key(key: Ed25519PublicKey) -> str:
     """The word of a public key."""
-    return _PREFIX + base64.b64encode(key.public_bytes_raw()).decode()
+    return PREFIX + base64.b64encode(key.public_bytes_raw()).decode()
 
 
 def parse_public_key(text: object) -> Ed25519PublicKey:
-    """The public key of a word.
+    """The public key of a word or a PEM block.
 
     Raises:
         ValueError: it is none.
     """
+    key = _find_public_key(text) if isinstance(text, str) else None
+    if not isinstance(key, Ed25519PublicKey):
+        raise ValueError(f"expected `{PREFIX}` and 32 bytes in Base64")
+    return key
 
-    if not isinstance(text, str) or not text.startswith(_PREFIX):
-        raise ValueError(f"expected `{_PREFIX}` and 32 bytes in Base64")
+
+def _find_public_key(text: str) -> object:
+    """What a text says; None where it is no public key."""
     try:
-        return Ed25519PublicKey.from_public_bytes(base64.b64decode(text[len(_PREFIX) :], validate=True))
-    except (ValueError, binascii.Error):
-        raise ValueError(f"expected `{_PREFIX}` and 32 bytes in Base64") from None
+        if text.startswith(PREFIX):
+            return Ed25519PublicKey.from_public_bytes(base64.b64decode(text[len(PREFIX) :], validate=True))
+        return load_pem_public_key(text.encode())
+    except (ValueError, UnsupportedAlgorithm):  # the errors of Base64 and of UTF-8 are ValueErrors
+        return None
 
 
 def compute_fingerprint(key: Ed25519PublicKey) -> str:
@@ -113,7 +129,16 @@ def sign(key: Ed25519PrivateKey, statement: bytes) -> str:
 def is_signed_by(key: Ed25519PublicKey, signature: str, statement: bytes) -> bool:
     """Whether a key made the signature, given in Base64, of this statement."""
     try:
-        key.verify(base64.b64decode(signature, validate=True), statement)
-    except (InvalidSignature, ValueError, binascii.Error):
+        data = base64.b64decode(signature, validate=True)
+    except ValueError:
+        return False
+    return has_valid_signature(key, data, statement)
+
+
+def has_valid_signature(key: Ed25519PublicKey, signature: bytes, data: bytes) -> bool:
+    """Whether a signature of these bytes was made with the private half of this key."""
+    try:
+        key.verify(signature, data)
+    except InvalidSignature:
         return False
     return True

@@ -19,7 +19,6 @@ from written_logs import write_conversation
 from toolchart.engine.exchange.archive import archive_conversations
 from toolchart.engine.exchange.evidence import check_evidence, export_evidence
 from toolchart.engine.log.record import compute_line_hash
-from toolchart.engine.log.sealing.ed25519 import format_public_key
 from toolchart.engine.log.sealing.journal import Journal, read_journal
 from toolchart.engine.log.sealing.keys import SealSigner, SealVerifier, make_ed25519_signer, make_hmac_signer
 from toolchart.engine.log.sealing.log_seals import bury_conversations, check_log, seal_log
@@ -28,6 +27,7 @@ from toolchart.engine.log.stores import open_store_for_reading
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.errors import LogDamaged, MissingKey, SpecError
+from toolchart.tools.signing_keys import format_public_key
 
 AT = "2026-01-01T00:00:00.000Z"
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))

@@ -11,7 +11,7 @@ import hashlib
 import hmac
 from collections.abc import Callable, Iterable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from toolchart.states.errors import LogDamaged, MissingKey, SpecError
 
@@ -22,7 +22,6 @@ CONTEXT = b"toolchart seal\n"
 """Stands before the bytes that are signed: no signature for another purpose passes for one of a seal."""
 
 HMAC_NAME = "hmac"
-_ED25519_PREFIX = "ed25519:"
 
 
 class SealSigner:
@@ -50,7 +49,7 @@ def make_hmac_signer(secret: bytes) -> SealSigner:
 
 def make_ed25519_signer(key: Ed25519PrivateKey) -> SealSigner:
     """A signer by Ed25519; its signatures are checked with the public key."""
-    return SealSigner(_ED25519_PREFIX + compute_fingerprint(key.public_key()), key.sign)
+    return SealSigner(_name_key(key.public_key()), key.sign)
 
 
 class SealVerifier:
@@ -73,9 +72,7 @@ class SealVerifier:
     ) -> None:
         self._secret = secret
         self._checks_signatures = checks_signatures
-        self._public_keys: dict[str, Any] = {
-            _ED25519_PREFIX + compute_fingerprint(key): key for key in public_keys
-        }
+        self._public_keys = {_name_key(key): key for key in public_keys}
 
     def check(self, name: str, signature: str, body: bytes, place: str) -> None:
         """Check the signature of an entry.
@@ -106,12 +103,20 @@ class SealVerifier:
                 f"{place}: this seal is signed ({name}), and its key is not given\n"
                 "  name the public key with --key FILE, or the shared secret with --key-file FILE"
             )
-        return bool(_load_ed25519().has_valid_signature(key, signature, data))
+        return bool(_load_signing_keys().has_valid_signature(key, signature, data))
 
 
-def compute_fingerprint(key: Ed25519PublicKey) -> str:
-    """What names a public key: the first 16 hex digits of its SHA-256."""
-    return hashlib.sha256(key.public_bytes_raw()).hexdigest()[:16]
+def _name_key(key: Ed25519PublicKey) -> str:
+    """What an entry says about the key that signed it."""
+    keys = _load_signing_keys()
+    return f"{keys.PREFIX}{keys.compute_fingerprint(key)}"
+
+
+def _load_signing_keys() -> ModuleType:
+    """The module with the cryptography, which is imported only where there is a key."""
+    from toolchart.tools import signing_keys
+
+    return signing_keys
 
 
 # -- keys in files ---------------------------------------------------------------------------------
@@ -125,7 +130,7 @@ def read_private_key(data: bytes, source: str) -> Ed25519PrivateKey | None:
     """
     if not data.lstrip().startswith(b"-----BEGIN"):
         return None
-    key: Ed25519PrivateKey | None = _load_ed25519().parse_private_key(data)
+    key: Ed25519PrivateKey | None = _load_signing_keys().parse_private_key(data)
     if key is None:
         raise SpecError("no Ed25519 private key without a password", file=source)
     return key
@@ -138,15 +143,12 @@ def parse_public_keys(text: str, source: str) -> list[Ed25519PublicKey]:
         SpecError: something in it is no public key, or there is none.
     """
     words = [text] if text.lstrip().startswith("-----BEGIN") else text.split()
-    keys = [_load_ed25519().parse_public_key(word) for word in words]
-    if not keys or None in keys:
+    try:
+        keys = [_load_signing_keys().parse_public_key(word) for word in words]
+    except ValueError:
+        keys = []
+    if not keys:
         raise SpecError(
             "expected a public key: `ed25519:` and 32 bytes in Base64, or a PEM block", file=source
         )
-    return [key for key in keys if key is not None]
-
-
-def _load_ed25519() -> ModuleType:
-    from toolchart.engine.log.sealing import ed25519
-
-    return ed25519
+    return keys
