@@ -39,6 +39,18 @@ if TYPE_CHECKING:
     from toolchart.tools.execution.executor import ToolExecutor
 
 
+class AgentChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent that goes on with a conversation, and how it writes the log."""
+
+    spec: str | None
+    trusts_log: bool
+    """Whether the agent stored in the log may act."""
+    log: str | None
+    """Address of the log; None is the default one."""
+    durability: str | None = None
+    """`full` or `normal`; None takes that of the agent."""
+
+
 class FormAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a question, from the command line."""
 
@@ -183,15 +195,15 @@ def report_cancellation(store: Store, conversation: str, retry_command: list[str
 def continue_turn(
     store: Store,
     conversation: str,
-    spec: str | None,
+    choice: AgentChoice,
     decision: Decided | FormAnswer | None,
     as_json: bool,
-    trust_log: bool,
     signer: Signer | None = None,
 ) -> int:
     """Continue an open turn with the operator's agent; see `choose_agent`. Returns the exit code.
 
     Args:
+        choice: the agent, and the log that it writes.
         decision: what a person says first: a decision on a call, or the answer to a question.
         signer: signs the decisions.
     """
@@ -208,12 +220,14 @@ def continue_turn(
     elif decision is None and replayed.snapshot.has_ended:
         print_notice("no turn is open: this is the answer of the last turn")
     root = load_conversation(store, find_root(store, conversation)) or replayed
-    agent = choose_agent(spec, root.configured.spec, trust_log=trust_log)
+    agent = choose_agent(choice.spec, root.configured.spec, trust_log=choice.trusts_log)
     observer = build_observer(is_silent=as_json)
     approver = TerminalApprover() if can_ask_user() else None
     asker = FormPrompt() if can_ask_user() else None
+    # Opened again for writing: how it is written is the agent's choice, and the agent stands in the log.
+    log: dict[str, Any] = {"log": choice.log, "durability": choice.durability}
     people: dict[str, Any] = {"approver": approver, "signer": signer, "asker": asker}
-    with Engine(agent, log=store, observer=observer, **people) as engine, stop_on_signals(engine) as request:
+    with Engine(agent, observer=observer, **log, **people) as engine, stop_on_signals(engine) as request:
         if approver is not None:
             approver.tools = engine.tools
         if isinstance(decision, Decided) and decision.arguments is not None:

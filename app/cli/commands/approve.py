@@ -7,10 +7,10 @@ from typing import Any
 import click
 
 from toolchart.app.cli.log_access import find_conversation, open_log
-from toolchart.app.cli.parameters.options import json_option, log_option
+from toolchart.app.cli.parameters.options import durability_option, json_option, log_option
 from toolchart.app.cli.parameters.signers import read_signer, signer_options
 from toolchart.app.cli.stored_agent import spec_option, trust_option
-from toolchart.app.cli.turn_output import continue_turn
+from toolchart.app.cli.turn_output import AgentChoice, continue_turn
 from toolchart.providers.shared.arguments import parse_arguments
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided
@@ -31,6 +31,7 @@ from toolchart.states.events import Decided
 @spec_option
 @trust_option
 @json_option
+@durability_option
 @log_option
 def command(
     conversation: str,
@@ -43,6 +44,7 @@ def command(
     spec: str | None,
     trust_log: bool,
     as_json: bool,
+    durability: str | None,
     log: str | None,
 ) -> int:
     """Approve or deny the call CALL_ID of CONVERSATION, then continue its turn.
@@ -65,7 +67,8 @@ def command(
     signer = read_signer(key_file, approver_name)
     with open_log(log) as store:
         name = find_conversation(store, conversation)
-        return continue_turn(store, name, spec, decision, as_json, trust_log, signer)
+        choice = AgentChoice(spec=spec, trusts_log=trust_log, log=log, durability=durability)
+        return continue_turn(store, name, choice, decision, as_json, signer)
 
 
 def _parse_arguments(arguments: str | None) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ import click
 
 from toolchart.app.cli.exit_codes import CANCELLED, NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import print_json
-from toolchart.app.cli.parameters.options import log_option
+from toolchart.app.cli.parameters.options import durability_option, log_option
 from toolchart.app.cli.terminal.log_messages import configure_logging
 from toolchart.app.cli.terminal.text import is_terminal, print_notice
 from toolchart.engine.batch.inputs import BatchInput, read_inputs
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 @click.option("--model", metavar="NAME", help="Use this model instead of the agent's.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--quiet", "-q", is_flag=True, help="Print no progress and no report.")
+@durability_option
 @log_option
 def command(
     spec: str,
@@ -58,6 +59,7 @@ def command(
     model: str | None,
     as_json: bool,
     quiet: bool,
+    durability: str | None,
     log: str | None,
 ) -> int:
     """Run the agent SPEC over INPUTS: a JSON Lines file, a CSV file, or - for standard input.
@@ -84,7 +86,7 @@ def command(
     results = ResultsFile(path)
 
     async def run_batch() -> tuple[BatchReport, bool]:
-        async with Engine(spec, log=log) as engine:
+        async with Engine(spec, log=log, durability=durability) as engine:
             batch = Batch(
                 engine,
                 results,

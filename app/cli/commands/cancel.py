@@ -6,7 +6,7 @@ import click
 
 from toolchart.app.cli.exit_codes import SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log
-from toolchart.app.cli.parameters.options import log_option
+from toolchart.app.cli.parameters.options import durability_option, log_option
 from toolchart.app.cli.stored_agent import choose_agent, spec_option, trust_option
 from toolchart.app.cli.terminal.text import print_notice, print_text
 from toolchart.engine.log.family import find_root
@@ -19,8 +19,16 @@ from toolchart.engine.runtime.engine import Engine
 @click.option("--reason", metavar="TEXT", help="Why; it stands in the log.")
 @spec_option
 @trust_option
+@durability_option
 @log_option
-def command(conversation: str, reason: str | None, spec: str | None, trust_log: bool, log: str | None) -> int:
+def command(
+    conversation: str,
+    reason: str | None,
+    spec: str | None,
+    trust_log: bool,
+    durability: str | None,
+    log: str | None,
+) -> int:
     """Stop the open turn of CONVERSATION. A worker that runs it is told; a turn that rests is ended here.
 
     Where the chart has no row for `cancelled` the turn is suspended, and can be resumed.
@@ -33,7 +41,7 @@ def command(conversation: str, reason: str | None, spec: str | None, trust_log: 
         root = load_conversation(store, find_root(store, name))
         assert root is not None, "find_conversation returns only conversations of this log"
         agent = choose_agent(spec, root.configured.spec, trust_log=trust_log)
-        with Engine(agent, log=store) as engine:
+        with Engine(agent, log=log, durability=durability) as engine:
             result = engine.cancel(name, reason)
     if result is None:
         print_notice("the worker that runs the turn is told to stop it")

@@ -11,7 +11,7 @@ import click
 
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log, print_json
-from toolchart.app.cli.parameters.options import format_command, json_option, log_option
+from toolchart.app.cli.parameters.options import durability_option, format_command, json_option, log_option
 from toolchart.app.cli.stored_agent import choose_agent, spec_option, trust_option
 from toolchart.app.cli.terminal.approval_prompt import TerminalApprover
 from toolchart.app.cli.terminal.line_reading import can_ask_user
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     help="Run every tool again, and take no recorded results. Asks before a tool that is not idempotent.",
 )
 @json_option
+@durability_option
 @log_option
 def command(
     conversation: str,
@@ -77,6 +78,7 @@ def command(
     offline: bool,
     run_tools: bool,
     as_json: bool,
+    durability: str | None,
     log: str | None,
 ) -> int:
     """Continue from a record of CONVERSATION in a new conversation, with changes.
@@ -94,13 +96,7 @@ def command(
     from toolchart.engine.runtime.engine import Engine
     from toolchart.engine.runtime.recorded_answers import fork_from_log
 
-    changes = ForkChanges(
-        settings={key: _parse_setting(value) for key, value in _split_pairs(settings, "--set")},
-        system=_read_prompt(prompt),
-        results={
-            key: _parse_tool_result(key, value) for key, value in _split_pairs(results, "--tool-result")
-        },
-    )
+    changes = _build_changes(settings, prompt, results)
     with open_log(log) as store:
         parent = find_conversation(store, conversation)
         replayed = load_conversation(store, parent)
@@ -111,7 +107,8 @@ def command(
         else:
             agent = choose_agent(spec, replayed.configured.spec, trust_log=trust_log)
             approver = TerminalApprover() if can_ask_user() else None
-            with Engine(agent, log=store, observer=observer, approver=approver) as engine:
+            writing: dict[str, Any] = {"log": log, "durability": durability}
+            with Engine(agent, observer=observer, approver=approver, **writing) as engine:
                 if approver is not None:
                     approver.tools = engine.tools
                 fork = engine.fork(parent, at=at, changes=changes, name=name, run_tools=run_tools)
@@ -122,6 +119,17 @@ def command(
     if fork.stopped or fork.result is None:
         return NEGATIVE if fork.stopped else SUCCESS
     return report_result(fork.result, observer, as_json=False)
+
+
+def _build_changes(settings: tuple[str, ...], prompt: str | None, results: tuple[str, ...]) -> ForkChanges:
+    """What `--set`, `--prompt` and `--tool-result` change."""
+    return ForkChanges(
+        settings={key: _parse_setting(value) for key, value in _split_pairs(settings, "--set")},
+        system=_read_prompt(prompt),
+        results={
+            key: _parse_tool_result(key, value) for key, value in _split_pairs(results, "--tool-result")
+        },
+    )
 
 
 def _print_fork(fork: ForkResult) -> None:

@@ -9,7 +9,7 @@ import click
 
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log, print_json
-from toolchart.app.cli.parameters.options import format_command, json_option, log_option
+from toolchart.app.cli.parameters.options import durability_option, format_command, json_option, log_option
 from toolchart.app.cli.terminal.text import escape_controls
 from toolchart.states.core.encoding import encode
 from toolchart.states.proofs.findings import format_facts
@@ -25,8 +25,11 @@ if TYPE_CHECKING:
     "--apply", "is_recorded", is_flag=True, help="Record the migration, if it is proved to be safe."
 )
 @json_option
+@durability_option
 @log_option
-def command(conversation: str, spec: str, is_recorded: bool, as_json: bool, log: str | None) -> int:
+def command(
+    conversation: str, spec: str, is_recorded: bool, as_json: bool, durability: str | None, log: str | None
+) -> int:
     """Decide whether the open CONVERSATION may go on with the chart of another spec.
 
     It may if the chart has the states in which the conversation stands, still answers what is open there,
@@ -43,7 +46,7 @@ def command(conversation: str, spec: str, is_recorded: bool, as_json: bool, log:
 
     with open_log(log) as store:
         name = find_conversation(store, conversation)
-        with Engine(spec, log=store) as engine:
+        with Engine(spec, log=log, durability=durability) as engine:
             report = asyncio.run(migrate_conversation(engine, name, is_recorded=is_recorded))
     if as_json:
         print_json(_encode_report(report, is_recorded))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from toolchart.app.cli.log_access import find_conversation, open_log
-from toolchart.app.cli.parameters.options import json_option, log_option
+from toolchart.app.cli.parameters.options import durability_option, json_option, log_option
 from toolchart.app.cli.parameters.signers import read_signer, signer_options
 from toolchart.app.cli.stored_agent import spec_option, trust_option
-from toolchart.app.cli.turn_output import FormAnswer, continue_turn
+from toolchart.app.cli.turn_output import AgentChoice, FormAnswer, continue_turn
 from toolchart.providers.shared.arguments import parse_arguments
 from toolchart.states.errors import SpecError
 
@@ -25,6 +25,7 @@ from toolchart.states.errors import SpecError
 @spec_option
 @trust_option
 @json_option
+@durability_option
 @log_option
 def command(
     conversation: str,
@@ -35,6 +36,7 @@ def command(
     spec: str | None,
     trust_log: bool,
     as_json: bool,
+    durability: str | None,
     log: str | None,
 ) -> int:
     """Continue the unfinished turn of CONVERSATION from its log, for instance after a crash.
@@ -52,9 +54,9 @@ def command(
     signer = read_signer(key_file, approver_name)
     form_answer = _parse_answer(answer, question)
     with open_log(log) as store:
-        return continue_turn(
-            store, find_conversation(store, conversation), spec, form_answer, as_json, trust_log, signer
-        )
+        name = find_conversation(store, conversation)
+        choice = AgentChoice(spec=spec, trusts_log=trust_log, log=log, durability=durability)
+        return continue_turn(store, name, choice, form_answer, as_json, signer)
 
 
 def _parse_answer(answer: str | None, question: str | None) -> FormAnswer | None:
