@@ -19,7 +19,13 @@ import msgspec
 
 
 class TextPart(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="text"
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    tag_field="type",
+    tag="text",
 ):
     """A text among other parts."""
 
@@ -93,8 +99,8 @@ class CitationPart(
 
 ContentPart = TextPart | ImagePart | FilePart | AudioPart | CitationPart
 
-PART_TYPES = ("text", "image", "file", "audio", "citation")
-"""The tags of the parts."""
+PART_CLASSES = (TextPart, ImagePart, FilePart, AudioPart, CitationPart)
+"""The classes of the parts."""
 
 
 def make_part(data: bytes, media_type: str, name: str = "") -> ImagePart | FilePart | AudioPart:

@@ -104,7 +104,9 @@ def encode_arguments(call: ToolCall) -> str:
     return call.raw if call.raw is not None else encode_canonical_text(call.arguments or {})
 
 
-class DecisionSignature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DecisionSignature(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """The Ed25519 signature of a person's decision about a tool call."""
 
     key: str

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from toolchart.states.content import PART_CLASSES
 from toolchart.states.core.vocabulary import EVENTS
 from toolchart.states.events import Event
 
@@ -117,7 +118,8 @@ class _PlainWalk:
             return self._lose("(nested too deeply)")
         if isinstance(value, msgspec.Struct):
             names = value.__struct_fields__
-            return {name: self.make_plain(getattr(value, name), depth + 1) for name in names}
+            tag = {"type": value.__struct_config__.tag} if isinstance(value, PART_CLASSES) else {}
+            return tag | {name: self.make_plain(getattr(value, name), depth + 1) for name in names}
         if isinstance(value, dict):
             return {self._make_key(key): self.make_plain(item, depth + 1) for key, item in value.items()}
         if isinstance(value, (list, tuple, set, frozenset)):
@@ -163,7 +165,9 @@ def encode(value: Any) -> Any:
         return value
     if kind is tuple or kind is list:
         return [item if type(item) in _JSON_TYPES else encode(item) for item in value]
-    return _encode_fields(value, _list_fields(kind))
+    fields = _encode_fields(value, _list_fields(kind))
+    is_part = isinstance(value, PART_CLASSES)
+    return {"type": kind.__struct_config__.tag, **fields} if is_part else fields
 
 
 def encode_event(event: Event) -> dict[str, Any]:

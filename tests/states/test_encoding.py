@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from toolchart.engine.log.continuation.stored_effects import restore_effect, store_effect
+from toolchart.states.content import CitationPart, FilePart, ImagePart, TextPart
+from toolchart.states.core.configurations import Migrated
 from toolchart.states.core.encoding import (
     decode,
     decode_event,
@@ -44,7 +46,15 @@ from toolchart.states.events import (
     Versions,
 )
 from toolchart.states.flows.events import AgentFailed, AgentFinished, AgentRested, Answered, Returned
-from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
+from toolchart.states.messages import (
+    DecisionSignature,
+    Message,
+    Reply,
+    Request,
+    ToolCall,
+    ToolDefinition,
+    Usage,
+)
 from toolchart.states.snapshot import Snapshot, SnapshotBuilder
 
 REPLY = Reply(
@@ -128,6 +138,14 @@ CALLS = st.builds(
     raw=st.none() | TEXTS,
 )
 
+PARTS = st.lists(
+    st.builds(TextPart, text=TEXTS)
+    | st.builds(ImagePart, data=st.just("AAAA"), media_type=st.just("image/png"), name=TEXTS)
+    | st.builds(FilePart, url=TEXTS)
+    | st.builds(CitationPart, url=TEXTS, title=TEXTS),
+    max_size=3,
+).map(tuple)
+
 EVENT_STRATEGIES: dict[str, st.SearchStrategy[Event]] = {
     "resumed": st.builds(Resumed, repeatable=st.lists(TEXTS, max_size=2).map(tuple)),
     "returned": st.builds(Returned, value=JSON_VALUES),
@@ -144,7 +162,7 @@ EVENT_STRATEGIES: dict[str, st.SearchStrategy[Event]] = {
     "agent_rested": st.builds(AgentRested, conversation=TEXTS, head=TEXTS, content=TEXTS),
     "elapsed": st.builds(Elapsed, effect=st.integers(0, 9)),
     "cancelled": st.builds(Cancelled, reason=st.none() | TEXTS, content=st.none() | TEXTS),
-    "user_said": st.builds(UserSaid, message=TEXTS),
+    "user_said": st.builds(UserSaid, message=TEXTS, parts=PARTS),
     "failed": st.builds(
         Failed, kind=TEXTS, message=TEXTS, retry_after_s=st.none() | st.floats(0, 1e300), content=TEXTS
     ),
@@ -174,9 +192,13 @@ EVENT_STRATEGIES: dict[str, st.SearchStrategy[Event]] = {
         chart=TEXTS,
         spec=st.dictionaries(TEXTS, JSON_VALUES),
     ),
+    "migrated": st.builds(
+        Migrated, format=st.just(2), conversation=TEXTS, chart=TEXTS, spec=st.dictionaries(TEXTS, JSON_VALUES)
+    ),
     "turn_started": st.builds(
         TurnStarted,
         message=TEXTS,
+        parts=PARTS,
         system=st.none() | TEXTS,
         settings=st.builds(
             Settings, service=TEXTS, provider=TEXTS, model=TEXTS, options=st.dictionaries(TEXTS, JSON_VALUES)
@@ -190,6 +212,7 @@ EVENT_STRATEGIES: dict[str, st.SearchStrategy[Event]] = {
             content=st.none() | TEXTS,
             tool_calls=st.lists(CALLS, max_size=2).map(tuple),
             finish_reason=st.just("stop"),
+            parts=PARTS,
             usage=st.none() | st.builds(Usage, input=st.integers(0, 10**40)),
             provider_data=st.none() | st.dictionaries(TEXTS, JSON_VALUES),
         ),
@@ -200,11 +223,13 @@ EVENT_STRATEGIES: dict[str, st.SearchStrategy[Event]] = {
         outcome=st.just("succeeded"),
         result=st.dictionaries(TEXTS, JSON_VALUES),
         shown=st.none() | TEXTS,
+        parts=PARTS,
     ),
     "decided": st.builds(
         Decided,
         call_id=TEXTS,
         approved=st.booleans(),
+        signature=st.none() | st.builds(DecisionSignature, key=TEXTS, at=TEXTS, arguments=TEXTS, value=TEXTS),
         arguments=st.none() | st.dictionaries(TEXTS, JSON_VALUES),
     ),
 }

@@ -106,7 +106,7 @@ class OpenTurns:
         message = Message(conversation=waiting, event=event)
         await self._ownership.post(root, message, build_key(event, waiting))
         with suppress(LeaseHeld):
-            async with self._ownership.work_on(root) as hold:
+            async with self._ownership.work_on(root, is_brief=True) as hold:
                 hold.note(self.build_result(self._load_conversation(root).snapshot, root))
             if hold.result is not None:
                 return hold.result
@@ -119,7 +119,7 @@ class OpenTurns:
         root = find_root(self._store, conversation)
         event = Cancelled(reason=reason)
         try:
-            async with self._ownership.work_on(root) as hold:
+            async with self._ownership.work_on(root, is_brief=True) as hold:
                 hold.note(await self._cancel_held(root, event, 0))
             return hold.result
         except LeaseHeld:

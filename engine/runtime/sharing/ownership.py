@@ -74,6 +74,10 @@ class Ownership:
         self._seen: set[tuple[str, int]] = set()
         """Entries that are being dealt with."""
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._claimed: set[str] = set()
+        """Conversations that this engine works on."""
+        self._ends: dict[str, asyncio.Event] = {}
+        """Of conversations on which it works briefly: set at the end."""
         self.is_stopping = False
         """Whether this engine begins nothing more."""
         if log_.leases is not None:
@@ -81,26 +85,47 @@ class Ownership:
             log_.leases.on_loss = self._stop_lost
 
     @asynccontextmanager
-    async def work_on(self, conversation: str) -> AsyncIterator[Hold]:
+    async def work_on(self, conversation: str, *, is_brief: bool = False) -> AsyncIterator[Hold]:
         """Hold a conversation within the block.
+
+        Args:
+            is_brief: whether nothing runs in the block: whoever else of this engine wants the conversation
+                waits for its end.
 
         Raises:
             LeaseHeld: another worker holds it.
             LeaseLost: another worker has taken it meanwhile.
             SpecError: this engine holds it already, or its id is too long.
         """
-        leases, hold = self._log.leases, Hold()
         if len(conversation) > MAX_ID_LENGTH:
             raise SpecError(f"the id of a conversation has at most {MAX_ID_LENGTH} characters")
-        if leases is None:
+        if self._log.leases is None:
             with self._log:
-                yield hold
+                yield Hold()
             return
-        if leases.find(conversation) is not None:
+        while (end := self._ends.get(conversation)) is not None:
+            await end.wait()
+        if conversation in self._claimed or self._log.leases.find(conversation) is not None:
             raise SpecError(
                 f"a turn of conversation {conversation!r} is running",
                 hint="wait for its result, or send the message to the running turn: engine.asay(...)",
             )
+        # Claimed before the store is asked: the lease alone would let in two tasks of one engine.
+        self._claimed.add(conversation)
+        if is_brief:
+            self._ends[conversation] = asyncio.Event()
+        try:
+            async with self._hold_lease(conversation) as hold:
+                yield hold
+        finally:
+            self._claimed.discard(conversation)
+            if is_brief:
+                self._ends.pop(conversation).set()
+
+    @asynccontextmanager
+    async def _hold_lease(self, conversation: str) -> AsyncIterator[Hold]:
+        leases, hold = self._log.leases, Hold()
+        assert leases is not None
         await leases.acquire(conversation)
         try:
             with self._log:
