@@ -34,8 +34,7 @@ turn in which no event can arrive any more is ended by the core as `stuck`, so n
 
 A whole turn, driven by hand:
 
-    >>> from toolchart.states.core.configurations import Migrated
-from toolchart.states.core.step import begin, step
+    >>> from toolchart.states.core.step import begin, step
     >>> from toolchart.specs.charts import load_chart
     >>> from toolchart.states.events import (
     ...     Configured, Replied, Reviewed, Settings, ToolFinished, TurnStarted, Verdict)
