@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from toolchart.specs.models import AgentSpec
     from toolchart.states.chart.document import Chart
     from toolchart.states.content import AudioPart, CitationPart, ContentPart, FilePart, ImagePart, TextPart
+    from toolchart.states.core.configurations import Migrated
     from toolchart.states.core.step import Step, begin, step
     from toolchart.states.effects import (
         Answer,
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
     from toolchart.states.errors import (
         ForeignLog,
         IllegalEvent,
+        LeaseHeld,
+        LeaseLost,
+        LogBusy,
         LogConflict,
         LogDamaged,
         LogUnavailable,
@@ -58,6 +62,7 @@ if TYPE_CHECKING:
         ProviderError,
         ReplayMismatch,
         SpecError,
+        StorageFailure,
         ToolchartError,
         UnknownSemantics,
     )
@@ -178,6 +183,7 @@ __all__ = [
     "Configured",
     "Continued",
     "Forked",
+    "Migrated",
     "TurnStarted",
     "Resumed",
     "UserSaid",
@@ -219,6 +225,10 @@ __all__ = [
     "MissingKey",
     "NewerLog",
     "ForeignLog",
+    "LogBusy",
+    "StorageFailure",
+    "LeaseHeld",
+    "LeaseLost",
 ]
 
 # Type checkers do not see this part, so a name that does not exist is an error for them.
@@ -277,6 +287,7 @@ if not TYPE_CHECKING:
             "AudioPart",
             "CitationPart",
         ),
+        "toolchart.states.core.configurations": ("Migrated",),
         "toolchart.states.core.step": ("begin", "step", "Step"),
         "toolchart.states.machine": ("Machine",),
         "toolchart.states.snapshot": ("Snapshot",),
@@ -332,6 +343,10 @@ if not TYPE_CHECKING:
             "MissingKey",
             "NewerLog",
             "ForeignLog",
+            "LogBusy",
+            "StorageFailure",
+            "LeaseHeld",
+            "LeaseLost",
         ),
     }
     _HOMES = {name: home for home, names in _NAMES.items() for name in names}
