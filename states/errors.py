@@ -30,6 +30,7 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 
 EXTRA_PACKAGES = {
+    "archive": ("fsspec>=2024.2",),
     "http": ("jsonpath-ng>=1.6",),
     "mcp": ("mcp>=2.3,<3",),
     "otel": ("opentelemetry-api>=1.34",),

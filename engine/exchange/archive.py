@@ -15,7 +15,7 @@ from toolchart.engine.log.reading.records import read_conversation
 from toolchart.engine.log.stores.access.jsonl_files import build_file_name
 from toolchart.engine.log.stores.jsonl import JsonlStore
 from toolchart.states.descriptors import load_reference
-from toolchart.states.errors import LogUnavailable, SpecError
+from toolchart.states.errors import LogUnavailable, SpecError, format_install
 from toolchart.states.ports import Store
 
 
@@ -53,7 +53,7 @@ def _open_url(target: str) -> Callable[[str, list[bytes]], None]:
         open_system = load_reference("fsspec.core:url_to_fs")
     except ImportError:
         raise SpecError(
-            f"an archive at {target} needs an extra", hint="pip install 'toolchart[archive]'"
+            f"an archive at {target} needs a package that is not installed", hint=format_install("archive")
         ) from None
     try:
         system, folder = open_system(target)
