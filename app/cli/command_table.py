@@ -56,7 +56,7 @@ _BUILTIN = {
     "prune": "Delete old conversations.",
     "import": "Import conversations from message lists into a log.",
     "convert": "Convert conversations of an older format, so that they can go on.",
-    "export": "Print a conversation in another format.",
+    "export": "Print a conversation, or a chart, in another format.",
     "agents": "List the agents that ship, and those in this folder.",
     "charts": "List the charts that ship, and those in this folder.",
     "tools": "List the tools of an agent, or run one of them.",
