@@ -297,7 +297,7 @@ def test_an_unknown_provider_is_a_clear_error() -> None:
             ],
             r"\[1\]: the call '1' before it has no answer",
         ),
-        ([{"role": "user", "content": [{"type": "image_url"}]}], "text parts"),
+        ([{"role": "user", "content": [{"type": "image_url"}]}], r"content\[0\]: a part of a content is"),
         ([{"role": "user", "content": "x"}, {"role": "system", "content": "y"}], "only at the beginning"),
     ],
 )
