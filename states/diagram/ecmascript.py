@@ -30,22 +30,29 @@ _SIGNS: dict[type[ast.AST], str] = {
 }
 
 
+UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
+"""What a text raises that is no guard of this release: the chart of a log is drawn without a check."""
+
+
 def write_ecmascript(guard: str) -> str:
-    """A guard as a condition of SCXML with `datamodel="ecmascript"`."""
-    return _write(ast.parse(guard, mode="eval").body)
+    """A guard as a condition of SCXML with `datamodel="ecmascript"`; other text stays as it is."""
+    try:
+        return _write(ast.parse(guard, mode="eval").body)
+    except UNREADABLE:
+        return guard
 
 
 def _write(node: ast.expr) -> str:
     match node:
         case ast.BoolOp(op=op, values=values):
-            return f" {_SIGNS[type(op)]} ".join(_write_part(value) for value in values)
+            return f" {_find_sign(op)} ".join(_write_part(value) for value in values)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return f"{_write_part(operand)} === false"
-        case ast.UnaryOp(op=op, operand=operand):
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd() as op, operand=operand):
             return f"{'-' if isinstance(op, ast.USub) else ''}{_write_part(operand)}"
         case ast.Compare(left=left, ops=ops, comparators=others):
             sides = [_write_part(side) for side in (left, *others)]
-            pairs = [f"{sides[i]} {_SIGNS[type(op)]} {sides[i + 1]}" for i, op in enumerate(ops)]
+            pairs = [f"{sides[i]} {_find_sign(op)} {sides[i + 1]}" for i, op in enumerate(ops)]
             return pairs[0] if len(pairs) == 1 else " && ".join(f"({pair})" for pair in pairs)
         case ast.BinOp(left=left, op=ast.Mod(), right=right):
             return _write_remainder(_write_part(left), _write_part(right))
@@ -53,13 +60,22 @@ def _write(node: ast.expr) -> str:
             top, bottom = _write_part(left), _write_part(right)
             return f"({top} - ({_write_remainder(top, bottom)})) / {bottom}"
         case ast.BinOp(left=left, op=op, right=right):
-            return f"{_write_part(left)} {_SIGNS[type(op)]} {_write_part(right)}"
+            return f"{_write_part(left)} {_find_sign(op)} {_write_part(right)}"
         case ast.Constant(value=value):
             return _write_constant(value)
-        case ast.Call(args=states):
+        case ast.Call(func=ast.Name(id="In"), args=[_, *_] as states):
             calls = [f"In({_write(state)})" for state in states]
             return calls[0] if len(calls) == 1 else " && ".join(calls)
-    return find_fact_name(node) or ""
+    name = find_fact_name(node)
+    if not name:
+        raise ValueError(f"no guard has a {type(node).__name__}")
+    return name
+
+
+def _find_sign(operator: ast.AST) -> str:
+    if type(operator) not in _SIGNS:
+        raise ValueError(f"no guard has a {type(operator).__name__}")
+    return _SIGNS[type(operator)]
 
 
 def _write_part(node: ast.expr) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from toolchart.states.chart.guards.parsing import find_guard_names, reads_configuration
-from toolchart.states.diagram.ecmascript import write_ecmascript
+from toolchart.states.diagram.ecmascript import UNREADABLE, write_ecmascript
 from toolchart.states.diagram.labels import make_visible
 from toolchart.states.diagram.model import Diagram
 from toolchart.states.facts import Fact
@@ -78,7 +78,10 @@ def _iterate_guards(node: Any) -> Iterator[str]:
 
 
 def _find_facts(guard: str) -> frozenset[str]:
-    return frozenset() if reads_configuration(guard) else find_guard_names(guard)
+    try:
+        return frozenset() if reads_configuration(guard) else find_guard_names(guard)
+    except UNREADABLE:
+        return frozenset()
 
 
 def _find_initial_state(states: Mapping[str, Any]) -> str:
@@ -124,9 +127,9 @@ def _add_transition(parent: Element, row: Mapping[str, Any]) -> None:
 
 def _format_condition(row: Mapping[str, Any]) -> str:
     """`cond` and `unless` as one expression: SCXML has no `unless` and no lists."""
-    conditions = [f"({text})" for text in _to_list(row.get("cond"))]
-    conditions += [f"(not ({text}))" for text in _to_list(row.get("unless"))]
-    return write_ecmascript(" and ".join(conditions)) if conditions else ""
+    conditions = [write_ecmascript(text) for text in _to_list(row.get("cond"))]
+    conditions += [write_ecmascript(f"not ({text})") for text in _to_list(row.get("unless"))]
+    return conditions[0] if len(conditions) == 1 else " && ".join(f"({text})" for text in conditions)
 
 
 def _to_list(value: Any) -> list[str]:

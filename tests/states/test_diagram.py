@@ -21,6 +21,7 @@ from toolchart.specs.loader import load_spec
 from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.chart.loading import make_chart, parse_chart, walk_states
 from toolchart.states.diagram import RENDERERS, build_diagram, draw, list_text_formats
+from toolchart.states.diagram.ecmascript import write_ecmascript
 from toolchart.states.diagram.model import Node, Overlay
 from toolchart.states.errors import SpecError
 
@@ -43,13 +44,15 @@ def test_every_state_and_event_is_drawn(name: str, format_name: str) -> None:
     text = draw(chart, format_name)
     assert isinstance(text, str)
     unescaped_text = text.replace("''", "'").replace("\n", " ")
-    for escape, character in (("&gt;", ">"), ("&lt;", "<"), ("#lt;", "<")):
+    for escape, character in (("&gt;", ">"), ("&lt;", "<"), ("#lt;", "<"), ("&amp;", "&")):
         unescaped_text = unescaped_text.replace(escape, character)
     for state, body, _ in walk_states(chart):
         assert state in text
         for row in body.get("transitions", ()):
             assert row.get("event", "") in text
-            guard = " ".join(str(row.get("cond") or "").split())
+            guard = str(row.get("cond") or "")
+            if guard and format_name == "scxml":
+                guard = write_ecmascript(guard)
             assert all(word in unescaped_text for word in guard.split())
 
 

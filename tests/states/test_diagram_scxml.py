@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections import defaultdict
 from typing import Any
 
@@ -15,6 +16,7 @@ from statemachine.io.evaluators import normalize_cond
 from statemachine.io.scxml.reader import parse_scxml
 
 from toolchart.specs.charts import list_shipped_charts, load_chart
+from toolchart.states.chart.document import Chart
 from toolchart.states.chart.loading import make_chart
 from toolchart.states.diagram import draw
 from toolchart.states.diagram.ecmascript import write_ecmascript
@@ -159,6 +161,17 @@ def ignore_initial_regions(states: dict[str, Any]) -> dict[str, Any]:
         )
         for name, body in states.items()
     }
+
+
+@pytest.mark.parametrize(
+    "text", ["a +", "a in b", "a ** 2", "~a", "a[0]", "f'{a}'", "f()", "f(a)", "(" * 300, "a) or (b"]
+)
+def test_a_text_that_is_no_guard_stays_as_it_is(text: str) -> None:
+    """The chart of a log, whose rules are not checked, is drawn: what cannot be read is not translated."""
+    document = {"states": {"begin": {"transitions": [{"event": "failed", "cond": [text, "has_content"]}]}}}
+    chart = Chart(name="recorded", document=document)
+    assert write_ecmascript(text) == text
+    assert f'cond="({html.escape(text, quote=False)}) &amp;&amp; (has_content)"' in scxml(chart)
 
 
 @pytest.mark.parametrize("name", list_shipped_charts())
