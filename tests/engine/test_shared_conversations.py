@@ -19,7 +19,7 @@ from toolchart.engine.log.replay import replay
 from toolchart.engine.log.sharing.workers import name_worker
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.sharing.open_turns import HANDED_OVER
-from toolchart.states.errors import LeaseHeld, LeaseLost
+from toolchart.states.errors import IllegalEvent, LeaseHeld, LeaseLost, SpecError
 from toolchart.states.events import Decided
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
 from toolchart.tools.definition import Tool
@@ -114,6 +114,24 @@ class SlowPayment:
 async def pay_slowly(payment: SlowPayment, arguments: Any) -> str:
     """A function that the registry recognises as async."""
     return await payment(arguments)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_of_two_calls_at_once_on_one_engine_one_is_refused(kind: str, tmp_path: Path) -> None:
+    """Two decisions about one call that reach an engine at the same moment: one counts and keeps its lease,
+    the other is refused, and the payment is made once. So also where taking the lease waits for the disk."""
+    payments: list[str] = []
+    address = make_address(kind, tmp_path)
+    async with make_engine(address, lambda arguments: payments.append("paid"), approval=True) as engine:
+        await engine.arun("go", conversation="c")
+        (call,) = read_waiting_calls(engine, "c")
+        decided = Decided(call_id=call.id, approved=True)
+        outcomes = await asyncio.gather(
+            *(engine.aresume("c", decided) for _ in range(2)), return_exceptions=True
+        )
+    refusals = [outcome for outcome in outcomes if isinstance(outcome, (SpecError, IllegalEvent))]
+    answers = [outcome.content for outcome in outcomes if not isinstance(outcome, BaseException)]
+    assert (len(refusals), answers, payments) == (1, ["paid go"], ["paid"]), outcomes
 
 
 @pytest.mark.parametrize("kind", KINDS)
