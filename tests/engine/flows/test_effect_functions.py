@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import shutil
 from collections.abc import Callable
@@ -15,8 +16,11 @@ import pytest
 from toolchart import effect
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import load_conversation, replay_conversation
+from toolchart.engine.log.sharing.workers import name_worker
+from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.states.errors import SpecError
+from toolchart.states.ports import SharedStore
 
 CHART = {
     "states": {
@@ -177,6 +181,16 @@ def test_the_log_has_the_digest_of_the_source() -> None:
     assert len(loaded.versions.sources["count_words"]) == 32
 
 
+def let_worker_die(log: str, conversation: str) -> None:
+    """Give the lease of a conversation to a process that does not exist, as a crash leaves it."""
+    dead = name_worker(1).replace(":", ":9").replace("/", "9999/")
+    with contextlib.closing(open_store(log)) as store:
+        assert isinstance(store, SharedStore)
+        (lease,) = store.list_leases()
+        assert store.release_lease(lease, is_open=True)
+        store.acquire_lease(conversation, dead, 3600)
+
+
 @pytest.mark.parametrize("is_idempotent", [True, False])
 async def test_after_a_crash_only_an_idempotent_function_runs_again(
     tmp_path: Path, is_idempotent: bool
@@ -203,6 +217,7 @@ async def test_after_a_crash_only_an_idempotent_function_runs_again(
     with pytest.raises(asyncio.CancelledError):
         await task
     await first.aclose()
+    let_worker_die(str(copy), "c")
     async with make_engine(work, {"text": "x"}, log=str(copy)) as second:
         result = await second.aresume("c")
     if is_idempotent:
