@@ -73,7 +73,7 @@ def test_the_request_that_was_sent_is_covered_by_a_keyed_digest() -> None:
     engine, store, _ = run_conversation()
     asks = [ask for record in read_chain(store.read_lines("c"), "c") for ask in record.asks if ask.digest]
     sent_requests = engine.hosts.providers["model"].requests
-    redactor = engine._conversations._redactor
+    redactor = engine.conversations._redactor
     digests = [compute_request_digest(request) for request in sent_requests]
     assert len(asks) == len(digests) > 1
     assert [ask.sent for ask in asks] == [redactor.sign_digest(digest) for digest in digests]
@@ -98,7 +98,7 @@ def test_equal_secrets_stay_equal() -> None:
     store = MemoryStore()
     engine = agents.make_engine([same, same, other, "done"], log=store, functions=[LOGIN], redact=RULES)
     engine.run("go", conversation="c")
-    repeats = [call.repeat for call in engine._conversations._cached_drivers["c"].snapshot.tracked_calls]
+    repeats = [call.repeat for call in engine.conversations._cached_drivers["c"].snapshot.tracked_calls]
     replayed_snapshot = list(replay(store.read_lines("c"), "c"))[-1].step.snapshot
     assert repeats == [call.repeat for call in replayed_snapshot.tracked_calls] == [1, 2, 1]
 
