@@ -110,7 +110,7 @@ def test_a_chat_at_a_terminal(terminal: ChatTerminal) -> None:
     terminal.type("maybe\r")
     terminal.wait_for("is not an answer")
     terminal.type("n not today\r")
-    terminal.wait_for("I did not: not today")
+    terminal.wait_for("I did not: not executed: not today")
     terminal.wait_for("finished")
     terminal.type("long\r")
     terminal.wait_for("prompting")
