@@ -33,6 +33,7 @@ tools:
       implementation: {type: mock, mock_response: [LINES]}
 approval:
   - {tools: erase, when: {path: {glob: "/*"}}, decision: never, reason: never from the root}
+output: {}
 responses: [{llm: a, tools: {enabled: true}}]
 """.replace("LINES", ", ".join(["a long line of text"] * 400))
 
