@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,6 +64,9 @@ CASES: tuple[tuple[str, ...], ...] = (
     ("run", "agent.yaml", "fail", "--conversation", "f", "--verbose"),
     ("run", "agent.yaml", "fail", "--json"),
     ("approve", "a", "c1", "--spec", "agent.yaml"),
+    ("migrate", "a", "--spec", "agent.yaml", "--json"),
+    ("cancel", "f", "--spec", "agent.yaml"),
+    ("recover", "agent.yaml", "--json"),
     ("resume", "a", "--spec", "agent.yaml", "--json"),
     ("fork", "a", "--spec", "agent.yaml", "--json"),
     ("fork", "a", "--offline", "--json"),
@@ -78,6 +83,8 @@ CASES: tuple[tuple[str, ...], ...] = (
     ("replay", "a"),
     ("replay", "a", "--wire"),
     ("check", "agent.yaml"),
+    ("agents", "--json"),
+    ("charts", "--json"),
     ("draw", "a"),
     ("draw", "agent.yaml"),
     ("coverage",),
@@ -103,6 +110,7 @@ def test_no_command_shows_or_keeps_the_key(
     assert set(COMMANDS.names()) - set(WITHOUT_KEY) <= {words[0] for words in CASES}
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BOX_KEY", KEY)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))  # an empty pipe
     outputs: list[str] = []
     with serve_web(quote_key) as web:
         write_inputs(tmp_path, web.url)
