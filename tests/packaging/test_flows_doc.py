@@ -14,6 +14,11 @@ from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+from standard_input import empty_stdin
+
 from toolchart.app.cli import cli
 from toolchart.app.cli.exit_codes import run_to_exit_code
 from toolchart.specs.flows import list_shipped_flows, read_flow_text
@@ -90,7 +95,7 @@ def print_flow(name: str) -> str:
 def run_command(line: str, folder: str) -> str:
     """The answer that a command prints in a folder; without one its messages, except those with a time."""
     output, messages = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
-    with chdir(folder), redirect_stdout(output), redirect_stderr(messages):
+    with chdir(folder), empty_stdin(), redirect_stdout(output), redirect_stderr(messages):
         run_to_exit_code(
             lambda: cli.main(shlex.split(line)[1:], standalone_mode=False, prog_name="toolchart")
         )

@@ -92,11 +92,13 @@ def iterate_commands(page: str) -> Iterator[tuple[str, str]]:
 
 def run_command(line: str, folder: Path) -> tuple[int, str]:
     """Exit code and output of a command of the page, run in the folder with the examples."""
+    from standard_input import empty_stdin
+
     from toolchart.app.cli import cli
     from toolchart.app.cli.exit_codes import run_to_exit_code
 
     words, output = shlex.split(line)[1:], io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-    with chdir(folder), redirect_stdout(output), redirect_stderr(output):
+    with chdir(folder), empty_stdin(), redirect_stdout(output), redirect_stderr(output):
         code = run_to_exit_code(lambda: cli.main(words, standalone_mode=False, prog_name="toolchart"))
         output.seek(0)
         return code, output.read().strip()
@@ -121,6 +123,7 @@ def write_page() -> None:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT / "tests" / "support"))
     write_page()
     sys.exit()
 

@@ -16,6 +16,8 @@ import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 
+from standard_input import empty_stdin
+
 from toolchart.app.cli import cli
 from toolchart.app.cli.exit_codes import run_to_exit_code
 
@@ -64,7 +66,7 @@ def _run_command(command: str) -> str:
     text, _, redirection = command.partition(" | ")
     words = shlex.split(text)
     output = io.StringIO()
-    with redirect_stdout(output), redirect_stderr(output):
+    with empty_stdin(), redirect_stdout(output), redirect_stderr(output):
         if words[0] == "toolchart":
             run_to_exit_code(lambda: cli.main(words[1:], "toolchart", standalone_mode=False))
         elif words[0] == "python":
