@@ -501,6 +501,35 @@ def test_approvals_of_children_are_shown_and_decided_through_the_parent() -> Non
         assert check_family(engine.store, "c") == ["c", "c.1.0", "c.1.1"]
 
 
+async def test_a_decision_reaches_a_child_in_another_worker() -> None:
+    """A decision on a child's call, given to another worker than the one that runs the parent, becomes one
+    event of the child there."""
+    store, notes, asked = MemoryStore(), [], asyncio.Event()
+
+    def note(text: str) -> str:
+        """Write a note."""
+        notes.append(text)
+        return f"noted {text}"
+
+    async def wait_for_ever(call: ToolCall) -> Decided | None:
+        asked.set()
+        await asyncio.Event().wait()
+        return None
+
+    spec = make_approval()
+    holder = make_engine(spec, FunctionModel(call_once), store, functions=[note], approver=wait_for_ever)
+    other = make_engine(spec, FunctionModel(call_once), store, functions=[note])
+    turn = asyncio.ensure_future(holder.arun("go", conversation="c", variables={"items": ["a"]}))
+    await asked.wait()
+    await other.aresume("c.1.0", Decided(call_id="call", approved=True))
+    assert (await turn).is_over
+    assert notes == ["do a"]
+    assert sum(b'"type":"decided"' in line for line in store.read_lines("c.1.0")) == 1
+    assert check_family(store, "c") == ["c", "c.1.0"]
+    await holder.aclose()
+    await other.aclose()
+
+
 # -- forks -----------------------------------------------------------------------------------------
 
 

@@ -219,6 +219,34 @@ def read_waiting_calls(engine: Engine, conversation: str) -> list[Any]:
     return [open_call.call for open_call in list_undecided_calls(loaded.snapshot)]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_message_reaches_the_worker_that_holds_the_conversation(kind: str, tmp_path: Path) -> None:
+    """`asay` to a turn that another worker runs becomes one `user_said` there, and a key counts once."""
+    address, payment = make_address(kind, tmp_path), SlowPayment()
+    arrived = asyncio.Event()
+
+    async def pay(arguments: Any) -> str:
+        return await payment(arguments)
+
+    def observe(event: Any, step: Any) -> None:
+        if event.TYPE == "user_said":
+            arrived.set()
+
+    holder, other = make_engine(address, pay, observer=observe), make_engine(address, pay)
+    turn = asyncio.ensure_future(holder.arun("go", conversation="c"))
+    await payment.has_begun.wait()
+    for _ in range(2):
+        await other.asay("c", "be quick", key="k")
+    await arrived.wait()
+    payment.may_end.set()
+    assert (await turn).content == "paid go"
+    lines = list(other.store.read_lines("c"))
+    assert sum(b'"type":"user_said"' in line for line in lines) == 1
+    assert len(list(replay(lines, "c"))) == len(lines)
+    await holder.aclose()
+    await other.aclose()
+
+
 async def test_a_turn_in_another_worker_is_cancelled(tmp_path: Path) -> None:
     """`cancel` on a conversation that another worker runs stops its turn there."""
     store, payment = open_store("memory"), SlowPayment()

@@ -88,7 +88,7 @@ class FileAppend:
         batch = self._batch
         lease_name = batch.conversation if batch.lease is None else batch.lease.conversation
         if self.is_new and is_long(build_file_name(batch.conversation)):
-            self._build_path(batch.conversation, NAME).write_text(batch.conversation, "utf-8")
+            _write_name(self._build_path(batch.conversation, NAME), batch.conversation)
         if self.is_new and lease_name != batch.conversation:
             leases.write_child(build_child_lease(batch.conversation))
         if batch.taken:
@@ -115,6 +115,16 @@ class FileAppend:
                 os.ftruncate(self._handle, self._end)
             return error
         return None
+
+
+def _write_name(path: Path, conversation: str) -> None:
+    """Write the id that a long file name stands for; durable, because the records are found by it."""
+    handle = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        write_at(handle, 0, conversation.encode())
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def write_checkpoint_line(
