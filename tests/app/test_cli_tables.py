@@ -230,6 +230,30 @@ async def run_flow_effects(log: Path) -> None:
         await engine.aanswer("flow", {"content": "yes"})
 
 
+def migrate_question(run_cli: RunCli, folder: Path) -> None:
+    """Write a conversation that goes on with another chart while its question is open."""
+    spec = {
+        "chart": {
+            "states": {
+                "asking": {
+                    "initial": True,
+                    "enter": "ask",
+                    "transitions": [{"event": "answered", "target": "done"}],
+                },
+                "done": {"final": True, "enter": "answer"},
+            }
+        },
+        "effects": {"ask": {"ask_person": {"question": "Well?", "as": "opinion"}}},
+        "llms": {"m": {"provider": "scripted", "model": "m", "replies": ["unused"]}},
+        "responses": [{"llm": "m"}],
+    }
+    path = folder / "question.json"
+    path.write_text(json.dumps(spec), "utf-8")
+    run_cli("run", str(path), "go", "--conversation", "moved")
+    path.write_text(json.dumps(spec).replace("done", "over"), "utf-8")
+    assert run_cli("migrate", "moved", "--spec", str(path), "--apply").code == 0
+
+
 def test_records_fit_their_schema(run_cli: RunCli, work_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every record of many kinds of conversations matches `schema record`, and every event occurs."""
     assert set(OFFLINE) < set(list_shipped_agents())
@@ -239,12 +263,13 @@ def test_records_fit_their_schema(run_cli: RunCli, work_dir: Path, monkeypatch: 
     run_cli("fork", "steadfast", "--set", "temperature=0", "--name", "forked")
     asyncio.run(interrupt_turns(work_dir / ".toolchart" / "log.db"))
     asyncio.run(run_flow_effects(work_dir / ".toolchart" / "log.db"))
+    migrate_question(run_cli, work_dir)
     run_cli("run", "triage", "my bill", "--conversation", "triage")
     run_cli("run", "plan_then_execute", "sums", "--conversation", "plan")
     monkeypatch.setattr(toolchart, "__version__", "another")
     run_cli("run", "quickstart", "3+3", "--conversation", "quickstart")
     seen = set()
-    for agent in (*OFFLINE, "forked", "told", "stopped", "flow", "triage", "plan"):
+    for agent in (*OFFLINE, "forked", "told", "stopped", "flow", "moved", "triage", "plan"):
         for line in run_cli("show", agent, "--json").out.splitlines():
             record = json.loads(line)
             seen.add(record["event"]["type"])
