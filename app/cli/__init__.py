@@ -25,6 +25,7 @@ from toolchart.app.cli.exit_codes import (
     use_utf8_streams,
 )
 from toolchart.app.cli.parameters.options import log_option
+from toolchart.specs.secrets import remember_environment
 from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import SpecError
 
@@ -108,6 +109,7 @@ def cli(log: str | None) -> None:
     Try:  toolchart run quickstart "What is 17 * (23 + 4)?"
           toolchart runs
     """
+    remember_environment()  # commands that only read a log strike secrets too
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import agents
@@ -21,9 +22,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
+from planted_key import KEY, find_key, quote_key
+from web import serve_web
 
 from toolchart import Engine, Telemetry, TurnResult
 from toolchart.engine.exchange.otel import export_family_spans
+from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.states.events import Decided
 from toolchart.states.messages import ToolCall
 
@@ -249,3 +253,27 @@ def test_the_export_of_the_log_has_the_same_attributes() -> None:
             {entry["key"] for entry in other["attributes"]} for other in spans if other["name"] == span.name
         ]
         assert set(span.attributes or ()) in found
+
+
+@pytest.mark.parametrize("question", ["hello", "fail", f"is {KEY} the key?"])
+def test_no_live_span_holds_a_key(question: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host quotes the key of the environment in replies, calls and errors; spans and events have it struck,
+    with their content too."""
+    monkeypatch.setenv("BOX_API_KEY", KEY)
+    collected = Collected(content=True)
+    with serve_web(quote_key) as web:
+        box = {"provider": "openai", "base_url": f"{web.url}/v1", "api_key": "${BOX_API_KEY}", "model": "m"}
+        spec = {
+            "chart": "tool_loop",
+            "llms": {"box": box},
+            "tools": {"registry": [{"name": "echo"}]},
+            "responses": [{"llm": "box", "tools": {"enabled": True}}],
+        }
+        with Engine(spec, log=MemoryStore(), telemetry=collected.telemetry) as engine:
+            engine.run(question)
+        assert web.requests
+    texts = [span.to_json() for span in collected.exporter.get_finished_spans()]
+    texts += [record.to_json() for record in collected.log_exporter.get_finished_logs()]
+    texts += [str(collected.metrics)]
+    assert "(secret)" in "".join(texts) or question == "fail"
+    assert find_key(tmp_path, *texts) == []

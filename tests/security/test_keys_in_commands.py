@@ -7,47 +7,28 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from command_line import run_toolchart
-from planted_key import KEY, find_key
-from web import WebAnswer, serve_web
+from planted_key import KEY, find_key, quote_key
+from web import serve_web
 
 from toolchart.app.cli import COMMANDS, cli
 from toolchart.app.cli.exit_codes import run_to_exit_code
+from toolchart.engine.exchange.messages import import_recording
+from toolchart.engine.log.stores import open_store
 
 WITHOUT_KEY = {
     "init": "writes a shipped agent",
     "keys": "makes keys of its own",
-    "import": "writes what a file of the operator holds",
     "chat": "runs in a process of its own below",
 }
 """Commands that are not in `CASES`, and why."""
 
 
-def quote_key(request: dict[str, Any]) -> WebAnswer:
-    """A host that quotes the key in its replies, its calls and its errors."""
-    names = {name.lower(): value for name, value in request["headers"].items()}
-    key = names.get("authorization", "")
-    headers = {"content-type": "application/json"}
-    if b"fail" in request["body"]:
-        return 401, headers, json.dumps({"error": {"message": f"the key {key} is wrong"}}).encode()
-    message: dict[str, Any] = {"role": "assistant", "content": f"I got {key}"}
-    if b'"role":"tool"' not in request["body"].replace(b" ", b""):
-        function = {"name": "echo", "arguments": json.dumps({"text": key})}
-        message["tool_calls"] = [{"id": "c1", "type": "function", "function": function}]
-    choice = {"index": 0, "finish_reason": "tool_calls" if "tool_calls" in message else "stop"}
-    return (
-        200,
-        headers,
-        json.dumps({"id": "1", "model": "m", "choices": [{**choice, "message": message}]}).encode(),
-    )
-
-
 def write_inputs(folder: Path, url: str) -> None:
-    """An agent, and questions for a batch."""
+    """An agent, questions for a batch, and a conversation of elsewhere that holds the key."""
     box = {"provider": "openai", "base_url": f"{url}/v1", "api_key": "${BOX_KEY}", "model": "m"}
     spec = {
         "chart": "approval",
@@ -56,8 +37,12 @@ def write_inputs(folder: Path, url: str) -> None:
         "responses": [{"llm": "box", "tools": {"enabled": True}}],
     }
     (folder / "agent.yaml").write_text(yaml.safe_dump(spec), "utf-8")
+    messages = [{"role": "user", "content": f"use {KEY}"}, {"role": "assistant", "content": f"I used {KEY}"}]
+    (folder.parent / "chat.json").write_text(json.dumps(messages), "utf-8")
     (folder / "batch.jsonl").write_text(json.dumps({"message": "hello"}) + "\n", "utf-8")
 
+
+FORMATS = ("openai", "jsonl", "otel", "xes", "evidence")
 
 CASES: tuple[tuple[str, ...], ...] = (
     ("run", "agent.yaml", "hello", "--conversation", "a"),
@@ -91,7 +76,7 @@ CASES: tuple[tuple[str, ...], ...] = (
     ("diff", "a", "f"),
     ("prune", "--older-than", "1d"),
     ("convert", "a"),
-    *(("export", "a", "--format", form) for form in ("openai", "jsonl", "otel", "xes", "evidence")),
+    *(("export", "a", "--format", form) for form in FORMATS),
     ("export", "a", "--format", "otel", "--content"),
     ("tools", "list", "agent.yaml", "--json"),
     ("tools", "test", "agent.yaml", "echo", "--args", '{"text": "x"}', "--yes"),
@@ -99,6 +84,14 @@ CASES: tuple[tuple[str, ...], ...] = (
     ("doctor", "agent.yaml"),
     ("doctor", "agent.yaml", "--json"),
     ("schema", "spec"),
+    ("agents", "--json"),
+    ("charts", "--json"),
+    ("migrate", "a", "--spec", "agent.yaml"),
+    ("recover", "agent.yaml"),
+    ("cancel", "a", "--spec", "agent.yaml"),
+    ("import", "../chat.json", "--conversation", "i"),
+    ("show", "i"),
+    ("export", "i"),
 )
 
 
@@ -108,20 +101,23 @@ def test_no_command_shows_or_keeps_the_key(
     """Files, database, cassette and every output are free of it, whatever the host quotes; a new command has
     to be added here."""
     assert set(COMMANDS.names()) - set(WITHOUT_KEY) <= {words[0] for words in CASES}
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
     monkeypatch.setenv("BOX_KEY", KEY)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))  # an empty pipe
     outputs: list[str] = []
     with serve_web(quote_key) as web:
-        write_inputs(tmp_path, web.url)
+        write_inputs(folder, web.url)
         run = _make_runner(capsys)
         for words in CASES:
             outputs += run(words)
-        chat = run_toolchart("chat", "agent.yaml", cwd=tmp_path, stdin="hello\n", BOX_KEY=KEY)
+        chat = run_toolchart("chat", "agent.yaml", cwd=folder, stdin="hello\n", BOX_KEY=KEY)
         outputs += [chat.stdout, chat.stderr]
         assert len(web.requests) >= 4
     assert any("(secret)" in text for text in outputs)
-    assert find_key(tmp_path, *outputs) == []
+    assert find_key(folder, *outputs) == []
 
 
 def _make_runner(capsys: pytest.CaptureFixture[str]) -> Callable[[tuple[str, ...]], list[str]]:
@@ -133,3 +129,30 @@ def _make_runner(capsys: pytest.CaptureFixture[str]) -> Callable[[tuple[str, ...
         return [out, err]
 
     return run
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", "a"),
+        ("draw", "a", "--sequence", "--format", "svg"),
+        *(("export", "a", "--format", f) for f in FORMATS),
+    ],
+)
+def test_reading_a_log_strikes_what_it_holds(
+    words: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Of a log that was written where the key was not known, what is printed has it struck; the log stays."""
+    monkeypatch.chdir(tmp_path)
+    messages = [{"role": "user", "content": f"use {KEY}"}, {"role": "assistant", "content": KEY}]
+    lines = import_recording(messages, "a", "2026-01-01T00:00:00Z", "chat.json")
+    store = open_store("log.jsonl")
+    store.append("a", 0, lines)
+    store.close()
+    monkeypatch.setenv("BOX_API_KEY", KEY)
+    outputs = _make_runner(capsys)((*words, "--log", "log.jsonl"))
+    assert find_key(tmp_path / "none", *outputs) == []
+    assert find_key(tmp_path)

@@ -11,6 +11,7 @@ from toolchart.app.cli.log_access import find_conversation, open_log_for_reading
 from toolchart.app.cli.parameters.charts import find_chart, load_child_charts
 from toolchart.app.cli.parameters.options import log_option
 from toolchart.app.cli.parameters.registered_names import RegisteredName
+from toolchart.specs.secrets import strike_secret_bytes
 from toolchart.states.diagram import RENDERERS, draw
 from toolchart.states.errors import SpecError
 
@@ -50,7 +51,7 @@ def command(name: str, form: str, output: str | None, sequence: bool, unfold: bo
               toolchart draw triage --unfold --format svg -o triage.svg
     """
     diagram = _draw_sequence(name, form, log) if sequence else _draw_chart(name, form, log, unfold)
-    data = diagram.encode() if isinstance(diagram, str) else diagram
+    data = strike_secret_bytes(diagram.encode() if isinstance(diagram, str) else diagram)
     if output:
         try:
             Path(output).write_bytes(data)

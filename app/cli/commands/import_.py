@@ -16,6 +16,7 @@ from toolchart.engine.exchange.messages import import_recording
 from toolchart.engine.exchange.recorded_messages import find_message_lists
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.clock import SystemClock, generate_conversation_id
+from toolchart.specs.secrets import strike_secrets
 from toolchart.states.errors import SpecError
 
 
@@ -30,8 +31,8 @@ def command(file: str, conversation: str | None, log: str | None) -> int:
     (`history`) or ToolTalk.
 
     What is unusual in a list (arguments that are not JSON, a greeting first, results in another order) is
-    kept as it came. A conversation that cannot be kept is reported and does not affect the others: exit code
-    1. Prints the ids of the conversations.
+    kept as it came; secrets of the environment are struck. A conversation that cannot be kept is reported and
+    does not affect the others: exit code 1. Prints the ids of the conversations.
 
     \b
     Example:  toolchart import chat.json --conversation old-chat
@@ -80,11 +81,13 @@ def _format_source(file: str, message_lists: list[Any], number: int) -> str:
 
 
 def _read_message_lists(path: Path) -> list[Any]:
-    """Read the message lists of a file."""
+    """Read the message lists of a file, without the secrets that this process knows."""
     try:
         data = json.loads(path.read_text("utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"cannot be read: {error}", file=str(path)) from None
     except ValueError as error:
         raise SpecError(f"not JSON: {error}", file=str(path)) from None
-    return find_message_lists(data)
+    text = json.dumps(data, ensure_ascii=False)
+    safe_text = strike_secrets(text)
+    return find_message_lists(data if safe_text is text else json.loads(safe_text))
