@@ -6,6 +6,7 @@ import re
 
 import agents
 import pytest
+from hostile_texts import HOSTILE_TEXTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -103,9 +104,7 @@ FLOWCHART_LINE = re.compile(
 )
 
 
-@pytest.mark.parametrize(
-    "text", ['a"] --> b["c', "line\nend", "x|y", "%%{init: {}}%%", "right\u202eleft", "</b>"]
-)
+@pytest.mark.parametrize("text", HOSTILE_TEXTS)
 def test_hostile_names_stay_labels_in_the_diagram(text: str) -> None:
     """Names of conversations, states and events from a foreign log cannot become lines or arrows."""
     record = ReadRecord(
