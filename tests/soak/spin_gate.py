@@ -4,7 +4,8 @@ First every shipped chart, those of flows too: each claim holds, and each bound 
 them, with rows, guards, effects, states and regions that are dropped, changed or added
 (`tests/support/chart_mutants.py`): what `check` proves must hold in every run, and Spin must have a run
 for each of its findings and bounds. The script prints what differs. It exits with 1 where a run breaks what
-`check` has proved, or where more than 3 of 100 mutants have a finding or a bound that no run shows. It needs
+`check` has proved, where more than 3 of 100 mutants have a finding or a bound that no run shows, or where
+Spin's search does not end in its time: for a shipped chart, or for more than 4 of 100 mutants. It needs
 `spin` and a C compiler, and exits with 2 without them.
 """
 
@@ -15,15 +16,18 @@ import os
 import random
 import sys
 import time
+from collections import Counter
 from concurrent.futures import Executor, ProcessPoolExecutor
 from itertools import count
 from pathlib import Path
+
+import msgspec
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "support")]
 import conftest  # noqa: E402, F401  makes the checkout importable
 from chart_mutants import CHANGES  # noqa: E402
-from spin_models import IS_MISSING, REASON, Disagreement, find_disagreements, verify_chart  # noqa: E402
+from spin_models import IS_MISSING, REASON, Disagreement, UndecidedError, find_disagreements, verify_chart  # noqa: E402
 
 from toolchart.app.cli.parameters.charts import resolve_chart  # noqa: E402
 from toolchart.specs.charts import list_shipped_charts  # noqa: E402
@@ -37,6 +41,32 @@ from toolchart.states.proofs.promela import SMALL_LIMITS, list_claims  # noqa: E
 
 SHORT = 50
 MAX_CAUTIOUS_PERCENT = 3
+MAX_UNDECIDED_PERCENT = 4
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """One mutant, and what Spin and `check` say differently about it."""
+
+    seed: int
+    document: str = ""
+    """Empty where there is no mutant, or no model of it."""
+    problems: tuple[Disagreement, ...] = ()
+    undecided: str = ""
+    """Why Spin says nothing."""
+
+    @property
+    def verdict(self) -> str:
+        """What is counted."""
+        if self.undecided:
+            return "undecided"
+        if not self.problems:
+            return "equal"
+        return "cautious" if all(problem.is_cautious for problem in self.problems) else "broken"
+
+    def __str__(self) -> str:
+        texts = [problem.text for problem in self.problems]
+        texts += [f"not decided: {self.undecided}"] if self.undecided else []
+        return "\n".join([*(f"seed {self.seed}: {text}" for text in texts), self.document])
 
 
 def make_mutant(rng: random.Random) -> Chart | None:
@@ -60,38 +90,39 @@ def verify_shipped_chart(name: str) -> list[str]:
     assert chart is not None
     report = check(chart, risky=True, limits=SMALL_LIMITS)
     expected = {claim.name for claim in list_claims(report.worst, chart) if not claim.holds}
-    return [finding.message for finding in report.findings] + sorted(
-        expected ^ {*verify_chart(chart, report)}
-    )
+    messages = [finding.message for finding in report.findings]
+    try:
+        return messages + sorted(expected ^ {*verify_chart(chart, report)})
+    except UndecidedError as error:
+        return [*messages, f"not decided: {error}"]
 
 
-def compare_seed(seed: int) -> tuple[int, list[Disagreement] | None, str]:
-    """What differs about one mutant, and the mutant; None where there is no mutant or no model."""
+def compare_seed(seed: int) -> Comparison:
+    """What differs about the mutant of a seed."""
     chart = make_mutant(random.Random(seed))
     if chart is None:
-        return seed, None, ""
+        return Comparison(seed=seed)
     try:
-        return seed, list(find_disagreements(chart)), chart.to_yaml()
-    except SpecError as error:
-        return seed, None, error.message
+        problems = tuple(find_disagreements(chart))
+        return Comparison(seed=seed, document=chart.to_yaml(), problems=problems)
+    except UndecidedError as error:
+        return Comparison(seed=seed, document=chart.to_yaml(), undecided=str(error))
+    except SpecError:
+        return Comparison(seed=seed)
 
 
-def compare_mutants(pool: Executor, wanted: int, seed: int) -> tuple[int, int]:
-    """How many of so many mutants break what `check` proves, and how many have more than runs show."""
-    done = broken = cautious = 0
+def compare_mutants(pool: Executor, wanted: int, seed: int) -> Counter[str]:
+    """How many of so many mutants have each verdict."""
+    verdicts: Counter[str] = Counter()
     for first in count(seed, 20):
-        for number, problems, document in pool.map(compare_seed, range(first, first + 20)):
-            if problems is None or done >= wanted:
+        for comparison in pool.map(compare_seed, range(first, first + 20)):
+            if not comparison.document or verdicts.total() >= wanted:
                 continue
-            done += 1
-            broken += any(not problem.is_cautious for problem in problems)
-            cautious += bool(problems) and all(problem.is_cautious for problem in problems)
-            for problem in problems:
-                print(f"seed {number}: {problem.text}")
-            if problems:
-                print(document, flush=True)
-        if done >= wanted:
-            return broken, cautious
+            verdicts[comparison.verdict] += 1
+            if comparison.verdict != "equal":
+                print(comparison, flush=True)
+        if verdicts.total() >= wanted:
+            return verdicts
     raise AssertionError("seeds do not end")
 
 
@@ -110,10 +141,13 @@ def main() -> int:
             if claims
         ]
         print(*wrong, f"{len(names)} shipped charts, {len(wrong)} not as claimed", sep="\n", flush=True)
-        broken, cautious = compare_mutants(pool, wanted, int(sys.argv[2]) if len(sys.argv) > 2 else 0)
-    seconds = time.monotonic() - start
-    print(f"{wanted} mutants, {broken} break a proof, {cautious} with more than runs show, {seconds:.0f} s")
-    return 1 if wrong or broken or cautious * 100 > wanted * MAX_CAUTIOUS_PERCENT else 0
+        verdicts = compare_mutants(pool, wanted, int(sys.argv[2]) if len(sys.argv) > 2 else 0)
+    broken, cautious, undecided = (verdicts[name] for name in ("broken", "cautious", "undecided"))
+    print(f"{wanted} mutants, {broken} break a proof, {cautious} with more than runs show, ", end="")
+    print(f"{undecided} not decided, {time.monotonic() - start:.0f} s")
+    too_cautious = cautious * 100 > wanted * MAX_CAUTIOUS_PERCENT
+    too_undecided = undecided * 100 > wanted * MAX_UNDECIDED_PERCENT
+    return 1 if wrong or broken or too_cautious or too_undecided else 0
 
 
 if __name__ == "__main__":

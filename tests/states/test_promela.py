@@ -13,8 +13,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import spin_models
 from random_guards import GuardGenerator, build_facts, evaluate, list_values
-from spin_models import CLAIM_OF_KIND, COMPILER, IS_MISSING, REASON, verify_chart
+from spin_models import CLAIM_OF_KIND, COMPILER, IS_MISSING, REASON, ModelRun, UndecidedError, verify_chart
 
 from toolchart.app.cli.parameters.charts import resolve_chart
 from toolchart.specs.charts import load_chart
@@ -73,6 +74,25 @@ def test_each_claim_fails_where_its_fault_is(claim: str) -> None:
     report = check(chart, risky=True, limits=SMALL_LIMITS)
     assert claim in {CLAIM_OF_KIND.get(finding.kind) for finding in report.findings}
     assert claim in verify_chart(chart, report, [claim])
+
+
+@needs_spin
+@pytest.mark.parametrize(
+    ("bound", "value", "variables", "message"),
+    [("MAX_CPU_SECONDS", 1, "abcdefgh", "processor time"), ("MAX_DEPTH", 50, "abc", "50 steps")],
+)
+def test_a_search_that_is_cut_decides_nothing(
+    bound: str, value: int, variables: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search that ends at its time or depth is an error of its own, whatever it has seen until then."""
+    monkeypatch.setattr(spin_models, bound, value)
+    declared = f"byte {', '.join(variables)};"
+    steps = " ".join(f":: {name} < 20 -> {name}++" for name in variables)
+    formula = " && ".join(f"{name} < 21" for name in variables)
+    text = f"{declared}\nactive proctype p() {{ do {steps} od }}\nltl small {{ [] ({formula}) }}\n"
+    run = ModelRun(text, tmp_path)
+    with pytest.raises(UndecidedError, match=message):
+        run.holds("small")
 
 
 # -- guards --------------------------------------------------------------------------------------
