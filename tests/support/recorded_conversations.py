@@ -28,6 +28,7 @@ def make_recorded_tools(recording: RecordedConversation) -> list[Tool]:
                 parameters=tool.get("parameters") or empty,
             ),
             run=lambda _: next(results),
+            execution_mode="inline",  # in the order of the reply
         )
         for tool in recording.tools
     ]

@@ -35,8 +35,8 @@ def stop_on_signals(engine: Engine) -> Iterator[StopRequest]:
         if request.is_made:
             raise SystemExit(128 + number)
         request.is_made = True
-        print_notice(f"toolchart: {signal.Signals(number).name}: what runs may end, for {GRACE_S:g} s")
         engine.request_stop(GRACE_S)
+        print_notice(f"toolchart: {signal.Signals(number).name}: what runs may end, for {GRACE_S:g} s")
 
     if threading.current_thread() is not threading.main_thread():
         yield request
