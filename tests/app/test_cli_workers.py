@@ -196,6 +196,8 @@ def run_limited(words: list[str], cwd: Path, size: int) -> Any:
         capture_output=True,
         text=True,
         timeout=120,
+        # Python would cut the bytecode of modules too, and other processes would read it.
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
         preexec_fn=limit_files,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from conversations import RecordedConversation
@@ -12,14 +13,28 @@ from toolchart.engine.runtime.result import TurnResult
 from toolchart.providers.recording.player import MatchMode, RecordedProvider
 from toolchart.providers.recording.recorded_calls import RecordedCall, read_cassette_calls
 from toolchart.specs.history import parse_messages
+from toolchart.states.errors import ProviderError
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Tool
+from toolchart.tools.execution.context import CallContext
 
 
-def make_recorded_tools(recording: RecordedConversation) -> list[Tool]:
-    """The recorded tools: each call gets the next recorded result."""
+def make_recorded_tools(recording: RecordedConversation, calls: list[RecordedCall]) -> list[Tool]:
+    """The recorded tools: each call gets its recorded result.
+
+    Calls of one reply run at the same time, so a result is found by the id of its call, where no id of the
+    recording is used twice, and else is the next one.
+    """
+    ids = _list_call_ids(calls)
     results = iter(recording.results)
+    results_by_id = dict(zip(ids, recording.results, strict=False)) if len({*ids}) == len(ids) else {}
     empty = {"type": "object", "properties": {}}
+
+    def find_result(_: Any, context: CallContext) -> Any:
+        """The result of a call, by its id."""
+        following = next(results)
+        return results_by_id.get(context.call_id, following)
+
     return [
         Tool(
             definition=ToolDefinition(
@@ -27,11 +42,20 @@ def make_recorded_tools(recording: RecordedConversation) -> list[Tool]:
                 description=tool.get("description", ""),
                 parameters=tool.get("parameters") or empty,
             ),
-            run=lambda _: next(results),
-            execution_mode="inline",  # in the order of the reply
+            run=find_result,
+            needs_context=True,
         )
         for tool in recording.tools
     ]
+
+
+def _list_call_ids(calls: list[RecordedCall]) -> list[str]:
+    """The ids of all recorded tool calls, in order; failures have none."""
+    ids: list[str] = []
+    for call in calls:
+        with suppress(ProviderError):
+            ids += [tool_call.id for tool_call in call.get_reply().tool_calls]
+    return ids
 
 
 def make_recorded_spec(recording: RecordedConversation, calls: list[RecordedCall]) -> dict[str, Any]:
@@ -61,7 +85,7 @@ def run_recorded_conversation(
     engine = Engine(
         make_recorded_spec(recording, calls),
         log="memory",
-        functions=make_recorded_tools(recording),
+        functions=make_recorded_tools(recording, calls),
         providers={"host": provider},
     )
     history = parse_messages(recording.history)
