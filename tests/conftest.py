@@ -47,7 +47,6 @@ def pytest_configure() -> None:
     settings.register_profile(
         "toolchart",
         deadline=None,
-        max_examples=20 if os.environ.get("TOOLCHART_BRIEF") == "1" else 100,
         derandomize=os.environ.get("TOOLCHART_EXPLORE") != "1",
         suppress_health_check=[HealthCheck.too_slow],
     )

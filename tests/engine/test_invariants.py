@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from toolchart.engine.log.replay import replay
+from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.specs.charts import list_shipped_charts
 from toolchart.states.events import FAILURE_KINDS
@@ -51,21 +52,18 @@ replies = st.one_of(
 )
 
 
-class CountingStore:
+class CountingStore(MemoryStore):
     """A store that counts the durable records."""
 
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
+    def __init__(self) -> None:
+        super().__init__()
         self.durable = 0
 
     def append_many(self, batches: Any, *, wait: bool = True) -> Any:
         """Append and count."""
-        faults = self._inner.append_many(batches, wait=wait)
+        faults = super().append_many(batches, wait=wait)
         self.durable += sum(len(batch.lines) for batch in batches)
         return faults
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
 
 class InstantClock:
@@ -102,14 +100,12 @@ def test_invariants(script: list[dict[str, Any]], chart: str, turns: int) -> Non
     The model gives random replies with calls, bad JSON, unknown tools, every finish reason and failures,
     on every shipped chart.
     """
-    from toolchart.engine.log.stores.memory import MemoryStore
-
-    store = CountingStore(MemoryStore())
+    store = CountingStore()
     problems: list[str] = []
 
     def raise_error(arguments: Any) -> Any:
         newest = json.loads(list(store.read_lines("c"))[-1])
-        if not any(effect["type"] == "run_tools" for effect in newest["effects"]):
+        if not any(ask["effect"] == "run_tools" for ask in newest.get("asks", ())):
             problems.append("a tool ran before its record was durable")
         raise RuntimeError("bad")
 
@@ -127,7 +123,7 @@ def test_invariants(script: list[dict[str, Any]], chart: str, turns: int) -> Non
 
     async def check_request(request: Any) -> Any:
         newest = json.loads(list(store.read_lines("c"))[-1])
-        if not any(effect["type"].startswith("call_model") for effect in newest["effects"]):
+        if not any(ask["effect"].startswith("call_model") for ask in newest.get("asks", ())):
             problems.append("the model was called before the record was durable")
         problems.extend(find_dangling_calls(request.messages))
         return await complete_request(request)

@@ -135,7 +135,7 @@ def test_a_log_on_a_read_only_mount(write: Callable[[Path], None], has_index: bo
         text=True,
         timeout=120,
     )
-    if result.returncode == 77:
+    if result.returncode == 77 or result.stderr.startswith("unshare:"):
         pytest.skip("this machine allows no read-only bind mount")
     assert (result.returncode, result.stdout.count("records verify")) == (0, 2), result.stderr
     assert list_files(folder) == before
