@@ -57,7 +57,8 @@ CASES: tuple[tuple[str, ...], ...] = (
     ("fork", "a", "--spec", "agent.yaml", "--json"),
     ("fork", "a", "--offline", "--json"),
     ("batch", "agent.yaml", "batch.jsonl"),
-    ("rerun", "agent.yaml"),
+    ("rerun", "--spec", "agent.yaml"),
+    ("rerun", "--offline"),
     ("show", "a"),
     ("show", "f", "--json"),
     ("tail", "a", "--json"),
@@ -73,7 +74,7 @@ CASES: tuple[tuple[str, ...], ...] = (
     ("charts", "--json"),
     ("draw", "a"),
     ("draw", "agent.yaml"),
-    ("coverage",),
+    ("coverage", "agent.yaml"),
     ("diff", "a", "f"),
     ("prune", "--older-than", "1d"),
     ("convert", "a"),
@@ -85,11 +86,6 @@ CASES: tuple[tuple[str, ...], ...] = (
     ("doctor", "agent.yaml"),
     ("doctor", "agent.yaml", "--json"),
     ("schema", "spec"),
-    ("agents", "--json"),
-    ("charts", "--json"),
-    ("migrate", "a", "--spec", "agent.yaml"),
-    ("recover", "agent.yaml"),
-    ("cancel", "a", "--spec", "agent.yaml"),
     ("import", "../chat.json", "--conversation", "i"),
     ("show", "i"),
     ("export", "i"),
@@ -102,7 +98,6 @@ def test_no_command_shows_or_keeps_the_key(
     """Files, database, cassette and every output are free of it, whatever the host quotes; a new command has
     to be added here."""
     assert set(COMMANDS.names()) - set(WITHOUT_KEY) <= {words[0] for words in CASES}
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -127,6 +122,7 @@ def _make_runner(capsys: pytest.CaptureFixture[str]) -> Callable[[tuple[str, ...
         out, err = capsys.readouterr()
         assert "Traceback" not in err, (words, err)
         assert code != 70, (words, err)
+        assert code != 2 or words[0] == "convert", (words, err)  # there is nothing to convert
         return [out, err]
 
     return run
