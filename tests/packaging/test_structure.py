@@ -78,6 +78,7 @@ HEAVY_PACKAGES = {
     "resvg_py": "extra `pictures`",
     "rich": "needed only on a terminal",
     "sqlite3": "library of SQLite: needed only where a database is opened",
+    "starlette": "extra `serve`",
     "statemachine": "python-statemachine: needed only where a chart is compiled or checked",
 }
 """Packages that may be imported inside a function, each with the reason."""

@@ -1,0 +1,131 @@
+"""`toolchart serve`: serve an agent over HTTP, with pages for a browser."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import click
+
+from toolchart.app.cli.parameters.options import durability_option, log_option
+from toolchart.app.cli.terminal.log_messages import configure_logging
+from toolchart.app.cli.terminal.text import print_notice
+from toolchart.app.server.access.tokens import NewToken, make_tokens
+from toolchart.states.errors import SpecError, format_install
+
+if TYPE_CHECKING:
+    from toolchart.app.server.serving import Address
+    from toolchart.app.server.site import Site
+
+
+@click.command(short_help="Serve an agent over HTTP, with pages for a browser.")
+@click.argument("spec")
+@click.option("--port", type=click.IntRange(1, 65535), default=8765, show_default=True)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address to listen on."
+)
+@click.option(
+    "--token",
+    "tokens",
+    multiple=True,
+    metavar="NAME:ROLE,ROLE",
+    help="A token with roles: read, chat, approve, edit. Its value is that of TOOLCHART_TOKEN_NAME, or is "
+    "made up and printed. Repeatable.  [default: owner, with every role]",
+)
+@click.option("--certificate", type=click.Path(), metavar="FILE", help="Serve TLS with this certificate.")
+@click.option("--key", type=click.Path(), metavar="FILE", help="The private key of the certificate.")
+@click.option(
+    "--allow-plain-http",
+    is_flag=True,
+    help="Listen without TLS on an address that others reach: they can read along.",
+)
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="HOST",
+    help="A further name under which browsers address this server. Repeatable.",
+)
+@click.option(
+    "--origin",
+    "origins",
+    multiple=True,
+    metavar="URL",
+    help="A site whose pages may use this server: https://chat.example. Repeatable.",
+)
+@click.option(
+    "--allow-inline",
+    is_flag=True,
+    help="Let the testing API take configurations from requests: of mock and builtin tools only.",
+)
+@click.option("--edit", "allow_edit", is_flag=True, help="Let tokens with the role edit save charts.")
+@click.option("--turns", type=click.IntRange(1), metavar="N", help="Turns that run at once.  [default: 64]")
+@durability_option
+@log_option
+def command(
+    spec: str,
+    port: int,
+    host: str,
+    tokens: tuple[str, ...],
+    certificate: str | None,
+    key: str | None,
+    allow_plain_http: bool,
+    names: tuple[str, ...],
+    origins: tuple[str, ...],
+    allow_inline: bool,
+    allow_edit: bool,
+    turns: int | None,
+    durability: str | None,
+    log: str | None,
+) -> None:
+    """Serve the agent SPEC over HTTP until Ctrl-C: APIs for programs, pages for people.
+
+    A link to sign in is printed, and each token that is made up. Only this machine is served unless --host
+    names another address. See docs/serve.md.
+
+    \b
+    Example:  toolchart serve quickstart
+              toolchart serve agent.yaml --token anna:chat,approve --token viewer:read
+              toolchart serve agent.yaml --host 0.0.0.0 --name chat.example \\
+                --certificate chain.pem --key key.pem
+    """
+    try:
+        from toolchart.app.server.serving import (
+            Address,
+            check_address,
+            make_settings,
+            open_socket,
+            serve_site,
+        )
+    except ImportError as error:
+        raise SpecError(f"serve needs more packages: {error}", hint=format_install("serve")) from None
+    from toolchart.app.server.application import build_application
+    from toolchart.app.server.site import Limits, Site
+    from toolchart.engine.runtime.engine import Engine
+
+    configure_logging(verbose=False)
+    address = Address(host=host, port=port, certificate=certificate, key=key, allows_plain=allow_plain_http)
+    check_address(address)
+    options = {"allow_inline": allow_inline, "allow_edit": allow_edit, "origins": origins}
+    settings = make_settings(address, names, source=spec, **options)
+    new_tokens = make_tokens(tokens)
+    limits = Limits() if turns is None else Limits(turns=turns)
+    with open_socket(address) as listener:
+        engine = Engine(spec, log=log, durability=durability)
+        site = Site(engine, new_tokens, settings=settings, limits=limits)
+        _print_start(site, address, new_tokens)
+        with suppress(KeyboardInterrupt):  # uvicorn raises it again when everything has ended
+            serve_site(site, build_application(site), address, listener)
+    print_notice("stopped")
+
+
+def _print_start(site: Site, address: Address, tokens: list[NewToken]) -> None:
+    """Print where the server is, how to sign in, and the tokens that nobody knows yet."""
+    print_notice(f"serving {site.settings.source} at {address.url}; Ctrl-C stops it")
+    for token in tokens:
+        roles = ", ".join(sorted(token.access.roles))
+        value = f": {token.value}" if token.is_generated else ", as its variable says"
+        # Not by `print_notice`, which strikes secrets: this is the one place that shows a token.
+        click.echo(f"token {token.access.name} ({roles}){value}", err=True)
+        code = site.sessions.make_code(token.access)
+        print_notice(f"  sign in once as {token.access.name}: {address.url}/sign-in?code={code}")

@@ -1,0 +1,1 @@
+"""The HTTP server of `toolchart serve`: access, the protocols, and how they are put together."""

@@ -1,0 +1,97 @@
+"""Answers: JSON without secrets, and errors as `{error, request_id}` with their HTTP status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import orjson
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from toolchart.specs.secrets import strike_secret_bytes
+from toolchart.states.errors import (
+    IllegalEvent,
+    LogConflict,
+    LogUnavailable,
+    ProviderError,
+    SpecError,
+    ToolchartError,
+)
+
+
+class Refusal(Exception):
+    """A request that is not carried out, with its HTTP status and the reason.
+
+    Args:
+        headers: further headers of the answer.
+        details: further keys of its JSON.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.status = status
+        self.message = message
+        self.headers = dict(headers or {})
+        self.details = dict(details or {})
+        super().__init__(message)
+
+
+class JsonAnswer(Response):
+    """A JSON answer; known secrets are struck out of it."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """The body: what orjson and msgspec encode."""
+        return encode_json(content)
+
+
+def encode_json(value: Any) -> bytes:
+    """A value as JSON, without known secrets."""
+    return strike_secret_bytes(orjson.dumps(value, default=_encode_other, option=orjson.OPT_NON_STR_KEYS))
+
+
+def _encode_other(value: Any) -> Any:
+    return msgspec.to_builtins(value)
+
+
+_STATUSES: tuple[tuple[type[ToolchartError], int], ...] = (
+    (SpecError, 400),
+    (IllegalEvent, 409),
+    (LogConflict, 409),
+    (ProviderError, 502),
+    (LogUnavailable, 503),
+)
+"""By class of an error: the HTTP status; 500 for any other."""
+
+
+def make_error_answer(error: Exception, request_id: str) -> JsonAnswer:
+    """The answer for an error. What is not expected shows nothing but its request id, which the server's
+    log has too."""
+    headers = {}
+    match error:
+        case Refusal():
+            status, headers = error.status, error.headers
+            content = {"error": error.message, **error.details}
+        case HTTPException():
+            status, headers = error.status_code, dict(error.headers or {})
+            content = {"error": str(error.detail)}
+        case ToolchartError():
+            status = find_status(error)
+            content = {"error": str(error)}
+        case _:
+            status, content = 500, {"error": "internal error"}
+    return JsonAnswer({**content, "request_id": request_id}, status_code=status, headers=headers)
+
+
+def find_status(error: ToolchartError) -> int:
+    """The HTTP status of an error of Toolchart."""
+    return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)

@@ -1,0 +1,72 @@
+"""Puts the application together: the groups of routes, the guard around them, and what runs beside them.
+
+To add a protocol, write a module with a `RouteGroup` and add it to `ROUTE_GROUPS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+
+from toolchart.app.server import status
+from toolchart.app.server.access.guard import Guard
+from toolchart.app.server.answers import Refusal, make_error_answer
+from toolchart.app.server.endpoints import Endpoint, RouteGroup, make_route
+from toolchart.app.server.site import Site, get_request_id
+from toolchart.app.studio import static_files
+from toolchart.app.studio.pages import sign_in
+from toolchart.states.errors import ToolchartError
+
+ROUTE_GROUPS: tuple[RouteGroup, ...] = (status.ROUTES, static_files.ROUTES, sign_in.ROUTES)
+"""Every group of routes, in the order in which their paths are tried."""
+
+
+def build_application(site: Site, groups: Sequence[RouteGroup] = ROUTE_GROUPS) -> Starlette:
+    """The ASGI application that serves a site. It closes the engine when it ends."""
+
+    @asynccontextmanager
+    async def run_groups(app: Starlette) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(site.engine)
+            for group in groups:
+                if group.run is not None:
+                    await stack.enter_async_context(group.run(site))
+            yield
+
+    application = Starlette(
+        routes=[make_route(endpoint) for group in groups for endpoint in group.endpoints],
+        middleware=[Middleware(Guard, site=site), *_allow_origins(site)],
+        exception_handlers=dict.fromkeys((404, 405, Refusal, ToolchartError), _answer_error),
+        lifespan=run_groups,
+    )
+    application.state.site = site
+    return application
+
+
+def list_endpoints() -> list[Endpoint]:
+    """Every endpoint of every group."""
+    return [endpoint for group in ROUTE_GROUPS for endpoint in group.endpoints]
+
+
+def _allow_origins(site: Site) -> list[Middleware]:
+    """What lets the pages of the operator's other origins read answers; nothing without `--origin`."""
+    if not site.settings.origins:
+        return []
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=site.settings.origins,
+        allow_methods=["GET", "POST", "PUT", "DELETE"],
+        allow_headers=["Authorization", "Content-Type", "Last-Event-ID"],
+        allow_credentials=True,
+    )
+    return [cors]
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    return make_error_answer(error, get_request_id(request))

@@ -1,0 +1,75 @@
+"""Reads the JSON body of a request: bounded in depth, and decoded to the form that the endpoint declares."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any, TypeVar
+
+import msgspec
+import orjson
+from starlette.requests import Request
+
+from toolchart.app.server.answers import Refusal
+from toolchart.app.server.site import get_site
+
+Form = TypeVar("Form")
+
+LARGE_BODY_BYTES = 256 * 1024
+"""From this size on a body is read in a thread, so that other requests are not held up."""
+
+_BRACKETS = re.compile(rb'"(?:[^"\\]+|\\.)*"?|([\[{])|([\]}])', re.DOTALL)
+
+
+async def read_form(request: Request, form: type[Form]) -> Form:
+    """The body as a value of the form; keys that the form does not have are ignored.
+
+    Raises:
+        Refusal: 400, 413 or 415; the message says what is wrong and where.
+    """
+    value = await read_json(request)
+    try:
+        return msgspec.convert(value, form)
+    except msgspec.ValidationError as error:
+        raise Refusal(400, f"the body is not as it should be: {error}") from None
+
+
+async def read_json(request: Request) -> Any:
+    """The body as JSON data.
+
+    Raises:
+        Refusal: 400, 413 or 415; the message says what is wrong.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Refusal(415, "the body must be JSON: send Content-Type: application/json")
+    body, depth = await request.body(), get_site(request).limits.json_depth
+    if len(body) >= LARGE_BODY_BYTES:
+        return await asyncio.to_thread(_parse_body, body, depth)
+    return _parse_body(body, depth)
+
+
+def _parse_body(body: bytes, max_depth: int) -> Any:
+    if is_deeper(body, max_depth):
+        raise Refusal(400, f"the body nests lists and objects deeper than {max_depth}")
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Refusal(400, f"the body is not JSON: {error}") from None
+
+
+def is_deeper(body: bytes, max_depth: int) -> bool:
+    """Whether lists and objects of a JSON text nest deeper than this; takes linear time.
+
+    >>> is_deeper(b'{"a": ["[[["]}', 2), is_deeper(b"[[[]]]", 2)
+    (False, True)
+    """
+    depth = 0
+    for match in _BRACKETS.finditer(body):
+        if match.group(1):
+            depth += 1
+            if depth > max_depth:
+                return True
+        elif match.group(2):
+            depth -= 1
+    return False

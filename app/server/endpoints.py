@@ -1,0 +1,99 @@
+"""Endpoints: rows with a path, the role that a request needs, and the function that answers it.
+
+Each module of routes offers one `RouteGroup`; `application.py` lists the groups. An endpoint cannot be
+written without saying which role it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import RedirectResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from toolchart.app.server.access.tokens import Access, Role
+from toolchart.app.server.answers import Refusal
+from toolchart.app.server.site import Site, get_site
+
+SIGN_IN_PATH = "/sign-in"
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One method of one path."""
+
+    method: str
+    path: str
+    """A path of Starlette: `/api/conversations/{conversation}`."""
+    role: Role | None
+    """What the token of a request must be allowed; None answers everybody, without a token."""
+    answer: Callable[[Request], Awaitable[ASGIApp]]
+    """Answers a request with a response, or with any other ASGI application."""
+    summary: str
+    """One sentence for the OpenAPI document."""
+    body: type[msgspec.Struct] | None = None
+    """The form of its JSON body."""
+    is_page: bool = False
+    """Whether it is a page for people: without a session they are asked to sign in."""
+    in_openapi: bool = True
+
+
+class RouteGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """The endpoints of one protocol or page."""
+
+    name: str
+    endpoints: tuple[Endpoint, ...]
+    run: Callable[[Site], AbstractAsyncContextManager[Any]] | None = None
+    """What runs as long as the server does; entered with a running event loop."""
+
+
+def make_route(endpoint: Endpoint) -> Route:
+    """The route of an endpoint, behind the check of its role."""
+
+    async def answer_request(request: Request) -> Any:
+        request.state.access = access = find_access(request)
+        if endpoint.role is not None:
+            if access is None and endpoint.is_page:
+                return RedirectResponse(f"{SIGN_IN_PATH}?next={quote(request.url.path)}", status_code=303)
+            require_role(access, endpoint.role)
+        return await endpoint.answer(request)
+
+    return Route(endpoint.path, answer_request, methods=[endpoint.method])
+
+
+def find_access(request: Request) -> Access | None:
+    """Who sends a request: the owner of the bearer token, or of the session; None for nobody known.
+
+    Raises:
+        Refusal: 401; the token is unknown.
+    """
+    site = get_site(request)
+    scheme, _, value = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        access = site.tokens.find(value.strip())
+        if access is None:
+            raise Refusal(401, "unknown token", headers={"WWW-Authenticate": "Bearer"})
+        return access
+    return site.sessions.find(request)
+
+
+def require_role(access: Access | None, role: Role) -> Access:
+    """The access, if it has the role.
+
+    Raises:
+        Refusal: 401 without a token, 403 without the role.
+    """
+    if access is None:
+        raise Refusal(
+            401,
+            f"a token is needed: send it as `Authorization: Bearer ...`, or sign in at {SIGN_IN_PATH}",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+    if not access.may(role):
+        raise Refusal(403, f"the token {access.name!r} lacks the role {role!r}")
+    return access

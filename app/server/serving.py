@@ -1,0 +1,126 @@
+"""Runs the application with uvicorn on an address that the policy for addresses allows."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import uvicorn
+from starlette.types import ASGIApp
+
+from toolchart.app.server.site import Site, SiteSettings
+from toolchart.states.errors import SpecError
+
+MAX_CONNECTIONS = 2000
+"""Connections at the same time; a further one is answered with 503."""
+GRACE_S = 10
+"""Seconds that running answers have to end when the server is stopped."""
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the server listens."""
+
+    host: str = "127.0.0.1"
+    port: int = 8765
+    certificate: str | None = None
+    """A file with the certificate chain, in PEM."""
+    key: str | None = None
+    """A file with its private key, in PEM."""
+    allows_plain: bool = False
+    """Whether the operator accepts that others on the network can read along."""
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.certificate is not None
+
+    @property
+    def url(self) -> str:
+        """The address for a browser on this machine."""
+        scheme = "https" if self.is_tls else "http"
+        host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+
+def check_address(address: Address) -> None:
+    """Refuse an address that others can reach unless connections are encrypted, or the operator says so.
+
+    Raises:
+        SpecError: it is refused, or certificate and key are not given together.
+    """
+    if (address.certificate is None) != (address.key is None):
+        raise SpecError("--certificate and --key belong together")
+    if not (is_loopback(address.host) or address.is_tls or address.allows_plain):
+        raise SpecError(
+            f"--host {address.host}: others could read tokens and conversations on the way",
+            hint="give --certificate and --key, or accept that with --allow-plain-http",
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs of this machine reach the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def make_settings(address: Address, names: Sequence[str] = (), **settings: Any) -> SiteSettings:
+    """The settings of a site at this address; it answers to its own names and to those that are given."""
+    own = f"[{address.host}]" if ":" in address.host else address.host
+    known = ("127.0.0.1", "localhost", "[::1]")
+    host_names = tuple(dict.fromkeys(name.lower() for name in (*known, own, *names)))
+    return SiteSettings(port=address.port, host_names=host_names, is_tls=address.is_tls, **settings)
+
+
+def open_socket(address: Address) -> socket.socket:
+    """The socket that listens.
+
+    Raises:
+        SpecError: the address is in use, or is none of this machine.
+    """
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    try:
+        return socket.create_server((address.host, address.port), family=family, backlog=2048)
+    except OSError as error:
+        raise SpecError(
+            f"cannot listen on {address.host}, port {address.port}: {error.strerror or error}",
+            hint="choose another one with --port",
+        ) from None
+
+
+class SiteServer(uvicorn.Server):
+    """The server of one site; it stops turns and streams before it waits for connections to end."""
+
+    def __init__(self, site: Site, application: ASGIApp, address: Address) -> None:
+        # No header of a request changes its address or the client's: `proxy_headers` is off.
+        config = uvicorn.Config(
+            application,
+            ssl_certfile=address.certificate,
+            ssl_keyfile=address.key,
+            http="h11",
+            ws="none",
+            proxy_headers=False,
+            server_header=False,
+            access_log=False,
+            log_config=None,
+            limit_concurrency=MAX_CONNECTIONS,
+            timeout_graceful_shutdown=GRACE_S,
+        )
+        super().__init__(config)
+        self._site = site
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop the site, then the connections."""
+        await self._site.stop(GRACE_S)
+        await super().shutdown(sockets)
+
+
+def serve_site(site: Site, application: ASGIApp, address: Address, listener: socket.socket) -> None:
+    """Serve until a signal ends the process."""
+    SiteServer(site, application, address).run(sockets=[listener])

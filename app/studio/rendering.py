@@ -1,0 +1,31 @@
+"""Renders the templates of the pages; every value is escaped, and known secrets are struck out."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.responses import HTMLResponse
+
+from toolchart.specs.secrets import strike_secrets
+
+FOLDER = Path(__file__).resolve().parent
+
+
+def render_page(template: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """The page of a template in `templates/`."""
+    text = _load_environment().get_template(template).render(**values)
+    return HTMLResponse(strike_secrets(text), status_code=status)
+
+
+@cache
+def _load_environment() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(FOLDER / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
