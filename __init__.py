@@ -23,7 +23,13 @@ if TYPE_CHECKING:
     from toolchart.engine.runtime.clock import Clock
     from toolchart.engine.runtime.dependencies import Approver, Asker, DeltaObserver, Observer
     from toolchart.engine.runtime.engine import Engine
-    from toolchart.engine.runtime.result import FinishedCall, ForkResult, PendingApproval, TurnResult
+    from toolchart.engine.runtime.result import (
+        FinishedCall,
+        ForkResult,
+        PendingApproval,
+        TurnResult,
+        WaitingCall,
+    )
     from toolchart.engine.runtime.streaming import StepTaken
     from toolchart.engine.runtime.turns.handle import Conversation
     from toolchart.engine.runtime.turns.options import ResumeOptions, StreamOptions, TurnOptions
@@ -103,7 +109,7 @@ if TYPE_CHECKING:
     from toolchart.states.ports import Provider, Store, StreamingProvider
     from toolchart.states.snapshot import Snapshot
     from toolchart.tools.approvers import Signer
-    from toolchart.tools.definition import Tool, ToolFailure
+    from toolchart.tools.definition import Tool, ToolFailure, ToolPending
     from toolchart.tools.execution.context import CallContext
     from toolchart.tools.sources.effect_functions import effect
     from toolchart.tools.sources.python import tool
@@ -122,6 +128,7 @@ __all__ = [
     "TurnResult",
     "FinishedCall",
     "PendingApproval",
+    "WaitingCall",
     "ForkResult",
     "ForkChanges",
     "rerun",
@@ -144,6 +151,7 @@ __all__ = [
     "effect",
     "Tool",
     "ToolFailure",
+    "ToolPending",
     "CallContext",
     "Signer",
     "ToolContext",
@@ -239,7 +247,13 @@ if not TYPE_CHECKING:
         "toolchart.engine.runtime.engine": ("Engine",),
         "toolchart.engine.runtime.turns.handle": ("Conversation",),
         "toolchart.engine.runtime.turns.options": ("TurnOptions", "StreamOptions", "ResumeOptions"),
-        "toolchart.engine.runtime.result": ("TurnResult", "FinishedCall", "PendingApproval", "ForkResult"),
+        "toolchart.engine.runtime.result": (
+            "TurnResult",
+            "FinishedCall",
+            "PendingApproval",
+            "WaitingCall",
+            "ForkResult",
+        ),
         "toolchart.engine.log.fork": ("ForkChanges",),
         "toolchart.engine.rerun.campaign": ("arerun", "rerun"),
         "toolchart.engine.rerun.changes": ("RerunChanges",),
@@ -254,7 +268,7 @@ if not TYPE_CHECKING:
         "toolchart.states.chart.document": ("Chart",),
         "toolchart.tools.sources.python": ("tool",),
         "toolchart.tools.sources.effect_functions": ("effect",),
-        "toolchart.tools.definition": ("Tool", "ToolFailure"),
+        "toolchart.tools.definition": ("Tool", "ToolFailure", "ToolPending"),
         "toolchart.tools.execution.context": ("CallContext",),
         "toolchart.tools.approvers": ("Signer",),
         "toolchart.tools.tool_context": ("ToolContext",),

@@ -83,7 +83,8 @@ class Executor(Protocol):
         ...
 
     def run(self, call: ToolCall, allowed_tools: Sequence[str]) -> Coroutine[Any, Any, ToolFinished]:
-        """Run one call and return its outcome; raises only when it is cancelled."""
+        """Run one call and return its outcome; raises only when it is cancelled, or `ToolPending` when the
+        outcome comes later, from outside."""
         ...
 
     def refuse(self, call: ToolCall, outcome: str, reason: str) -> ToolFinished:

@@ -28,6 +28,13 @@ class ToolFailure(Exception):
     """A tool refuses or fails; its text is written for the model (bad input, no result, ...)."""
 
 
+class ToolPending(Exception):
+    """The outcome of a call comes later, from outside: the turn rests until somebody resumes it.
+
+    The same call is then run again, so such a tool is `idempotent`, and this time it returns.
+    """
+
+
 class ToolTimeout(Exception):
     """A tool did not finish within its `timeout_s`."""
 

@@ -142,6 +142,22 @@ class ToolManager(ToolExecutor):
             connections.close()
             raise
 
+    def with_tools(self, tools: Sequence[Tool]) -> ToolManager:
+        """These tools and further ones, under the same policy; the connections stay those of this manager.
+
+        Raises:
+            SpecError: a tool has the name of one that exists.
+        """
+        return ToolManager(
+            Registry([*self.registry, *tools]),
+            self.warnings,
+            policy=self.policy,
+            output=self.output,
+            parallel=self.parallel,
+            search=self.search,
+            dependencies=self._dependencies,
+        )
+
     def names(self) -> tuple[str, ...]:
         """Every tool's name, in order."""
         return self.registry.names()

@@ -128,6 +128,10 @@ def _print_notices(result: TurnResult) -> None:
             f"waiting for approval: {call.tool} {shorten(encode_canonical_text(call.params), 200)}\n"
             f"  {approve}   (or with --deny)"
         )
+    for waiting in result.waiting_calls:
+        params = shorten(encode_canonical_text(waiting.params), 200)
+        resume = format_command("resume", result.conversation)
+        print_notice(f"waiting for the outcome of {waiting.tool} {params}\n  then: {resume}")
     for question in result.questions:
         print_notice(
             f"waiting for an answer: {shorten(question['question'], 200)}\n"

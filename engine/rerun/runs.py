@@ -42,6 +42,7 @@ from toolchart.states.effects import (
     RunTools,
     Wait,
 )
+from toolchart.states.errors import NoRecordedAnswer
 from toolchart.states.events import Answering, Configured, Elapsed, Event, Reviewed, TurnStarted, Verdict
 from toolchart.states.flows.events import AgentAnswering
 from toolchart.states.flows.times import format_due
@@ -49,6 +50,7 @@ from toolchart.states.machine import Machine
 from toolchart.states.messages import Request, ToolCall
 from toolchart.states.ports import Executor
 from toolchart.states.snapshot import Snapshot
+from toolchart.tools.definition import ToolPending
 
 _AT_ONCE = -1.0
 """What follows from the chart alone comes before anything that was recorded."""
@@ -306,7 +308,10 @@ class ConversationRerun:
     def _defer_live_call(self, effect: RunTools, call: ToolCall) -> Callable[[], Awaitable[None]]:
         async def run() -> None:
             await self._driver.commit()
-            event = await self._driver.dependencies.executor.run(call, effect.allowed)
+            try:
+                event = await self._driver.dependencies.executor.run(call, effect.allowed)
+            except ToolPending:
+                raise NoRecordedAnswer(f"the outcome of {call.name!r} comes from outside") from None
             self._apply_outcome(replace(event, effect=effect.id))
 
         return run

@@ -7,6 +7,7 @@ forms for callers without an event loop.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, cast
@@ -105,16 +106,35 @@ class Engine(SharedEngine):
             telemetry=telemetry,
             answers={},
         )
-        self._agent = Agent(spec if isinstance(spec, AgentSpec) else load_spec(spec), self._parts)
-        self.spec, self.chart = self._agent.spec, self._agent.chart
-        self.tools, self.hosts = self._agent.tools, self._agent.hosts
-        self.store: Store = _open_log(log, durability or self.spec.durability)
-        self._log = GroupCommit(self.store, lease_s=lease_s or self.spec.lease_s)
-        self._agent.open_conversations(self.store, self._log)
-        self.conversations = self._agent.conversations
-        self._open_turns = OpenTurns(self._agent, self._parts.answers, self.store, self._log)
+        agent = Agent(spec if isinstance(spec, AgentSpec) else load_spec(spec), self._parts)
+        self.store: Store = _open_log(log, durability or agent.spec.durability)
+        self._lease_s = lease_s or agent.spec.lease_s
+        self._use_agent(agent)
+
+    def _use_agent(self, agent: Agent) -> None:
+        self._agent = agent
+        self.spec, self.chart = agent.spec, agent.chart
+        self.tools, self.hosts = agent.tools, agent.hosts
+        self._log = GroupCommit(self.store, lease_s=self._lease_s)
+        agent.open_conversations(self.store, self._log)
+        self.conversations = agent.conversations
+        self._open_turns = OpenTurns(agent, self._parts.answers, self.store, self._log)
         self._ownership = self._open_turns.ownership
-        self._recovery = Recovery(self._agent, self.store, self._ownership, self._open_turns)
+        self._recovery = Recovery(agent, self.store, self._ownership, self._open_turns)
+
+    def with_tools(self, tools: Sequence[Tool]) -> Engine:
+        """An engine on the same log, with the same hosts, whose handlers each offer further tools.
+
+        Close it before this one. A conversation that has calls of these tools goes on with an engine that has
+        them.
+
+        Raises:
+            SpecError: a tool has the name of one that exists, or its schema is not valid.
+        """
+        engine = copy(self)
+        engine._calls, engine._owns_store = BlockingCalls(), False
+        engine._use_agent(self._agent.with_tools(tools))
+        return engine
 
     # -- turns -----------------------------------------------------------------------------------
 

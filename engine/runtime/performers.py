@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import Any
 
@@ -22,6 +22,7 @@ from toolchart.engine.runtime.flows.functions import call_function
 from toolchart.engine.runtime.flows.people import ask_person
 from toolchart.engine.runtime.flows.port import DriverPort
 from toolchart.engine.runtime.flows.structured_output import read_output
+from toolchart.engine.runtime.flows.tool_calls import run_tools
 from toolchart.engine.runtime.flows.waiting import compute_remaining_s, list_undecided_calls
 from toolchart.states.core.encoding import make_plain_event
 from toolchart.states.core.vocabulary import EFFECTS
@@ -39,18 +40,9 @@ from toolchart.states.effects import (
     Wait,
 )
 from toolchart.states.errors import NoRecordedAnswer, ProviderError
-from toolchart.states.events import (
-    Answering,
-    Decided,
-    Elapsed,
-    Event,
-    Failed,
-    Replied,
-    Reviewed,
-    ToolFinished,
-)
+from toolchart.states.events import Answering, Decided, Elapsed, Event, Failed, Replied, Reviewed
 from toolchart.states.facts import compute_elapsed_s
-from toolchart.states.messages import Reply, Request, TextDelta, ToolCall, encode_delta
+from toolchart.states.messages import Reply, Request, TextDelta, encode_delta
 from toolchart.states.ports import StreamingProvider
 from toolchart.states.snapshot import OpenCall
 
@@ -85,7 +77,7 @@ class EffectPerformer:
             case ReviewCalls():
                 await self._review_calls(effect)
             case RunTools():
-                await self._run_tools(effect)
+                await run_tools(self._driver, effect, self._enter_span)
             case AskApproval():
                 await self._ask_approval(effect)
             case Wait():
@@ -314,63 +306,11 @@ class EffectPerformer:
         undecided_calls = list_undecided_calls(self._driver.snapshot)
         return open_call.call.id in [other.call.id for other in undecided_calls]
 
-    # -- tools -----------------------------------------------------------------------------------
-
-    async def _run_tools(self, effect: RunTools) -> None:
-        """Apply outcomes in the order in which they arrive; outcomes that arrive together share a commit."""
-        driver = self._driver
-        if len(effect.calls) == 1 and not effect.refused:  # the common case needs no task
-            call = effect.calls[0]
-            if self._is_unanswered(call.id):
-                outcome = await self._run_tool(effect, call)
-                driver.apply_event(self._address_outcome(effect, outcome))
-            return
-        answers = False
-        async with aclosing(self._iterate_outcomes(effect)) as outcomes:
-            async for outcome in outcomes:
-                answers = True
-                driver.apply_event(self._address_outcome(effect, outcome))
-                if not driver.is_open(effect):
-                    return
-        if not answers:
-            result = {"success": True, "result": None, "tool_name": "", "execution_time_ms": 0.0}
-            driver.apply_event(ToolFinished(effect=effect.id, call_id="", outcome="skipped", result=result))
-
-    async def _run_tool(self, effect: RunTools, call: ToolCall) -> ToolFinished:
-        """Run one call, inside its span where there is telemetry."""
-        with self._enter_span(effect.id, call.id):
-            return await self._driver.dependencies.executor.run(call, effect.allowed)
-
     def _enter_span(self, effect: int, call_id: str = "") -> AbstractContextManager[None]:
         telemetry = self._driver.dependencies.telemetry
         if telemetry is None:
             return _NO_SPAN
         return telemetry.attach(self._driver.conversation, effect, call_id)
-
-    def _address_outcome(self, effect: RunTools, outcome: ToolFinished) -> ToolFinished:
-        """The outcome with its time and the id of the effect that it answers."""
-        return replace(outcome, at=self._driver.dependencies.clock.now(), effect=effect.id)
-
-    def _is_unanswered(self, call_id: str) -> bool:
-        calls = self._driver.snapshot.calls
-        return call_id in [open_call.call.id for open_call in calls if open_call.outcome is None]
-
-    async def _iterate_outcomes(self, effect: RunTools) -> AsyncGenerator[ToolFinished, None]:
-        """Outcomes of refused calls first, then of running calls as they end."""
-        executor = self._driver.dependencies.executor
-        for refusal in effect.refused:
-            if self._is_unanswered(refusal.call.id):
-                yield executor.refuse(refusal.call, refusal.outcome, refusal.reason)
-        calls = [call for call in effect.calls if self._is_unanswered(call.id)]
-        tasks = [asyncio.ensure_future(self._run_tool(effect, call)) for call in calls]
-        try:
-            for next_outcome in asyncio.as_completed(tasks):
-                yield await next_outcome
-                await self._driver.commit()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def describe_request(request: Request, host: str = "") -> str:

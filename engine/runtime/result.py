@@ -80,6 +80,17 @@ class PendingApproval(_Row, frozen=True, kw_only=True, omit_defaults=True):
     """Who may decide; empty for anybody."""
 
 
+class WaitingCall(_Row, frozen=True, kw_only=True, omit_defaults=True):
+    """One tool call that was begun and has no outcome yet."""
+
+    id: str
+    tool: str
+    params: dict[str, Any] | None
+    """The arguments."""
+    conversation: str = ""
+    """The child conversation in which it waits; empty for the conversation itself."""
+
+
 class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a turn. It holds all tool calls, warnings and usage, however the turn ended."""
 
@@ -109,6 +120,9 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     """The limit that ended the turn: `max_iterations` or the name of a budget."""
     pending_approvals: list[PendingApproval]
     """Tool calls that wait for a decision. What waits in children stands here and in `questions` too."""
+    waiting_calls: list[WaitingCall] = []
+    """Tool calls of an open turn that were begun and have no outcome: it comes from outside (`ToolPending`),
+    or the process stopped. `resume` runs those again whose tools are idempotent."""
     questions: list[dict[str, Any]] = []
     """Questions to people that wait for an answer: `{effect, state, question, form, due}`, and for a child's
     its `conversation`. `form` is a JSON Schema, `due` the time at which the state stops waiting, or None."""
@@ -165,8 +179,8 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
             data["data"] = to_json_data(self.data)
         if self.awaits_user:
             data["awaits_user"] = True
-        optional_names = ("error", "pending_approvals", "questions", "due", "warnings", "results")
-        for name in (*optional_names, "result_errors"):
+        optional_names = ("error", "pending_approvals", "waiting_calls", "questions", "due", "warnings")
+        for name in (*optional_names, "results", "result_errors"):
             if value := getattr(self, name):
                 data[name] = to_builtins(value)
         return data
@@ -213,6 +227,7 @@ def build_turn_result(
         usage=snapshot.usage,
         limit_reached=snapshot.limit_reached,
         pending_approvals=list_pending_approvals(snapshot),
+        waiting_calls=list_waiting_calls(snapshot),
         questions=describe_questions(snapshot),
         due=find_earliest_due(snapshot) if not snapshot.has_ended else None,
         awaits_user=snapshot.awaits_user,
@@ -265,6 +280,22 @@ def list_pending_approvals(snapshot: Snapshot, conversation: str = "") -> list[P
             approvers=questions[0].to if questions else (),
         )
         for open_call in list_undecided_calls(snapshot)
+    ]
+
+
+def list_waiting_calls(snapshot: Snapshot, conversation: str = "") -> list[WaitingCall]:
+    """The calls of an open turn that were begun and have no outcome.
+
+    Args:
+        conversation: the child conversation of the snapshot, if it is one.
+    """
+    calls = () if snapshot.is_over else snapshot.calls
+    return [
+        WaitingCall(
+            id=call.call.id, tool=call.call.name, params=call.call.arguments, conversation=conversation
+        )
+        for call in calls
+        if call.is_requested and call.outcome is None
     ]
 
 

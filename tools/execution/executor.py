@@ -67,6 +67,7 @@ class ToolExecutor:
         self.policy = policy or Policy()
         self.output = output or OutputLimits()
         self._reviewer = CallReviewer(registry, self.policy)
+        self.parallel = parallel
         self._limiters = ConcurrencyLimiters(parallel)
         self._cache = ResultCache()
         self._dependencies = dependencies
@@ -118,7 +119,11 @@ class ToolExecutor:
     async def run(
         self, call: ToolCall, allowed_tools: Sequence[str], context: CallContext = NO_CONVERSATION
     ) -> ToolFinished:
-        """Run one call within its time, and return how it ended."""
+        """Run one call within its time, and return how it ended.
+
+        Raises:
+            ToolPending: its outcome comes later, from outside.
+        """
         judge, may_wait = self._reviewer.judge_call, self.may_wait(call)
         tool, arguments, notes, outcome, reason = (
             await asyncio.to_thread(judge, call, allowed_tools) if may_wait else judge(call, allowed_tools)

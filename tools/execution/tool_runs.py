@@ -2,7 +2,7 @@
 
 Inline on the event loop, as an asyncio task that can be cancelled, in a reused thread whose late result is
 dropped, or in a child process that can be killed. Every fault of the tool is raised as `ToolFailure` or
-`ToolTimeout`; the only other exception is a cancellation from outside.
+`ToolTimeout`; the only other exceptions are `ToolPending` and a cancellation from outside.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
-from toolchart.tools.definition import Tool, ToolFailure, ToolTimeout
+from toolchart.tools.definition import Tool, ToolFailure, ToolPending, ToolTimeout
 from toolchart.tools.execution.context import CallContext
 from toolchart.tools.execution.isolation import run_in_process
 from toolchart.tools.worker_threads import start_job
@@ -38,6 +38,7 @@ async def run_tool(tool: Tool, arguments: Mapping[str, Any], context: CallContex
     Raises:
         ToolFailure: the tool refused or failed, in whatever way.
         ToolTimeout: it did not finish within `tool.timeout_s`.
+        ToolPending: its outcome comes later.
     """
     parameters = (arguments, context) if tool.needs_context else (arguments,)
     match tool.execution_mode:
@@ -62,7 +63,7 @@ def _run_inline(tool: Tool, parameters: tuple[Any, ...]) -> Any:
     """
     try:
         return contextvars.copy_context().run(tool.run, *parameters)
-    except (ToolFailure, KeyboardInterrupt):
+    except (ToolFailure, ToolPending, KeyboardInterrupt):
         raise
     except BaseException as error:
         raise ToolFailure(describe_error(error)) from error
@@ -79,6 +80,8 @@ def describe_error(error: BaseException) -> str:
 
 # -- the end of a run in a task or thread --------------------------------------------------------
 
+_Failure: TypeAlias = ToolFailure | ToolPending
+
 _End: TypeAlias = asyncio.Future[tuple[Any, BaseException | None]]
 """The value of a run and its failure. The failure is a part of the result, since asyncio would log an
 exception that nobody fetched, as after a cancellation."""
@@ -90,9 +93,9 @@ def _set_end(end: _End, value: Any, failure: BaseException | None) -> None:
         end.set_result((value, failure))
 
 
-def _make_failure(error: BaseException) -> ToolFailure:
+def _make_failure(error: BaseException) -> _Failure:
     """The failure that an exception of a tool means."""
-    return error if isinstance(error, ToolFailure) else ToolFailure(describe_error(error))
+    return error if isinstance(error, _Failure) else ToolFailure(describe_error(error))
 
 
 # -- as a task -----------------------------------------------------------------------------------
@@ -204,7 +207,7 @@ class _ThreadRun:
         self._parameters = parameters
         self._context = contextvars.copy_context()
         self._value: Any = None
-        self._failure: ToolFailure | None = None
+        self._failure: _Failure | None = None
         self._is_late = False
         self._is_finished = False
 

@@ -18,6 +18,7 @@ from toolchart.app.cli.terminal.text import escape_controls, is_terminal, print_
 from toolchart.providers.shared.arguments import parse_arguments
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolCall
+from toolchart.tools.definition import ToolPending
 
 if TYPE_CHECKING:
     from toolchart.states.events import ToolFinished
@@ -86,7 +87,10 @@ def _run_call(tools: ToolExecutor, call: ToolCall, *, is_approved: bool) -> Tool
             return tools.refuse(call, "denied", f"not executed: {reason or 'not approved'}")
         if decision.arguments is not None:
             call = _replace_arguments(call, decision.arguments)
-    return asyncio.run(tools.run(call, (call.name,)))
+    try:
+        return asyncio.run(tools.run(call, (call.name,)))
+    except ToolPending:
+        return tools.refuse(call, "failed", "its outcome comes later, from outside: run it in a turn")
 
 
 def _replace_arguments(call: ToolCall, arguments: dict[str, object]) -> ToolCall:

@@ -15,7 +15,11 @@ from msgspec.structs import replace
 from pydantic import BaseModel
 
 from toolchart.engine.log.group_commit import GroupCommit
-from toolchart.engine.runtime.agents.agent_tools import build_agent_tools, offer_functions
+from toolchart.engine.runtime.agents.agent_tools import (
+    build_agent_tools,
+    offer_functions,
+    offer_further_tools,
+)
 from toolchart.engine.runtime.agents.decisions import DecisionDesk
 from toolchart.engine.runtime.agents.model_hosts import ModelHosts
 from toolchart.engine.runtime.agents.prompt_documents import fill_rag_context
@@ -89,12 +93,15 @@ class Agent:
     Args:
         parts: what the program gave the engine.
         base: for a child of the same spec: its parent, whose tools and hosts it uses.
+        tools: the tools, where they are not those of the base.
 
     Raises:
         SpecError: the spec or its chart cannot be used.
     """
 
-    def __init__(self, spec: AgentSpec, parts: SharedParts, base: Agent | None = None) -> None:
+    def __init__(
+        self, spec: AgentSpec, parts: SharedParts, base: Agent | None = None, tools: ToolManager | None = None
+    ) -> None:
         functions = select_tool_functions(parts.functions)
         self.spec = spec = offer_functions(spec, functions)
         self._parts = parts
@@ -109,11 +116,13 @@ class Agent:
             load_agent_chart(spec, resolver) if base is None else load_spec_chart(spec, resolver)
         )
         self.output_classes = resolver.output_classes
-        self.tools: ToolManager = (
-            base.tools
-            if base is not None
-            else build_agent_tools(spec, functions, parts.services, spec_folder, parts.dependencies)
-        )
+        if tools is None:
+            tools = (
+                base.tools
+                if base is not None
+                else build_agent_tools(spec, functions, parts.services, spec_folder, parts.dependencies)
+            )
+        self.tools: ToolManager = tools
         self.hosts: ModelHosts = (
             base.hosts if base is not None else ModelHosts(spec, parts.providers, spec_folder)
         )
@@ -121,6 +130,15 @@ class Agent:
         self.decisions = DecisionDesk(
             registry=self.tools.registry, policy=self.tools.policy, clock=parts.clock, signer=parts.signer
         )
+
+    def with_tools(self, tools: Sequence[Tool]) -> Agent:
+        """This agent with further tools, which each handler offers; its hosts stay those of this one.
+
+        Raises:
+            SpecError: a tool has the name of one that exists.
+        """
+        spec = offer_further_tools(self.spec, [tool.name for tool in tools])
+        return Agent(spec, self._parts, self, self.tools.with_tools(tools))
 
     def open_conversations(self, store: Store, log: GroupCommit) -> None:
         """Make `conversations`, those of this agent on a log."""

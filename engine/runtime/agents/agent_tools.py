@@ -8,7 +8,7 @@ from typing import Any
 
 from toolchart.engine.runtime.agents.model_hosts import build_embedder_factory
 from toolchart.providers.shared.tool_choice import parse_tool_choice
-from toolchart.specs.models import AgentSpec, Handler, ToolsConfig
+from toolchart.specs.models import AgentSpec, Handler, HandlerTools, ToolsConfig
 from toolchart.specs.turn_plan import apply_tool_cap, select_tools
 from toolchart.specs.yaml_document import locate_errors
 from toolchart.states.errors import ProviderError, SpecError, suggest_name
@@ -27,6 +27,28 @@ def offer_functions(spec: AgentSpec, functions: Sequence[Callable[..., Any] | To
     if spec.tools is not None or not functions:
         return spec
     return spec.model_copy(update={"tools": ToolsConfig(apply_globally=True)})
+
+
+def offer_further_tools(spec: AgentSpec, names: Sequence[str]) -> AgentSpec:
+    """The spec whose handlers each offer these tools beside their own."""
+    section = spec.tools or ToolsConfig()
+    handlers = [
+        handler.model_copy(update={"tools": _add_names(section, handler.tools, names)})
+        for handler in spec.responses
+    ]
+    section = section.model_copy(update={"enabled": True})
+    return spec.model_copy(update={"tools": section, "responses": handlers})
+
+
+def _add_names(section: ToolsConfig, own: HandlerTools | None, names: Sequence[str]) -> HandlerTools | None:
+    """The `tools` of a handler that offers these too."""
+    if section.enabled and own is None and section.apply_globally:
+        return None
+    if section.enabled and own is not None and own.enabled:
+        globs = [*own.allowed_tools, *names] if own.allowed_tools else []
+    else:
+        globs = list(names)
+    return (own or HandlerTools()).model_copy(update={"enabled": True, "allowed_tools": globs})
 
 
 def build_agent_tools(

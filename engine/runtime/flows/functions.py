@@ -7,7 +7,7 @@ from toolchart.states.effects import CallFunction
 from toolchart.states.errors import NoRecordedAnswer, SpecError
 from toolchart.states.events import Failed
 from toolchart.states.flows.events import Returned
-from toolchart.tools.definition import ToolFailure, ToolTimeout
+from toolchart.tools.definition import ToolFailure, ToolPending, ToolTimeout
 from toolchart.tools.execution.context import CallContext
 from toolchart.tools.execution.schema_output import check_output
 from toolchart.tools.execution.tool_runs import run_tool
@@ -47,6 +47,13 @@ async def _request_value(driver: DriverPort, effect: CallFunction) -> Returned |
     except ToolTimeout:
         return _build_failure(
             driver, effect, "timeout", f"the function {effect.function!r} did not return in time"
+        )
+    except ToolPending:
+        return _build_failure(
+            driver,
+            effect,
+            "effect",
+            f"the function {effect.function!r} gives no value: only a tool may be pending",
         )
     except (ToolFailure, SpecError) as error:
         return _build_failure(driver, effect, "effect", str(error))

@@ -15,7 +15,7 @@ from toolchart.engine.runtime.flows.waiting import (
     list_questions,
     list_undecided_calls,
 )
-from toolchart.engine.runtime.result import TurnResult, list_pending_approvals
+from toolchart.engine.runtime.result import TurnResult, list_pending_approvals, list_waiting_calls
 from toolchart.states.effects import RunAgent
 from toolchart.states.errors import SpecError
 from toolchart.states.ports import Store
@@ -39,13 +39,17 @@ def iterate_open_children(
 def add_children(store: Store, result: TurnResult, snapshot: Snapshot) -> TurnResult:
     """The result of a turn with what waits in the children: calls, questions and timers."""
     approvals, questions, due = [*result.pending_approvals], [*result.questions], [result.due]
+    calls = [*result.waiting_calls]
     for name, child in iterate_open_children(store, snapshot, result.conversation):
         approvals += list_pending_approvals(child, name)
+        calls += list_waiting_calls(child, name)
         questions += [{**question, "conversation": name} for question in describe_questions(child)]
         due.append(find_earliest_due(child))
     known_times = [time for time in due if time is not None]
     next_due = min(known_times) if known_times else None
-    return replace(result, pending_approvals=approvals, questions=questions, due=next_due)
+    return replace(
+        result, pending_approvals=approvals, waiting_calls=calls, questions=questions, due=next_due
+    )
 
 
 def has_open_work(

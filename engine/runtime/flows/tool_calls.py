@@ -1,0 +1,88 @@
+"""Runs the tool calls of `run_tools` and applies their outcomes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractContextManager, aclosing
+
+from msgspec.structs import replace
+
+from toolchart.engine.runtime.flows.port import DriverPort
+from toolchart.states.effects import RunTools
+from toolchart.states.events import ToolFinished
+from toolchart.states.messages import ToolCall
+from toolchart.tools.definition import ToolPending
+
+EnterSpan = Callable[[int, str], AbstractContextManager[None]]
+"""From an effect id and a call id to the span in which the call runs."""
+
+
+async def run_tools(driver: DriverPort, effect: RunTools, enter_span: EnterSpan) -> None:
+    """Apply outcomes in the order in which they arrive; outcomes that arrive together share a commit.
+
+    Where the outcomes of the last calls come later, from outside, the effect stays open and waits.
+    """
+    if len(effect.calls) == 1 and not effect.refused:  # the common case needs no task
+        call = effect.calls[0]
+        if _is_unanswered(driver, call.id):
+            outcome = await _run_tool(driver, effect, call, enter_span)
+            if outcome is None:
+                driver.wait_for_outside(effect)
+            else:
+                driver.apply_event(_address_outcome(driver, effect, outcome))
+        return
+    is_empty = True
+    async with aclosing(_iterate_outcomes(driver, effect, enter_span)) as outcomes:
+        async for outcome in outcomes:
+            is_empty = False
+            if outcome is not None:
+                driver.apply_event(_address_outcome(driver, effect, outcome))
+            if not driver.is_open(effect):
+                return
+    if not is_empty:
+        driver.wait_for_outside(effect)
+        return
+    result = {"success": True, "result": None, "tool_name": "", "execution_time_ms": 0.0}
+    driver.apply_event(ToolFinished(effect=effect.id, call_id="", outcome="skipped", result=result))
+
+
+async def _run_tool(
+    driver: DriverPort, effect: RunTools, call: ToolCall, enter_span: EnterSpan
+) -> ToolFinished | None:
+    """Run one call, inside its span where there is telemetry; None where its outcome comes later."""
+    with enter_span(effect.id, call.id):
+        try:
+            return await driver.dependencies.executor.run(call, effect.allowed)
+        except ToolPending:
+            return None
+
+
+def _address_outcome(driver: DriverPort, effect: RunTools, outcome: ToolFinished) -> ToolFinished:
+    """The outcome with its time and the id of the effect that it answers."""
+    return replace(outcome, at=driver.dependencies.clock.now(), effect=effect.id)
+
+
+def _is_unanswered(driver: DriverPort, call_id: str) -> bool:
+    calls = driver.snapshot.calls
+    return call_id in [open_call.call.id for open_call in calls if open_call.outcome is None]
+
+
+async def _iterate_outcomes(
+    driver: DriverPort, effect: RunTools, enter_span: EnterSpan
+) -> AsyncGenerator[ToolFinished | None, None]:
+    """Outcomes of refused calls first, then of running calls as they end; None for one that comes later."""
+    executor = driver.dependencies.executor
+    for refusal in effect.refused:
+        if _is_unanswered(driver, refusal.call.id):
+            yield executor.refuse(refusal.call, refusal.outcome, refusal.reason)
+    calls = [call for call in effect.calls if _is_unanswered(driver, call.id)]
+    tasks = [asyncio.ensure_future(_run_tool(driver, effect, call, enter_span)) for call in calls]
+    try:
+        for next_outcome in asyncio.as_completed(tasks):
+            yield await next_outcome
+            await driver.commit()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
