@@ -1,13 +1,7 @@
-"""Makes a clean clone importable as `toolchart`, and real provider traffic impossible.
-
-The import hook serves whoever runs the tests of a checkout without installing it; the clone's
-folder may be called anything. Where `toolchart` is installed from this very tree the hook gives the
-same modules.
-"""
+"""Makes a clean clone importable as `toolchart`, and real provider traffic impossible."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import socket
 import sys
@@ -16,24 +10,10 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-
-
-def _adopt_checkout() -> None:
-    """Bind the name `toolchart` to this checkout, under whatever folder name it stands."""
-    if "toolchart" in sys.modules:
-        return
-    spec = importlib.util.spec_from_file_location(
-        "toolchart", ROOT / "__init__.py", submodule_search_locations=[str(ROOT)]
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["toolchart"] = module
-    spec.loader.exec_module(module)
-
-
-_adopt_checkout()
+SUPPORT = str(Path(__file__).resolve().parent / "support")
+if SUPPORT not in sys.path:  # a script that imports this file; pytest has it there
+    sys.path.insert(0, SUPPORT)
+import adopt_checkout  # noqa: E402, F401
 
 
 def pytest_configure() -> None:

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+SUPPORT = Path(__file__).resolve().parent
 
 SETUP = (
-    f"import os, sys; sys.path.insert(0, os.fsdecode({os.fsencode(ROOT / 'tests')!r})); import conftest; "
+    f"import os, sys; sys.path.insert(0, os.fsdecode({os.fsencode(SUPPORT)!r})); import adopt_checkout; "
     "sys.path.pop(0); from toolchart.app.cli import main"
 )
 """Python code that imports `main`, also from a checkout that is not installed."""
