@@ -98,6 +98,12 @@ class HostAdapter(ABC):
     timeout_s: float | None = None
     """Seconds for one whole call; None for no limit."""
 
+    counts_tokens: bool = False
+    """Whether the host's own counter is asked (`count_tokens: host`)."""
+
+    has_counter: bool = False
+    """Whether the host has a counter: a subclass that says so has `count_body`."""
+
     limiter: HostLimiter | None = None
     """Keeps the calls of the host below its limits; the wait for it does not count for `timeout_s`."""
 
@@ -123,6 +129,26 @@ class HostAdapter(ABC):
         """
         async for item in stream_reply(await self.send_body(body)):
             yield item
+
+    async def count_body(self, body: dict[str, Any]) -> int:
+        """Send this body to the host's counter; the tokens of it as a prompt.
+
+        Raises:
+            ProviderError: the host did not count.
+        """
+        raise NotImplementedError("a host with a counter has this function")
+
+    @final
+    async def count_tokens(self, request: Request) -> int | None:
+        """The tokens of a request by the host's own counter; None where it is not to be asked.
+
+        Raises:
+            ProviderError: the host did not count.
+        """
+        if not (self.counts_tokens and self.has_counter):
+            return None
+        body = self._prepare_body(request, stream=False)
+        return await await_in_time(self.count_body(body), self.timeout_s)
 
     def list_warnings(self, request: Request, reply: Reply) -> Sequence[str]:
         """A warning for each part of the request that the host could not follow."""

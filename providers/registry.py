@@ -59,6 +59,13 @@ def create_provider(
         provider = _create_recording_provider(adapter, config, resolve, hooks)
     if isinstance(provider, HostAdapter):
         provider.timeout_s, provider.limiter = config.timeout_s, limiter
+        provider.counts_tokens = config.count_tokens == "host"
+    if config.count_tokens == "host" and not getattr(provider, "has_counter", False):
+        raise SpecError(
+            f"the host of provider {config.provider!r} has no counter of tokens",
+            path="llms.*.count_tokens",
+            hint="write `count_tokens: estimate`; Anthropic, Gemini and OpenAI's Responses have a counter",
+        )
     return _wrap_text_calls(provider, config)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from toolchart.specs.models import DEFAULT_MAX_ITERATIONS, AgentSpec, Handler, LLMConfig, ToolsConfig
+from toolchart.specs.sections.context_limits import find_context_limit
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.events import Limits, Settings
 from toolchart.states.flows.templates import render_template
@@ -70,6 +71,7 @@ def plan_turn(
         tools=tools,
         limits=build_limits(spec, handler),
         strict=spec.policy == "strict",
+        context_limit=find_context_limit(host, model_name),
     )
     return TurnPlan(settings=settings, system=system, warnings=(*spec.warnings, *warnings))
 

@@ -16,6 +16,7 @@ from toolchart.specs.declared_effects import EffectResolver
 from toolchart.specs.loader import merge_problems
 from toolchart.specs.models import AgentSpec
 from toolchart.specs.sections.base import Section
+from toolchart.specs.sections.context_limits import find_context_limit
 from toolchart.specs.yaml_document import find_spec_line
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.chart.guards.parsing import find_guard_names
@@ -47,6 +48,7 @@ def load_agent_chart(spec: AgentSpec, resolver: EffectResolver | None = None) ->
     resolver = resolver or EffectResolver(spec)
     chart = load_spec_chart(spec, resolver)
     check_limits_are_read(spec, chart)
+    check_context_limits(spec, chart)
     check_child_agents(spec, chart, resolver)
     return chart
 
@@ -67,20 +69,49 @@ def check_limits_are_read(spec: AgentSpec, chart: Chart) -> None:
         raise merge_problems(problems)
 
 
+def check_context_limits(spec: AgentSpec, chart: Chart) -> None:
+    """Refuse a chart that reads `context_limit` for an agent with a model whose limit nobody knows.
+
+    Raises:
+        SpecError: names the first such model.
+    """
+    facts, _ = _list_read_words(chart)
+    if "context_limit" not in facts:
+        return
+    for handler in spec.responses:
+        entry = spec.llms.get(handler.llm)
+        model = handler.model or (entry.model if entry is not None else None)
+        if entry is not None and model and not find_context_limit(entry, model):
+            path = f"llms.{handler.llm}"
+            raise SpecError(
+                f"the chart {chart.name!r} reads `context_limit`, which is not known for the model {model!r}",
+                file=spec.source,
+                line=find_spec_line(spec.source, path),
+                path=path,
+                hint="say how many tokens a request may have: `context_limit: 128000`",
+            )
+
+
 def find_read_limits(chart: Chart) -> frozenset[str]:
     """The limits that a guard or an effect of a chart reads, and `strict` where a guard reads the policy."""
-    facts, effects = set[str](), set[str]()
-    for _, definition, _ in walk_states(chart):
-        for holder in (definition, *_list_rows(definition)):
-            for guard in _iterate_guards(holder):
-                facts |= find_guard_names(guard)
-            effects |= set(_iterate_effects(chart, holder))
+    facts, effects = _list_read_words(chart)
     vocabulary = chart.vocabulary
     limits = {limit for name in facts if (fact := vocabulary.find_fact(name)) for limit in fact.reads_limits}
     limits |= {limit for name in effects for limit in vocabulary.find_effect(name).reads_limits}
     if _STRICT_FACT in facts:
         limits.add(_STRICT)
     return frozenset((*limits, *_READ_BY_CORE))
+
+
+def _list_read_words(chart: Chart) -> tuple[set[str], set[str]]:
+    """The facts that the guards of a chart read, and the effects that it asks for."""
+    facts, effects = set[str](), set[str]()
+    for _, definition, _ in walk_states(chart):
+        for holder in (definition, *_list_rows(definition)):
+            for guard in _iterate_guards(holder):
+                facts |= find_guard_names(guard)
+            effects |= set(_iterate_effects(chart, holder))
+    return facts, effects
 
 
 # -- what the spec sets ----------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from toolchart.states.core.context_window import ContextView
 from toolchart.states.descriptors import Descriptor, find_reference_gaps, find_text_gaps
 from toolchart.states.messages import Message, Request, ToolCall
 
@@ -167,6 +168,21 @@ class Wait(Effect, frozen=True, kw_only=True, tag="wait"):
     def waits_for_user(self) -> bool:
         """Time continues it, or the user's next message."""
         return True
+
+
+class Compact(Effect, frozen=True, kw_only=True, tag="compact"):
+    """Show less of the conversation in requests from now on; no event answers."""
+
+    view: ContextView
+    """What requests show of the conversation from now on."""
+    tokens_before: int
+    """About how many tokens the conversation took."""
+    tokens_after: int
+    """About how many it takes now."""
+
+
+class CountTokens(Effect, frozen=True, kw_only=True, tag="count_tokens"):
+    """Count the tokens of the conversation as the next request shows it; `counted` answers."""
 
 
 class Answer(Effect, frozen=True, kw_only=True, tag="answer"):

@@ -1,9 +1,8 @@
 """Events: everything that can happen to a conversation, as frozen values with names in the past tense.
 
 Each event has a `TYPE` tag. The driver creates it, the log stores it, and the core reduces it. Times come in
-with events (`at`), because the core never reads a clock. An event that answers an effect names its id.
-
-Every event has a row in the registry `EVENTS` (`states/core/vocabulary.py`).
+with events (`at`), because the core never reads a clock. An event that answers an effect names its id. Every
+event has a row in the registry `EVENTS` (`states/core/vocabulary.py`).
 """
 
 from __future__ import annotations
@@ -93,6 +92,7 @@ class Texts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     )
     repair: str = "That does not fit the required form: {reason}. Answer again, with JSON of that form only."
     expired: str = "This call was not executed: nobody decided about it in time."
+    cleared: str = "The result of this call is not shown any more."
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -109,7 +109,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Names of the tools that the turn offers; empty means a flow without tools."""
     limits: Limits = msgspec.field(default_factory=Limits)
     strict: bool = False
-    """Whether a warning counts as an error (`policy: strict`); the chart reads it as a fact."""
+    """Whether a warning counts as an error (`policy: strict`): a fact."""
+    context_limit: int = 0
+    """Tokens of one request at most; 0: unknown."""
 
 
 class Event(

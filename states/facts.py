@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from toolchart.states.descriptors import Descriptor, Registry, find_text_gaps
 from toolchart.states.events import FAILURE_KINDS, Limits
+from toolchart.states.flows.compaction import count_context_tokens, get_context_limit
 from toolchart.states.flows.results import name_failure_kind, read_result_fact
 from toolchart.states.messages import FINISH_REASONS
 from toolchart.states.snapshot import SnapshotFields
@@ -339,6 +340,21 @@ FACT_ROWS = (
         meaning="messages that the user sent during the turn and that no request contains yet",
         changes="with every message of the user, back to 0 with a model call",
         read=lambda s: len(s.inbox),
+    ),
+    Fact(
+        name="context_tokens",
+        type="integer",
+        meaning="tokens that the next request takes: what the host counted last, and an estimate of the rest",
+        changes="with every message, and with the effect `compact`",
+        read=count_context_tokens,
+    ),
+    Fact(
+        name="context_limit",
+        changed_by=(),
+        type="integer",
+        meaning="tokens that the model takes in one request",
+        changes="never within a turn",
+        read=get_context_limit,
     ),
 )
 

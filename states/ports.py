@@ -53,6 +53,19 @@ class Provider(BodyBuilder, Protocol):
 
 
 @runtime_checkable
+class CountingProvider(Protocol):
+    """A provider whose host may count the tokens of a request."""
+
+    async def count_tokens(self, request: Request) -> int | None:
+        """The tokens of a request by the host's own counter; None where it is not to be asked.
+
+        Raises:
+            ProviderError: the host did not count.
+        """
+        ...
+
+
+@runtime_checkable
 class StreamingProvider(Protocol):
     """A provider that can stream its replies."""
 

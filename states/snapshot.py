@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from toolchart.states.content import ContentPart
+from toolchart.states.core.context_window import ShownMessages
 from toolchart.states.core.message_list import MessageList, OfferedTools
 from toolchart.states.core.persistent_list import PersistentList
 from toolchart.states.effects import Effect, Wait
@@ -135,6 +136,12 @@ class SnapshotFields(msgspec.Struct):
     """The texts that the core writes."""
     messages: MessageList = msgspec.field(default_factory=MessageList)
     """The conversation without its system prompt. Tool messages can be found by call id."""
+    shown: ShownMessages | None = None
+    """The messages that requests contain, since a `compact`; None where they are all messages."""
+    measured_tokens: int = 0
+    """How many tokens the conversation took in a request, when it was measured last."""
+    measured_messages: int = 0
+    """How many messages it had then; 0 where it was never measured."""
     next_effect: int = 1
     """Id of the next effect."""
     open_effects: tuple[Effect, ...] = ()
@@ -198,6 +205,11 @@ class SnapshotFields(msgspec.Struct):
     `SnapshotBuilder.keep_data` writes it; the facts of the package read it."""
 
     @property
+    def request_messages(self) -> MessageList:
+        """The messages that the next request contains, without the system prompt."""
+        return self.messages if self.shown is None else self.shown
+
+    @property
     def state(self) -> str:
         """Label of the current state; empty before the first turn."""
         return self.configuration.label if self.configuration else ""
@@ -245,6 +257,8 @@ class SnapshotBuilder(SnapshotFields):
     def append_message(self, message: Message) -> None:
         """Append a message to the conversation; the cost does not depend on its length."""
         self.messages = self.messages.append(message)
+        if self.shown is not None:
+            self.shown = self.shown.append(message)
 
     def keep_data(self, name: str, data: Any) -> None:
         """Keep data of another package until the turn ends, in place of what was kept under this name.

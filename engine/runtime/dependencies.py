@@ -121,3 +121,15 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     """The type that the program demands of the answer of this turn."""
     keep_deltas: bool = False
     """Whether the log keeps the deltas of streamed replies."""
+
+
+def describe_request(request: Request, host: str = "") -> str:
+    """One line about a request: model, number of messages, names of tools, tool choice; never a text."""
+    names = ", ".join(tool.name for tool in request.tools) or "none"
+    choice = request.options.get("tool_choice", "not set")
+    options = ", ".join(sorted(set(request.options) - {"tool_choice"})) or "none"
+    place = f" of {host}" if host else ""
+    return (
+        f"request (turn {request.turn}, iteration {request.iteration}) to {request.model}{place}: "
+        f"{len(request.messages)} messages; tools: {names}; tool_choice: {choice}; options: {options}"
+    )

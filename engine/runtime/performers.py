@@ -16,7 +16,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from toolchart.engine.runtime.agents.decisions import review_calls
-from toolchart.engine.runtime.dependencies import Dependencies
+from toolchart.engine.runtime.counting import count_tokens
+from toolchart.engine.runtime.dependencies import Dependencies, describe_request
 from toolchart.engine.runtime.flows.agents import run_agents
 from toolchart.engine.runtime.flows.functions import call_function
 from toolchart.engine.runtime.flows.people import ask_person
@@ -33,6 +34,7 @@ from toolchart.states.effects import (
     AwaitUser,
     CallFunction,
     CallModel,
+    CountTokens,
     Effect,
     ReviewCalls,
     RunAgent,
@@ -42,7 +44,7 @@ from toolchart.states.effects import (
 from toolchart.states.errors import NoRecordedAnswer, ProviderError
 from toolchart.states.events import Answering, Decided, Elapsed, Event, Failed, Replied, Reviewed
 from toolchart.states.facts import compute_elapsed_s
-from toolchart.states.messages import Reply, Request, TextDelta, encode_delta
+from toolchart.states.messages import Reply, TextDelta, encode_delta
 from toolchart.states.ports import StreamingProvider
 from toolchart.states.snapshot import OpenCall
 
@@ -86,6 +88,8 @@ class EffectPerformer:
                 self._driver.wait_for_outside(effect)
             case RunAgent():
                 await run_agents(self._driver, effect)
+            case CountTokens():
+                await count_tokens(self._driver, effect)
             case CallFunction():
                 await call_function(self._driver, effect, effect.id in self._resumed_effects)
             case AskPerson():
@@ -311,18 +315,6 @@ class EffectPerformer:
         if telemetry is None:
             return _NO_SPAN
         return telemetry.attach(self._driver.conversation, effect, call_id)
-
-
-def describe_request(request: Request, host: str = "") -> str:
-    """One line about a request: model, number of messages, names of tools, tool choice; never a text."""
-    names = ", ".join(tool.name for tool in request.tools) or "none"
-    choice = request.options.get("tool_choice", "not set")
-    options = ", ".join(sorted(set(request.options) - {"tool_choice"})) or "none"
-    place = f" of {host}" if host else ""
-    return (
-        f"request (turn {request.turn}, iteration {request.iteration}) to {request.model}{place}: "
-        f"{len(request.messages)} messages; tools: {names}; tool_choice: {choice}; options: {options}"
-    )
 
 
 async def _request_answer(effect: Effect) -> Event:

@@ -12,7 +12,7 @@ from toolchart.providers.anthropic.wire import NAME, SUPPORTED_OPTIONS, decode_r
 from toolchart.providers.hosts import find_host
 from toolchart.providers.shared.addresses import resolve_address
 from toolchart.providers.shared.failures import convert_exceptions, raise_for_status
-from toolchart.providers.shared.host_client import find_api_key
+from toolchart.providers.shared.host_client import find_api_key, read_token_count
 from toolchart.providers.shared.own_data import find_foreign_data
 from toolchart.providers.shared.settings import AdapterSettings, read_adapter_settings
 from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 
 _PATH = "/v1/messages"
+_COUNTED_KEYS = ("model", "messages", "system", "tools", "tool_choice", "thinking")
+"""The keys of a body that the counter takes."""
 _JSON_HEADERS = {"content-type": "application/json"}
 
 
@@ -47,6 +49,7 @@ class AnthropicProvider(HostAdapter):
     """Calls `/v1/messages` of one host. It never retries: the chart decides about retries."""
 
     name = NAME
+    has_counter = True
 
     def __init__(self, client: httpx.AsyncClient, settings: AnthropicSettings | None = None) -> None:
         self._client = client
@@ -119,6 +122,22 @@ class AnthropicProvider(HostAdapter):
                         for delta in accumulator.add_frame(frame):
                             yield delta
         yield accumulator.build_reply()
+
+    async def count_body(self, body: dict[str, Any]) -> int:
+        """The tokens of a body as a prompt, by `POST /v1/messages/count_tokens`.
+
+        Source: platform.claude.com, Token counting.
+
+        Raises:
+            ProviderError: the host did not count.
+        """
+        counted = {key: value for key, value in body.items() if key in _COUNTED_KEYS}
+        with convert_exceptions(ValueError):
+            response = await self._client.post(
+                f"{_PATH}/count_tokens", content=encode_body(counted), headers=_JSON_HEADERS
+            )
+            raise_for_status(response)
+            return read_token_count(response.json(), "input_tokens")
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:
         """A warning for each part of the request that Anthropic's API cannot express."""

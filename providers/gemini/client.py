@@ -14,7 +14,7 @@ from toolchart.providers.gemini.options import SUPPORTED_OPTIONS
 from toolchart.providers.gemini.stream import GeminiAccumulator
 from toolchart.providers.gemini.wire import decode_reply, encode_request
 from toolchart.providers.shared.failures import convert_exceptions
-from toolchart.providers.shared.host_client import find_api_key
+from toolchart.providers.shared.host_client import find_api_key, read_token_count
 from toolchart.providers.shared.own_data import find_foreign_data
 from toolchart.providers.shared.settings import AdapterSettings, read_adapter_settings
 from toolchart.providers.shared.warnings import find_parallel_calls, find_unsupported_options
@@ -87,6 +87,7 @@ class GeminiProvider(HostAdapter):
     """
 
     name = "gemini"
+    has_counter = True
 
     def __init__(self, client: Client, settings: GeminiSettings | None = None) -> None:
         # The client closes its connections when it is garbage-collected, so it is kept here.
@@ -174,6 +175,24 @@ class GeminiProvider(HostAdapter):
                     for delta in accumulator.add_frame(chunk):
                         yield delta
         yield accumulator.build_reply()
+
+    async def count_body(self, body: dict[str, Any]) -> int:
+        """The tokens of a body as a prompt, by `countTokens`, which takes the whole request.
+
+        Source: ai.google.dev, models.countTokens, `generateContentRequest`.
+
+        Raises:
+            ProviderError: the host did not count.
+        """
+        from google.genai import _transformers
+
+        api = self._client._api_client
+        name = _transformers.t_model(api, body["model"])
+        counted = {"model": body["model"], "generateContentRequest": {**body, "model": name}}
+        with convert_exceptions(json.JSONDecodeError, TypeError):
+            http_request = _build_http_request(api, counted, "countTokens")
+            response = await api._async_request(http_request=http_request, stream=False)
+            return read_token_count(json.loads(response.response_stream[0]), "totalTokens")
 
     async def _iterate_chunks(self, body: dict[str, Any]) -> AsyncGenerator[Any, None]:
         """The raw chunks of a stream."""

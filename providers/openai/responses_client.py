@@ -12,6 +12,7 @@ from toolchart.providers.openai.http import post_body, stream_bytes
 from toolchart.providers.openai.responses_stream import ResponsesAccumulator
 from toolchart.providers.openai.responses_wire import NAME, SUPPORTED_OPTIONS, decode_reply, encode_request
 from toolchart.providers.shared.failures import convert_exceptions
+from toolchart.providers.shared.host_client import read_token_count
 from toolchart.providers.shared.own_data import find_foreign_data
 from toolchart.providers.shared.warnings import find_unsupported_options
 from toolchart.providers.transport.stream_frames import EventFrameReader, iterate_frames
@@ -19,6 +20,21 @@ from toolchart.states.messages import Delta, Reply, Request
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
+
+
+_COUNTED_KEYS = (
+    "input",
+    "instructions",
+    "model",
+    "parallel_tool_calls",
+    "previous_response_id",
+    "reasoning",
+    "text",
+    "tool_choice",
+    "tools",
+    "truncation",
+)
+"""The keys of a body that the counter takes."""
 
 
 class ResponsesProvider(HostAdapter):
@@ -31,6 +47,7 @@ class ResponsesProvider(HostAdapter):
     """
 
     name = NAME
+    has_counter = True
 
     def __init__(
         self, client: AsyncOpenAI, *, store: bool = True, extra_body: dict[str, Any] | None = None
@@ -74,6 +91,19 @@ class ResponsesProvider(HostAdapter):
                     for delta in accumulator.add_frame(frame):
                         yield delta
         yield decode_reply(accumulator.build_body())
+
+    async def count_body(self, body: dict[str, Any]) -> int:
+        """The tokens of a body as a prompt, by `POST /responses/input_tokens`.
+
+        Source: openai 3.52.0, `types/responses/input_token_count_params.py`.
+
+        Raises:
+            ProviderError: the host did not count.
+        """
+        counted = {key: value for key, value in body.items() if key in _COUNTED_KEYS}
+        with convert_exceptions(ValueError):
+            response = await post_body(self._client, "/responses/input_tokens", counted)
+            return read_token_count(json.loads(response.content), "input_tokens")
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:
         """A warning for each part of the request that the Responses API cannot express."""

@@ -109,6 +109,18 @@ def read_list(data: Any, key: str) -> list[Any]:
     return rows
 
 
+def read_token_count(data: Any, key: str) -> int:
+    """The number of tokens under a key of a counter's answer.
+
+    Raises:
+        ProviderError: there is none.
+    """
+    tokens = data.get(key) if isinstance(data, Mapping) else None
+    if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
+        raise build_bad_response_error(f"the host's answer has no number of tokens under {key!r}")
+    return tokens
+
+
 def read_vector(row: Any, key: str) -> list[float]:
     """The vector under a key of a row.
 

@@ -34,7 +34,7 @@ from toolchart.states.messages import (
     ToolCall,
     encode_arguments,
 )
-from toolchart.states.ports import Provider, StreamingProvider
+from toolchart.states.ports import CountingProvider, Provider, StreamingProvider
 
 _INSTRUCTIONS = """\
 You can use tools. To use one, write exactly this, with nothing after it, and wait for its result:
@@ -104,6 +104,12 @@ class TextCallProvider:
                     call_count += len(piece.calls) if isinstance(piece, CallsPiece) else 0
                 if isinstance(item, Reply):
                     yield self._read_reply(item, request)
+
+    async def count_tokens(self, request: Request) -> int | None:
+        """The tokens of the rewritten request, where the host of the wrapped provider counts."""
+        if not isinstance(self._inner, CountingProvider):
+            return None
+        return await self._inner.count_tokens(self._rewrite_request(request))
 
     async def aclose(self) -> None:
         """Close the connections of the wrapped provider."""

@@ -98,6 +98,11 @@ class MessageList(Sequence[Message]):
         messages._head, messages._length, messages.digest = head, head.length, digest
         return messages
 
+    def copy_items(self, other: MessageList) -> None:
+        """Make this new list equal to another one, whose items it shares."""
+        self._head, self._length = other._head, other._length
+        self._tail, self.digest = other._tail, other.digest
+
     def append(self, message: Message) -> MessageList:
         """A list with one more message; this list does not change. The cost does not depend on the length."""
         messages: MessageList = MessageList.__new__(MessageList)

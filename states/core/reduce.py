@@ -42,7 +42,8 @@ from toolchart.states.events import (
     TurnStarted,
     UserSaid,
 )
-from toolchart.states.flows.events import AgentFailed, AgentFinished, AgentRested, Answered, Returned
+from toolchart.states.flows.compaction import measure_context, reduce_count
+from toolchart.states.flows.events import AgentFailed, AgentFinished, AgentRested, Answered, Counted, Returned
 from toolchart.states.flows.results import (
     find_open_effect,
     reduce_agent_answer,
@@ -76,6 +77,9 @@ def open_turn(snapshot: Snapshot, event: TurnStarted) -> SnapshotBuilder:
         texts=snapshot.texts,
         semantics=snapshot.semantics,
         messages=snapshot.messages,
+        shown=snapshot.shown,
+        measured_tokens=snapshot.measured_tokens,
+        measured_messages=snapshot.measured_messages,
         next_effect=snapshot.next_effect,
         open_effects=snapshot.open_effects,
         inbox=snapshot.inbox,
@@ -237,6 +241,7 @@ def _reduce_reply(builder: SnapshotBuilder, event: Replied) -> None:
     builder.tool_only_streak = builder.tool_only_streak + 1 if is_tool_only else 0
     builder.usage = builder.usage.plus(reply.usage)
     builder.warnings += reply.warnings
+    measure_context(builder, effect, reply.usage)
 
 
 def _correct_finish_reason(reply: Reply) -> Reply:
@@ -296,6 +301,12 @@ EVENT_ROWS = (
         meaning="a child conversation waits for the user",
         type=AgentRested,
         reduce=reduce_agent_rest,
+    ),
+    EventDescriptor(
+        name="counted",
+        meaning="the tokens of the conversation were counted",
+        type=Counted,
+        reduce=reduce_count,
     ),
     EventDescriptor(name="elapsed", meaning="a timer ran out", type=Elapsed, reduce=_reduce_nothing),
     EventDescriptor(

@@ -59,7 +59,7 @@ def _build_call(builder: SnapshotBuilder, name: str, id_: int, state: str, tools
     builder.tools_sent = bool(tools)
     request = Request(
         model=settings.model,
-        messages=RequestMessages(builder.system or None, builder.messages),
+        messages=RequestMessages(builder.system or None, builder.request_messages),
         tools=tools,
         options=choose_options(builder, settings.options),
         writes_tools_as_text=builder.writes_tools_as_text,

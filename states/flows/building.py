@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from toolchart.states.core.calls import close_open_calls
+from toolchart.states.core.context_window import ShownMessages
 from toolchart.states.core.message_list import MessageList, OfferedTools, RequestMessages
 from toolchart.states.core.reduce import append_inbox
 from toolchart.states.core.requests import build_approval, choose_options, end_turn_with, find_answer_text
@@ -149,18 +150,21 @@ def _cut_history(builder: SnapshotBuilder, view: str | int) -> tuple[MessageList
     """
     if view == "none":
         return MessageList(), 0
-    end = len(builder.messages)
+    messages = builder.request_messages
+    end = len(messages)
     if any(open_call.outcome is None for open_call in builder.calls):
         # A request in which a call has no result is refused, so it ends before the reply with the calls.
-        while builder.messages[end - 1].role != "assistant":
+        while messages[end - 1].role != "assistant":
             end -= 1
         end -= 1
     start = 0 if view == "all" else max(0, end - int(view))
-    while start > 0 and builder.messages[start].role != "user":
+    while start > 0 and messages[start].role != "user":
         start -= 1
-    if (start, end) == (0, len(builder.messages)):
-        return builder.messages, 0
-    return MessageList(builder.messages[start:end]), end - start if start else 0
+    if (start, end) == (0, len(messages)):
+        return messages, 0
+    if start or builder.shown is None:
+        return MessageList(messages[start:end]), end - start if start else 0
+    return ShownMessages.from_messages(builder.shown.view, messages[:end]), 0
 
 
 def _build_own_messages(builder: SnapshotBuilder, parameters: ModelCallParameters) -> list[Message]:

@@ -1,4 +1,4 @@
-"""Events that answer the effects of flows: functions, people and child conversations."""
+"""Events that answer the effects of flows: functions, people, counts and child conversations."""
 
 from __future__ import annotations
 
@@ -24,6 +24,20 @@ class Answered(Answering, frozen=True, kw_only=True, tag="answered"):
     """The fields of the form; they fit its schema."""
     by: str | None = None
     """Who answered."""
+
+
+class Counted(Answering, frozen=True, kw_only=True, tag="counted"):
+    """The tokens of the conversation were counted."""
+
+    TYPE: ClassVar[str] = "counted"
+    tokens: int
+    """What the next request takes, without messages that are added after it."""
+    messages: int
+    """How many messages of the conversation were counted, from the first one on."""
+    source: str
+    """Who counted: `host` or `estimate`."""
+    problem: str = ""
+    """Why the host did not count, where it was asked."""
 
 
 class AgentAnswering(Answering, frozen=True, kw_only=True):

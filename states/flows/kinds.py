@@ -26,12 +26,14 @@ from toolchart.states.flows.building import (
     build_timer,
     build_user_wait,
 )
+from toolchart.states.flows.compaction import build_compaction, build_count
 from toolchart.states.flows.facts_of_schema import build_result_facts
 from toolchart.states.flows.parameters import (
     AnswerParameters,
     AskApprovalParameters,
     AskPersonParameters,
     AwaitUserParameters,
+    CompactParameters,
     DeclarationProblem,
     FunctionParameters,
     ModelCallParameters,
@@ -198,6 +200,26 @@ def declare_user_wait(name: str, data: Any) -> EffectDescriptor:
     )
 
 
+def declare_compaction(name: str, data: Any) -> EffectDescriptor:
+    """The row of `compact`, declared or not."""
+    parameters = read_parameters(data, CompactParameters)
+    if parameters.clear_results and (parameters.summary or parameters.keep_first):
+        raise DeclarationProblem(
+            "no message is left out where only results are cleared",
+            ("clear_results",),
+            "leave `summary` and `keep_first` out, or declare two effects",
+        )
+    return EffectDescriptor(
+        name=name,
+        kind="compact",
+        meaning="show less of the conversation in requests from now on",
+        build=partial(build_compaction, parameters),
+        uses_messages=True,
+        parameters=parameters,
+        templates=(parameters.summary,),
+    )
+
+
 def declare_answer(name: str, data: Any) -> EffectDescriptor:
     """The row of a declared `answer`."""
     parameters = read_parameters(data, AnswerParameters, "content")
@@ -220,6 +242,7 @@ DECLARE: dict[str, DeclareEffect] = {
     "ask_person": declare_question,
     "wait": declare_timer,
     "await_user": declare_user_wait,
+    "compact": declare_compaction,
     "answer": declare_answer,
 }
 """The function of each kind; some kinds are also effects that charts name without a declaration."""
@@ -241,6 +264,19 @@ KIND_ROWS = (
         closing=("user_said",),
         uses_messages=True,
         waits_for_user=True,
+    ),
+    EffectDescriptor(
+        name="compact",
+        meaning="show less of the conversation in requests from now on",
+        build=declare_compaction("compact", {}).build,
+        uses_messages=True,
+    ),
+    EffectDescriptor(
+        name="count_tokens",
+        meaning="count the tokens of the conversation, by the host where its entry says so",
+        build=build_count,
+        closing=("counted",),
+        uses_messages=True,
     ),
 )
 """The rows of kinds that belong to flows. `call_model`, `wait` and `answer` stand with the effects of the

@@ -127,6 +127,26 @@ class WaitParameters(Parameters, frozen=True, kw_only=True):
     """A duration, a time of day, or a time with its date."""
 
 
+class CompactParameters(Parameters, frozen=True, kw_only=True):
+    """`compact`: requests show less of the conversation from now on.
+
+    The newest exchanges stay: as many as `keep` and `keep_tokens` allow, and one in any case. Without both,
+    as many as fill half of `context_limit`, or eight where no limit is known. An exchange is a message of
+    the user, or a reply with the results of its calls.
+    """
+
+    keep: Positive | None = None
+    """How many exchanges stay."""
+    keep_tokens: Positive | None = None
+    """About how many tokens the exchanges that stay may take."""
+    keep_first: bool = False
+    """Whether the first message of the user stays too."""
+    clear_results: bool = False
+    """Whether older messages stay, and only the results of their calls are left out."""
+    summary: str = ""
+    """Template of a text that stands for the messages that are left out; it replaces an earlier one."""
+
+
 class AwaitUserParameters(Parameters, frozen=True, kw_only=True):
     """`await_user`: the end of a turn, and the beginning of the next one in the same run."""
 

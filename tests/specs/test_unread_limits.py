@@ -12,7 +12,7 @@ from agents import make_engine, make_spec
 from toolchart.engine import Engine
 from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.specs.loader import list_shipped_agents, load_spec
-from toolchart.specs.models import LimitsConfig, RetryConfig
+from toolchart.specs.sections.limits import LimitsConfig, RetryConfig
 from toolchart.specs.unread_limits import check_limits_are_read, find_read_limits, load_agent_chart
 from toolchart.states.chart.loading import make_chart
 from toolchart.states.core.vocabulary import EFFECTS, FACTS

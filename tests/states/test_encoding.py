@@ -45,7 +45,7 @@ from toolchart.states.events import (
     Verdict,
     Versions,
 )
-from toolchart.states.flows.events import AgentFailed, AgentFinished, AgentRested, Answered, Returned
+from toolchart.states.flows.events import AgentFailed, AgentFinished, AgentRested, Answered, Counted, Returned
 from toolchart.states.messages import (
     DecisionSignature,
     Message,
@@ -224,6 +224,9 @@ EVENT_STRATEGIES: dict[str, st.SearchStrategy[Event]] = {
         result=st.dictionaries(TEXTS, JSON_VALUES),
         shown=st.none() | TEXTS,
         parts=PARTS,
+    ),
+    "counted": st.builds(
+        Counted, tokens=st.integers(0, 10**40), messages=st.integers(0, 99), source=TEXTS, problem=TEXTS
     ),
     "decided": st.builds(
         Decided,

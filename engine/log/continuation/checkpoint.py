@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from toolchart.engine.log.continuation.stored_effects import restore_effect, store_effect
+from toolchart.states.core.context_window import ContextView, ShownMessages
 from toolchart.states.core.encoding import read_json
 from toolchart.states.core.message_list import MessageList, StoredMessages
 from toolchart.states.core.persistent_list import PersistentList
@@ -33,17 +34,25 @@ from toolchart.states.snapshot import Snapshot, TrackedCall
 CHECKPOINT_FORMAT = 2
 """Version of the form of checkpoints. A checkpoint of another version is not used."""
 
-_STORED_APART = ("tools", "texts", "messages", "open_effects", "offered_tools", "tracked_calls")
+_STORED_APART = ("tools", "texts", "messages", "shown", "open_effects", "offered_tools", "tracked_calls")
 """Fields of a snapshot that a checkpoint holds in another form, or that other records hold."""
 
 _PLAIN_FIELDS = [field for field in msgspec.structs.fields(Snapshot) if field.name not in _STORED_APART]
+
+_ADDED_FIELDS = {"measured_tokens": 0, "measured_messages": 0}
+"""Fields that checkpoints of older releases lack, with their values there."""
 
 if TYPE_CHECKING:
     StoredContext = Snapshot
 else:
     StoredContext = msgspec.defstruct(
         "StoredContext",
-        [(field.name, field.type) for field in _PLAIN_FIELDS],
+        [
+            (field.name, field.type, _ADDED_FIELDS[field.name])
+            if field.name in _ADDED_FIELDS
+            else (field.name, field.type)
+            for field in _PLAIN_FIELDS
+        ],
         forbid_unknown_fields=True,
         kw_only=True,
     )
@@ -63,6 +72,15 @@ class TrackedCallEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     key: str | None
     call: TrackedCall
+
+
+class StoredShownMessages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The messages that requests contain, where a `compact` left some out: how to make them again."""
+
+    view: ContextView
+    count: int
+    digest: str
+    """Hash chain over them."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -97,6 +115,8 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     previous: str
     """Digest of the checkpoint before, which holds the messages before `first_message`; empty if none
     does."""
+    shown: StoredShownMessages | None = None
+    """What requests contain, where that is not all messages."""
     digest: str = ""
     """SHA-256 of the JSON without this key."""
 
@@ -167,6 +187,7 @@ def build_checkpoint(
         first_call=first_call,
         calls=_list_calls(snapshot, first_call) if call_count else [],
         previous=before.digest if before is not None else "",
+        shown=_store_shown_messages(snapshot.shown),
     )
     data, digest = _seal_checkpoint(checkpoint)
     return data, CheckpointMark(
@@ -176,6 +197,12 @@ def build_checkpoint(
         turn=snapshot.turn,
         call_count=call_count,
     )
+
+
+def _store_shown_messages(shown: ShownMessages | None) -> StoredShownMessages | None:
+    if shown is None:
+        return None
+    return StoredShownMessages(view=shown.view, count=len(shown), digest=shown.digest)
 
 
 def _list_calls(snapshot: Snapshot, start: int) -> list[TrackedCallEntry]:
@@ -322,11 +349,16 @@ def restore_snapshot(
     for entry in calls:
         tracked_calls = tracked_calls.append(entry.call, entry.key)
     effects = [restore_effect(data, messages, configured.tools) for data in checkpoint.effects]
+    stored = checkpoint.shown
+    shown = None
+    if stored is not None:
+        shown = ShownMessages.from_conversation(stored.view, stored.count, stored.digest, messages)
     snapshot = Snapshot(
         **{field.name: getattr(context, field.name) for field in _PLAIN_FIELDS},
         tools=configured.tools,
         texts=Texts(**configured.texts),
         messages=messages,
+        shown=shown,
         open_effects=tuple(effects),
         tracked_calls=tracked_calls,
     )

@@ -17,6 +17,7 @@ from toolchart.states.effects import (
     AwaitUser,
     CallFunction,
     CallModel,
+    Compact,
     Effect,
     Perform,
     RunAgent,
@@ -151,7 +152,7 @@ _ASK_DETAILS: dict[type[Effect], Callable[[Any, Snapshot], RecordedAsk]] = {
     Wait: _describe_wait,
     Answer: _describe_answer,
     Perform: _describe_work,
-    **dict.fromkeys((RunAgent, CallFunction, AskPerson, AwaitUser), _describe_declared),
+    **dict.fromkeys((RunAgent, CallFunction, AskPerson, AwaitUser, Compact), _describe_declared),
 }
 """What performing an effect needs, by the class of its value; other effects need nothing but their
 identity."""

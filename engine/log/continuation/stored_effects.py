@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from toolchart.states.core.context_window import ContextView, ShownMessages
 from toolchart.states.core.message_list import MessageList, OfferedTools, RequestMessages, StoredMessages
 from toolchart.states.effects import CallModel, Effect
 from toolchart.states.messages import Message, Request, ToolDefinition
@@ -42,6 +43,8 @@ class StoredModelCall(
     writes_tools_as_text: bool
     turn: int
     iteration: int
+    view: ContextView | None = None
+    """What the request shows of the conversation, where that is not its first messages."""
 
 
 def store_effect(effect: Effect) -> dict[str, Any]:
@@ -70,6 +73,7 @@ def store_effect(effect: Effect) -> dict[str, Any]:
         writes_tools_as_text=request.writes_tools_as_text,
         turn=request.turn,
         iteration=request.iteration,
+        view=messages.messages.view if isinstance(messages.messages, ShownMessages) else None,
     )
     stored: dict[str, Any] = msgspec.to_builtins(call)
     return stored
@@ -115,11 +119,13 @@ def restore_effect(data: dict[str, Any], messages: MessageList, tools: tuple[Too
 
 
 def _cut_messages(messages: MessageList, call: StoredModelCall) -> MessageList:
-    """The messages of the call: the first ones of the conversation, and its own.
+    """The messages of the call: the first ones that it shows of the conversation, and its own.
 
     Raises:
         ValueError: they are not those that the call had.
     """
+    if call.view is not None:
+        return _cut_shown_messages(messages, call, call.view)
     if call.own:
         first_messages = messages[: call.message_count - len(call.own)]
         found = MessageList([*first_messages, *call.own])
@@ -132,6 +138,16 @@ def _cut_messages(messages: MessageList, call: StoredModelCall) -> MessageList:
     return MessageList.from_store(
         StoredMessages(count, lambda: [messages[index] for index in range(count)]), call.message_digest
     )
+
+
+def _cut_shown_messages(messages: MessageList, call: StoredModelCall, view: ContextView) -> MessageList:
+    if not call.own:
+        return ShownMessages.from_conversation(view, call.message_count, call.message_digest, messages)
+    first_messages = list(view.iterate_shown(messages))[: call.message_count - len(call.own)]
+    found = ShownMessages.from_messages(view, [*first_messages, *call.own])
+    if found.digest != call.message_digest:
+        raise ValueError("an open model call has other messages than the conversation")
+    return found
 
 
 def _find_effect_class(tag: str) -> type[Effect]:

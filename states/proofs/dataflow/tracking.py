@@ -14,6 +14,7 @@ from toolchart.states.compiler import Ask
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.events import UserSaid
 from toolchart.states.flows.parameters import (
+    CompactParameters,
     FunctionParameters,
     ModelCallParameters,
     RunAgentParameters,
@@ -149,6 +150,8 @@ class Tracker:
             if trail is None and parameters.trust == "untrusted":
                 text = f"what the untrusted function {parameters.function!r} returns"
                 trail = (Hop(text, self._agent.find_place(row.name, ask.state)),)
+        elif isinstance(parameters, CompactParameters):  # a summary stands among the messages from now on
+            carriers.add("messages", carriers.read_templates(row.templates))
         else:
             trail = carriers.read_templates(row.templates)
         carriers.replace(f"open:{ask.state}.{ask.effect}", trail)

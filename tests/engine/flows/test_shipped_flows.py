@@ -31,6 +31,15 @@ CONVERSATIONS: dict[str, tuple[list[str], str, str]] = {
         "finished",
         "The moon pulls, the sun helps, and the shore decides.",
     ),
+    "long_conversation": (
+        [
+            "My number is 17. " + "And there is more to tell. " * 4,
+            "More of it. " * 9,
+            "Which number did I say?",
+        ],
+        "finished",
+        "You said 17.",
+    ),
     "fallback": (["what is 2 + 3"], "finished", "It is 5."),
     "interview": (["Hello", "Ann", "Rome"], "finished", "Thank you. A name and a place."),
     "action_selector": (["file the invoice"], "reported", "Done."),

@@ -180,7 +180,7 @@ def test_a_pydantic_class_is_schema_check_and_value() -> None:
 
 def test_a_class_can_be_named_in_the_spec() -> None:
     """`schema: module:Class` stands for the schema of a pydantic class; a wrong one is a located error."""
-    reference = "toolchart.specs.models:RetryConfig"
+    reference = "toolchart.specs.sections.limits:RetryConfig"
     effects = {**EFFECTS, "judge": {"call_model": {"as": "verdict", "prompt": "x", "schema": reference}}}
     chart = {"states": {**CHART["states"]}}
     chart["states"]["judging"] = {

@@ -1,0 +1,55 @@
+"""How many tokens one request may have: from the `llms` entry, or from the table `context_limits.yaml`.
+
+A chart that reads `context_limit` needs a number for each model that its agent may ask. A limit that nobody
+knows is therefore an error at load, and no guess.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+
+import msgspec
+
+from toolchart.specs.models import LLMConfig
+
+
+class ContextLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One row of the table."""
+
+    provider: str
+    model: str
+    """The beginning of the names of the models."""
+    tokens: int
+    source: str
+
+
+class _LimitFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    limits: tuple[ContextLimit, ...]
+
+
+@cache
+def list_context_limits() -> tuple[ContextLimit, ...]:
+    """The rows of the table."""
+    text = resources.files("toolchart.specs.sections").joinpath("context_limits.yaml").read_bytes()
+    return msgspec.yaml.decode(text, type=_LimitFile).limits
+
+
+def find_context_limit(entry: LLMConfig, model: str) -> int:
+    """The tokens that one request to a model of an entry may have; 0 where nobody knows.
+
+    The key `context_limit` counts first, then `num_ctx` among the options of an `ollama` entry, then the
+    table, but only for the provider's own address.
+    """
+    if entry.context_limit is not None:
+        return entry.context_limit
+    options = entry.extra_options().get("options")
+    window = options.get("num_ctx") if isinstance(options, dict) else None
+    if isinstance(window, int) and window > 0:
+        return window
+    if entry.base_url is not None and entry.provider != "azure":
+        return 0
+    for row in list_context_limits():
+        if row.provider == entry.provider and model.startswith(row.model):
+            return row.tokens
+    return 0

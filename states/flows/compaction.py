@@ -1,0 +1,192 @@
+"""Compaction: leaving old messages out of requests, and counting how much room the others take.
+
+`compact` changes what the next requests show of the conversation and nothing else: all messages stay in the
+log and in the snapshot. It works by *exchanges*. An exchange is a message of the user, or a reply with the
+results of its calls, so that a call is never shown without its result. Where the exchanges that stay begin
+with a reply, the message of the user before it stays too: a conversation begins with the user.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from toolchart.states.core.context_window import (
+    ContextView,
+    ShownMessages,
+    estimate_message,
+    estimate_messages,
+    estimate_prefix,
+)
+from toolchart.states.core.message_list import MessageList, RequestMessages
+from toolchart.states.effects import CallModel, Compact, CountTokens, Effect
+from toolchart.states.flows.events import Counted
+from toolchart.states.flows.parameters import CompactParameters
+from toolchart.states.flows.results import build_template_reader
+from toolchart.states.flows.templates import fill_template
+from toolchart.states.messages import Message, Request, Usage
+from toolchart.states.snapshot import SnapshotBuilder, SnapshotFields
+
+_DEFAULT_KEEP = 8
+"""Exchanges that stay where neither the effect nor a known limit of the model says how many."""
+
+
+_MAX_TOKENS = 2**53
+"""More is a fault of the host, and would not fit into a checkpoint."""
+
+
+# -- counting ------------------------------------------------------------------------------------
+
+
+def count_context_tokens(snapshot: SnapshotFields) -> int:
+    """About how many tokens the next request takes: what was measured last, and what was added since."""
+    inbox = sum(
+        estimate_message(Message(role="user", content=item) if isinstance(item, str) else item)
+        for item in snapshot.inbox
+    )
+    return _count_without_inbox(snapshot) + inbox
+
+
+def _count_without_inbox(snapshot: SnapshotFields) -> int:
+    if not snapshot.measured_messages:
+        prefix = estimate_prefix(snapshot.system, snapshot.offered_tools)
+        return prefix + estimate_messages(snapshot.request_messages)
+    return snapshot.measured_tokens + estimate_messages(snapshot.messages[snapshot.measured_messages :])
+
+
+def get_context_limit(snapshot: SnapshotFields) -> int:
+    """The tokens that the model of the turn takes; 0 where nobody knows."""
+    return snapshot.settings.context_limit if snapshot.settings is not None else 0
+
+
+def measure_context(builder: SnapshotBuilder, effect: Effect, usage: Usage | None) -> None:
+    """Remember how long the conversation is, its newest reply included.
+
+    Args:
+        effect: the model call that was answered. Where it showed only the end of the conversation, its usage
+            does not say how long the whole is.
+    """
+    shows_all = isinstance(effect, CallModel) and len(effect.request.messages) > effect.own_messages + (
+        effect.request.messages[0].role == "system"
+    )
+    if usage is not None and usage.input and shows_all:
+        builder.measured_tokens = min(usage.input + (usage.output or 0), _MAX_TOKENS)
+    else:
+        builder.measured_tokens = _count_without_inbox(builder)
+    builder.measured_messages = len(builder.messages)
+
+
+def reduce_count(builder: SnapshotBuilder, event: Counted) -> None:
+    """The count is the newest measure."""
+    builder.measured_tokens, builder.measured_messages = min(event.tokens, _MAX_TOKENS), event.messages
+
+
+def build_count(builder: SnapshotBuilder, name: str, id_: int, state: str) -> CountTokens:
+    """A count of the conversation as the next request shows it."""
+    return CountTokens(id=id_, name=name, state=state)
+
+
+def build_counted_request(snapshot: SnapshotFields) -> tuple[Request, int]:
+    """The request whose tokens are counted, and how many messages of the conversation it covers.
+
+    A reply whose calls are not answered yet is left out, because hosts refuse such a request.
+    """
+    settings = snapshot.settings
+    assert settings is not None, "a turn has settings"
+    messages, count = snapshot.request_messages, len(snapshot.messages)
+    if any(open_call.outcome is None for open_call in snapshot.calls):
+        end = len(messages)
+        while messages[end - 1].role != "assistant":
+            end -= 1
+        count -= len(messages) - end + 1
+        messages = MessageList(messages[: end - 1])
+    request = Request(
+        model=settings.model,
+        messages=RequestMessages(snapshot.system or None, messages),
+        tools=snapshot.offered_tools,
+        options=settings.options,
+        writes_tools_as_text=snapshot.writes_tools_as_text,
+        turn=snapshot.turn,
+        iteration=snapshot.iteration,
+    )
+    return request, count
+
+
+# -- compaction ----------------------------------------------------------------------------------
+
+
+def build_compaction(
+    parameters: CompactParameters, builder: SnapshotBuilder, name: str, id_: int, state: str
+) -> Compact:
+    """From now on requests show less of the conversation, as the parameters say."""
+    tokens = _count_without_inbox(builder)
+    prefix = estimate_prefix(builder.system, builder.offered_tools)
+    size = prefix + estimate_messages(builder.request_messages)
+    view = builder.shown.view if builder.shown is not None else ContextView()
+    new_view = _choose_view(parameters, builder, view, tokens, size)
+    if new_view != view:
+        builder.shown = ShownMessages.from_view(new_view, builder.messages)
+        new_size = prefix + estimate_messages(builder.shown)
+        # The estimate says by which share the conversation became shorter; the host said how long it was.
+        builder.measured_tokens = tokens * new_size // max(1, size)
+        builder.measured_messages = len(builder.messages)
+    return Compact(
+        id=id_,
+        name=name,
+        state=state,
+        kind="compact",
+        view=new_view,
+        tokens_before=tokens,
+        tokens_after=_count_without_inbox(builder),
+    )
+
+
+def _choose_view(
+    parameters: CompactParameters, builder: SnapshotBuilder, view: ContextView, tokens: int, size: int
+) -> ContextView:
+    """What is shown from now on; the same view where nothing can be left out."""
+    keep, keep_tokens = parameters.keep, parameters.keep_tokens
+    if keep is None and keep_tokens is None:
+        keep_tokens = get_context_limit(builder) // 2 or None
+        keep = None if keep_tokens else _DEFAULT_KEEP
+    if keep_tokens is not None:
+        keep_tokens = keep_tokens * size // max(1, tokens)
+    start = _find_kept_start(builder.request_messages, view, keep, keep_tokens)
+    if parameters.clear_results:
+        roles = {builder.messages[index].role for index in range(max(view.cleared, view.start), start)}
+        if "tool" not in roles:
+            return view
+        return replace(view, cleared=start, cleared_text=builder.texts.cleared)
+    if start <= view.start:
+        return view
+    summary = view.summary
+    if parameters.summary:
+        summary = fill_template(parameters.summary, build_template_reader(builder))
+    return replace(
+        view, start=start, kept=_list_kept(builder.messages, start, parameters.keep_first), summary=summary
+    )
+
+
+def _find_kept_start(shown: MessageList, view: ContextView, keep: int | None, keep_tokens: int | None) -> int:
+    """The index in the conversation where the newest exchanges begin that stay; at least one stays."""
+    offset = view.start - view.first_count
+    start, exchanges, tokens, size = len(shown) + offset, 0, 0, 0
+    for index in range(len(shown) - 1, view.first_count - 1, -1):
+        size += estimate_message(shown[index])
+        if shown[index].role == "tool":
+            continue
+        is_full = exchanges == keep or (keep_tokens is not None and tokens + size > keep_tokens)
+        if exchanges and is_full:
+            break
+        start, exchanges, tokens, size = index + offset, exchanges + 1, tokens + size, 0
+    return start
+
+
+def _list_kept(messages: MessageList, start: int, keeps_first: bool) -> tuple[int, ...]:
+    """The messages before `start` that stay: the first one of the user, where it is asked for, and the one
+    that the reply at `start` belongs to."""
+    indexes = set()
+    if keeps_first:
+        indexes = {next((index for index in range(start) if messages[index].role == "user"), start)}
+    if messages[start].role != "user":
+        indexes.add(next((i for i in range(start - 1, -1, -1) if messages[i].role == "user"), start))
+    return tuple(sorted(indexes - {start}))
