@@ -120,7 +120,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     is_open: bool = True
     """Whether the conversation has work left: false once it was released with its turn at an end."""
     due: float | None = None
-    """Of a released one with an open turn: when it goes on by itself; None where it waits for somebody."""
+    """Of a released one with an open turn: when it goes on by itself; None where it waits for somebody. Of a
+    held one: what it was before, so that whoever does not want it any more gives it back as it was."""
 
 
 class InboxEntry(msgspec.Struct, frozen=True, kw_only=True):

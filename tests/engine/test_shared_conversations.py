@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from paying_agent import make_engine, read_waiting_calls
 
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay
@@ -21,46 +22,10 @@ from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.sharing.open_turns import HANDED_OVER
 from toolchart.states.errors import IllegalEvent, LeaseHeld, LeaseLost, SpecError
 from toolchart.states.events import Decided
-from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
-from toolchart.tools.definition import Tool
+from toolchart.states.messages import ToolCall
 
-SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 DEAD = name_worker(1).replace(":", ":9").replace("/", "9999/")
 KINDS = ("memory", "jsonl", "sqlite")
-
-
-class EchoModel:
-    """A model that calls `pay` once with the user's message, and then answers with it."""
-
-    name = "echo"
-
-    async def complete(self, request: Request) -> Reply:
-        """The next reply."""
-        await asyncio.sleep(0)
-        text = next(message.content for message in request.messages if message.role == "user")
-        if request.messages[-1].role == "tool":
-            return Reply(content=f"paid {text}", finish_reason="stop")
-        call = ToolCall(name="pay", arguments={"text": text or ""})
-        return Reply(finish_reason="tool_calls", tool_calls=(call,))
-
-    async def aclose(self) -> None:
-        """Nothing to close."""
-
-
-def make_engine(log: Any, pay: Callable[[Any], Any], *, approval: bool = False, **options: Any) -> Engine:
-    """An engine whose only tool is `pay`."""
-    tool = Tool(
-        definition=ToolDefinition(name="pay", description="Pay.", parameters=SCHEMA),
-        run=pay,
-        execution_mode="async" if asyncio.iscoroutinefunction(pay) else "thread",
-        requires_approval=approval,
-    )
-    spec = {
-        "chart": "full",
-        "llms": {"model": {"provider": "scripted", "model": "m"}},
-        "responses": [{"llm": "model", "tools": {"enabled": True}}],
-    }
-    return Engine(spec, log=log, functions=[tool], providers={"model": EchoModel()}, **options)
 
 
 def make_address(kind: str, folder: Path) -> Any:
@@ -207,16 +172,6 @@ async def test_a_decision_reaches_the_worker_that_holds_the_conversation(kind: s
     assert len(list(replay(lines, "c"))) == len(lines)
     await holder.aclose()
     await other.aclose()
-
-
-def read_waiting_calls(engine: Engine, conversation: str) -> list[Any]:
-    """The calls of a conversation that wait for a decision, from the log."""
-    from toolchart.engine.log.replay import load_conversation
-    from toolchart.engine.runtime.flows.waiting import list_undecided_calls
-
-    loaded = load_conversation(engine.store, conversation)
-    assert loaded is not None
-    return [open_call.call for open_call in list_undecided_calls(loaded.snapshot)]
 
 
 @pytest.mark.parametrize("kind", KINDS)

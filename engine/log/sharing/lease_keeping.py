@@ -90,12 +90,26 @@ class LeaseKeeper:
             LeaseHeld: another worker, or another engine of this process, works on it.
         """
         worker, asked_at = name_worker(self._number), read_clock_s()
-        lease = await self.call_store(
-            lambda wait: self._store.acquire_lease(conversation, worker, self._lease_s, wait=wait)
-        )
+
+        def take(wait: bool) -> Lease:
+            return self._store.acquire_lease(conversation, worker, self._lease_s, wait=wait)
+
+        lease = await self.call_store(take, on_abandon=self._return_lease)
         held = HeldLease(lease, self._compute_safe_time(asked_at))
         self._held[conversation] = self._roots[conversation] = held
         self._start_timer()
+
+    def _return_lease(self, taken: asyncio.Future[Lease]) -> None:
+        """Give a lease back that was taken for somebody who was cancelled meanwhile."""
+        if taken.cancelled() or taken.exception() is not None:
+            return
+        lease = taken.result()
+
+        def give_back() -> None:
+            if not self._store.release_lease(lease, is_open=True, due=lease.due):
+                self._store.renew_leases([lease], 0.0)  # who takes it next finds the entries of its inbox
+
+        self._writer.submit(give_back).add_done_callback(_report_failure)
 
     def share(self, child: str, parent: str) -> None:
         """Let a child be covered by the lease of its parent."""
@@ -161,19 +175,29 @@ class LeaseKeeper:
                 if self.on_loss is not None and held.lease.conversation in self._roots:
                     self.on_loss(held.lease.conversation)
 
-    async def call_store(self, work: Callable[[bool], Value]) -> Value:
+    async def call_store(
+        self,
+        work: Callable[[bool], Value],
+        on_abandon: Callable[[asyncio.Future[Value]], None] | None = None,
+    ) -> Value:
         """Call the store at once where that waits for nothing, else in the writer's thread.
 
         Args:
             work: gets whether it may wait.
+            on_abandon: gets the finished work where the caller was cancelled while it was done.
         """
         if getattr(self._store, "commits_at_once", False) and not self._writer.is_busy:
             try:
                 return work(False)
             except LogBusy:
                 pass
-        result: Value = await asyncio.shield(self._writer.submit(lambda: work(True)))
-        return result
+        done: asyncio.Future[Value] = self._writer.submit(lambda: work(True))
+        try:
+            return await asyncio.shield(done)
+        except asyncio.CancelledError:
+            if on_abandon is not None:
+                done.add_done_callback(on_abandon)
+            raise
 
     # -- the timer -------------------------------------------------------------------------------
 
@@ -208,7 +232,7 @@ class LeaseKeeper:
                 self._timer = self._timer_loop.call_later(_POLL_S, self._look)
 
 
-def _report_failure(task: asyncio.Task[Any]) -> None:
+def _report_failure(task: asyncio.Future[Any]) -> None:
     if task.cancelled():
         return
     error = task.exception()

@@ -29,7 +29,10 @@ def build_next_lease(
     if lease is not None and lease.worker != worker and is_held(lease, now):
         raise LeaseHeld(conversation, describe_worker(lease.worker), lease.since, lease.expires)
     token = 1 if lease is None else lease.token + 1
-    return Lease(conversation=conversation, token=token, worker=worker, since=now, expires=now + seconds)
+    due = now if lease is None or lease.worker else lease.due
+    return Lease(
+        conversation=conversation, token=token, worker=worker, since=now, expires=now + seconds, due=due
+    )
 
 
 def build_released_lease(lease: Lease, *, is_open: bool, due: float | None) -> Lease:

@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
+from msgspec.structs import replace
+
 from toolchart.engine.log.sharing.lease_rules import (
     build_child_lease,
     build_next_lease,
@@ -134,14 +136,7 @@ class MemoryStore:
         newest = self._leases.get(lease.conversation)
         if newest is None or (newest.token, newest.worker) != (lease.token, lease.worker):
             return False
-        now = time.time()
-        self._leases[lease.conversation] = Lease(
-            conversation=newest.conversation,
-            token=newest.token,
-            worker=newest.worker,
-            since=newest.since,
-            expires=now + seconds,
-        )
+        self._leases[lease.conversation] = replace(newest, expires=time.time() + seconds)
         return True
 
     def release_lease(

@@ -134,19 +134,22 @@ class Ownership:
         except BaseException as error:
             await asyncio.shield(self._release_after(conversation, error))
             raise
-        try:
-            await asyncio.shield(self._release(conversation, hold))
-        except Exception:
-            leases.abandon(conversation)
-            raise
+        await asyncio.shield(self._release(conversation, hold))
 
     async def _release(self, conversation: str, hold: Hold) -> None:
-        """Give a conversation back when its inbox is empty."""
+        """Give a conversation back when its inbox is empty; after an error its lease expires.
+
+        It goes on where its caller is cancelled, so nobody but it may know of that error.
+        """
         leases = self._log.leases
         assert leases is not None
-        while not await leases.release(conversation, is_open=not hold.has_ended, due=hold.compute_due()):
-            for entry in await self._read_inbox(conversation):
-                await self._take_entry(conversation, entry, hold)
+        try:
+            while not await leases.release(conversation, is_open=not hold.has_ended, due=hold.compute_due()):
+                for entry in await self._read_inbox(conversation):
+                    await self._take_entry(conversation, entry, hold)
+        except BaseException:
+            leases.abandon(conversation)
+            raise
 
     async def _release_after(self, conversation: str, error: BaseException) -> None:
         """Give a conversation back after an exception; `recover` tries it again later, unless a person has

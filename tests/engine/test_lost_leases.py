@@ -1,0 +1,117 @@
+"""Leases that nobody wants any more are given back, after a cancellation and after an error."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paying_agent import make_engine, read_waiting_calls, wait_until
+
+from toolchart.engine.log.sharing.workers import name_worker
+from toolchart.engine.log.stores import open_store
+from toolchart.engine.runtime.sharing.open_turns import HANDED_OVER
+from toolchart.states.errors import LogUnavailable
+from toolchart.states.events import Decided
+
+LONG_S = 3600.0
+"""A lease that does not expire in a test."""
+
+
+def pay(arguments: Any) -> str:
+    """A payment."""
+    return "paid"
+
+
+async def test_a_turn_cancelled_while_its_lease_is_taken_gives_it_back(tmp_path: Path) -> None:
+    """A caller that is cancelled while the store is busy with its lease leaves none behind: another worker
+    runs the conversation at once, and `recover` finds what it would have found before."""
+    path = tmp_path / "log.db"
+    first = make_engine(open_store(path), pay, lease_s=LONG_S)
+    second = make_engine(open_store(path), pay, lease_s=LONG_S)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    turn = asyncio.ensure_future(first.arun("go", conversation="c"))
+    writer: Any = first._log._writer
+    await wait_until(lambda: writer.is_busy)
+    turn.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await turn
+    other.execute("ROLLBACK")
+    other.close()
+    first._log.drain()
+    store: Any = second.store
+    await wait_until(lambda: not store.list_leases())
+    assert await second.arecover() == []
+    assert (await second.arun("go", conversation="c")).content == "paid go"
+    for engine in (first, second):
+        await engine.aclose()
+        engine.store.close()
+
+
+@pytest.mark.parametrize("worker", ["dead", "nobody"])
+async def test_a_lease_that_is_given_back_unused_leaves_the_conversation_as_it_was(worker: str) -> None:
+    """`recover` goes on with the turn of a dead worker also after somebody took its lease and did not want it
+    any more; a turn that waits for a person stays as it was."""
+    store: Any = open_store("memory")
+    engine = make_engine(store, pay, approval=True)
+    await engine.arun("go", conversation="c")
+    if worker == "dead":
+        store.acquire_lease("c", name_worker(1).replace(":", ":9").replace("/", "9999/"), LONG_S)
+    lease = store.acquire_lease("c", name_worker(77), LONG_S)
+    assert store.release_lease(lease, is_open=True, due=lease.due)
+    assert list(store.list_unfinished()) == (["c"] if worker == "dead" else [])
+
+
+async def test_a_lease_that_cannot_be_given_back_is_not_kept() -> None:
+    """Where the caller is cancelled while the lease is given back, and giving it back fails then, the engine
+    keeps it no longer: it is not renewed for ever, and the engine takes the conversation up again."""
+    engine = make_engine(open_store("memory"), pay)
+    leases: Any = engine._log.leases
+    release, has_begun, may_fail = leases.release, asyncio.Event(), asyncio.Event()
+
+    async def fail_slowly(*_: Any, **__: Any) -> bool:
+        has_begun.set()
+        await may_fail.wait()
+        raise LogUnavailable("the disk is full")
+
+    leases.release = fail_slowly
+    turn = asyncio.ensure_future(engine.arun("go", conversation="c"))
+    await has_begun.wait()
+    turn.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await turn
+    may_fail.set()
+    await wait_until(lambda: leases.find("c") is None)
+    leases.release = release
+    assert (await engine.arun("again", conversation="c")).is_over
+    await engine.aclose()
+
+
+async def test_a_decision_is_left_for_a_turn_that_begins_meanwhile() -> None:
+    """A decision for a conversation that another worker holds is left in its inbox also where a turn of this
+    very engine begins in between: the caller hears that somebody else goes on, and gets no error."""
+    store: Any = open_store("memory")
+    engine = make_engine(store, pay, approval=True)
+    await engine.arun("go", conversation="c")
+    (call,) = read_waiting_calls(engine, "c")
+    lease = store.acquire_lease("c", name_worker(77), LONG_S)
+    ownership = engine._ownership
+    post = ownership.post
+
+    async def post_and_begin(*arguments: Any) -> None:
+        await post(*arguments)
+        ownership._claimed.add("c")
+
+    ownership.post = post_and_begin  # type: ignore[method-assign]
+    result = await engine.aresume("c", Decided(call_id=call.id, approved=True))
+    assert HANDED_OVER in result.warnings
+    ownership._claimed.discard("c")
+    assert len(store.read_inbox(["c"])) == 1
+    store.renew_leases([lease], 0.0)
+    (turn,) = await engine.arecover()
+    assert turn.result is not None
+    assert turn.result.content == "paid go"
+    await engine.aclose()
