@@ -11,11 +11,12 @@ the log. Time is virtual, so waiting costs nothing and the order of events follo
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import selectors
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
@@ -92,8 +93,8 @@ class World:
     seed: int
     rng: random.Random = field(init=False)
     story: list[str] = field(default_factory=list)
-    call_counter: int = 0
-    """Number of calls that the model has made; each has its number as its argument."""
+    call_numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    """Numbers of the calls that the model makes; each has its number as its argument."""
     run_counts: Counter[tuple[str, int]] = field(default_factory=Counter)
     has_crashed: bool = False
     is_calm: bool = False
@@ -226,12 +227,10 @@ class FaultyModel:
 
     def _make_call(self) -> ToolCall:
         world, rng = self._world, self._world.rng
-        world.call_counter += 1
+        number = next(world.call_numbers)
         name = rng.choice(["safe", "safe", "risky", "risky", "slow", "asked", "unknown"])
-        arguments: dict[str, Any] = {"n": world.call_counter} if rng.random() < 0.95 else {}
-        return ToolCall(
-            id=rng.choice(["", f"id{world.call_counter}", "same"]), name=name, arguments=arguments
-        )
+        arguments: dict[str, Any] = {"n": number} if rng.random() < 0.95 else {}
+        return ToolCall(id=rng.choice(["", f"id{number}", "same"]), name=name, arguments=arguments)
 
     async def aclose(self) -> None:
         """Nothing to close."""
@@ -389,13 +388,13 @@ def run_simulation(seed: int, inner: Store | None = None) -> tuple[World, list[b
         error.add_note("\n".join([f"seed {seed}", *world.story[-40:]]))
         raise
     finally:
-        _close_loop(world.loop)
+        close_loop(world.loop)
     lines = list(log.read_lines("c"))
     log.delete("c")
     return world, lines
 
 
-def _close_loop(loop: VirtualLoop) -> None:
+def close_loop(loop: VirtualLoop) -> None:
     """Cancel the tasks that a crashed process left, and close the loop."""
     tasks = asyncio.all_tasks(loop)
     for task in tasks:
