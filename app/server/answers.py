@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -73,9 +73,15 @@ _STATUSES: tuple[tuple[type[ToolchartError], int], ...] = (
 """By class of an error: the HTTP status; 500 for any other."""
 
 
-def make_error_answer(error: Exception, request_id: str) -> JsonAnswer:
+def make_error_answer(
+    error: Exception, request_id: str, shape: Callable[[int, str], Any] | None = None
+) -> JsonAnswer:
     """The answer for an error. What is not expected shows nothing but its request id, which the server's
-    log has too."""
+    log has too.
+
+    Args:
+        shape: the JSON of an error of a protocol, from its status and text.
+    """
     headers = {}
     match error:
         case Refusal():
@@ -89,6 +95,8 @@ def make_error_answer(error: Exception, request_id: str) -> JsonAnswer:
             content = {"error": str(error)}
         case _:
             status, content = 500, {"error": "internal error"}
+    if shape is not None:
+        return JsonAnswer(shape(status, content["error"]), status_code=status, headers=headers)
     return JsonAnswer({**content, "request_id": request_id}, status_code=status, headers=headers)
 
 

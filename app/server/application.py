@@ -18,12 +18,18 @@ from toolchart.app.server import status
 from toolchart.app.server.access.guard import Guard
 from toolchart.app.server.answers import Refusal, make_error_answer
 from toolchart.app.server.endpoints import Endpoint, RouteGroup, make_route
+from toolchart.app.server.openai_api import routes as openai_routes
 from toolchart.app.server.site import Site, get_request_id
 from toolchart.app.studio import static_files
 from toolchart.app.studio.pages import sign_in
 from toolchart.states.errors import ToolchartError
 
-ROUTE_GROUPS: tuple[RouteGroup, ...] = (status.ROUTES, static_files.ROUTES, sign_in.ROUTES)
+ROUTE_GROUPS: tuple[RouteGroup, ...] = (
+    status.ROUTES,
+    static_files.ROUTES,
+    sign_in.ROUTES,
+    openai_routes.ROUTES,
+)
 """Every group of routes, in the order in which their paths are tried."""
 
 

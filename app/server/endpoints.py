@@ -18,8 +18,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from toolchart.app.server.access.tokens import Access, Role
-from toolchart.app.server.answers import Refusal
-from toolchart.app.server.site import Site, get_site
+from toolchart.app.server.answers import Refusal, make_error_answer
+from toolchart.app.server.site import Site, get_request_id, get_site
+from toolchart.states.errors import ToolchartError
 
 SIGN_IN_PATH = "/sign-in"
 
@@ -38,6 +39,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """One sentence for the OpenAPI document."""
     body: type[msgspec.Struct] | None = None
     """The form of its JSON body."""
+    shape_error: Callable[[int, str], Any] | None = None
+    """The JSON of an error, from its status and text, for a protocol with a form of its own."""
     is_page: bool = False
     """Whether it is a page for people: without a session they are asked to sign in."""
     in_openapi: bool = True
@@ -63,7 +66,14 @@ def make_route(endpoint: Endpoint) -> Route:
             require_role(access, endpoint.role)
         return await endpoint.answer(request)
 
-    return Route(endpoint.path, answer_request, methods=[endpoint.method])
+    async def answer_in_shape(request: Request) -> Any:
+        try:
+            return await answer_request(request)
+        except (Refusal, ToolchartError) as error:
+            return make_error_answer(error, get_request_id(request), endpoint.shape_error)
+
+    answer = answer_request if endpoint.shape_error is None else answer_in_shape
+    return Route(endpoint.path, answer, methods=[endpoint.method])
 
 
 def find_access(request: Request) -> Access | None:

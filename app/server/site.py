@@ -12,6 +12,7 @@ from starlette.requests import Request
 from toolchart.app.server.access.rates import RequestRates, Slots
 from toolchart.app.server.access.sessions import Sessions
 from toolchart.app.server.access.tokens import Access, NewToken, TokenTable
+from toolchart.app.server.protocols.client_tools import ClientTools
 from toolchart.engine.runtime.engine import Engine
 
 
@@ -67,6 +68,7 @@ class Site:
         limits: Limits | None = None,
     ) -> None:
         self.engine = engine
+        self.client_tools = ClientTools(engine)
         self.settings = settings or SiteSettings()
         self.limits = limits or Limits()
         self.tokens = TokenTable(tokens)
@@ -80,7 +82,7 @@ class Site:
     async def stop(self, grace_s: float) -> None:
         """End open streams, and begin no more turns; what runs may end within the grace time."""
         self.closing.set()
-        await self.engine.astop(grace_s)
+        await asyncio.gather(self.engine.astop(grace_s), self.client_tools.stop(grace_s))
 
 
 def get_site(request: Request) -> Site:

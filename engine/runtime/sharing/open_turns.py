@@ -85,6 +85,13 @@ class OpenTurns:
             desk = self._find_agent(waiting).decisions
             return await self._hand_over(root, waiting, desk.complete_decision(decision, waiting, snapshot))
 
+    def describe_turn(self, conversation: str) -> TurnResult:
+        """See `SharedEngine.describe_turn`."""
+        snapshot = self._load_conversation(conversation).snapshot
+        if snapshot.settings is None:
+            raise SpecError(f"conversation {conversation!r} has no turn yet")
+        return self.build_result(snapshot, conversation)
+
     def _has_work(self, root: str) -> bool:
         snapshot = self._load_conversation(root).snapshot
         return self._agent.conversations.has_work(snapshot, root)

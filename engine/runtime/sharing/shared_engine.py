@@ -100,6 +100,14 @@ class SharedEngine:
         root = find_root(self.store, conversation)
         return root in [lease.conversation for lease in self.store.list_leases()]
 
+    def describe_turn(self, conversation: str) -> TurnResult:
+        """The result of the newest turn as the log has it, and what it waits for; nothing runs.
+
+        Raises:
+            SpecError: there is no such conversation, or it has no turn yet.
+        """
+        return self._open_turns.describe_turn(conversation)
+
     def can_interrupt(self, conversation: str) -> bool:
         """Whether a message of the user would interrupt a turn that runs here: its row leaves a state."""
         return any(driver.can_interrupt() for driver in self._agent.list_running_drivers(conversation)[:1])

@@ -1,0 +1,1 @@
+"""Chat completions, models and responses, in the form of OpenAI's API."""

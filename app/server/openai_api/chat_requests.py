@@ -1,0 +1,155 @@
+"""Requests of chat completions, as turns: which message, which history, which tools, or which answers.
+
+A request holds the whole conversation. Where it ends with messages of the role `tool`, these answer what an
+open turn waits for, and the turn goes on. Otherwise its last message begins a conversation of its own, with
+the messages before it as history.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from toolchart.app.server.answers import Refusal
+from toolchart.app.server.openai_api.contents import (
+    FunctionForm,
+    join_texts,
+    make_definition,
+    make_output_type,
+    read_spec_error,
+    require_own_data,
+)
+from toolchart.engine.runtime.turns.options import StreamOptions
+from toolchart.specs.history import parse_content, parse_messages
+from toolchart.states.errors import SpecError
+from toolchart.states.messages import ToolDefinition
+
+
+class ToolForm(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool of the client."""
+
+    type: str
+    function: FunctionForm | None = None
+
+
+class FormatForm(msgspec.Struct, frozen=True, kw_only=True):
+    """The form of the answer."""
+
+    type: str
+    json_schema: dict[str, Any] | None = None
+
+
+class StreamForm(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of a stream."""
+
+    include_usage: bool = False
+
+
+class ChatForm(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of `POST /v1/chat/completions`. Other keys, such as options of the model, are ignored."""
+
+    model: str
+    messages: list[dict[str, Any]]
+    stream: bool = False
+    stream_options: StreamForm | None = None
+    tools: list[ToolForm] = []
+    response_format: FormatForm | None = None
+    n: int | None = None
+
+
+class ChatTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request asks for."""
+
+    message: str = ""
+    """The user's message; empty where the request goes on with a turn."""
+    options: StreamOptions = {}
+    answers: dict[str, Any] = {}
+    """By wire id: what the client answers; empty for a new conversation."""
+    tools: tuple[ToolDefinition, ...] = ()
+    """The client's tools."""
+
+
+def read_chat(form: ChatForm) -> ChatTurn:
+    """What a request asks for.
+
+    Raises:
+        Refusal: 400; names the place in the request.
+    """
+    if form.n not in (None, 1):
+        raise Refusal(400, "n: a turn has one answer")
+    if not form.messages:
+        raise Refusal(400, "messages: there is none")
+    tools = tuple(make_definition(_get_function(tool)) for tool in form.tools)
+    answers = _read_tool_messages(form.messages)
+    if answers:
+        return ChatTurn(answers=answers, tools=tools)
+    system = join_texts([_read_text(entry) for entry in form.messages if _is_system(entry)])
+    entries = [entry for entry in form.messages if not _is_system(entry)]
+    message, options = _read_message(entries)
+    if system:
+        options["variables"] = {"instructions": system}
+    output_type = make_output_type(_flatten_format(form.response_format))
+    if output_type is not None:
+        options["output_type"] = output_type
+    return ChatTurn(message=message, options=options, tools=tools)
+
+
+def _get_function(tool: ToolForm) -> FunctionForm:
+    if tool.type != "function" or tool.function is None:
+        raise Refusal(400, f"tools: only functions are offered to the model, not {tool.type!r}")
+    return tool.function
+
+
+def _is_system(entry: dict[str, Any]) -> bool:
+    return entry.get("role") in ("system", "developer")
+
+
+def _read_text(entry: dict[str, Any]) -> str | None:
+    try:
+        return parse_content(entry.get("content"), None, "")[0]
+    except SpecError as error:
+        raise read_spec_error(error, "messages") from None
+
+
+def _read_tool_messages(messages: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The contents of the messages of tools at the end, by their call ids."""
+    answers: dict[str, Any] = {}
+    for entry in reversed(messages):
+        if entry.get("role") != "tool":
+            break
+        answers[str(entry.get("tool_call_id"))] = read_output(_read_text(entry) or "")
+    return dict(reversed(answers.items()))
+
+
+def read_output(text: str) -> Any:
+    """What a client says about a call: JSON data where the text is an object, else the text."""
+    if text.lstrip().startswith("{"):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+    return text
+
+
+def _read_message(entries: list[dict[str, Any]]) -> tuple[str, StreamOptions]:
+    """The newest message, and the messages before it as history."""
+    if not entries or entries[-1].get("role") != "user":
+        raise Refusal(400, "messages: the last one must be of the role user or tool")
+    try:
+        text, parts = parse_content(entries[-1].get("content"), None, f"[{len(entries) - 1}]")
+        history = parse_messages(entries[:-1])
+    except SpecError as error:
+        raise read_spec_error(error, "messages") from None
+    for message in history:
+        require_own_data(message.parts)
+    require_own_data(parts)
+    if not text and not parts:
+        raise Refusal(400, "messages: the last one is empty")
+    return text or "", {"history": history, "attachments": parts}
+
+
+def _flatten_format(form: FormatForm | None) -> dict[str, Any] | None:
+    return None if form is None else {**(form.json_schema or {}), "type": form.type}

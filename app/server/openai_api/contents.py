@@ -1,0 +1,127 @@
+"""What both forms of OpenAI's API share: tools of a client, forms of the answer, contents, usage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+from pydantic import WithJsonSchema
+
+from toolchart.app.server.answers import Refusal
+from toolchart.engine.runtime.result import TurnResult
+from toolchart.states.content import ContentPart, Media
+from toolchart.states.errors import SpecError
+from toolchart.states.messages import ToolDefinition, Usage
+
+MAX_SCHEMA_NODES = 2000
+"""Of the schema of an answer. The schema comes from a stranger, and answers are checked in this process."""
+
+ANY_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
+
+
+class FunctionForm(msgspec.Struct, frozen=True, kw_only=True):
+    """A function that the client runs."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+def make_definition(function: FunctionForm) -> ToolDefinition:
+    """The definition of a client's function."""
+    return ToolDefinition(
+        name=function.name,
+        description=function.description or function.name,
+        parameters=function.parameters or ANY_ARGUMENTS,
+    )
+
+
+def make_output_type(form: Mapping[str, Any] | None) -> Any:
+    """The type of the answer that a request asks for; None for free text.
+
+    Args:
+        form: `{type: text | json_object | json_schema, schema, ...}`.
+
+    Raises:
+        Refusal: 400; there is no such form, or its schema is none.
+    """
+    kind = (form or {}).get("type", "text")
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return Annotated[dict[str, Any], WithJsonSchema({"type": "object"})]
+    schema = (form or {}).get("schema")
+    if kind != "json_schema" or not isinstance(schema, dict):
+        raise Refusal(400, "the form of the answer is `text`, `json_object` or `json_schema` with a schema")
+    if schema.get("type") != "object":
+        raise Refusal(400, "the schema of the answer must be that of an object")
+    if _count_nodes(schema, schema, {}) > MAX_SCHEMA_NODES:
+        raise Refusal(
+            400, f"the schema of the answer has more than {MAX_SCHEMA_NODES} nodes, references expanded"
+        )
+    return Annotated[dict[str, Any], WithJsonSchema(schema)]
+
+
+def _count_nodes(node: Any, root: Mapping[str, Any], counts: dict[str, int]) -> int:
+    """The nodes of a schema with its references expanded: what checking a value against it costs.
+
+    Raises:
+        Refusal: 400; a reference leads elsewhere than to `$defs`.
+    """
+    if isinstance(node, list):
+        return 1 + sum(_count_nodes(item, root, counts) for item in node)
+    if not isinstance(node, Mapping):
+        return 1
+    total = 1 + sum(_count_nodes(value, root, counts) for key, value in node.items() if key != "$defs")
+    if "$ref" in node:
+        total += _count_reference(node["$ref"], root, counts)
+    return total
+
+
+def _count_reference(reference: Any, root: Mapping[str, Any], counts: dict[str, int]) -> int:
+    name = str(reference).removeprefix("#/$defs/")
+    definitions = root.get("$defs")
+    if not isinstance(definitions, Mapping) or name not in definitions:
+        raise Refusal(400, f"the schema of the answer refers to {reference!r}, which is not among its $defs")
+    if name not in counts:
+        counts[name] = MAX_SCHEMA_NODES + 1  # what a definition that leads to itself costs
+        counts[name] = _count_nodes(definitions[name], root, counts)
+    return counts[name]
+
+
+def require_own_data(parts: Iterable[ContentPart]) -> None:
+    """Refuse parts that name an address: this server fetches nothing for a request, and lets no host do so.
+
+    Raises:
+        Refusal: 400.
+    """
+    for part in parts:
+        if isinstance(part, Media) and part.url:
+            raise Refusal(400, "a picture, sound or file is sent as data: URL or base64, not as an address")
+
+
+def describe_usage(usage: Usage) -> tuple[int, int, int]:
+    """Tokens of the prompts, of the answers, and of both; 0 where a host reports none."""
+    prompt, answer = usage.input or 0, usage.output or 0
+    return prompt, answer, usage.total or prompt + answer
+
+
+def describe_turn(result: TurnResult) -> dict[str, Any]:
+    """What this server says about a turn beyond the API, under the key `toolchart`."""
+    data: dict[str, Any] = {"conversation": result.conversation, "state": result.state}
+    if result.limit_reached:
+        data["limit_reached"] = result.limit_reached
+    if result.warnings:
+        data["warnings"] = list(result.warnings)
+    return data
+
+
+def read_spec_error(error: SpecError, where: str) -> Refusal:
+    """The refusal of messages that cannot be read, with their place in the request."""
+    return Refusal(400, f"{where}{error.path or ''}: {error.message}")
+
+
+def join_texts(texts: Sequence[str | None]) -> str:
+    """Texts with empty lines between them; those that are empty are left out."""
+    return "\n\n".join(text for text in texts if text)

@@ -1,0 +1,90 @@
+"""The endpoints below `/v1`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from toolchart.app.server.answers import JsonAnswer
+from toolchart.app.server.bodies import read_form
+from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.event_stream import stream_events
+from toolchart.app.server.openai_api.chat_answers import build_completion, stream_completion
+from toolchart.app.server.openai_api.chat_requests import ChatForm, ChatTurn, read_chat
+from toolchart.app.server.openai_api.errors import shape_error
+from toolchart.app.server.protocols.served_models import find_model, list_models
+from toolchart.app.server.protocols.turns import Pieces, continue_turn, finish_turn, read_answers, start_turn
+from toolchart.app.server.site import get_access, get_site
+from toolchart.engine.runtime.turns.options import StreamOptions
+
+
+async def list_served_models(request: Request) -> Response:
+    """Answer with the agent and its handlers."""
+    models = [_describe_model(model.name) for model in list_models(get_site(request).engine.spec)]
+    return JsonAnswer({"object": "list", "data": models})
+
+
+async def show_model(request: Request) -> Response:
+    """Answer with one model."""
+    model = find_model(get_site(request).engine.spec, request.path_params["model"])
+    return JsonAnswer(_describe_model(model.name))
+
+
+def _describe_model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "toolchart"}
+
+
+async def complete_chat(request: Request) -> Response:
+    """Run a turn, or go on with one, and answer with a chat completion."""
+    form = await read_form(request, ChatForm)
+    pieces = await _open_chat(request, form, read_chat(form))
+    if not form.stream:
+        return JsonAnswer(build_completion(await finish_turn(pieces), form.model))
+    include_usage = form.stream_options is not None and form.stream_options.include_usage
+    return stream_events(request, stream_completion(pieces, form.model, include_usage=include_usage))
+
+
+async def _open_chat(request: Request, form: ChatForm, turn: ChatTurn) -> Pieces:
+    site, access = get_site(request), get_access(request)
+    model = find_model(site.engine.spec, form.model)
+    if turn.answers:
+        answers = read_answers(turn.answers, access)
+        engine = site.client_tools.find_engine(answers[0].item.root)
+        return await continue_turn(site, engine, answers, access.name)
+    engine = site.client_tools.get_engine(turn.tools)
+    options: StreamOptions = {**turn.options, "handler": model.handler}
+    return await start_turn(site, engine, turn.message, **options)
+
+
+ROUTES = RouteGroup(
+    name="OpenAI",
+    endpoints=(
+        Endpoint(
+            method="GET",
+            path="/v1/models",
+            role="read",
+            answer=list_served_models,
+            summary="List the agent and its handlers as models.",
+            shape_error=shape_error,
+        ),
+        Endpoint(
+            method="GET",
+            path="/v1/models/{model}",
+            role="read",
+            answer=show_model,
+            summary="Show one model.",
+            shape_error=shape_error,
+        ),
+        Endpoint(
+            method="POST",
+            path="/v1/chat/completions",
+            role="chat",
+            answer=complete_chat,
+            summary="Run a turn, in the form of OpenAI's chat completions.",
+            body=ChatForm,
+            shape_error=shape_error,
+        ),
+    ),
+)

@@ -1,0 +1,118 @@
+"""Tools that a client declares and runs itself: engines that offer them, and the outcomes it sends."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from toolchart.app.server.answers import Refusal
+from toolchart.engine.log.replay import load_conversation
+from toolchart.engine.runtime.engine import Engine
+from toolchart.states.canonical_json import encode_canonical
+from toolchart.states.messages import ToolDefinition
+from toolchart.tools.definition import Tool, ToolFailure, ToolPending
+from toolchart.tools.execution.context import CallContext
+
+MAX_ENGINES = 64
+"""Sets of tools whose engines are kept; the one that was used longest ago is forgotten first."""
+
+MAX_TOOLS = 128
+"""Tools of one request."""
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client says about a call that it has run."""
+
+    value: Any
+    is_error: bool = False
+
+
+class ClientTools:
+    """Engines beside that of the site, one for each set of tools; they share its log and its hosts."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._base = engine
+        self._engines: OrderedDict[bytes, Engine] = OrderedDict()
+        self._outcomes: dict[tuple[str, str], CallOutcome] = {}
+
+    def get_engine(self, definitions: Sequence[ToolDefinition]) -> Engine:
+        """The engine that offers these tools; the site's own where there are none.
+
+        Raises:
+            Refusal: 400; a tool has no usable name, or that of another one.
+            SpecError: its schema is not valid.
+        """
+        if not definitions:
+            return self._base
+        self._check_names([definition.name for definition in definitions])
+        key = encode_canonical(msgspec.to_builtins(list(definitions)))
+        if key not in self._engines:
+            self._engines[key] = self._base.with_tools([self._make_tool(item) for item in definitions])
+            if len(self._engines) > MAX_ENGINES:
+                self._engines.popitem(last=False)
+        self._engines.move_to_end(key)
+        return self._engines[key]
+
+    def find_engine(self, conversation: str) -> Engine:
+        """The engine for a conversation that exists: one with the tools that its client has declared.
+
+        Raises:
+            Refusal: 404; there is no such conversation.
+        """
+        loaded = load_conversation(self._base.store, conversation)
+        if loaded is None:
+            raise Refusal(404, f"there is no conversation {conversation!r}")
+        own = set(self._base.tools.names())
+        return self.get_engine([tool for tool in loaded.configured.tools if tool.name not in own])
+
+    def is_client_tool(self, name: str) -> bool:
+        """Whether a tool is none of the site's own."""
+        return self._base.tools.registry.get(name) is None
+
+    def add_outcomes(self, outcomes: Mapping[tuple[str, str], CallOutcome]) -> None:
+        """Keep outcomes, by conversation and call id, until their turn has gone on."""
+        self._outcomes.update(outcomes)
+
+    def drop_outcomes(self, keys: Sequence[tuple[str, str]]) -> None:
+        """Forget outcomes."""
+        for key in keys:
+            self._outcomes.pop(key, None)
+
+    async def stop(self, grace_s: float) -> None:
+        """Begin nothing more with any of these engines."""
+        await asyncio.gather(*(engine.astop(grace_s) for engine in self._engines.values()))
+
+    def _check_names(self, names: Sequence[str]) -> None:
+        if len(names) > MAX_TOOLS:
+            raise Refusal(400, f"at most {MAX_TOOLS} tools may be declared")
+        for name in names:
+            if not _NAME.fullmatch(name):
+                raise Refusal(400, f"the tool name {name!r} is not of the form [a-zA-Z0-9_-]{{1,64}}")
+            if not self.is_client_tool(name) or names.count(name) > 1:
+                raise Refusal(400, f"there is another tool {name!r}; rename yours")
+
+    def _make_tool(self, definition: ToolDefinition) -> Tool:
+        return Tool(
+            definition=definition, run=self._give_outcome, kind="client", needs_context=True, idempotent=True
+        )
+
+    def _give_outcome(self, arguments: Mapping[str, Any], context: CallContext) -> Any:
+        """What the client has said about a call.
+
+        Raises:
+            ToolPending: nothing yet.
+            ToolFailure: that it failed.
+        """
+        outcome = self._outcomes.get((context.conversation, context.call_id))
+        if outcome is None:
+            raise ToolPending
+        if outcome.is_error:
+            raise ToolFailure(str(outcome.value))
+        return outcome.value

@@ -1,0 +1,236 @@
+"""Turns as streams: begins one, or goes on with what a client has answered."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, TypeAlias, Unpack
+
+import msgspec
+
+from toolchart.app.server.access.tokens import Access
+from toolchart.app.server.answers import Refusal
+from toolchart.app.server.endpoints import require_role
+from toolchart.app.server.protocols.client_tools import CallOutcome
+from toolchart.app.server.protocols.waiting import Answer, ItemName, list_waiting_items, read_wire_id
+from toolchart.app.server.site import Site
+from toolchart.engine.log.replay import load_conversation
+from toolchart.engine.runtime.engine import Engine
+from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.streaming import StepTaken
+from toolchart.engine.runtime.turns.options import StreamOptions
+from toolchart.states.effects import CallModel, RunAgent
+from toolchart.states.events import Decided, Event, Failed, Replied
+from toolchart.states.messages import Delta, TextDelta
+from toolchart.states.snapshot import Snapshot
+
+Pieces: TypeAlias = AsyncGenerator["StepTaken | Delta | TurnResult", None]
+"""What a turn yields; its result is the last."""
+
+
+class AnsweredItem(msgspec.Struct, frozen=True, kw_only=True):
+    """An item that a turn waits for, and the answer of the client."""
+
+    item: ItemName
+    answer: Answer
+
+
+def read_answers(answers: Mapping[str, Any], access: Access) -> list[AnsweredItem]:
+    """The answers of a request, by wire id.
+
+    Raises:
+        Refusal: 400; a wire id is unknown, an answer does not have its form, or they belong to several
+            conversations. 403; the token may not give such an answer.
+    """
+    items = []
+    for wire_id, data in answers.items():
+        item = read_wire_id(wire_id)
+        if item is None:
+            raise Refusal(400, f"nothing waits for an answer to {wire_id!r}")
+        require_role(access, item.kind.role)
+        items.append(AnsweredItem(item=item, answer=item.kind.read(item.id, data, access.name)))
+    if len({answered.item.root for answered in items}) > 1:
+        raise Refusal(400, "the answers belong to several conversations")
+    return items
+
+
+async def start_turn(site: Site, engine: Engine, message: str, **options: Unpack[StreamOptions]) -> Pieces:
+    """Begin a turn; closing the stream cancels it.
+
+    Raises:
+        Refusal: 429; too many turns run.
+        SpecError: the turn cannot begin; nothing was written.
+    """
+    return await _start(_hold_slot(site, engine.stream(message, **options)))
+
+
+async def continue_turn(site: Site, engine: Engine, answers: Sequence[AnsweredItem], by: str) -> Pieces:
+    """Go on with an open turn; the last answer is streamed, closing the stream cancels the turn.
+
+    Raises:
+        Refusal: 400; something does not wait. 429; too many turns run.
+        IllegalEvent, SpecError: an answer does not fit; those before it are applied.
+    """
+    return await _start(_hold_slot(site, _apply_answers(site, engine, answers, by)))
+
+
+async def finish_turn(pieces: Pieces) -> TurnResult:
+    """The result of a turn that nobody watches."""
+    async with aclosing(pieces):
+        async for piece in pieces:
+            if isinstance(piece, TurnResult):
+                return piece
+    raise AssertionError("a turn yields its result last")
+
+
+async def _hold_slot(site: Site, pieces: Pieces) -> Pieces:
+    with site.turns.hold():
+        async with aclosing(pieces):
+            async for piece in pieces:
+                yield piece
+
+
+async def _start(pieces: Pieces) -> Pieces:
+    """The stream after its first piece is there, so that what prevents the turn is raised before an answer
+    has begun."""
+    first = await anext(pieces)
+    return _chain(first, pieces)
+
+
+async def _chain(first: StepTaken | Delta | TurnResult, pieces: Pieces) -> Pieces:
+    async with aclosing(pieces):
+        yield first
+        async for piece in pieces:
+            yield piece
+
+
+async def _apply_answers(site: Site, engine: Engine, answers: Sequence[AnsweredItem], by: str) -> Pieces:
+    root = answers[0].item.root
+    _require_open_items(engine, answers)
+    outcomes = {
+        (answered.item.conversation, answered.item.id): answered.answer
+        for answered in answers
+        if isinstance(answered.answer, CallOutcome)
+    }
+    site.client_tools.add_outcomes(outcomes)
+    others = [answered for answered in answers if not isinstance(answered.answer, CallOutcome)]
+    try:
+        if outcomes:
+            async with aclosing(engine.stream_resume(root)) as pieces:
+                async for piece in pieces:
+                    if not (others and isinstance(piece, TurnResult)):
+                        yield piece
+        for index, answered in enumerate(others):
+            is_last = index == len(others) - 1
+            async with aclosing(_apply_answer(engine, answered, by)) as pieces:
+                async for piece in pieces:
+                    if is_last or not isinstance(piece, TurnResult):
+                        yield piece
+    finally:
+        site.client_tools.drop_outcomes(list(outcomes))
+
+
+def _require_open_items(engine: Engine, answers: Sequence[AnsweredItem]) -> None:
+    """Refuse answers to what does not wait, before anything is written."""
+    root = answers[0].item.root
+    loaded = load_conversation(engine.store, root)
+    if loaded is None:
+        raise Refusal(404, f"there is no conversation {root!r}")
+    result = engine.describe_turn(root)
+    open_items = {(item.kind.letter, item.conversation, item.id) for item in list_waiting_items(result)}
+    for answered in answers:
+        item = answered.item
+        if (item.kind.letter, item.conversation, item.id) not in open_items:
+            raise Refusal(409, f"nothing waits for an answer to {item.id!r} any more")
+
+
+async def _apply_answer(engine: Engine, answered: AnsweredItem, by: str) -> Pieces:
+    item, answer = answered.item, answered.answer
+    if isinstance(answer, Decided):
+        async with aclosing(engine.stream_resume(item.conversation, answer)) as pieces:
+            async for piece in pieces:
+                yield piece
+        return
+    assert isinstance(answer, dict), "outcomes of calls are kept apart"
+    result = await engine.aanswer(item.conversation, answer, question=item.id, by=by)
+    if result is None:
+        raise Refusal(409, "the turn runs already; read its result from its own stream")
+    yield result
+
+
+# -- text ------------------------------------------------------------------------------------------
+
+
+class RootSteps:
+    """Tells the steps of a conversation from those of its children, which are streamed with it."""
+
+    def __init__(self) -> None:
+        self.snapshot: Snapshot | None = None
+        """The newest snapshot of the conversation itself."""
+
+    def take(self, piece: StepTaken) -> bool:
+        """Whether a step is the conversation's own."""
+        before, current = piece.step.before, self.snapshot
+        has_children = current is not None and _find(current, RunAgent)
+        if current is None or before is current or (before is None and not has_children):
+            self.snapshot = piece.step.snapshot
+            return True
+        return False
+
+
+def _find(snapshot: Snapshot, kind: type) -> bool:
+    return any(isinstance(effect, kind) for effect in snapshot.open_effects)
+
+
+class AnswerText:
+    """The text of a turn as it comes: what was streamed ends with the answer of the result.
+
+    Only replies of the conversation's own thread are streamed. Drafts that a flow keeps under a name, and the
+    words of sub-agents, are not. What a model says before it calls a tool comes first, with an empty line
+    after it.
+    """
+
+    def __init__(self) -> None:
+        self._steps = RootSteps()
+        self._reply: list[str] = []
+        """The deltas of the present reply."""
+        self._has_text = False
+        """Whether there is any text already."""
+
+    def take(self, piece: StepTaken | Delta | TurnResult) -> str:
+        """The text that a piece adds; may be empty."""
+        match piece:
+            case TextDelta():
+                return self._add(piece.text) if self._is_own_reply() else ""
+            case StepTaken():
+                if self._steps.take(piece) and _ends_reply(piece.event):
+                    self._reply = []
+            case TurnResult() if piece.is_over and piece.error is None:
+                return self._complete(piece.content)
+        return ""
+
+    def _is_own_reply(self) -> bool:
+        snapshot = self._steps.snapshot
+        if snapshot is None or _find(snapshot, RunAgent):
+            return False
+        calls = [effect for effect in snapshot.open_effects if isinstance(effect, CallModel)]
+        return bool(calls) and not any(call.result for call in calls)
+
+    def _add(self, text: str) -> str:
+        separator = "\n\n" if self._has_text and not self._reply else ""
+        self._reply.append(text)
+        self._has_text = True
+        return separator + text
+
+    def _complete(self, content: str) -> str:
+        """What is missing at the end of a turn: all of an answer that no model has streamed."""
+        streamed = "".join(self._reply)
+        if content.startswith(streamed):
+            return self._add(content[len(streamed) :]) if content != streamed else ""
+        self._reply = []
+        return self._add(content)
+
+
+def _ends_reply(event: Event) -> bool:
+    """Whether what the model has said so far is no part of the answer: it called tools, or broke off."""
+    return isinstance(event, Failed) or (isinstance(event, Replied) and bool(event.reply.tool_calls))
