@@ -275,7 +275,7 @@ def make_spec(world: World) -> dict[str, Any]:
     read_limits = find_read_limits(load_chart(chart))
     return {
         "chart": chart,
-        "llms": {"model": {"provider": "scripted", "model": "m"}},
+        "llms": {"model": {"provider": "scripted", "model": "m", "context_limit": 300}},
         "tools": {},
         "limits": {name: value for name, value in limits.items() if name in read_limits},
         "responses": [{"llm": "model", "prompt": "Be.", "tools": {"enabled": True}}],

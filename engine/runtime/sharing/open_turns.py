@@ -112,7 +112,7 @@ class OpenTurns:
         """Leave an event for the worker that holds a conversation; take it here if nobody does now."""
         message = Message(conversation=waiting, event=event)
         await self._ownership.post(root, message, build_key(event, waiting))
-        # Held by another worker, or by a task of this engine that has begun meanwhile: its inbox has the event.
+        # Another worker holds it, or a turn of this engine has begun meanwhile: the inbox has the event.
         with suppress(LeaseHeld, SpecError):
             async with self._ownership.work_on(root, is_brief=True) as hold:
                 hold.note(self.build_result(self._load_conversation(root).snapshot, root))
