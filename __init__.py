@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from toolchart.engine.exchange.tool_messages import encode_tools, make_call_message, make_result_message
     from toolchart.engine.log.fork import ForkChanges
+    from toolchart.engine.log.secrecy.keys import LogKeys
     from toolchart.engine.log.stores import open_store
     from toolchart.engine.rerun.campaign import arerun, rerun
     from toolchart.engine.rerun.changes import RerunChanges
@@ -162,6 +163,7 @@ __all__ = [
     "make_call_message",
     "make_result_message",
     "open_store",
+    "LogKeys",
     "Store",
     "Provider",
     "StreamingProvider",
@@ -279,6 +281,7 @@ if not TYPE_CHECKING:
             "make_result_message",
         ),
         "toolchart.engine.log.stores": ("open_store",),
+        "toolchart.engine.log.secrecy.keys": ("LogKeys",),
         "toolchart.states.ports": ("Store", "Provider", "StreamingProvider"),
         "toolchart.states.messages": (
             "Message",

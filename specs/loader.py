@@ -27,7 +27,7 @@ from toolchart.states.errors import SpecError, suggest_name
 _MAX_PROBLEMS = 10
 """Most problems of one document that an error lists."""
 
-_UNLOGGED_SECTIONS = ("approvers",)
+_UNLOGGED_SECTIONS = ("approvers", "log_key")
 """Sections that no log holds, so that nobody can take them from one: whom to trust is the operator's word."""
 
 _AGENTS = "toolchart.specs.agents"

@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from toolchart.specs.sections.base import Section
 from toolchart.specs.sections.context import IntentConfig, ModelChoice, RagService, TopicConfig
+from toolchart.specs.sections.keeping import LogKeyConfig, RedactConfig
 from toolchart.specs.sections.limits import LimitsConfig, RetryConfig
 from toolchart.states.chart.source_positions import SourcePosition
 from toolchart.states.descriptors import find_registry
@@ -264,15 +265,6 @@ class Handler(Section):
     """Tools of this handler."""
 
 
-class RedactConfig(Section):
-    """What is removed from records before they are hashed; the model still gets it."""
-
-    keys: list[str] = Field(default_factory=list)
-    """Keys in arguments and results whose values are secret; globs, case is ignored."""
-    patterns: list[str] = Field(default_factory=list)
-    """Patterns removed from any text: `email`, `phone`, `card`, `iban`, `ipv4`, `token` or `/expression/`."""
-
-
 class AgentSpec(Section):
     """An agent: the chart, the hosts, the tools and the handlers."""
 
@@ -322,6 +314,8 @@ class AgentSpec(Section):
     """Whether the log keeps the deltas of streamed replies; not allowed together with `redact`."""
     redact: RedactConfig | None = None
     """What the log must not contain."""
+    log_key: LogKeyConfig | None = None
+    """Encrypts the log, with keys from a variable (`env`) or a key file (`file`). It is never logged."""
     seal_keys: list[str] = Field(default_factory=list)
     """Ed25519 public keys (`ed25519:` and Base64) that may sign seals of the log; for `verify --spec`."""
     output: dict[str, Any] | None = None

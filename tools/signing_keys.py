@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-import stat
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -22,6 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
+from toolchart.specs.secrets import read_secret_file
 from toolchart.states.errors import SpecError
 
 PREFIX = "ed25519:"
@@ -58,18 +58,7 @@ def read_private_key(path: str | Path) -> Ed25519PrivateKey:
     Raises:
         SpecError: it cannot be read, others can read it, or it holds no Ed25519 key.
     """
-    try:
-        with open(path, "rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            text = file.read(100_000)
-    except OSError as error:
-        raise SpecError(f"the key cannot be read: {error.strerror}", file=str(path)) from None
-    if os.name == "posix" and stat.S_ISREG(mode) and mode & 0o077:
-        raise SpecError(
-            "others can read this private key",
-            file=str(path),
-            hint=f"take the right from them: chmod 600 {path}",
-        )
+    text = read_secret_file(path, what="this private key")
     key = parse_private_key(text)
     if key is None:
         raise SpecError(

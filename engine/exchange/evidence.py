@@ -18,7 +18,6 @@ from toolchart import __version__
 from toolchart.engine.log.family import find_parent, iterate_family
 from toolchart.engine.log.reading.records import ReadRecord, read_conversation
 from toolchart.engine.log.reading.visited_path import find_configuration, load_recorded_chart
-from toolchart.engine.log.record import compute_line_hash
 from toolchart.engine.log.sealing.journal import Entry, read_entry, read_journal
 from toolchart.engine.log.sealing.keys import SealVerifier
 from toolchart.engine.log.sealing.merkle import (
@@ -27,6 +26,7 @@ from toolchart.engine.log.sealing.merkle import (
     compute_root_from_proof,
     sort_leaves,
 )
+from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.core.encoding import decode

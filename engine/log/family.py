@@ -11,7 +11,8 @@ from typing import Any
 
 from toolchart.engine.log.reading.listing import find_names
 from toolchart.engine.log.reading.records import ReadRecord, parse_line
-from toolchart.engine.log.record import compute_line_hash, parse_record
+from toolchart.engine.log.record import parse_record
+from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
 from toolchart.states.errors import LogDamaged
 from toolchart.states.ports import Store
 

@@ -23,6 +23,8 @@ from toolchart.engine.log.message_references import (
     list_given_call_ids,
     list_message_references,
 )
+from toolchart.engine.log.secrecy.envelopes import refuse_envelope
+from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
 from toolchart.states.compiler import FiredTransition
 from toolchart.states.core.encoding import decode_event, make_plain_event, read_json
 from toolchart.states.core.step import Step
@@ -254,11 +256,6 @@ def seal_line(body: bytes) -> tuple[bytes, str]:
 # -- reading -------------------------------------------------------------------------------------
 
 
-def compute_line_hash(line: bytes) -> str:
-    """The hash of a stored line, computed from its content."""
-    return hashlib.sha256(line[:-_HASH_TAIL] + b"}").hexdigest()
-
-
 def has_hash_tail(line: bytes) -> bool:
     """Whether a line ends as every line of the log does: with its hash as the last key."""
     tail = line[-_HASH_TAIL:]
@@ -299,12 +296,14 @@ def parse_record(line: bytes, seq: int, conversation: str | None = None) -> Reco
 
     Raises:
         LogDamaged: the line is not a record.
+        MissingKey: it is encrypted.
     """
     if not has_hash_tail(line):
         raise LogDamaged("it does not end with a hash", conversation=conversation, seq=seq)
     try:
         keys = _decode_line(line)
     except (ValueError, RecursionError):
+        refuse_envelope(line, seq, conversation)
         raise LogDamaged("it is not a record", conversation=conversation, seq=seq) from None
     return Record(**{name: getattr(keys, name) for name in _LINE_FIELDS}, line=bytes(line))
 

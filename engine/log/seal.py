@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from toolchart.engine.log.record import compute_line_hash
+from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
 from toolchart.states.canonical_json import encode_canonical
 from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.states.ports import Store

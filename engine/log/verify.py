@@ -15,7 +15,8 @@ import msgspec
 from toolchart.engine.log.continuation.checkpoint import read_checkpoint_link
 from toolchart.engine.log.family import check_family_links
 from toolchart.engine.log.reading.records import LineReader, ReadRecord, read_records
-from toolchart.engine.log.record import compute_line_hash
+from toolchart.engine.log.secrecy.envelopes import check_envelopes, check_values
+from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
 from toolchart.states.errors import LogDamaged, LogUnavailable, MissingKey, NewerLog
 from toolchart.states.events import Configured, Event, Forked, Replied, Reviewed, ToolFinished, TurnStarted
 from toolchart.states.ports import CheckpointStore, Store
@@ -138,8 +139,24 @@ def _verify_stored_conversation(store: Store, conversation: str) -> Outcome:
             family=store,
             checkpoints=checkpoints,
         )
-    except (LogDamaged, NewerLog, MissingKey) as problem:
+    except MissingKey as problem:
+        return _check_without_key(store, conversation) or problem
+    except (LogDamaged, NewerLog) as problem:
         return problem
+
+
+def _check_without_key(store: Store, conversation: str) -> LogDamaged | None:
+    """The damage that an encrypted conversation shows without its key."""
+    try:
+        check_envelopes(store.read_lines(conversation), conversation)
+        if isinstance(store, CheckpointStore):
+            check_values(store.read_checkpoints(conversation), conversation)
+    except LogDamaged as damage:
+        return damage
+    except MissingKey:  # there are keys, and none of them fits
+        inner = getattr(store, "inner", None)
+        return _check_without_key(inner, conversation) if inner is not None else None
+    return None
 
 
 class CheckpointLinks:

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from toolchart.engine.log.fork import ForkChanges, plan_fork
 from toolchart.engine.log.group_commit import GroupCommit
+from toolchart.engine.log.secrecy.keys import read_spec_keys
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.agents.agent import Agent, SharedParts
 from toolchart.engine.runtime.clock import Clock, SystemClock, generate_conversation_id
@@ -48,7 +49,8 @@ class Engine(SharedEngine):
 
     Args:
         spec: a loaded spec, the name of a shipped agent, a path, or a mapping.
-        log: a store, a path of a SQLite file, `"memory"`, or None for `.toolchart/log.db`.
+        log: a store, a path of a SQLite file, `"memory"`, or None for `.toolchart/log.db`. An address is
+            encrypted with the keys of the spec's `log_key`, else those of the environment, if there are any.
         functions: Python functions and ready `Tool` values beside those of the spec; every handler offers
             them where the spec has no `tools` section. `@effect` functions are for `call_function`.
         services: internal services by handler name (`search_documents`, or your own names).
@@ -107,7 +109,7 @@ class Engine(SharedEngine):
             answers={},
         )
         agent = Agent(spec if isinstance(spec, AgentSpec) else load_spec(spec), self._parts)
-        self.store: Store = _open_log(log, durability or agent.spec.durability)
+        self.store: Store = _open_log(log, agent.spec, durability)
         self._lease_s = lease_s or agent.spec.lease_s
         self._use_agent(agent)
 
@@ -342,8 +344,9 @@ class Engine(SharedEngine):
         await self.aclose()
 
 
-def _open_log(log: Store | str | Path | None, durability: str) -> Store:
+def _open_log(log: Store | str | Path | None, spec: AgentSpec, durability: str | None) -> Store:
     """The store that an engine was given, or the one of an address."""
-    if log is None or isinstance(log, (str, Path)):
-        return open_store(log, durable=durability == "full")
-    return log
+    if log is not None and not isinstance(log, (str, Path)):
+        return log
+    keys = read_spec_keys(spec.log_key, spec.source) if spec.log_key is not None else None
+    return open_store(log, durable=(durability or spec.durability) == "full", keys=keys)

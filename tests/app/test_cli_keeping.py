@@ -59,7 +59,9 @@ def test_seals_are_signed_with_a_key(
 ) -> None:
     """The key comes from a file or the environment; a seal signed with another key is refused."""
     (work_dir / "key").write_text("one\n", "utf-8")
+    (work_dir / "key").chmod(0o600)
     (work_dir / "empty").write_text("", "utf-8")
+    (work_dir / "empty").chmod(0o600)
     (work_dir / "seals").write_text(run_in_log("seal", "sum", "--key-file", "key").out, "utf-8")
     result = run_in_log("verify", "--seal", "seals")
     assert (result.code, "its key is not given" in result.err) == (2, True), "signed, so it needs the key"
@@ -76,6 +78,9 @@ def test_a_seal_journal_with_keys_and_tombstones(run_in_log: RunCli, work_dir: P
     key = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (work_dir / "seal.pem").write_bytes(pem)
+    result = run_in_log("seal", "--to", "seals", "--key-file", "seal.pem")
+    assert (result.code, "chmod 600" in result.err) == (2, True), "others can read the key"
+    (work_dir / "seal.pem").chmod(0o600)
     (work_dir / "seal.pub").write_text(format_public_key(key.public_key()), "utf-8")
     first = run_in_log("seal", "--to", "seals", "--key-file", "seal.pem")
     assert first.code == 0

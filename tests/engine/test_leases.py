@@ -10,12 +10,16 @@ from typing import Any
 import pytest
 from postgres_database import create_database
 
+from toolchart.engine.log.secrecy.keys import LogKeys
 from toolchart.engine.log.sharing.workers import is_dead, name_worker
 from toolchart.engine.log.stores import open_store
+from toolchart.engine.log.stores.encrypted import encrypt_store
 from toolchart.states.errors import LeaseHeld, LeaseLost
 from toolchart.states.ports import Lease, RecordBatch, SharedStore, Store
 
 KINDS = ("memory", "jsonl", "sqlite", "postgres")
+ALL_KINDS = (*KINDS, *(f"encrypted {kind}" for kind in KINDS))
+KEYS = LogKeys([bytes(32)])
 ALIVE, OTHER = name_worker(1), name_worker(2)
 DEAD = ALIVE.replace(":", ":9").replace("/", "9999/")
 """A worker of this machine whose process does not exist."""
@@ -28,11 +32,14 @@ def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
     addresses = {"memory": "memory", "jsonl": f"{tmp_path}/log/", "sqlite": str(tmp_path / "log.db")}
 
     def open_it(kind: str) -> Any:
+        if kind == "encrypted memory":
+            return encrypt_store(open_it("memory"), KEYS)
+        keys, kind = KEYS if kind.startswith("encrypted ") else None, kind.removeprefix("encrypted ")
         if kind == "memory" and opened:
             return opened[0]
         if kind == "postgres" and kind not in addresses:
             addresses[kind] = create_database(request.getfixturevalue("postgres"), tmp_path)
-        opened.append(open_store(addresses[kind]))
+        opened.append(open_store(addresses[kind], keys=keys))
         return opened[-1]
 
     yield open_it
@@ -75,7 +82,7 @@ def test_a_dead_worker_loses_its_lease_at_once(kind: str, open_log: Callable[[st
     assert store.acquire_lease("c", ALIVE, 30).worker == ALIVE
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_whoever_lost_the_lease_appends_nothing(kind: str, open_log: Callable[[str], Any]) -> None:
     """DESIGN 7.6: an append under an older token is refused, also for a child; one without a lease is refused
     while a worker holds the conversation; and a group tells each batch apart."""
@@ -96,7 +103,7 @@ def test_whoever_lost_the_lease_appends_nothing(kind: str, open_log: Callable[[s
     assert [len(list(first.read_lines(name))) for name in ("c", "c.1")] == [2, 1]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_what_waits_in_an_inbox_is_taken_once(kind: str, open_log: Callable[[str], Any]) -> None:
     """An entry is kept once for each key, stays until a record was appended with it, keeps the holder from
     giving the conversation back, and survives a holder that died before its record."""
@@ -119,7 +126,7 @@ def test_what_waits_in_an_inbox_is_taken_once(kind: str, open_log: Callable[[str
     assert first.release_lease(lease, is_open=False)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_the_store_knows_what_is_unfinished(kind: str, open_log: Callable[[str], Any]) -> None:
     """`list_unfinished` names conversations of dead workers, with timers that are due, with entries, and
     those that no worker ever held; it leaves out ended, held and waiting ones, and children."""

@@ -18,11 +18,11 @@ from written_logs import write_conversation
 
 from toolchart.engine.exchange.archive import archive_conversations
 from toolchart.engine.exchange.evidence import check_evidence, export_evidence
-from toolchart.engine.log.record import compute_line_hash
 from toolchart.engine.log.sealing.journal import Journal, read_journal
 from toolchart.engine.log.sealing.keys import SealSigner, SealVerifier, make_ed25519_signer, make_hmac_signer
 from toolchart.engine.log.sealing.log_seals import bury_conversations, check_log, seal_log
 from toolchart.engine.log.sealing.merkle import build_inclusion_proof, compute_root, compute_root_from_proof
+from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
 from toolchart.engine.log.stores import open_store_for_reading
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_store

@@ -14,7 +14,9 @@ from agents import make_engine, reply_with_calls
 from postgres_database import create_database
 
 from toolchart.engine.log.replay import replay
+from toolchart.engine.log.secrecy.keys import LogKeys
 from toolchart.engine.log.stores import open_store
+from toolchart.engine.log.stores.encrypted import encrypt_store
 from toolchart.engine.log.stores.jsonl import JsonlStore
 from toolchart.engine.log.stores.sqlite import SqliteStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
@@ -23,6 +25,10 @@ from toolchart.states.ports import CheckpointStore, Store
 
 KINDS = ("memory", "sqlite", "jsonl", "postgres")
 
+ALL_KINDS = (*KINDS, *(f"encrypted {kind}" for kind in KINDS))
+
+KEYS = LogKeys([bytes(32)])
+
 
 @pytest.fixture
 def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Store]]:
@@ -30,6 +36,10 @@ def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
     open_stores: list[Store] = []
 
     def open_fresh_store(kind: str, **options: Any) -> Store:
+        if kind == "encrypted memory":
+            return encrypt_store(open_fresh_store("memory"), KEYS)
+        if kind.startswith("encrypted "):
+            return open_fresh_store(kind.removeprefix("encrypted "), keys=KEYS, **options)
         address = {"memory": "memory", "sqlite": str(tmp_path / "log.db"), "jsonl": f"{tmp_path}/log/"}.get(
             kind
         )
@@ -53,7 +63,7 @@ def write_log() -> list[bytes]:
 
 
 @pytest.mark.parametrize("durable", [True, False])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_conformance(kind: str, durable: bool, open_log: Callable[..., Store]) -> None:
     """Every store appends all or none, in order, and reads the same bytes, at both durability levels."""
     store, lines = open_log(kind, durable=durable), write_log()
@@ -77,7 +87,7 @@ def test_conformance(kind: str, durable: bool, open_log: Callable[..., Store]) -
     reopened_store.close()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_long_logs_are_read_in_pages(kind: str, open_log: Callable[..., Store]) -> None:
     """Hundreds of records are read completely and in order."""
     store = open_log(kind)
@@ -88,7 +98,7 @@ def test_long_logs_are_read_in_pages(kind: str, open_log: Callable[..., Store]) 
     assert list(store.read_lines("c", 513)) == many_lines[513:]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_a_whole_conversation_is_deleted(kind: str, open_log: Callable[..., Store]) -> None:
     """A deleted conversation is gone, the others are unchanged, and its id can be used again."""
     store, lines = open_log(kind), write_log()
@@ -105,7 +115,7 @@ def test_a_whole_conversation_is_deleted(kind: str, open_log: Callable[..., Stor
     assert [type(result) for result in verify_store(store, ["c"])] == [VerifiedConversation]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_checkpoints_are_kept_beside_the_records(kind: str, open_log: Callable[..., Store]) -> None:
     """Checkpoints are read newest first, survive reopening, and are deleted with their conversation alone."""
     store: Any = open_log(kind)
@@ -149,7 +159,7 @@ def test_a_cut_file_is_not_read_from_the_wrong_byte(tmp_path: Path) -> None:
     assert JsonlStore(tmp_path / "log").read_last_line("c") == (2, lines[2])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_of_two_writers_one_wins(kind: str, open_log: Callable[..., Store]) -> None:
     """Of several writers that append record N exactly one succeeds; the others get LogConflict."""
     stores = [open_log(kind) for _ in range(4)]
@@ -174,7 +184,7 @@ def test_of_two_writers_one_wins(kind: str, open_log: Callable[..., Store]) -> N
     assert len(list(stores[0].read_lines("c"))) == 2
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_a_conversation_lives_in_every_store(kind: str, open_log: Callable[..., Store]) -> None:
     """A conversation of two turns runs, continues after reopening, verifies and replays in every store."""
     for _ in range(2):

@@ -16,6 +16,7 @@ from toolchart.engine.log.sealing.keys import (
     parse_public_keys,
     read_private_key,
 )
+from toolchart.specs.secrets import read_secret_file
 from toolchart.states.errors import SpecError
 
 if TYPE_CHECKING:
@@ -45,12 +46,12 @@ def read_seal_key(path: str | None) -> bytes | None:
     """Read the key from a file, else from the environment; None if there is none.
 
     Raises:
-        SpecError: the file cannot be read or is empty.
+        SpecError: the file cannot be read, is empty, or others can read it.
     """
     if path is None:
         value = os.environ.get(VARIABLE)
         return value.encode() if value else None
-    key = _read_file(path).strip()
+    key = read_secret_file(path).strip()
     if not key:
         raise SpecError("the key is empty", file=path)
     return key

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from toolchart.engine.log.continuation.stored_effects import restore_effect, store_effect
+from toolchart.engine.log.secrecy.envelopes import refuse_envelope
 from toolchart.states.core.context_window import ContextView, ShownMessages
 from toolchart.states.core.encoding import read_json
 from toolchart.states.core.message_list import MessageList, StoredMessages
@@ -277,6 +278,7 @@ def read_segment(data: bytes, seq: int, conversation: str) -> CheckpointSegment:
 
 
 def _convert_json(data: bytes, kind: type[Link], seq: int, conversation: str) -> Link:
+    refuse_envelope(data, seq, conversation)
     try:
         return msgspec.convert(read_json(data), kind)
     except (ValueError, RecursionError):

@@ -22,6 +22,7 @@ from toolchart.engine.log.continuation.checkpoint import (
     read_segment,
     restore_snapshot,
 )
+from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
 from toolchart.states.errors import LogDamaged
 from toolchart.states.events import Configured, Continued, Event, Versions
 from toolchart.states.messages import Message
@@ -77,7 +78,7 @@ def _belongs_to_log(store: Store, checkpoint: Checkpoint) -> bool:
     conversation, seq = checkpoint.conversation, checkpoint.seq
     lines = iter(store.read_lines(conversation, seq))
     line, next_line = next(lines, None), next(lines, None)
-    if line is None or records.compute_line_hash(line) != checkpoint.record:
+    if line is None or compute_line_hash(line) != checkpoint.record:
         return False
     if next_line is None:
         return True
@@ -126,7 +127,7 @@ def _restore_state(
 def _read_event(store: Store, place: RecordPlace) -> Event | None:
     """The event of a record; None where the record is not there."""
     line = next(iter(store.read_lines(place.conversation, place.seq)), None)
-    if line is None or records.compute_line_hash(line) != place.hash:
+    if line is None or compute_line_hash(line) != place.hash:
         return None
     return records.parse_record(line, place.seq, place.conversation).decode_event()
 

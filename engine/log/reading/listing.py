@@ -57,6 +57,22 @@ class ShrinkingStore(Protocol):
         ...
 
 
+@runtime_checkable
+class SampledStore(Protocol):
+    """A store that finds one of its conversations quickly."""
+
+    def find_sample(self) -> str | None:
+        """The id of any conversation; None where there is none."""
+        ...
+
+
+def find_sample(store: Store) -> str | None:
+    """The id of one conversation, where the store finds one without reading the whole log."""
+    if isinstance(store, IndexedStore):
+        return next(iter(store.list_page(1)), None)
+    return store.find_sample() if isinstance(store, SampledStore) else None
+
+
 def iterate_newest_first(store: Store) -> Iterator[str]:
     """The ids of all conversations, the newest first, read as far as they are asked for."""
     if not isinstance(store, IndexedStore):

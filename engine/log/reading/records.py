@@ -18,6 +18,7 @@ from toolchart.engine.log import record as records
 from toolchart.engine.log.message_references import RecordedEnd
 from toolchart.engine.log.reading.format1 import Format1Line, decode_format1_event, parse_format1_line
 from toolchart.engine.log.record import Record
+from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
 from toolchart.states.core.encoding import decode_event
 from toolchart.states.core.vocabulary import EVENTS
 from toolchart.states.errors import LogDamaged, NewerLog
@@ -204,7 +205,7 @@ def _refuse_newer_format(line: bytes, conversation: str | None) -> None:
         version = _format_decoder.decode(line).event.format
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return
-    if version > records.FORMAT and line.endswith(b'"%b"}' % records.compute_line_hash(line).encode()):
+    if version > records.FORMAT and line.endswith(b'"%b"}' % compute_line_hash(line).encode()):
         raise NewerLog(
             f"conversation {conversation}: it has format {version}; this Toolchart reads formats 1 to "
             f"{records.FORMAT}\n  a later release wrote it: read it with that one"

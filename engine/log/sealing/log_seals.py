@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from toolchart.engine.log.record import compute_line_hash
 from toolchart.engine.log.sealing.journal import Journal, encode_entry
 from toolchart.engine.log.sealing.keys import SealSigner
 from toolchart.engine.log.sealing.merkle import Leaf
+from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
 from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.states.ports import Store
 

@@ -176,9 +176,7 @@ class LeaseKeeper:
                     self.on_loss(held.lease.conversation)
 
     async def call_store(
-        self,
-        work: Callable[[bool], Value],
-        on_abandon: Callable[[asyncio.Future[Value]], None] | None = None,
+        self, work: Callable[[bool], Value], on_abandon: Callable[[asyncio.Future[Value]], None] | None = None
     ) -> Value:
         """Call the store at once where that waits for nothing, else in the writer's thread.
 

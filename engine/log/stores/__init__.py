@@ -11,6 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from toolchart.engine.log.reading.listing import find_sample
+from toolchart.engine.log.secrecy.envelopes import refuse_envelope
+from toolchart.engine.log.secrecy.keys import LogKeys, find_keys
 from toolchart.states.descriptors import (
     Descriptor,
     Registry,
@@ -18,7 +21,7 @@ from toolchart.states.descriptors import (
     find_text_gaps,
     load_reference,
 )
-from toolchart.states.errors import EXTRA_PACKAGES, LogUnavailable, SpecError
+from toolchart.states.errors import EXTRA_PACKAGES, LogDamaged, LogUnavailable, SpecError
 
 if TYPE_CHECKING:
     from toolchart.states.ports import Store
@@ -137,7 +140,9 @@ def find_store(address: str) -> StoreDescriptor:
     return row
 
 
-def open_store(address: str | Path | None, *, create: bool = True, durable: bool = True) -> Store:
+def open_store(
+    address: str | Path | None, *, create: bool = True, durable: bool = True, keys: LogKeys | None = None
+) -> Store:
     """Open the store of an address; None is the default SQLite file.
 
     - `memory`: in memory, until the process ends;
@@ -150,22 +155,37 @@ def open_store(address: str | Path | None, *, create: bool = True, durable: bool
         create: whether a missing log may be created.
         durable: true is `full`: a commit is synced before it returns. False is `normal`: the newest
             records may be lost when the machine (not the process) stops.
+        keys: encrypt the log. None takes those of `TOOLCHART_LOG_KEY_FILE` or `TOOLCHART_LOG_KEY`, if set.
 
     Raises:
         LogUnavailable: the store cannot be opened.
+        MissingKey: the log is encrypted, and there is no key: what is appended would stand there in the
+            clear.
         SpecError: no store has the scheme of the address, or its row is incomplete.
     """
     text = str(address or DEFAULT_LOG)
     row = find_store(text)
     opener = _load_opener(row, row.open)
     store: Store = opener(text, create=create, durable=durable)
+    keys = keys or find_keys()
+    if keys is not None and row.is_durable:
+        return _encrypt_store(store, keys)
+    try:
+        _refuse_encrypted_log(store)
+    except BaseException:
+        store.close()
+        raise
     return store
 
 
-def open_store_for_reading(address: str | Path | None) -> Store:
+def open_store_for_reading(address: str | Path | None, *, keys: LogKeys | None = None) -> Store:
     """Open the store of an address as it is: nothing is written, upgraded or created, beside it neither.
 
     What others append later need not be seen.
+
+    Args:
+        keys: see `open_store`. Without them an encrypted log opens, and `MissingKey` comes from what reads
+            a record.
 
     Raises:
         LogUnavailable: there is no log, or it cannot be read; `ForeignLog`, `NewerLog` and `MissingKey` say
@@ -175,11 +195,33 @@ def open_store_for_reading(address: str | Path | None) -> Store:
     """
     text = str(address or DEFAULT_LOG)
     row = find_store(text)
-    if not row.open_for_reading:
-        return open_store(text, create=False)
-    opener = _load_opener(row, row.open_for_reading)
-    store: Store = opener(text)
-    return store
+    for_reading = row.open_for_reading
+    opener = _load_opener(row, for_reading or row.open)
+    store: Store = opener(text) if for_reading else opener(text, create=False, durable=True)
+    keys = keys or find_keys()
+    return _encrypt_store(store, keys) if keys is not None and row.is_durable else store
+
+
+def _encrypt_store(store: Store, keys: LogKeys) -> Store:
+    # Late: the wrapper reads as every reader of the log does, and few logs are encrypted.
+    from toolchart.engine.log.stores.encrypted import encrypt_store
+
+    return encrypt_store(store, keys)
+
+
+def _refuse_encrypted_log(store: Store) -> None:
+    """Refuse to write to an encrypted log without a key.
+
+    Raises:
+        MissingKey: a conversation of it is encrypted.
+    """
+    try:
+        sample = find_sample(store)
+        first = next(iter(store.read_lines(sample)), None) if sample is not None else None
+    except LogDamaged:  # reported to those who read it
+        return
+    if first is not None:
+        refuse_envelope(first, 0, sample)
 
 
 def _load_opener(row: StoreDescriptor, reference: str) -> Callable[..., Store]:

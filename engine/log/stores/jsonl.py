@@ -233,6 +233,11 @@ class JsonlStore:
         ]
         return [self._read_name(path) for _, path in sorted(files)]
 
+    def find_sample(self) -> str | None:
+        """The id of any conversation."""
+        path = next(self.folder.glob(f"*{RECORDS}"), None)
+        return self._read_name(path) if path is not None else None
+
     def _read_name(self, path: Path) -> str:
         """The id of a conversation, from the path of its file."""
         if not is_long(path.stem):
