@@ -10,12 +10,17 @@ so no comparison can fail in the middle of a conversation.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from functools import cache
 from typing import Any, Literal
 
 from toolchart.states.descriptors import Descriptor, Registry, find_text_gaps
-from toolchart.states.events import FAILURE_KINDS, Limits
+from toolchart.states.events import FAILURE_KINDS
+from toolchart.states.flows.budgets import (
+    exceeds_call_budget,
+    find_spent_budget,
+    get_turn_limits,
+    is_retryable,
+)
 from toolchart.states.flows.compaction import count_context_tokens, get_context_limit
 from toolchart.states.flows.results import name_failure_kind, read_result_fact
 from toolchart.states.messages import FINISH_REASONS
@@ -78,55 +83,8 @@ class Fact(Descriptor, frozen=True, kw_only=True):
         return gaps
 
 
-def get_turn_limits(snapshot: SnapshotFields) -> Limits:
-    """The limits of the turn; the defaults before the first turn."""
-    return snapshot.settings.limits if snapshot.settings else Limits()
-
-
-def _is_retryable(snapshot: SnapshotFields) -> bool:
-    failure = snapshot.failure
-    if failure is None or not failure.retryable:
-        return False
-    return (failure.retry_after_s or 0.0) <= get_turn_limits(snapshot).max_wait_s
-
-
-def compute_elapsed_s(snapshot: SnapshotFields) -> float:
-    """Seconds of the turn so far, from the times of its events."""
-    if not snapshot.started_at or not snapshot.now:
-        return 0.0
-    start_time = datetime.fromisoformat(snapshot.started_at)
-    return max(0.0, (datetime.fromisoformat(snapshot.now) - start_time).total_seconds())
-
-
-def find_spent_budget(snapshot: SnapshotFields) -> str | None:
-    """Name of the budget of the turn that is used up, or None."""
-    limits = get_turn_limits(snapshot)
-    if limits.max_tokens is not None and count_tokens(snapshot) >= limits.max_tokens:
-        return "max_tokens"
-    if limits.max_tool_calls is not None and len(snapshot.tracked_calls) >= limits.max_tool_calls:
-        return "max_tool_calls"
-    if limits.max_seconds is not None and compute_elapsed_s(snapshot) >= limits.max_seconds:
-        return "max_seconds"
-    if limits.max_cost is not None and (snapshot.usage.cost or 0.0) >= limits.max_cost:
-        return "max_cost"
-    return None
-
-
-def exceeds_call_budget(snapshot: SnapshotFields) -> bool:
-    """Whether the open calls would be more than the turn's budget of tool calls allows."""
-    max_calls = get_turn_limits(snapshot).max_tool_calls
-    if max_calls is None or all(call.outcome is not None for call in snapshot.calls):
-        return False  # calls that all have their outcome are among `tracked_calls` already
-    return len(snapshot.tracked_calls) + len(snapshot.calls) > max_calls
-
-
-def count_tokens(snapshot: SnapshotFields) -> int:
-    """Tokens of all replies of the turn."""
-    usage = snapshot.usage
-    if usage.total is not None:
-        return usage.total
-    return (usage.input or 0) + (usage.output or 0)
-
+PRIMARY = "primary"
+"""The word for host and model of the turn. A chart adds those that its declared effects name."""
 
 _WORDS_OF_MODEL = ("replied", "agent_finished", "agent_rested")
 """Events that bring words of the conversation's own model, or of an agent that speaks in its place."""
@@ -285,7 +243,7 @@ FACT_ROWS = (
         type="boolean",
         meaning="whether the same request may succeed later, after a wait that the limits allow",
         changes="with every failure, back to false with a reply",
-        read=_is_retryable,
+        read=is_retryable,
     ),
     Fact(
         name="tools_offered",
@@ -355,6 +313,29 @@ FACT_ROWS = (
         meaning="tokens that the model takes in one request",
         changes="never within a turn",
         read=get_context_limit,
+    ),
+    Fact(
+        name="host",
+        type="text",
+        meaning="the `llm` that the effect of the newest model call names; `primary` where it names none",
+        changes="with every model call of the conversation",
+        read=lambda s: s.asked_host or PRIMARY,
+        words=(PRIMARY,),
+    ),
+    Fact(
+        name="model",
+        type="text",
+        meaning="the `model` that the effect of the newest model call names; `primary` where it names none",
+        changes="with every model call of the conversation",
+        read=lambda s: s.asked_model or PRIMARY,
+        words=(PRIMARY,),
+    ),
+    Fact(
+        name="fallbacks",
+        type="integer",
+        meaning="how often in this turn another host or model was asked after a failure",
+        changes="with a model call after a failure",
+        read=lambda s: s.fallbacks,
     ),
 )
 

@@ -186,6 +186,12 @@ class SnapshotFields(msgspec.Struct):
     """Model calls that failed since the latest reply."""
     tools_sent: bool = False
     """Whether the latest model call offered tools."""
+    asked_host: str = ""
+    """The `llms` entry that the newest model call of the conversation names; empty for that of the turn."""
+    asked_model: str = ""
+    """The model that it names; empty for that of the turn."""
+    fallbacks: int = 0
+    """Model calls of the turn that asked another host or model after a failure."""
     tool_only_streak: int = 0
     approved: int = 0
     denied: int = 0

@@ -43,7 +43,7 @@ from toolchart.states.effects import (
 )
 from toolchart.states.errors import NoRecordedAnswer, ProviderError
 from toolchart.states.events import Answering, Decided, Elapsed, Event, Failed, Replied, Reviewed
-from toolchart.states.facts import compute_elapsed_s
+from toolchart.states.flows.budgets import compute_elapsed_s
 from toolchart.states.messages import Reply, TextDelta, encode_delta
 from toolchart.states.ports import StreamingProvider
 from toolchart.states.snapshot import OpenCall

@@ -36,6 +36,7 @@ class Vocabulary:
         for row in self.declared.values():
             for fact in row.result_facts:
                 self._facts[fact.name] = _merge_facts(self._facts.get(fact.name), fact)
+        self._host_facts = _build_host_facts(self.declared.values())
 
     # -- effects ---------------------------------------------------------------------------------
 
@@ -77,7 +78,8 @@ class Vocabulary:
 
     def find_fact(self, name: str) -> Fact | None:
         """The descriptor of a fact; None where there is none of this name."""
-        return self._facts.get(name) or (FACTS.find(name) if name in FACTS else None)
+        found = self._facts.get(name) or self._host_facts.get(name)
+        return found or (FACTS.find(name) if name in FACTS else None)
 
     @property
     def result_facts(self) -> Mapping[str, Fact]:
@@ -88,6 +90,20 @@ class Vocabulary:
     def result_names(self) -> tuple[str, ...]:
         """The names of the results."""
         return tuple(dict.fromkeys(row.result for row in self.declared.values() if row.result))
+
+
+def _build_host_facts(rows: Iterable[EffectDescriptor]) -> dict[str, Fact]:
+    """The facts `host` and `model` with the words that the model calls of one chart add to them."""
+    calls = [row.parameters for row in rows if row.kind == "call_model" and not row.result]
+    words = {
+        "host": [parameters.llm for parameters in calls],
+        "model": [parameters.model for parameters in calls],
+    }
+    return {
+        name: msgspec.structs.replace(fact, words=tuple(dict.fromkeys((*fact.words, *filter(None, more)))))
+        for name, more in words.items()
+        if any(more) and (fact := FACTS.find(name))
+    }
 
 
 def _merge_facts(first: Fact | None, second: Fact) -> Fact:

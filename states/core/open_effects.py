@@ -10,7 +10,7 @@ from toolchart.states.core.answers import describe_effect
 from toolchart.states.core.calls import interrupt_requested_calls
 from toolchart.states.core.requests import end_turn_by_core
 from toolchart.states.effects import Effect, RunTools
-from toolchart.states.facts import get_turn_limits
+from toolchart.states.flows.budgets import get_turn_limits
 from toolchart.states.snapshot import SnapshotBuilder
 
 

@@ -33,7 +33,7 @@ from toolchart.states.effects import (
     RunTools,
     Wait,
 )
-from toolchart.states.facts import exceeds_call_budget, find_spent_budget, get_turn_limits
+from toolchart.states.flows.budgets import exceeds_call_budget, find_spent_budget, get_turn_limits
 from toolchart.states.flows.times import format_due
 from toolchart.states.messages import Message, Request
 from toolchart.states.snapshot import OpenCall, SnapshotBuilder, SnapshotFields, TurnError
@@ -57,6 +57,7 @@ def _build_call(builder: SnapshotBuilder, name: str, id_: int, state: str, tools
     settings = builder.settings
     assert settings is not None, "a turn has settings"
     builder.tools_sent = bool(tools)
+    note_asked_model(builder, "", "")
     request = Request(
         model=settings.model,
         messages=RequestMessages(builder.system or None, builder.request_messages),
@@ -67,6 +68,18 @@ def _build_call(builder: SnapshotBuilder, name: str, id_: int, state: str, tools
         iteration=builder.iteration,
     )
     return CallModel(id=id_, name=name, state=state, request=request)
+
+
+def note_asked_model(builder: SnapshotBuilder, host: str, model: str) -> None:
+    """Remember whom a model call of the conversation asks; after a failure somebody else is a fallback.
+
+    Args:
+        host, model: as the effect names them; empty for those of the turn.
+    """
+    is_other = (host, model) != (builder.asked_host, builder.asked_model)
+    if is_other and builder.failure is not None:
+        builder.fallbacks += 1
+    builder.asked_host, builder.asked_model = host, model
 
 
 def choose_options(builder: SnapshotBuilder, options: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -16,7 +16,13 @@ from toolchart.states.core.calls import close_open_calls
 from toolchart.states.core.context_window import ShownMessages
 from toolchart.states.core.message_list import MessageList, OfferedTools, RequestMessages
 from toolchart.states.core.reduce import append_inbox
-from toolchart.states.core.requests import build_approval, choose_options, end_turn_with, find_answer_text
+from toolchart.states.core.requests import (
+    build_approval,
+    choose_options,
+    end_turn_with,
+    find_answer_text,
+    note_asked_model,
+)
 from toolchart.states.effects import (
     Answer,
     AskApproval,
@@ -27,7 +33,7 @@ from toolchart.states.effects import (
     RunAgent,
     Wait,
 )
-from toolchart.states.facts import compute_elapsed_s, count_tokens, get_turn_limits
+from toolchart.states.flows.budgets import compute_elapsed_s, count_tokens, get_turn_limits
 from toolchart.states.flows.parameters import (
     AnswerParameters,
     AskApprovalParameters,
@@ -79,6 +85,7 @@ def build_model_call(
     tools = _select_tools(builder, parameters) if is_main else OfferedTools()
     if is_main:
         builder.tools_sent = bool(tools)
+        note_asked_model(builder, parameters.llm, parameters.model)
     messages, own_count = _select_messages(builder, parameters)
     request = Request(
         model=parameters.model or settings.model,

@@ -24,8 +24,9 @@ from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.compiler import Move
 from toolchart.states.effects import Effect, RunAgent
 from toolchart.states.errors import SpecError
-from toolchart.states.facts import Fact, FactView, get_turn_limits
+from toolchart.states.facts import Fact, FactView
 from toolchart.states.flows.assigned_results import find_required_results
+from toolchart.states.flows.budgets import get_turn_limits
 from toolchart.states.machine import Machine, get_machine
 from toolchart.states.proofs.bounds.costs import FindAgentCost, WorstCase
 from toolchart.states.proofs.check import find_problems
