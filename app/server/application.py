@@ -16,16 +16,35 @@ from starlette.responses import Response
 
 from toolchart.app.server import status
 from toolchart.app.server.access.guard import Guard
-from toolchart.app.server.answers import Refusal, make_error_answer
+from toolchart.app.server.answers import JsonAnswer, Refusal, make_error_answer
+from toolchart.app.server.conversations import routes as conversations
 from toolchart.app.server.endpoints import Endpoint, RouteGroup, make_route
 from toolchart.app.server.openai_api import routes as openai_routes
+from toolchart.app.server.openapi import build_openapi
 from toolchart.app.server.site import Site, get_request_id
 from toolchart.app.studio import static_files
 from toolchart.app.studio.pages import sign_in
 from toolchart.states.errors import ToolchartError
 
+
+async def describe_api(request: Request) -> JsonAnswer:
+    """The OpenAPI document."""
+    return JsonAnswer(build_openapi(list_endpoints()))
+
+
+_API = RouteGroup(
+    name="openapi",
+    endpoints=(
+        Endpoint(
+            method="GET", path="/openapi.json", role="read", answer=describe_api, summary="This document."
+        ),
+    ),
+)
+
 ROUTE_GROUPS: tuple[RouteGroup, ...] = (
     status.ROUTES,
+    _API,
+    conversations.ROUTES,
     static_files.ROUTES,
     sign_in.ROUTES,
     openai_routes.ROUTES,

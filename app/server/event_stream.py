@@ -6,39 +6,12 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from toolchart.app.server.answers import encode_json
+from toolchart.app.server.server_events import Events, ServerEvent, encode_event
 from toolchart.app.server.site import Site, get_site
-
-
-class ServerEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One event of a stream."""
-
-    data: Any
-    """JSON data, or a text that is sent as it is (`[DONE]`)."""
-    event: str = ""
-    id: str = ""
-    """A reader that comes back sends it as `Last-Event-ID`."""
-
-
-def encode_event(event: ServerEvent) -> bytes:
-    """The event as it is sent.
-
-    >>> encode_event(ServerEvent(event="record", id="3", data={"a": 1}))
-    b'id: 3\\nevent: record\\ndata: {"a":1}\\n\\n'
-    """
-    text = event.data.encode() if isinstance(event.data, str) else encode_json(event.data)
-    lines = [f"id: {event.id}".encode()] if event.id else []
-    lines += [f"event: {event.event}".encode()] if event.event else []
-    lines += [b"data: " + line for line in text.splitlines() or [b""]]
-    return b"\n".join(lines) + b"\n\n"
-
-
-Events = AsyncGenerator[ServerEvent, None]
 
 
 def stream_events(request: Request, events: Events) -> StreamingResponse:

@@ -12,6 +12,8 @@ from starlette.requests import Request
 from toolchart.app.server.access.rates import RequestRates, Slots
 from toolchart.app.server.access.sessions import Sessions
 from toolchart.app.server.access.tokens import Access, NewToken, TokenTable
+from toolchart.app.server.conversations.feeds import Feeds
+from toolchart.app.server.conversations.live_turns import LiveTurns
 from toolchart.app.server.protocols.client_tools import ClientTools
 from toolchart.engine.runtime.engine import Engine
 
@@ -76,8 +78,15 @@ class Site:
         self.rates = RequestRates(self.limits.requests_per_s, self.limits.burst)
         self.turns = Slots("turns", self.limits.turns)
         self.readers = Slots("event streams", self.limits.readers)
+        self.feeds = Feeds(engine.store, self.limits.reader_queue)
+        self.live_turns = LiveTurns(engine, self.feeds, self.turns)
+        engine.watch_records(self._note_records)
         self.closing = asyncio.Event()
         """Set when the server begins to stop; open streams end then."""
+
+    def _note_records(self, conversation: str) -> None:
+        self.feeds.note_records(conversation)
+        self.live_turns.note_records(conversation)
 
     async def stop(self, grace_s: float) -> None:
         """End open streams, and begin no more turns; what runs may end within the grace time."""

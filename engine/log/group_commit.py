@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -49,6 +49,8 @@ class GroupCommit:
         self._pending: list[_PendingAppend] = []
         self._in_flight: dict[str, asyncio.Future[None]] = {}
         """The newest append of each conversation that waits for its commit."""
+        self.listeners: list[Callable[[str], None]] = []
+        """Called with the id of a conversation after records of it became durable."""
 
     def __enter__(self) -> None:
         """Count an open turn until the `with` block ends."""
@@ -93,14 +95,20 @@ class GroupCommit:
         """
         if self._store is None:
             self._append_plainly(conversation, first_seq, lines, checkpoint)
+            self._tell_listeners(conversation)
             return
         held = self.leases.find(conversation) if self.leases is not None else None
         lease = held.lease if held is not None else None
         batch = RecordBatch(conversation, first_seq, lines, lease, checkpoint, taken)
         if not self._append_at_once(batch):
             await self._append_later(batch)
+        self._tell_listeners(conversation)
         if held is not None:
             await self._ensure_margin(held)
+
+    def _tell_listeners(self, conversation: str) -> None:
+        for listener in self.listeners:
+            listener(conversation)
 
     def _append_plainly(
         self, conversation: str, first_seq: int, lines: Sequence[bytes], checkpoint: tuple[int, bytes] | None

@@ -21,7 +21,8 @@ from toolchart.app.server import application
 from toolchart.app.server.answers import JsonAnswer
 from toolchart.app.server.bodies import is_deeper, read_form
 from toolchart.app.server.endpoints import Endpoint, RouteGroup
-from toolchart.app.server.event_stream import ServerEvent, stream_events
+from toolchart.app.server.event_stream import stream_events
+from toolchart.app.server.server_events import ServerEvent
 from toolchart.app.server.serving import Address, check_address, make_settings
 from toolchart.app.server.site import Limits, SiteSettings, get_access
 from toolchart.app.studio.pages.sign_in import clean_path

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Serve an agent over HTTP, with pages for a browser.")
 @click.argument("spec")
-@click.option("--port", type=click.IntRange(1, 65535), default=8765, show_default=True)
+@click.option(
+    "--port", type=click.IntRange(1, 65535), default=8765, show_default=True, help="The port to listen on."
+)
 @click.option(
     "--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address to listen on."
 )
@@ -86,8 +88,7 @@ def command(
     \b
     Example:  toolchart serve quickstart
               toolchart serve agent.yaml --token anna:chat,approve --token viewer:read
-              toolchart serve agent.yaml --host 0.0.0.0 --name chat.example \\
-                --certificate chain.pem --key key.pem
+              toolchart serve agent.yaml --host 0.0.0.0 --certificate chain.pem --key key.pem
     """
     try:
         from toolchart.app.server.serving import (

@@ -10,11 +10,11 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-from toolchart.app.server.event_stream import ServerEvent
 from toolchart.app.server.openai_api.contents import describe_turn, describe_usage
 from toolchart.app.server.openai_api.errors import refuse_failed_turn, shape_turn_error
 from toolchart.app.server.protocols.turns import AnswerText, Pieces
 from toolchart.app.server.protocols.waiting import WaitingItem, list_waiting_items
+from toolchart.app.server.server_events import ServerEvent
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import ToolchartError

@@ -73,12 +73,19 @@ def find_sample(store: Store) -> str | None:
     return store.find_sample() if isinstance(store, SampledStore) else None
 
 
-def iterate_newest_first(store: Store) -> Iterator[str]:
-    """The ids of all conversations, the newest first, read as far as they are asked for."""
+def iterate_newest_first(store: Store, before: str | None = None) -> Iterator[str]:
+    """The ids of all conversations, the newest first, read as far as they are asked for.
+
+    Args:
+        before: only those that are older than this one; none where it is unknown.
+    """
     if not isinstance(store, IndexedStore):
-        yield from reversed(list(store.list_conversations()))
+        names = list(store.list_conversations())
+        if before is not None:
+            names = names[: names.index(before)] if before in names else []
+        yield from reversed(names)
         return
-    page = store.list_page(_PAGE_SIZE)
+    page = store.list_page(_PAGE_SIZE, before)
     while page:
         yield from page
         page = store.list_page(_PAGE_SIZE, page[-1])

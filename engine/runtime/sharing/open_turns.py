@@ -92,6 +92,21 @@ class OpenTurns:
             raise SpecError(f"conversation {conversation!r} has no turn yet")
         return self.build_result(snapshot, conversation)
 
+    async def decide_running(self, conversation: str, decision: Decided) -> bool:
+        """Put a decision into a turn that runs in this engine; false where none runs.
+
+        Raises:
+            IllegalEvent: no call of the turn waits for it; nothing was written.
+        """
+        drivers = self._agent.list_running_drivers(conversation)
+        if not drivers:
+            return False
+        waiting = [driver for driver in drivers if waits_for_decision(decision.call_id, driver.snapshot)]
+        driver = waiting[0] if waiting else drivers[0]
+        desk = self._find_agent(driver.conversation).decisions
+        await driver.post_event(desk.complete_decision(decision, driver.conversation, driver.snapshot))
+        return True
+
     def _has_work(self, root: str) -> bool:
         snapshot = self._load_conversation(root).snapshot
         return self._agent.conversations.has_work(snapshot, root)

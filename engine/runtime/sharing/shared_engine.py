@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from toolchart.engine.log.family import find_root
+from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.runtime.agents.agent import Agent
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.conversations import Conversations
@@ -20,7 +21,7 @@ from toolchart.engine.runtime.sharing.ownership import Ownership
 from toolchart.engine.runtime.sharing.recovery import Recovery
 from toolchart.states.content import add_text
 from toolchart.states.errors import SpecError
-from toolchart.states.events import Cancelled, UserSaid
+from toolchart.states.events import Cancelled, Decided, UserSaid
 from toolchart.states.ports import SharedStore, Store
 from toolchart.tools.sources.attachments import Attachment, load_attachments
 
@@ -44,6 +45,7 @@ class SharedEngine:
     """Blocking calls from several threads, messages to running turns, recovery and stopping."""
 
     store: Store
+    _log: GroupCommit
     _agent: Agent
     conversations: Conversations
     _open_turns: OpenTurns
@@ -59,7 +61,34 @@ class SharedEngine:
         """
         return self._calls.run(start)
 
+    # -- watching --------------------------------------------------------------------------------
+
+    def watch_records(self, listener: Callable[[str], None]) -> None:
+        """Have a function called with the id of a conversation after this engine wrote records of it.
+
+        The records are durable then. It is called in the event loop of the turn, so it must be quick.
+        """
+        self._log.listeners.append(listener)
+
+    def is_running(self, conversation: str) -> bool:
+        """Whether a turn of the conversation, or of one of its children, runs in this engine now."""
+        return bool(self._agent.list_running_drivers(conversation))
+
     # -- events during a turn ----------------------------------------------------------------------
+
+    async def adecide(self, conversation: str, decision: Decided) -> TurnResult | None:
+        """Decide about a call of a turn, whether it runs in this engine or waits.
+
+        Returns:
+            The result of the turn; None where it runs in this engine already, so that its caller gets it.
+
+        Raises:
+            IllegalEvent: no call waits for this decision; nothing was written.
+            SpecError: there is no such conversation, or the decision is not signed as the spec requires.
+        """
+        if await self._open_turns.decide_running(conversation, decision):
+            return None
+        return await self._open_turns.resume(conversation, decision)
 
     async def asay(
         self,

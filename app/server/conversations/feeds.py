@@ -1,0 +1,168 @@
+"""Feeds: what happens in conversations, for any number of readers; each record is read from the log once.
+
+A reader gets every record in order, from the number that it asks for, and between them what is provisional:
+deltas of a streamed reply, and the result of a turn that runs here. Records have their number as id, so a
+reader that lost its connection goes on where it stopped. A reader that is too slow is let go; it comes back
+by the same way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from toolchart.app.server.server_events import Events, ServerEvent
+from toolchart.states.messages import Delta
+from toolchart.states.ports import Store
+
+POLL_S = 1.0
+"""Seconds within which records are seen that another process has written."""
+
+_PAGE_SIZE = 200
+"""Records that are read from the store at once, in a thread."""
+
+
+class _Reader:
+    """One reader: what it has not taken yet."""
+
+    def __init__(self, first_seq: int, size: int) -> None:
+        self.first_seq = first_seq
+        """Number of the first record that comes through the queue; those before it are in the log."""
+        self.queue: asyncio.Queue[ServerEvent | None] = asyncio.Queue(size)
+        self.is_left_behind = False
+
+    def put(self, event: ServerEvent) -> None:
+        """Add an event; a reader that is full misses deltas, and is left behind by anything else."""
+        if not self.queue.full():
+            self.queue.put_nowait(event)
+        elif event.event != "delta":
+            self.is_left_behind = True
+
+
+class _Feed:
+    """One conversation that somebody follows."""
+
+    def __init__(self, store: Store, conversation: str) -> None:
+        self._store = store
+        self._conversation = conversation
+        newest = store.read_last_line(conversation)
+        self._next_seq = newest[0] + 1 if newest is not None else 0
+        self.readers: set[_Reader] = set()
+
+    def add_reader(self, size: int) -> _Reader:
+        """A new reader, which gets what comes from now on."""
+        reader = _Reader(self._next_seq, size)
+        self.readers.add(reader)
+        return reader
+
+    def read_new_records(self) -> None:
+        """Give the records that are new to every reader."""
+        for line in self._store.read_lines(self._conversation, self._next_seq):
+            self.publish(make_record_event(self._next_seq, line))
+            self._next_seq += 1
+
+    def publish(self, event: ServerEvent) -> None:
+        """Give an event to every reader."""
+        for reader in self.readers:
+            reader.put(event)
+
+
+class Feeds:
+    """The feeds of one site.
+
+    Args:
+        queue_size: events that may wait for one reader.
+    """
+
+    def __init__(self, store: Store, queue_size: int) -> None:
+        self._store = store
+        self._queue_size = queue_size
+        self._feeds: dict[str, _Feed] = {}
+
+    def note_records(self, conversation: str) -> None:
+        """Take notice of new records of a conversation; called after each commit."""
+        feed = self._feeds.get(conversation)
+        if feed is not None:
+            feed.read_new_records()
+
+    def publish_delta(self, conversation: str, delta: Delta) -> None:
+        """Give a delta of a running turn to those who follow it."""
+        data = {"type": type(delta).__name__, **msgspec.to_builtins(delta)}
+        self._publish(conversation, ServerEvent(event="delta", data=data))
+
+    def publish_result(self, conversation: str, result: dict[str, Any]) -> None:
+        """Give the result of a turn to those who follow it."""
+        self._publish(conversation, ServerEvent(event="result", data=result))
+
+    def publish_fault(self, conversation: str, message: str) -> None:
+        """Tell those who follow a turn that it has stopped with an error."""
+        self._publish(conversation, ServerEvent(event="fault", data={"error": message}))
+
+    def _publish(self, conversation: str, event: ServerEvent) -> None:
+        feed = self._feeds.get(conversation)
+        if feed is not None:
+            feed.publish(event)
+
+    async def follow(self, conversation: str, start: int) -> Events:
+        """The events of a conversation from record `start` on; ends only where the reader is too slow."""
+        feed = self._feeds.setdefault(conversation, _Feed(self._store, conversation))
+        reader = feed.add_reader(self._queue_size)
+        try:
+            async for event in self._read_stored(conversation, start, reader.first_seq):
+                yield event
+            while not reader.is_left_behind:
+                event_or_end = await reader.queue.get()
+                if event_or_end is None:
+                    return
+                if not event_or_end.id or int(event_or_end.id) >= start:
+                    yield event_or_end
+        finally:
+            feed.readers.discard(reader)
+            if not feed.readers and self._feeds.get(conversation) is feed:
+                del self._feeds[conversation]
+
+    async def _read_stored(
+        self, conversation: str, start: int, end: int
+    ) -> AsyncGenerator[ServerEvent, None]:
+        """The records from `start` to before `end`, read in a thread, page by page."""
+        while start < end:
+            count = min(_PAGE_SIZE, end - start)
+            lines = await asyncio.to_thread(
+                lambda first, size: list(islice(self._store.read_lines(conversation, first), size)),
+                start,
+                count,
+            )
+            if not lines:
+                return
+            for line in lines:
+                yield make_record_event(start, line)
+                start += 1
+
+    @asynccontextmanager
+    async def poll(self) -> AsyncIterator[None]:
+        """Within the block, look for records that other processes write."""
+        task = asyncio.create_task(self._poll_for_ever())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _poll_for_ever(self) -> None:
+        while True:
+            names = list(self._feeds)
+            for name in names:  # one after the other, so that the event loop is never held up
+                self.note_records(name)
+                await asyncio.sleep(POLL_S / len(names))
+            if not names:
+                await asyncio.sleep(POLL_S)
+
+
+def make_record_event(seq: int, line: bytes) -> ServerEvent:
+    """The event of a record: its stored bytes, with its number as id."""
+    return ServerEvent(event="record", id=str(seq), data=line.decode("utf-8", "replace"))

@@ -1,0 +1,130 @@
+"""Turns that this server runs. They belong to the server and not to a request: when the reader of a page goes
+away, its turn goes on, and whoever comes back finds it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from toolchart.app.server.access.rates import Slots
+from toolchart.app.server.answers import Refusal, find_status
+from toolchart.app.server.conversations.feeds import Feeds
+from toolchart.engine.log.family import find_root
+from toolchart.engine.runtime.dependencies import DeltaObserver
+from toolchart.engine.runtime.engine import Engine
+from toolchart.engine.runtime.result import TurnResult
+from toolchart.specs.secrets import strike_secrets
+from toolchart.states.errors import SpecError, ToolchartError
+from toolchart.states.events import Decided
+
+log = logging.getLogger("toolchart.server")
+
+RunTurn = Callable[[DeltaObserver], Awaitable[Any]]
+"""Runs a turn with an observer of its deltas."""
+
+
+class LiveTurns:
+    """The turns of one site that run now, one for each conversation."""
+
+    def __init__(self, engine: Engine, feeds: Feeds, slots: Slots) -> None:
+        self._engine = engine
+        self._feeds = feeds
+        self._slots = slots
+        self._tasks: dict[str, asyncio.Task[Any]] = {}
+        self._first_records: dict[str, asyncio.Event] = {}
+
+    def note_records(self, conversation: str) -> None:
+        """Take notice of new records of a conversation; called after each commit."""
+        for name, event in self._first_records.items():
+            if conversation == name or conversation.startswith(f"{name}."):  # of it, or of a child
+                event.set()
+
+    def is_running(self, conversation: str) -> bool:
+        """Whether a turn of the conversation runs now."""
+        return conversation in self._tasks or self._engine.is_running(conversation)
+
+    def begin(self, conversation: str, run_turn: RunTurn) -> asyncio.Task[Any]:
+        """Begin a turn; what it gives is published to those who follow it.
+
+        Raises:
+            Refusal: 409 where a turn of the conversation runs, 429 where too many turns run. Nothing was
+                begun.
+        """
+        if conversation in self._tasks:
+            raise Refusal(409, f"a turn of conversation {conversation!r} is running")
+        self._slots.take()
+        self._first_records[conversation] = asyncio.Event()
+        task = asyncio.ensure_future(self._run_and_publish(conversation, run_turn))
+        self._tasks[conversation] = task
+        task.add_done_callback(lambda _: self._finish(conversation, task))
+        return task
+
+    async def wait(self, conversation: str, task: asyncio.Task[Any], *, until_rest: bool) -> Any:
+        """What a turn gives. Whoever stops waiting does not stop the turn.
+
+        Args:
+            until_rest: false waits only until its first record is durable, and gives None then.
+
+        Raises:
+            Any error of the turn.
+        """
+        if not until_rest:
+            begun = asyncio.ensure_future(self._first_records[conversation].wait())
+            try:
+                await asyncio.wait((task, begun), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                begun.cancel()
+            if not task.done():
+                return None
+        return await asyncio.shield(task)
+
+    async def decide(self, conversation: str, decision: Decided, *, until_rest: bool) -> Any:
+        """Decide about a call, whether its turn runs or waits; what the turn gives, None if it runs already.
+
+        Raises:
+            IllegalEvent: no call waits for this decision, any more or at all.
+            SpecError: there is no such conversation.
+        """
+        root = find_root(self._engine.store, conversation)
+        while True:
+            if self._engine.is_running(root):
+                return await self._engine.adecide(root, decision)
+            task = self._tasks.get(root)
+            if task is None:
+                break
+            # It is just beginning or ending: the next look will see a turn that runs, or one at rest.
+            await asyncio.wait((task,), timeout=0.01)
+
+        async def go_on(on_delta: DeltaObserver) -> TurnResult:
+            return await self._engine.aresume(conversation, decision, on_delta=on_delta)
+
+        return await self.wait(root, self.begin(root, go_on), until_rest=until_rest)
+
+    async def _run_and_publish(self, conversation: str, run_turn: RunTurn) -> Any:
+        try:
+            result = await run_turn(lambda delta: self._feeds.publish_delta(conversation, delta))
+        except ToolchartError as error:
+            message = strike_secrets(str(error))
+            if not isinstance(error, SpecError) and find_status(error) >= 500:
+                log.warning("conversation %s: %s", conversation, message)
+            self._feeds.publish_fault(conversation, message)
+            raise
+        except Exception as error:
+            log.error("conversation %s: %s", conversation, type(error).__name__, exc_info=error)
+            self._feeds.publish_fault(conversation, "internal error")
+            raise
+        if isinstance(result, TurnResult):
+            self._feeds.publish_result(conversation, result.to_dict())
+            if result.error is not None:
+                log.warning(
+                    "conversation %s ended in error: %s", conversation, strike_secrets(result.error.message)
+                )
+        return result
+
+    def _finish(self, conversation: str, task: asyncio.Task[Any]) -> None:
+        self._slots.give_back()
+        del self._tasks[conversation], self._first_records[conversation]
+        if not task.cancelled():
+            task.exception()  # taken note of; whoever waits gets it too

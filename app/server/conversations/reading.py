@@ -1,0 +1,161 @@
+"""Reads conversations for answers: lists with filters and pages, records, messages; all in threads."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+import msgspec
+from starlette.datastructures import QueryParams
+
+from toolchart.app.server.answers import Refusal
+from toolchart.engine.log.family import list_children
+from toolchart.engine.log.reading.figures import read_figures
+from toolchart.engine.log.reading.listing import iterate_newest_first
+from toolchart.engine.log.reading.records import read_conversation
+from toolchart.engine.log.reading.selection import ConversationFilter
+from toolchart.engine.log.reading.summaries import summarize_conversation
+from toolchart.engine.log.reading.transcript import collect_transcript
+from toolchart.states.core.encoding import encode
+from toolchart.states.errors import LogDamaged
+from toolchart.states.ports import Store
+
+MAX_PAGE = 200
+MAX_LOOKED_AT = 2000
+"""Conversations that are looked at for one page; a filter that matches none of them gives an empty page with
+a `next`."""
+
+
+class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """What a list shows."""
+
+    where: ConversationFilter
+    limit: int = 50
+    before: str | None = None
+    with_children: bool = False
+    with_figures: bool = False
+
+
+def parse_list_query(query: QueryParams) -> ListQuery:
+    """The query of a request.
+
+    Raises:
+        Refusal: 400; a value cannot be read.
+    """
+    where = ConversationFilter(
+        state=query.get("state") or None,
+        tool=query.get("tool") or None,
+        model=query.get("model") or None,
+        agent=query.get("agent") or None,
+        text=query.get("text") or None,
+        since=_parse_time("since", query.get("since")),
+        until=_parse_time("until", query.get("until")),
+    )
+    return ListQuery(
+        where=where,
+        limit=parse_number(query, "limit", 50, MAX_PAGE),
+        before=query.get("before") or None,
+        with_children=query.get("children") == "true",
+        with_figures=query.get("figures") == "true",
+    )
+
+
+def parse_number(query: QueryParams, name: str, default: int, most: int) -> int:
+    """A number of a query, at most `most`.
+
+    Raises:
+        Refusal: 400; it is none.
+    """
+    text = query.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdecimal()) or len(text) > 12:
+        raise Refusal(400, f"{name} is not a number: {text[:40]!r}")
+    return min(int(text), most)
+
+
+def _parse_time(name: str, text: str | None) -> datetime | None:
+    if not text:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None:
+        raise Refusal(400, f"{name} is not a time with a zone, such as 2026-11-01T00:00:00Z")
+    return time
+
+
+def list_conversations(store: Store, query: ListQuery) -> dict[str, Any]:
+    """One page of conversations, the newest first, and the `before` of the next page."""
+    rows: list[dict[str, Any]] = []
+    newest_first = iterate_newest_first(store, query.before)
+    for count, name in enumerate(newest_first, 1):
+        row = _read_row(store, name, query)
+        if row is not None:
+            rows.append(row)
+        if len(rows) >= query.limit or count >= MAX_LOOKED_AT:
+            has_more = next(newest_first, None) is not None
+            return {"conversations": rows, "next": name if has_more else None}
+    return {"conversations": rows, "next": None}
+
+
+def _read_row(store: Store, name: str, query: ListQuery) -> dict[str, Any] | None:
+    """The row of a conversation; None where the query leaves it out."""
+    try:
+        row, newest_at = summarize_conversation(store, name)
+        if row["parent"] and not query.with_children:
+            return None
+        if not (query.where.matches_row(row, newest_at) and query.where.matches_records(store, name)):
+            return None
+        figures = read_usage(store, name) if query.with_figures else {}
+    except LogDamaged as damage:
+        return {"conversation": name, "damaged": str(damage)}
+    return {**row, "newest_at": newest_at, **figures}
+
+
+def read_usage(store: Store, conversation: str) -> dict[str, Any]:
+    """Models, iterations, tools, tokens, cost and seconds of a conversation."""
+    figures = read_figures(store, conversation)
+    calls = [call for turn in figures.turns for call in turn.tool_calls]
+    return {
+        "models": list(figures.models),
+        "model_calls": sum(len(turn.model_calls) for turn in figures.turns),
+        "tools": list(dict.fromkeys(call.tool for call in calls)),
+        "tool_calls": len(calls),
+        "usage": encode(figures.usage),
+        "seconds": figures.seconds,
+        "has_failed": any(turn.has_failed for turn in figures.turns[-1:]),
+    }
+
+
+def require_conversation(store: Store, conversation: str) -> None:
+    """Refuse what concerns a conversation that does not exist.
+
+    Raises:
+        Refusal: 404.
+    """
+    if store.read_last_line(conversation) is None:
+        raise Refusal(404, f"there is no conversation {conversation!r} in this log")
+
+
+def read_overview(store: Store, conversation: str) -> dict[str, Any]:
+    """A conversation as a row, with its figures and the ids of its children."""
+    row, newest_at = summarize_conversation(store, conversation)
+    children = list_children(store, conversation)
+    return {**row, "newest_at": newest_at, **read_usage(store, conversation), "children": children}
+
+
+def read_records(store: Store, conversation: str, start: int, limit: int) -> bytes:
+    """Records as JSON, their stored bytes."""
+    lines = list(islice(store.read_lines(conversation, start), limit))
+    following = start + len(lines) if len(lines) == limit else None
+    head = b'{"next":' + (str(following).encode() if following is not None else b"null")
+    return head + b',"records":[' + b",".join(lines) + b"]}"
+
+
+def read_messages(store: Store, conversation: str) -> dict[str, Any]:
+    """The messages of a conversation as the model saw them, those shared with a parent of a fork first."""
+    transcript = collect_transcript(read_conversation(store, conversation, include_shared=True))
+    return {"system": transcript.system, "messages": [encode(message) for message in transcript.messages]}

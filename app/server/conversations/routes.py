@@ -1,0 +1,382 @@
+"""The endpoints of conversations."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from msgspec import to_builtins
+from starlette.requests import Request
+from starlette.responses import Response
+
+from toolchart.app.server.answers import JsonAnswer, Refusal
+from toolchart.app.server.bodies import read_form
+from toolchart.app.server.conversations import reading
+from toolchart.app.server.conversations.forms import (
+    AnswerForm,
+    CancelForm,
+    DecisionForm,
+    ForkForm,
+    MessageForm,
+    NewConversation,
+    RerunForm,
+    check_new_id,
+    decode_attachments,
+)
+from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.event_stream import stream_events
+from toolchart.app.server.site import Site, get_access, get_site
+from toolchart.engine.log.family import find_root
+from toolchart.engine.log.fork import ForkChanges
+from toolchart.engine.rerun.campaign import arerun
+from toolchart.engine.rerun.changes import RerunChanges
+from toolchart.engine.rerun.report import RerunReport
+from toolchart.engine.runtime.clock import generate_conversation_id
+from toolchart.engine.runtime.dependencies import DeltaObserver
+from toolchart.engine.runtime.engine import Engine
+from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.turns.options import TurnOptions
+from toolchart.states.errors import SpecError
+from toolchart.states.events import Decided
+
+RECOVERY_S = 5.0
+"""Seconds between two looks for turns that nobody goes on with: timers that ran out, workers that died."""
+
+
+# -- turns ---------------------------------------------------------------------------------------
+
+
+async def start_conversation(request: Request) -> Response:
+    """Begin a conversation with a message."""
+    form = await read_form(request, NewConversation)
+    name = check_new_id(form.conversation) or generate_conversation_id()
+    if get_site(request).engine.store.read_last_line(name) is not None:
+        raise Refusal(409, f"there is a conversation {name!r} already; send messages to it instead")
+    return await _run_message(request, name, form, form.history)
+
+
+async def send_message(request: Request) -> Response:
+    """Send a message: a turn begins, or the running one gets it."""
+    form = await read_form(request, MessageForm)
+    site, name = get_site(request), _require_known(request)
+    if site.engine.is_running(name):
+        await site.engine.asay(name, form.message, attachments=decode_attachments(form.attachments))
+        return JsonAnswer({"conversation": name, "as": "user_said"}, status_code=202)
+    return await _run_message(request, name, form, [])
+
+
+async def _run_message(
+    request: Request, name: str, form: MessageForm, history: list[dict[str, Any]]
+) -> Response:
+    options: TurnOptions = {
+        "conversation": name,
+        "handler": form.handler,
+        "variables": form.variables,
+        "history": history,
+        "llm": form.llm,
+        "model": form.model,
+        "attachments": decode_attachments(form.attachments),
+    }
+    engine = get_site(request).engine
+
+    async def run_turn(on_delta: DeltaObserver) -> TurnResult:
+        options["on_delta"] = on_delta
+        return await engine.arun(form.message, **options)
+
+    return await _answer_turn(request, name, run_turn)
+
+
+async def _answer_turn(request: Request, name: str, run_turn: Any) -> Response:
+    """Begin a turn and answer with its result; with `?wait=false` as soon as its first record is durable."""
+    turns = get_site(request).live_turns
+    task = turns.begin(name, run_turn)
+    return _answer_result(name, await turns.wait(name, task, until_rest=_waits(request)))
+
+
+async def decide(request: Request) -> Response:
+    """Decide about a call that waits."""
+    form = await read_form(request, DecisionForm)
+    name = _require_known(request)
+    decision = Decided(
+        call_id=form.call_id,
+        approved=form.approved,
+        reason=form.reason,
+        arguments=form.arguments,
+        by=get_access(request).name,
+    )
+    turns = get_site(request).live_turns
+    return _answer_result(name, await turns.decide(name, decision, until_rest=_waits(request)))
+
+
+async def answer_question(request: Request) -> Response:
+    """Answer a question of the chart."""
+    form = await read_form(request, AnswerForm)
+    site, name, by = get_site(request), _require_known(request), get_access(request).name
+    root = find_root(site.engine.store, name)
+
+    async def give_answer(on_delta: DeltaObserver | None = None) -> TurnResult | None:
+        return await site.engine.aanswer(name, form.content, question=form.question, by=by)
+
+    if site.engine.is_running(root):
+        return _answer_result(name, await give_answer())
+    return await _answer_turn(request, root, give_answer)
+
+
+async def cancel(request: Request) -> Response:
+    """Stop the turn of a conversation."""
+    form = await read_form(request, CancelForm)
+    name = _require_known(request)
+    reason = form.reason or f"cancelled by {get_access(request).name}"
+    return _answer_result(name, await get_site(request).engine.acancel(name, reason))
+
+
+async def resume(request: Request) -> Response:
+    """Go on with a turn that was left open."""
+    engine, name = get_site(request).engine, _require_known(request)
+    return await _answer_turn(request, name, lambda on_delta: engine.aresume(name, on_delta=on_delta))
+
+
+def _answer_result(name: str, result: TurnResult | None) -> JsonAnswer:
+    if result is None:
+        return JsonAnswer({"conversation": name}, status_code=202)
+    return JsonAnswer({**result.to_dict(), "is_over": result.is_over})
+
+
+def _waits(request: Request) -> bool:
+    return request.query_params.get("wait") != "false"
+
+
+def _require_known(request: Request) -> str:
+    """The conversation of the path.
+
+    Raises:
+        Refusal: 404; there is none.
+    """
+    name = str(request.path_params["conversation"])
+    reading.require_conversation(get_site(request).engine.store, name)
+    return name
+
+
+# -- copies --------------------------------------------------------------------------------------
+
+
+async def fork(request: Request) -> Response:
+    """Begin a new conversation from a record of this one, with changes."""
+    form = await read_form(request, ForkForm)
+    site, parent = get_site(request), _require_known(request)
+    name = check_new_id(form.conversation) or generate_conversation_id()
+    changes = ForkChanges(settings=form.settings, system=form.system, results=form.results)
+
+    async def run_fork(on_delta: DeltaObserver) -> Any:
+        return await site.engine.afork(
+            parent, form.at, changes, name=name, from_log=form.from_log, run_tools=form.run_tools
+        )
+
+    task = site.live_turns.begin(name, run_fork)
+    forked = await site.live_turns.wait(name, task, until_rest=_waits(request))
+    if forked is None:
+        return JsonAnswer({"conversation": name, "parent": parent}, status_code=202)
+    result = forked.result.to_dict() if forked.result is not None else None
+    row = {"conversation": name, "parent": parent, "at": forked.at, "stopped": forked.stopped}
+    return JsonAnswer({**row, "result": result})
+
+
+async def rerun(request: Request) -> Response:
+    """Run a recorded conversation again under changes, and compare; nothing is written."""
+    form = await read_form(request, RerunForm)
+    site, name = get_site(request), _require_known(request)
+    changes = RerunChanges(settings=form.settings, system=form.system)
+    engine = site.engine
+
+    async def run_again() -> RerunReport:
+        return await arerun(
+            engine.store,
+            engine.spec,
+            conversations=[name],
+            changes=changes,
+            offline=form.offline,
+            providers={} if form.offline else engine.hosts.providers,
+        )
+
+    with site.turns.hold():
+        # Answers from the log need no connection of this loop, so that work is done beside it.
+        report = await (asyncio.to_thread(asyncio.run, run_again()) if form.offline else run_again())
+    return JsonAnswer(to_builtins(report.results[0]))
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+
+async def list_conversations(request: Request) -> Response:
+    """List conversations, the newest first."""
+    query = reading.parse_list_query(request.query_params)
+    store = get_site(request).engine.store
+    return JsonAnswer(await asyncio.to_thread(reading.list_conversations, store, query))
+
+
+async def read_conversation(request: Request) -> Response:
+    """A conversation with its figures, and the result of its newest turn as it stands."""
+    site, name = get_site(request), _require_known(request)
+    overview = await asyncio.to_thread(reading.read_overview, site.engine.store, name)
+    result = await asyncio.to_thread(_describe_newest_turn, site.engine, name)
+    is_running = site.live_turns.is_running(find_root(site.engine.store, name))
+    newest = None if result is None else {**result.to_dict(), "is_over": result.is_over}
+    return JsonAnswer({**overview, "is_running": is_running, "result": newest})
+
+
+def _describe_newest_turn(engine: Engine, name: str) -> TurnResult | None:
+    try:
+        return engine.describe_turn(name)
+    except SpecError:  # it has no turn yet
+        return None
+
+
+async def read_records(request: Request) -> Response:
+    """The records of a conversation, as they are stored."""
+    store, name = get_site(request).engine.store, _require_known(request)
+    start = reading.parse_number(request.query_params, "start", 0, 2**40)
+    limit = max(1, reading.parse_number(request.query_params, "limit", 1000, 10_000))
+    body = await asyncio.to_thread(reading.read_records, store, name, start, limit)
+    return Response(body, media_type="application/json")
+
+
+async def read_messages(request: Request) -> Response:
+    """The messages of a conversation, as the model saw them."""
+    store, name = get_site(request).engine.store, _require_known(request)
+    return JsonAnswer(await asyncio.to_thread(reading.read_messages, store, name))
+
+
+async def follow_events(request: Request) -> Response:
+    """Records as they are written, deltas of replies as they stream, and results of turns."""
+    name = _require_known(request)
+    last = request.headers.get("last-event-id") or request.query_params.get("last_event_id") or ""
+    start = int(last) + 1 if last.isascii() and last.isdecimal() and len(last) < 12 else 0
+    return stream_events(request, get_site(request).feeds.follow(name, start))
+
+
+@asynccontextmanager
+async def run_beside(site: Site) -> AsyncIterator[None]:
+    """Look for records of other processes, and go on with turns that nobody goes on with."""
+
+    async def recover_for_ever() -> None:
+        while True:
+            await site.engine.arecover()
+            await asyncio.sleep(RECOVERY_S)
+
+    task = asyncio.create_task(recover_for_ever())
+    try:
+        async with site.feeds.poll():
+            yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+_ONE = "/api/conversations/{conversation}"
+
+ROUTES = RouteGroup(
+    name="conversations",
+    run=run_beside,
+    endpoints=(
+        Endpoint(
+            method="GET",
+            path="/api/conversations",
+            role="read",
+            answer=list_conversations,
+            summary="List conversations, the newest first, with filters and pages.",
+        ),
+        Endpoint(
+            method="POST",
+            path="/api/conversations",
+            role="chat",
+            answer=start_conversation,
+            body=NewConversation,
+            summary="Begin a conversation with a message.",
+        ),
+        Endpoint(
+            method="GET",
+            path=_ONE,
+            role="read",
+            answer=read_conversation,
+            summary="Read a conversation: figures, state, and what its newest turn waits for.",
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{_ONE}/records",
+            role="read",
+            answer=read_records,
+            summary="Read records as they are stored, from `start`, at most `limit`.",
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{_ONE}/messages",
+            role="read",
+            answer=read_messages,
+            summary="Read the messages as the model saw them.",
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{_ONE}/events",
+            role="read",
+            answer=follow_events,
+            summary="Follow a conversation by server-sent events; `Last-Event-ID` goes on after that record.",
+        ),
+        Endpoint(
+            method="POST",
+            path=f"{_ONE}/messages",
+            role="chat",
+            answer=send_message,
+            body=MessageForm,
+            summary="Send a message: a turn begins, or the running one gets it.",
+        ),
+        Endpoint(
+            method="POST",
+            path=f"{_ONE}/decisions",
+            role="approve",
+            answer=decide,
+            body=DecisionForm,
+            summary="Approve or reject a call that waits, or approve it with other arguments.",
+        ),
+        Endpoint(
+            method="POST",
+            path=f"{_ONE}/answers",
+            role="approve",
+            answer=answer_question,
+            body=AnswerForm,
+            summary="Answer a question of the chart.",
+        ),
+        Endpoint(
+            method="POST",
+            path=f"{_ONE}/cancel",
+            role="chat",
+            answer=cancel,
+            body=CancelForm,
+            summary="Stop the turn.",
+        ),
+        Endpoint(
+            method="POST",
+            path=f"{_ONE}/resume",
+            role="chat",
+            answer=resume,
+            summary="Go on with a turn that was left open.",
+        ),
+        Endpoint(
+            method="POST",
+            path=f"{_ONE}/fork",
+            role="chat",
+            answer=fork,
+            body=ForkForm,
+            summary="Begin a new conversation from a record of this one, with changes.",
+        ),
+        Endpoint(
+            method="POST",
+            path=f"{_ONE}/rerun",
+            role="chat",
+            answer=rerun,
+            body=RerunForm,
+            summary="Run it again under changes and compare; nothing is written.",
+        ),
+    ),
+)

@@ -1,0 +1,36 @@
+"""Server-sent events as values, and as they are sent."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import msgspec
+
+from toolchart.app.server.answers import encode_json
+
+
+class ServerEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One event of a stream."""
+
+    data: Any
+    """JSON data, or a text that is sent as it is (`[DONE]`)."""
+    event: str = ""
+    id: str = ""
+    """A reader that comes back sends it as `Last-Event-ID`."""
+
+
+def encode_event(event: ServerEvent) -> bytes:
+    """The event as it is sent.
+
+    >>> encode_event(ServerEvent(event="record", id="3", data={"a": 1}))
+    b'id: 3\\nevent: record\\ndata: {"a":1}\\n\\n'
+    """
+    text = event.data.encode() if isinstance(event.data, str) else encode_json(event.data)
+    lines = [f"id: {event.id}".encode()] if event.id else []
+    lines += [f"event: {event.event}".encode()] if event.event else []
+    lines += [b"data: " + line for line in text.splitlines() or [b""]]
+    return b"\n".join(lines) + b"\n\n"
+
+
+Events = AsyncGenerator[ServerEvent, None]

@@ -1,0 +1,443 @@
+"""The API of conversations: turns, decisions, forms, streams, lists, forks and reruns over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections import Counter
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import httpx
+import pytest
+from effort import choose_count
+
+pytest.importorskip("starlette", reason="the server needs the extra `serve`")
+
+from agents import make_engine, make_spec, reply_with_calls
+from served import bearer, make_site, open_client, serve
+
+from toolchart.app.server.site import Limits
+from toolchart.engine import Engine
+from toolchart.engine.log.verify import VerifiedConversation, verify_store
+from toolchart.states.messages import Delta, Reply, Request, TextDelta, ToolCall
+
+TURNS = choose_count(short=30, long=100)
+BURST = choose_count(short=60, long=500)
+
+APPROVAL: dict[str, Any] = {"chart": "approval", "approval": {"default": "ask"}}
+
+
+def ask_for(*texts: str) -> dict[str, Any]:
+    """A reply that asks for an echo of each text."""
+    return reply_with_calls(*(("echo", {"text": text}) for text in texts))
+
+
+async def post(client: httpx.AsyncClient, path: str, status: int = 200, /, **body: Any) -> dict[str, Any]:
+    """Post a body and return the answer, which must have this status."""
+    answer = await client.post(f"/api/conversations{path}", json=body)
+    assert answer.status_code == status, answer.text
+    return dict(answer.json())
+
+
+# -- turns -------------------------------------------------------------------------------------------
+
+
+async def test_a_conversation_is_begun_continued_and_read() -> None:
+    """A turn gives what `Engine.run` gives; the conversation goes on with its history, and can be read."""
+    engine = make_engine([ask_for("a"), "first", "second"])
+    async with open_client(make_site(engine)) as client:
+        first = await post(client, "", message="hi", conversation="c1")
+        second = await post(client, "/c1/messages", message="and?")
+        overview = (await client.get("/api/conversations/c1")).json()
+        messages = (await client.get("/api/conversations/c1/messages")).json()["messages"]
+        records = (await client.get("/api/conversations/c1/records?start=1&limit=3")).json()
+    assert (first["content"], first["ok"], first["conversation"]) == ("first", True, "c1")
+    assert [call["tool"] for call in first["tool_calls"]] == ["echo"]
+    assert second["content"] == "second"
+    assert (overview["turns"], overview["tool_calls"], overview["is_running"]) == (2, 1, False)
+    assert overview["result"]["content"] == "second"
+    assert [message["role"] for message in messages] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+        "assistant",
+    ]
+    assert [record["seq"] for record in records["records"]] == [1, 2, 3]
+    assert records["next"] == 4
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "text"),
+    [
+        ("", {"message": "hi", "conversation": "a.b"}, 400, "letters"),
+        ("", {"message": "hi", "conversation": "../x"}, 400, "letters"),
+        ("", {"message": "hi", "llm": "elsewhere"}, 400, "elsewhere"),
+        ("", {"message": "hi", "handler": "nobody"}, 400, "nobody"),
+        ("", {"text": "hi"}, 400, "message"),
+        ("", {"message": "hi", "attachments": [{"data": "?", "media_type": "image/png"}]}, 400, "base64"),
+        ("", {"message": "hi", "attachments": ["/etc/passwd"]}, 400, "attachments"),
+        ("/none/messages", {"message": "hi"}, 404, "no conversation"),
+        ("/none/decisions", {"call_id": "c", "approved": True}, 404, "no conversation"),
+        ("/none/cancel", {}, 404, "no conversation"),
+    ],
+)
+async def test_a_wrong_request_is_refused(path: str, body: dict[str, Any], status: int, text: str) -> None:
+    """A request that cannot be carried out says what is wrong, and nothing is written."""
+    site = make_site()
+    async with open_client(site) as client:
+        answer = await post(client, path, status, **body)
+        assert text in answer["error"]
+        assert list(site.engine.store.list_conversations()) == []
+
+
+async def test_a_conversation_is_begun_once() -> None:
+    """A second beginning under the same id is refused."""
+    async with open_client(make_site(make_engine(["a", "b"]))) as client:
+        await post(client, "", message="hi", conversation="c1")
+        assert "already" in (await post(client, "", 409, message="hi", conversation="c1"))["error"]
+
+
+# -- decisions ---------------------------------------------------------------------------------------
+
+
+async def test_of_three_calls_one_is_approved_one_edited_and_one_rejected() -> None:
+    """Decisions may come in any order; each counts once, and the log says whose it is."""
+    engine = make_engine([ask_for("a", "b", "c"), "done"], **APPROVAL)
+    site = make_site(engine)
+    async with open_client(site, "owner") as client:
+        begun = await post(client, "", message="go", conversation="c1")
+        ids = [pending["id"] for pending in begun["pending_approvals"]]
+        client.headers.update(bearer("decider"))
+        await post(client, "/c1/decisions", call_id=ids[2], approved=False, reason="not today")
+        late = await post(client, "/c1/decisions", 409, call_id=ids[2], approved=True)
+        await post(client, "/c1/decisions", call_id=ids[1], approved=True, arguments={"text": "B"})
+        result = await post(client, "/c1/decisions", call_id=ids[0], approved=True)
+        records = (await client.get("/api/conversations/c1/records")).json()["records"]
+    assert "decided" in late["error"]
+    assert [call["outcome"] for call in result["tool_calls"]] == ["succeeded", "succeeded", "denied"]
+    assert [call["params"] for call in result["tool_calls"]] == [{"text": "a"}, {"text": "B"}, {"text": "c"}]
+    deciders = [record["event"]["by"] for record in records if record["event"]["type"] == "decided"]
+    assert deciders == ["decider"] * 3
+
+
+async def test_a_token_without_the_role_decides_nothing() -> None:
+    """Whoever may chat alone cannot approve the calls of a chat."""
+    engine = make_engine([ask_for("a"), "done"], **APPROVAL)
+    async with open_client(make_site(engine), "talker") as client:
+        begun = await post(client, "", message="go", conversation="c1")
+        (pending,) = begun["pending_approvals"]
+        await post(client, "/c1/decisions", 403, call_id=pending["id"], approved=True)
+        assert (await client.get("/api/conversations/c1")).json()["result"]["pending_approvals"] == [pending]
+
+
+class Payer:
+    """A model that asks for two payments in one reply, and then answers."""
+
+    name = "payer"
+
+    def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        return {"stream": stream}
+
+    async def complete(self, request: Request) -> Reply:
+        last = request.messages[-1]
+        if last.role == "tool":
+            return Reply(content="paid", finish_reason="stop")
+        calls = tuple(ToolCall(id="", name="echo", arguments={"text": text}) for text in "ab")
+        return Reply(tool_calls=calls, finish_reason="tool_calls")
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+
+async def pay_with_trouble(client: httpx.AsyncClient, name: str) -> Counter[int]:
+    """Begin a turn with two calls; decide about them out of order, twice at once, and about a third."""
+    begun = await post(client, "", message="pay", conversation=name)
+    first, second = [pending["id"] for pending in begun["pending_approvals"]]
+
+    async def decide(call_id: str) -> int:
+        body = {"call_id": call_id, "approved": True}
+        return (await client.post(f"/api/conversations/{name}/decisions", json=body)).status_code
+
+    statuses = list(await asyncio.gather(decide(second), decide(second), decide("call_9_9_9")))
+    statuses += await asyncio.gather(decide(first), decide(first))
+    return Counter([*statuses, await decide(first)])
+
+
+async def test_many_turns_are_decided_at_once_and_each_call_once() -> None:
+    """Turns with approvals out of order, doubled and unknown ones: each call runs once, the log is whole."""
+    engine = Engine(make_spec(**APPROVAL), log="memory", providers={"model": Payer()})
+    site = make_site(engine, limits=Limits(turns=1000, requests_per_s=1e6, burst=10_000))
+    async with open_client(site, timeout=120) as client:
+        counts = await asyncio.gather(*(pay_with_trouble(client, f"c{number}") for number in range(TURNS)))
+        outcomes = [
+            (await client.get(f"/api/conversations/c{number}")).json()["result"] for number in range(TURNS)
+        ]
+        checked = list(verify_store(engine.store))
+    assert all(count == {200: 2, 409: 4} or count == {200: 1, 202: 1, 409: 4} for count in counts), counts
+    assert all(len(outcome["tool_calls"]) == 2 and outcome["ok"] for outcome in outcomes)
+    assert all(isinstance(item, VerifiedConversation) for item in checked)
+
+
+# -- forms and messages during a turn ----------------------------------------------------------------
+
+INTERVIEW: dict[str, Any] = {
+    "chart": {
+        "name": "form",
+        "states": {
+            "asking": {
+                "initial": True,
+                "enter": "ask_name",
+                "transitions": [
+                    {"event": "answered", "target": "finished"},
+                    {"event": "failed", "target": "error"},
+                    {"event": "cancelled", "target": "error"},
+                ],
+            },
+            "finished": {"final": True, "enter": "greet"},
+            "error": {"final": True, "enter": "answer_with_error"},
+        },
+    },
+    "effects": {
+        "ask_name": {
+            "ask_person": {
+                "question": "Who are you?",
+                "as": "person",
+                "form": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}},
+            }
+        },
+        "greet": {"answer": "Hello {{person.name}}"},
+    },
+}
+
+
+async def test_a_form_is_answered_once_and_by_name() -> None:
+    """The answer to a question of the chart is checked, recorded with its author, and counts once."""
+    async with open_client(make_site(make_engine([], **INTERVIEW))) as client:
+        begun = await post(client, "", message="hi", conversation="c1")
+        (question,) = begun["questions"]
+        assert question["form"]["required"] == ["name"]
+        assert "name" in (await post(client, "/c1/answers", 400, content={"nome": "Ada"}))["error"]
+        client.headers.update(bearer("decider"))
+        result = await post(client, "/c1/answers", content={"name": "Ada"})
+        await post(client, "/c1/answers", 400, content={"name": "Bob"})
+        records = (await client.get("/api/conversations/c1/records")).json()["records"]
+    assert result["content"] == "Hello Ada"
+    (answer,) = [record["event"] for record in records if record["event"]["type"] == "answered"]
+    assert answer["by"] == "decider"
+
+
+class Speaker:
+    """A model that streams a text, and waits for a sign before it ends."""
+
+    name = "speaker"
+
+    def __init__(self) -> None:
+        self.may_end = threading.Event()
+
+    def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        return {"stream": stream}
+
+    async def complete(self, request: Request) -> Reply:
+        await asyncio.to_thread(self.may_end.wait, 60)
+        return Reply(content="one two", finish_reason="stop")
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+        yield TextDelta(text="one ")
+        yield TextDelta(text="two")
+        yield await self.complete(request)
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+
+def make_speaking_engine(speaker: Any) -> Engine:
+    """An engine whose model is the speaker."""
+    return Engine(make_spec(), log="memory", providers={"model": speaker})
+
+
+async def test_a_message_during_a_turn_is_user_said_and_a_cancellation_stops_it() -> None:
+    """A message to a running turn goes into it; a second turn is not begun; cancelling ends the turn."""
+    speaker = Speaker()
+    site = make_site(make_speaking_engine(speaker))
+    async with open_client(site) as client:
+        answer = await client.post(
+            "/api/conversations?wait=false", json={"message": "hi", "conversation": "c1"}
+        )
+        assert (answer.status_code, answer.json()) == (202, {"conversation": "c1"})
+        said = await post(client, "/c1/messages", 202, message="and this")
+        assert said["as"] == "user_said"
+        await post(client, "/c1/cancel", 202, reason="enough")
+        speaker.may_end.set()
+        records = (await client.get("/api/conversations/c1/records")).json()["records"]
+    types = [record["event"]["type"] for record in records]
+    assert "user_said" in types
+    assert types[-1] == "cancelled"
+
+
+async def test_a_turn_survives_the_client_that_began_it() -> None:
+    """A client that goes away in the middle stops nothing; the answer is there for whoever comes back."""
+    speaker = Speaker()
+    site = make_site(make_speaking_engine(speaker))
+    with serve(site) as address:
+        async with httpx.AsyncClient(base_url=address, headers=bearer(), trust_env=False) as client:
+            with pytest.raises(httpx.ReadTimeout):
+                await client.post(
+                    "/api/conversations", json={"message": "hi", "conversation": "c1"}, timeout=0.5
+                )
+            begun = (await client.get("/api/conversations/c1")).json()
+            speaker.may_end.set()
+            async with client.stream("GET", "/api/conversations/c1/events", timeout=30) as response:
+                events = await read_events(response, "finished")
+    assert begun["is_running"]
+    assert events[-1]["target"] == "finished"
+
+
+# -- streams -----------------------------------------------------------------------------------------
+
+
+async def read_events(response: httpx.Response, until: str, kinds: Counter[str] | None = None) -> list[Any]:
+    """The records of a stream until one has this target; counts the kinds of all events."""
+    records, kind = [], ""
+    async for line in response.aiter_lines():
+        if line.startswith("event: "):
+            kind = line[7:]
+        if line.startswith("data: "):
+            if kinds is not None:
+                kinds[kind] += 1
+            if kind == "record":
+                records.append(json.loads(line[6:]))
+                if records[-1]["target"] == until:
+                    return records
+    raise AssertionError("the stream ended early")
+
+
+async def test_a_reader_that_comes_back_misses_nothing() -> None:
+    """Readers who connect at any time get every record once and in order; `Last-Event-ID` skips the known."""
+    speaker = Speaker()
+    site = make_site(make_speaking_engine(speaker))
+    kinds: Counter[str] = Counter()
+    with serve(site) as address:
+        async with httpx.AsyncClient(
+            base_url=address, headers=bearer(), timeout=30, trust_env=False
+        ) as client:
+            await client.post("/api/conversations?wait=false", json={"message": "hi", "conversation": "c1"})
+            url = "/api/conversations/c1/events"
+            async with (
+                client.stream("GET", url) as first,
+                client.stream("GET", url, headers={"Last-Event-ID": "1"}) as second,
+            ):
+                speaker.may_end.set()
+                whole = await read_events(first, "finished", kinds)
+                rest = await read_events(second, "finished")
+    assert [record["seq"] for record in whole] == list(range(len(whole)))
+    assert rest == whole[2:]
+
+
+async def test_a_slow_reader_is_let_go_and_loses_nothing() -> None:
+    """A reader whose queue is full is closed; from its last record on it gets the rest."""
+    engine = make_engine([ask_for("a"), ask_for("b"), "done"])
+    site = make_site(engine, limits=Limits(reader_queue=2))
+    async with open_client(site) as client:
+        await post(client, "", message="hi", conversation="c1")
+        events = site.feeds.follow("c1", 0)
+        first = await anext(events)
+        await post(client, "/c1/messages", message="more")
+        seen = [first, *[event async for event in events]]
+        numbers = [int(event.id) for event in seen if event.id]
+        again = site.feeds.follow("c1", numbers[-1] + 1)
+        total = engine.store.read_last_line("c1")[0] + 1  # type: ignore[index]
+        numbers += [int((await anext(again)).id) for _ in range(total - len(numbers))]
+        await again.aclose()
+    assert numbers == list(range(total))
+
+
+async def test_many_turns_at_once_are_limited_and_not_lost() -> None:
+    """Beyond the limit a turn is refused with a time to wait, and nothing of it is written; tried again, each
+    is run once."""
+    engine = Engine(make_spec(), log="memory", providers={"model": Speaker()})
+    speaker = Speaker()
+    speaker.may_end.set()
+    engine.hosts.providers["model"] = speaker
+    site = make_site(engine, limits=Limits(turns=8, requests_per_s=1e6, burst=100_000))
+    refusals, ended = 0, asyncio.Semaphore(0)
+
+    async def insist(client: httpx.AsyncClient, name: str) -> None:
+        nonlocal refusals
+        while True:
+            body = {"message": "hi", "conversation": name}
+            answer = await client.post("/api/conversations", json=body)
+            if answer.status_code == 200:
+                assert answer.json()["content"] == "one two"
+                ended.release()
+                return
+            assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+            refusals += 1
+            await ended.acquire()
+
+    async with open_client(site, timeout=120) as client:
+        await asyncio.gather(*(insist(client, f"c{number}") for number in range(BURST)))
+        names = set(engine.store.list_conversations())
+        counts = {engine.store.read_last_line(name)[0] for name in names}  # type: ignore[index]
+    assert refusals
+    assert names == {f"c{number}" for number in range(BURST)}
+    assert len(counts) == 1
+    assert site.turns.free == 8
+
+
+# -- lists, forks, reruns ----------------------------------------------------------------------------
+
+
+async def test_lists_have_filters_and_pages() -> None:
+    """Pages follow each other without gaps or doubles; filters hold; figures add up."""
+    engine = make_engine([ask_for("a"), "x", "y", "z", "u", "v"])
+    async with open_client(make_site(engine)) as client:
+        for number in range(5):
+            await post(client, "", message=f"message {number}", conversation=f"c{number}")
+        names, before = [], ""
+        while True:
+            query = {"limit": "2", **({"before": before} if before else {})}
+            page = (await client.get("/api/conversations", params=query)).json()
+            names += [row["conversation"] for row in page["conversations"]]
+            before = page["next"]
+            if not before:
+                break
+        with_echo = (await client.get("/api/conversations?tool=echo&figures=true")).json()["conversations"]
+        text = (await client.get("/api/conversations?text=MESSAGE 3")).json()["conversations"]
+        wrong = await client.get("/api/conversations?limit=many")
+    assert names == ["c4", "c3", "c2", "c1", "c0"]
+    assert [(row["conversation"], row["tools"]) for row in with_echo] == [("c0", ["echo"])]
+    assert [row["conversation"] for row in text] == ["c3"]
+    assert (wrong.status_code, "not a number" in wrong.text) == (400, True)
+
+
+async def test_a_fork_and_a_rerun_of_a_conversation() -> None:
+    """A fork runs under changes in a conversation of its own; a rerun compares and writes nothing."""
+    engine = make_engine([ask_for("a"), "first", "forked"])
+    async with open_client(make_site(engine)) as client:
+        await post(client, "", message="hi", conversation="c1")
+        same = await post(client, "/c1/rerun")
+        (call,) = [
+            record["calls"][0]
+            for record in (await client.get("/api/conversations/c1/records")).json()["records"]
+            if record.get("calls")
+        ]
+        forked = await post(client, "/c1/fork", conversation="c2", results={call: "changed"})
+        names = list(engine.store.list_conversations())
+    assert same["status"] == "same"
+    assert (forked["parent"], forked["result"]["content"]) == ("c1", "forked")
+    assert names == ["c1", "c2"]
+
+
+async def test_the_openapi_document_names_every_endpoint_and_form() -> None:
+    """The document lists the paths with their roles; every reference in it leads somewhere."""
+    async with open_client(make_site(), "viewer") as client:
+        document = (await client.get("/openapi.json")).json()
+    decide = document["paths"]["/api/conversations/{conversation}/decisions"]["post"]
+    assert "`approve`" in decide["description"]
+    text = json.dumps(document)
+    names = [part.split('"')[0] for part in text.split("#/components/schemas/")[1:]]
+    assert set(names) <= set(document["components"]["schemas"])
