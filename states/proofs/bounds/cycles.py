@@ -7,9 +7,12 @@ connected component of the exploration graph. An edge in it cannot be taken for 
   answers one of the calls of a reply, and the component has no new reply;
 - it moves a counter that its guards keep near a limit, and nothing in the component resets that counter.
 
-Remove such edges, split what remains into components again, and repeat. A component from which no edge can
-be removed holds a cycle that is not proved to end by this. The search for the worst case (`worst_case.py`)
-then decides with numbers: it finds also that `replies != 4` ends a cycle, where the counter begins at 0.
+Remove such edges, split what remains into components again, and repeat. Where no edge can be removed, two
+cases remain for each counter that nothing in the component resets. Either edges that move it are taken
+finitely often; or it grows beyond every guard that bounds it, and edges with such a guard are. A component
+that ends in both cases ends. Any other holds a cycle that is not proved to end by this. The search for the
+worst case (`worst_case.py`) then decides with numbers: it finds also that `replies != 4` ends a cycle, where
+the counter begins at 0.
 
 What the user sends is left out: a cycle through it is as long as the user wants. So a bound is one for
 what follows from one message.
@@ -18,7 +21,7 @@ what follows from one message.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from toolchart.states.facts import Fact
 from toolchart.states.proofs.bounds.components import find_components
@@ -31,6 +34,7 @@ from toolchart.states.proofs.explored_states import (
 )
 from toolchart.states.proofs.solving.solver import find_facts
 
+_MAX_SPLITS = 3
 _FAR_BEYOND_LIMITS = 1000
 """A guard bounds a counter only if it cannot be this many times beyond every limit and number."""
 
@@ -51,15 +55,35 @@ def resets_counter(edge: ExploredEdge, counter: Fact) -> bool:
 def find_unbounded_cycle(graph: ExplorationGraph) -> list[ExploredEdge]:
     """The edges of a component with a cycle that is not proved to end; empty where every cycle ends."""
     edges = [edge for edge in graph.iterate_edges() if not edge.is_from_user]
-    ranking = _Ranking(graph)
-    while True:
-        parts = _find_cyclic_parts(graph.states, edges)
-        if not parts:
-            return []
+    return _find_endless_part(_Ranking(graph), edges, _MAX_SPLITS)
+
+
+def _find_endless_part(ranking: _Ranking, edges: list[ExploredEdge], splits: int) -> list[ExploredEdge]:
+    """The edges of a component that is not proved to end; empty where each one ends.
+
+    Args:
+        splits: how often a component may still be split in two cases.
+    """
+    while parts := _find_cyclic_parts(edges):
         ranked_edges = {id(edge) for part in parts for edge in ranking.list_ranked_edges(part)}
         if not ranked_edges:
-            return parts[0]
+            endless = (part for part in parts if not _ends_in_both_cases(ranking, part, splits))
+            return next(endless, [])
         edges = [edge for part in parts for edge in part if id(edge) not in ranked_edges]
+    return []
+
+
+def _ends_in_both_cases(ranking: _Ranking, part: list[ExploredEdge], splits: int) -> bool:
+    """Whether a component ends for the sake of one counter, which it never resets.
+
+    If edges that move the counter were taken for ever, it would grow beyond what any guard bounds, so edges
+    that such a guard allows would not be taken for ever. So it ends if it ends without either kind of edges.
+    """
+    for moving, bounded in ranking.iterate_cases(part) if splits else ():
+        cases = ([edge for edge in part if id(edge) not in left_out] for left_out in (bounded, moving))
+        if not any(_find_endless_part(ranking, case, splits - 1) for case in cases):
+            return True
+    return False
 
 
 class _Ranking:
@@ -72,6 +96,7 @@ class _Ranking:
         names = {name for text in guards for name in find_facts(text)}
         self._counters = [counter for counter in list_counters(graph.vocabulary) if counter.name in names]
         self._limits = sorted(name for name in names if self._is_limit(name))
+        self._bounded: dict[tuple[tuple[tuple[str, bool], ...], str, str], bool] = {}
         self._far = (_find_largest_number(guards) + 1) * _FAR_BEYOND_LIMITS
 
     def _is_limit(self, name: str) -> bool:
@@ -79,23 +104,45 @@ class _Ranking:
         return fact is not None and fact.type == "integer" and bool(fact.reads_limits)
 
     def list_ranked_edges(self, part: list[ExploredEdge]) -> list[ExploredEdge]:
-        """The edges of a component that end it."""
+        """The edges of a component that cannot be taken for ever, whatever the others do."""
         finite_edges = {id(edge) for edge in list_finite_edges(part)}
-        counters = [
-            counter for counter in self._counters if not any(resets_counter(edge, counter) for edge in part)
-        ]
+        counters = self._list_growing_counters(part)
         return [
             edge
             for edge in part
             if id(edge) in finite_edges
-            or any(moves_counter(edge, counter) and self._is_bounded(edge, counter) for counter in counters)
+            or any(_lets_grow(edge, counter) and self._is_bounded(edge, counter) for counter in counters)
+        ]
+
+    def iterate_cases(self, part: list[ExploredEdge]) -> Iterator[tuple[set[int], set[int]]]:
+        """For each counter: the edges of a component that move it, and those that a guard over it bounds."""
+        for counter in self._list_growing_counters(part):
+            moving = {id(edge) for edge in part if _lets_grow(edge, counter)}
+            bounded = {id(edge) for edge in part if self._is_bounded(edge, counter)} if moving else set()
+            if bounded:
+                yield moving, bounded
+
+    def _list_growing_counters(self, part: list[ExploredEdge]) -> list[Fact]:
+        """The counters that nothing in a component sets back."""
+        return [
+            counter for counter in self._counters if not any(resets_counter(edge, counter) for edge in part)
         ]
 
     def _is_bounded(self, edge: ExploredEdge, counter: Fact) -> bool:
         """Whether the guards of the edge keep the counter below a number, or near the limits."""
         limits = " + ".join(self._limits) or "0"
         far = f"{counter.name} >= ({limits}) * {_FAR_BEYOND_LIMITS} + {self._far}"
-        return not self._solver.is_satisfiable({**dict(edge.guards), far: True}, edge.rules_event)
+        key = (edge.guards, edge.rules_event, counter.name)
+        if key not in self._bounded:
+            self._bounded[key] = not self._solver.is_satisfiable(
+                {**dict(edge.guards), far: True}, edge.rules_event
+            )
+        return self._bounded[key]
+
+
+def _lets_grow(edge: ExploredEdge, counter: Fact) -> bool:
+    """Whether an edge moves a counter, before or after its guards are evaluated."""
+    return moves_counter(edge, counter) or (counter.name == "iteration" and edge.ends_iteration)
 
 
 def list_finite_edges(part: list[ExploredEdge]) -> list[ExploredEdge]:
@@ -132,11 +179,9 @@ def _find_largest_number(guards: Iterable[str]) -> int:
     return int(max(numbers, default=0))
 
 
-def _find_cyclic_parts(
-    states: Iterable[ExploredState], edges: list[ExploredEdge]
-) -> list[list[ExploredEdge]]:
+def _find_cyclic_parts(edges: list[ExploredEdge]) -> list[list[ExploredEdge]]:
     """The edges inside each strongly connected component that has a cycle."""
-    successors: dict[ExploredState, list[ExploredState]] = {state: [] for state in states}
+    successors: dict[ExploredState, list[ExploredState]] = {}
     for edge in edges:
         successors.setdefault(edge.source, []).append(edge.target)
     component_of = find_components(successors)
