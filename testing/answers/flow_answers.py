@@ -60,13 +60,19 @@ def _list_result_replies(effect: CallModel, terms: GuardTerms) -> Iterator[Repli
 
 def list_failures(terms: GuardTerms, *, has_schema: bool = False) -> Iterator[Failed]:
     """Yield failures of a model call: the kinds that guards name, retryable or not."""
-    kinds = [kind for kind in sorted(terms.words) if kind in _PROVIDER_FAILURES]
-    for kind in ("server", *kinds):
+    for kind in _list_failure_kinds(terms):
         for retryable in (True, False):
             yield Failed(kind=kind, message="scripted", retryable=retryable)
     if has_schema:
         rejected = Reply(content="[]", finish_reason="stop", usage=_USAGE)
         yield Failed(kind="bad_output", message="scripted", reply=rejected)
+
+
+def _list_failure_kinds(terms: GuardTerms) -> list[str]:
+    """The kinds that guards name, and one that none names."""
+    kinds = [kind for kind in FAILURE_KINDS if kind in _PROVIDER_FAILURES]
+    others = [kind for kind in ("server", *kinds) if kind not in terms.words]
+    return [*others[:1], *(kind for kind in kinds if kind in terms.words)]
 
 
 _PROVIDER_FAILURES = frozenset(FAILURE_KINDS) - {"cancelled"}
@@ -83,7 +89,8 @@ def _list_child_answers(effect: RunAgent, terms: GuardTerms) -> Iterator[Answeri
         outputs = [*list_schema_values(effect.schema, effect.result, terms)]
         for output in outputs or (None,):
             yield AgentFinished(**link, head="h", item=item, content="It is done.", output=output)
-        yield AgentFailed(**link, item=item, kind="server", message="scripted")
+        for kind in _list_failure_kinds(terms):
+            yield AgentFailed(**link, item=item, kind=kind, message="scripted")
         yield AgentRested(**link, head="h", item=item, content="And what next?")
 
 

@@ -109,7 +109,8 @@ def list_next_events(turn: ManualTurn, terms: GuardTerms) -> Iterator[Event]:
             yield replace(answer, effect=effect.id)
     assert snapshot.configuration is not None, "a turn that is not over has a configuration"
     legal = turn.machine.legal_events(snapshot.configuration)
-    if not snapshot.awaits_user and any(name.partition(".")[0] in (UserSaid.TYPE, "*") for name in legal):
+    is_heard = any(name.partition(".")[0] in (UserSaid.TYPE, "*") for name in legal)
+    if not snapshot.awaits_user and (is_heard or "unread_messages" in terms.facts):
         yield UserSaid(message="And one more thing.")
     if not snapshot.awaits_user or any(name in (Cancelled.TYPE, "*") for name in legal):
         yield Cancelled(reason="scripted")
@@ -192,7 +193,10 @@ def _list_outcomes(effect: RunTools, snapshot: Snapshot) -> Iterator[ToolFinishe
     pending_calls = list_pending_calls(effect, snapshot)
     if not pending_calls:
         yield make_empty_outcome()
-    for open_call in pending_calls[:1]:
+    refused_ids = {refusal.call.id for refusal in effect.refused}
+    # One that may run and one that may not: either may end first.
+    by_kind = {call.call.id in refused_ids: call for call in reversed(pending_calls)}
+    for open_call in by_kind.values():
         for outcome in list_outcomes(effect, open_call):
             yield make_tool_finished(open_call, outcome)
 

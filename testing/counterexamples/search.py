@@ -1,13 +1,14 @@
-"""Finds the events of a run that shows a finding: a breadth-first search with the core itself.
+"""Finds the events of a run that shows a finding: a best-first search with the core itself.
 
-The search is that of `find_paths`: situations that no guard of the chart can tell apart are visited once. So
-a run is a shortest one, and a situation that comes back can come back for ever.
+Situations that no guard of the chart can tell apart are visited once. The exploration of the chart says how
+far each state is from that of the finding, and what seems nearest is tried first.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from toolchart.states.snapshot import Snapshot
 from toolchart.testing.answers.flow_answers import build_variables
 from toolchart.testing.answers.guard_terms import collect_guard_terms
 from toolchart.testing.answers.possible_answers import list_next_events, list_turn_starts
+from toolchart.testing.counterexamples.distances import FAR, compute_distances
 from toolchart.testing.counterexamples.sightings import Moment, shows_finding
 from toolchart.testing.manual_turn import ManualTurn, make_timestamp
 from toolchart.testing.paths import find_equivalence_key
@@ -32,6 +34,12 @@ MAX_SITUATIONS = 4_000
 
 ROUNDS = 20
 """How often a run without a bound goes round its cycle."""
+
+_MAX_HOMES = 20
+"""Situations in the state of a cycle from which a search goes round it at most."""
+
+_MAX_STEPS_OF_A_CYCLE = 1_500
+"""Situations that are expanded on the way round a cycle at most."""
 
 _OUTSIDE = (TurnStarted, UserSaid, Cancelled)
 
@@ -45,93 +53,116 @@ class SearchNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunSearch:
-    """A search through the situations of one chart."""
+    """A search through the situations of one chart.
 
-    def __init__(self, chart: Chart) -> None:
+    Args:
+        starts: the situations where it begins; by default each start of a first turn that may matter.
+        rounds: how often a run without a bound goes round its cycle.
+    """
+
+    def __init__(self, chart: Chart, starts: Sequence[SearchNode] = (), *, rounds: int = ROUNDS) -> None:
         self._chart = chart
         self._machine = get_machine(chart)
         self._terms = collect_guard_terms(self._machine)
+        self._given_starts = starts
+        self._rounds = rounds
+        self._distances: dict[str, Mapping[str, int]] = {}
 
     def find_run(self, finding: Finding) -> tuple[Event, ...] | None:
         """The events of a run that shows a finding; None where none was found."""
-        match finding.kind:
-            case "unbounded":
-                return self._find_endless_run(finding)
-            case "dead end":
-                return self._find_run_without_end(finding)
-        for node in self._walk(self._list_starts()):
-            if node.moment is not None and shows_finding(finding, node.moment):
+        if finding.kind == "unbounded":
+            return self._find_endless_run(finding)
+        for node in self._walk(self._list_starts(), finding.state):
+            if node.moment is None or not shows_finding(finding, node.moment):
+                continue
+            if finding.kind != "dead end":
                 return node.events
-        return None
-
-    def _find_run_without_end(self, finding: Finding) -> tuple[Event, ...] | None:
-        """A run into a state from which the whole rest of the search finds no end without a cancellation."""
-        for node in self._walk(self._list_starts()):
-            if node.moment is not None and shows_finding(finding, node.moment):
-                later = self._walk([node], lambda event: not isinstance(event, Cancelled))
-                return None if any(_has_end(after.turn.snapshot) for after in later) else node.events
+            # No end may be in reach without a cancellation.
+            later = self._walk([node], finding.state, lambda event: not isinstance(event, Cancelled))
+            return None if any(_has_end(after.turn.snapshot) for after in later) else node.events
         return None
 
     # -- cycles ----------------------------------------------------------------------------------
 
     def _find_endless_run(self, finding: Finding) -> tuple[Event, ...] | None:
-        """A run that goes round a cycle through a state `ROUNDS` times, in one turn."""
-        for node in self._walk(self._list_starts()):
+        """A run that goes round a cycle through a state again and again, in one turn."""
+        homes: set[Any] = set()
+        for node in self._walk(self._list_starts(), finding.state):
             if node.moment is None or not shows_finding(finding, node.moment):
                 continue
-            cycle = self._find_cycle(node)
-            if cycle is not None:
-                return self._go_round(node, cycle)
+            key = self._find_key(node)
+            if key in homes or node.turn.snapshot.is_over:
+                continue
+            homes.add(key)
+            events = self._go_round(node, finding)
+            if events is not None or len(homes) >= _MAX_HOMES:
+                return events
         return None
 
-    def _find_cycle(self, start: SearchNode) -> list[Any] | None:
-        """The keys of a shortest way from a situation back to it, without events from outside."""
-        home = self._find_key(start)
-        queue: deque[tuple[SearchNode, list[Any]]] = deque([(start, [])])
+    def _go_round(self, home: SearchNode, finding: Finding) -> tuple[Event, ...] | None:
+        """The events of a run that comes to a state so many times, without events from outside.
+
+        The way that has come there most often is followed first.
+        """
+        distances = self._find_distances(finding.state)
+        queue: list[tuple[int, int, int, SearchNode]] = [(0, 0, 0, home)]
+        numbers = count(1)
         visited: set[Any] = set()
-        while queue and len(visited) < MAX_SITUATIONS:
-            node, keys = queue.popleft()
+        while queue and len(visited) < _MAX_STEPS_OF_A_CYCLE:
+            less_rounds, _, _, node = heappop(queue)
             for after in self._expand(node, _is_from_inside):
-                key = self._find_key(after)
-                if key == home:
-                    return [*keys, key]
-                if key not in visited and not after.turn.snapshot.is_over:
-                    visited.add(key)
-                    queue.append((after, [*keys, key]))
+                rounds = -less_rounds + self._is_round(after, finding)
+                key = (rounds, self._find_key(after))
+                if after.turn.snapshot.is_over or key in visited:
+                    continue
+                if rounds >= self._rounds:
+                    return after.events
+                visited.add(key)
+                distance = distances.get(after.turn.snapshot.state, FAR)
+                heappush(queue, (-rounds, distance, next(numbers), after))
         return None
 
-    def _go_round(self, node: SearchNode, cycle: list[Any]) -> tuple[Event, ...] | None:
-        for key in cycle * ROUNDS:
-            found = (after for after in self._expand(node, _is_from_inside) if self._find_key(after) == key)
-            next_node = next(found, None)
-            if next_node is None:
-                return None
-            node = next_node
-        return node.events
+    def _is_round(self, node: SearchNode, finding: Finding) -> bool:
+        moment = node.moment
+        return moment is not None and bool(moment.step.fired) and shows_finding(finding, moment)
 
     # -- situations ------------------------------------------------------------------------------
 
     def _list_starts(self) -> Iterator[SearchNode]:
+        if self._given_starts:
+            yield from self._given_starts
+            return
         fresh = SearchNode(turn=ManualTurn.start(self._machine, self._chart), events=())
         for event in list_turn_starts(self._terms, build_variables(self._chart.vocabulary)):
             yield from self._apply(fresh, event)
 
     def _walk(
-        self, starts: Any, allows: Callable[[Event], bool] = lambda event: True
+        self, starts: Iterable[SearchNode], label: str, allows: Callable[[Event], bool] = lambda event: True
     ) -> Iterator[SearchNode]:
-        """Every step of the search, breadth first, those into known situations too."""
-        queue: deque[SearchNode] = deque()
+        """Every step of a search for a state, those into known situations too."""
+        distances, numbers = self._find_distances(label), count()
+        queue: list[tuple[int, int, SearchNode]] = []
         visited: set[Any] = set()
+
+        def add(node: SearchNode) -> None:
+            distance = distances.get(node.turn.snapshot.state, FAR)
+            heappush(queue, (len(node.events) + 2 * distance, next(numbers), node))
+
         for start in starts:
             yield start
-            queue.append(start)
+            add(start)
         while queue and len(visited) < MAX_SITUATIONS:
-            for after in self._expand(queue.popleft(), allows):
+            for after in self._expand(heappop(queue)[-1], allows):
                 yield after
                 key = self._find_key(after)
                 if key not in visited:
                     visited.add(key)
-                    queue.append(after)
+                    add(after)
+
+    def _find_distances(self, label: str) -> Mapping[str, int]:
+        if label not in self._distances:
+            self._distances[label] = compute_distances(self._chart, label)
+        return self._distances[label]
 
     def _expand(self, node: SearchNode, allows: Callable[[Event], bool]) -> Iterator[SearchNode]:
         for event in list_next_events(node.turn, self._terms):

@@ -14,7 +14,7 @@ from effort import choose_count
 from engine_worlds import FlowEngineWorld, check_outcomes
 from flow_worlds import Misbehaviour, count_costs
 from random_flows import make_flow
-from watched_worlds import BEHAVIOUR_KINDS, Adversary, compute_distances
+from watched_worlds import BEHAVIOUR_KINDS, Adversary
 
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import load_conversation, replay_conversation
@@ -28,6 +28,7 @@ from toolchart.states.machine import get_machine
 from toolchart.states.proofs.check import check
 from toolchart.states.proofs.migration import MigrationReport
 from toolchart.states.snapshot import ENDED_BY_CORE, Snapshot
+from toolchart.testing.counterexamples.distances import compute_distances
 from toolchart.testing.manual_turn import ManualTurn
 
 LEFT_OUT = ("agent", "agents", "handoff")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from flow_worlds import FlowWorld, Misbehaviour, is_waiting, list_random_answers
 from msgspec.structs import replace
@@ -13,10 +12,9 @@ from toolchart.states.chart.loading import Chart
 from toolchart.states.core.step import Step
 from toolchart.states.effects import RunTools, Wait
 from toolchart.states.events import Cancelled, Elapsed, Event, Limits, Replied
-from toolchart.states.machine import get_machine
-from toolchart.states.proofs.exploration import explore_chart
 from toolchart.states.proofs.findings import Finding
 from toolchart.states.snapshot import ENDED_BY_CORE
+from toolchart.testing.counterexamples.distances import FAR
 from toolchart.testing.manual_turn import make_timestamp
 
 BEHAVIOUR_KINDS = frozenset(
@@ -120,7 +118,7 @@ class Adversary(WatchedWorld):
         limits: Limits,
         seen: tuple[set[str], set[tuple[str, int]]],
         finding: Finding,
-        distances: dict[str, int],
+        distances: Mapping[str, int],
     ) -> None:
         super().__init__(chart, rng, limits, *seen)
         self._finding = finding
@@ -188,23 +186,6 @@ class Adversary(WatchedWorld):
         return distance, snapshot.iteration + snapshot.attempt + sum(counts)
 
 
-FAR = 1_000
 MAX_EVENTS_OF_ADVERSARY = 600
 """Events of a few turns after which a flow of these sizes and limits counts as one without a bound."""
 MAX_AGENT_RUNS = 200
-
-
-def compute_distances(chart: Chart, label: str) -> dict[str, int]:
-    """By label of a state of the exploration: the least number of events to one with this label."""
-    graph = explore_chart(get_machine(chart))
-    sources: dict[str, set[str]] = {}
-    for edge in graph.iterate_edges():
-        sources.setdefault(edge.target.configuration.label, set()).add(edge.source.configuration.label)
-    distances, queue = {label: 0}, deque([label])
-    while queue:
-        target = queue.popleft()
-        for source in sources.get(target, ()):
-            if source not in distances:
-                distances[source] = distances[target] + 1
-                queue.append(source)
-    return distances
