@@ -252,7 +252,7 @@ class _ModelWriter:
         in_time = " && ".join(dict.fromkeys(late)) or "1"
         return [
             f"unapproved = (undecided && {in_time});",
-            f"unreviewed = (fresh && {in_time});",
+            "unreviewed = fresh;",
             "running = running + runnable; runnable = 0;",
         ]
 
