@@ -273,6 +273,16 @@ class EffectDescriptor(Descriptor, frozen=True, kw_only=True):
         return bool(self.closing) and not self.is_timer
 
     @property
+    def asks_main_model(self) -> bool:
+        """Whether it asks for a reply of the conversation's own model, which becomes one of its messages."""
+        return self.calls_model and "replied" in self.closing and not self.result
+
+    @property
+    def closes_calls(self) -> bool:
+        """Whether asking for it closes the open calls: the model is asked again, or the turn ends."""
+        return self.asks_main_model or self.ends_turn or self.waits_for_user
+
+    @property
     def answers(self) -> tuple[str, ...]:
         """Every event that may answer it."""
         return tuple(dict.fromkeys((*self.closing, *self.progress)))

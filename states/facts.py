@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any, Literal
 
 from toolchart.states.descriptors import Descriptor, Registry, find_text_gaps
+from toolchart.states.effects import EffectDescriptor
 from toolchart.states.events import FAILURE_KINDS
 from toolchart.states.flows.budgets import (
     exceeds_call_budget,
@@ -27,6 +28,8 @@ from toolchart.states.messages import FINISH_REASONS
 from toolchart.states.snapshot import SnapshotFields
 
 FactType = Literal["integer", "boolean", "text"]
+
+TestEffect = Callable[[EffectDescriptor], bool]
 
 
 class Fact(Descriptor, frozen=True, kw_only=True):
@@ -49,9 +52,16 @@ class Fact(Descriptor, frozen=True, kw_only=True):
     """Events that set a counter back."""
     changed_by: tuple[str, ...] | None = None
     """For a fact that is no counter and no result: every event that may change it within a turn; None where
-    any event may. `check` remembers the fact over the others."""
+    any event may. An event that answers an effect with a result of its own is not meant, unless the name ends
+    with `.*`. `check` remembers the fact over the others."""
+    changed_by_effect: TestEffect | None = None
+    """Whether asking for an effect may change a fact that has `changed_by`."""
+    cleared_by_effect: TestEffect | None = None
+    """Whether asking for an effect makes a fact that has `changed_by` zero or false."""
     set_by: tuple[str, ...] = ()
     """Effects after which a flag is true for the rest of the turn."""
+    is_latched: bool = False
+    """For a flag with `changed_by`: whether it stays true for the rest of the turn once it is."""
     limit: str | None = None
     """The fact of Toolchart that limits a growing counter."""
     reads_limits: tuple[str, ...] = ()
@@ -89,6 +99,12 @@ PRIMARY = "primary"
 _WORDS_OF_MODEL = ("replied", "agent_finished", "agent_rested")
 """Events that bring words of the conversation's own model, or of an agent that speaks in its place."""
 
+
+def _may_warn(row: EffectDescriptor) -> bool:
+    """Whether asking for it may add a warning: a list of items may be cut."""
+    return getattr(row.parameters, "at_most", None) is not None
+
+
 FACT_ROWS = (
     Fact(
         name="finish_reason",
@@ -109,6 +125,8 @@ FACT_ROWS = (
     ),
     Fact(
         name="tool_calls",
+        changed_by=(*_WORDS_OF_MODEL, "tool_finished"),
+        cleared_by_effect=lambda row: row.closes_calls,
         type="integer",
         meaning="calls that the latest reply requests",
         changes="with every reply",
@@ -185,6 +203,8 @@ FACT_ROWS = (
     ),
     Fact(
         name="repeated_calls",
+        changed_by=(*_WORDS_OF_MODEL, "reviewed", "tool_finished"),
+        cleared_by_effect=lambda row: row.closes_calls,
         type="integer",
         meaning="how many replies of this turn have requested the most repeated call of the latest reply",
         changes="with every reply, and with the review, which leaves out tools that may repeat",
@@ -255,6 +275,8 @@ FACT_ROWS = (
     ),
     Fact(
         name="tools_sent",
+        changed_by=(),
+        changed_by_effect=lambda row: row.asks_main_model,
         type="boolean",
         meaning="whether the latest model call offered tools",
         changes="with every model call",
@@ -278,6 +300,9 @@ FACT_ROWS = (
     ),
     Fact(
         name="strict_warnings",
+        changed_by=("replied", "replied.*"),
+        changed_by_effect=_may_warn,
+        is_latched=True,
         type="boolean",
         meaning="whether the policy is strict and the turn has a warning",
         changes="with the start of the turn and every reply",

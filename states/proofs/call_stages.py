@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -53,12 +52,6 @@ def list_stages_after(
     """The stages after these effects were cancelled: calls that may have begun end as interrupted."""
     runs_calls = any("tool_finished" in vocabulary.find_effect(e.name).answers for e in cancelled_effects)
     return ("none", call_stage) if runs_calls and call_stage not in _STAGES_BEFORE_RUNS else (call_stage,)
-
-
-def closes_calls(row: Any) -> bool:
-    """Whether asking for it closes the open calls: a call in the conversation, or the end of a turn."""
-    calls_model = "replied" in row.closing and not row.result
-    return calls_model or row.ends_turn or row.waits_for_user
 
 
 def wake_agents(open_effects: frozenset[ExploredEffect]) -> frozenset[ExploredEffect]:

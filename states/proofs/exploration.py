@@ -12,13 +12,12 @@ history and eventless transitions need no rules of their own here.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
-from toolchart.states.compiler import Ask, Move
+from toolchart.states.compiler import Move
 from toolchart.states.core.vocabulary import EVENTS
 from toolchart.states.errors import SpecError
 from toolchart.states.events import UserSaid
@@ -26,7 +25,6 @@ from toolchart.states.machine import START, Machine
 from toolchart.states.proofs.call_stages import (
     ANSWERED_STAGES,
     ITEMS_OF_EVENT,
-    closes_calls,
     list_stages_after,
     update_calls,
     wake_agents,
@@ -34,6 +32,7 @@ from toolchart.states.proofs.call_stages import (
 from toolchart.states.proofs.explored_states import (
     HAS_PENDING_CALLS,
     HAS_UNDECIDED_CALLS,
+    Arrival,
     CallStage,
     ExplorationGraph,
     ExploredEdge,
@@ -42,6 +41,7 @@ from toolchart.states.proofs.explored_states import (
     ExploredState,
     Memory,
     Refusal,
+    find_list_source,
     is_agent_list,
     is_agent_run,
     waits_for_message,
@@ -54,7 +54,7 @@ MAX_STATES = 2000
 """Explored states at most. A chart with more is reported as `too large`, and nothing is proved."""
 
 _MAX_STATES_WITH_MEMORY = 600
-_TOPS = (6, 2)  # up to where counters are followed, the most precise one first
+_TOPS = (6, 2, 1)  # up to where counters are followed, the most precise one first
 
 
 def explore_chart(machine: Machine, starts: Sequence[ExploredStart] = ()) -> ExplorationGraph:
@@ -89,21 +89,6 @@ def merge_truths(
     if any(guard_truths.get(text, truth) is not truth for text, truth in known_truths.items()):
         return None
     return {**guard_truths, **known_truths}
-
-
-class _Arrival(msgspec.Struct, frozen=True, kw_only=True):
-    """An event that arrives, and one of the things that it may do before the chart takes it."""
-
-    event: str
-    effect: ExploredEffect | None
-    open_effects: frozenset[ExploredEffect]
-    """What is open after it."""
-    call_stage: CallStage
-    has_answer: bool
-    known_truths: dict[str, bool]
-    starts_turn: bool = False
-    needs_row: bool = True
-    """Whether a chart without a row for it has a fault."""
 
 
 class _Explorer:
@@ -149,9 +134,12 @@ class _Explorer:
             if isinstance(move, SpecError):
                 raise move
             assert move is not None, f"every start enters a state, whatever {guard_truths} says"
-            state = self._build_next_state(move, frozenset(), "none", has_answer=False)
+            no_results = self._vocabulary.result_names
+            state = self._build_next_state(move, frozenset(), "none", False, no_results)
             if self._facts is not None:
-                state = replace(state, memory=self._facts.begin(guard_truths))
+                memory = self._facts.begin(guard_truths)
+                memory = self._facts.apply_move(memory, START, {}, move.effects, state, ends_iteration=False)
+                state = replace(state, memory=memory)
             yield ExploredStart(state=state, move=move)
 
     def _add_memory(self, start: ExploredStart) -> ExploredStart:
@@ -162,7 +150,7 @@ class _Explorer:
         self, configuration: Any, event: str, rules_event: str
     ) -> list[tuple[dict[str, bool], Move | SpecError | None]]:
         """What the machine answers to an event, whatever is known about calls and results."""
-        key = (configuration, event)
+        key = (configuration, event, rules_event)
         if key not in self._outcomes:
             self._outcomes[key] = list(
                 self._machine.enumerate_outcomes(
@@ -178,7 +166,10 @@ class _Explorer:
             effect = arrival.effect
             sent_event = f"{arrival.event}.{effect.name}" if effect is not None else arrival.event
             rules_event = find_rules_event(
-                self._vocabulary, arrival.event, effect.name if effect is not None else None
+                self._vocabulary,
+                arrival.event,
+                effect.name if effect is not None else None,
+                starts_turn=arrival.starts_turn,
             )
             memory = self._update_memory(state, arrival, rules_event)
             remembered = self._facts.list_truths(memory) if self._facts is not None else {}
@@ -203,7 +194,7 @@ class _Explorer:
                 )
                 self._graph.refusals.append(refusal)
 
-    def _update_memory(self, state: ExploredState, arrival: _Arrival, rules_event: str) -> Memory:
+    def _update_memory(self, state: ExploredState, arrival: Arrival, rules_event: str) -> Memory:
         """What is remembered of a state when an event has arrived."""
         if self._facts is None:
             return state.memory
@@ -215,7 +206,7 @@ class _Explorer:
     def _build_edges(
         self,
         state: ExploredState,
-        arrival: _Arrival,
+        arrival: Arrival,
         rules_event: str,
         guards: dict[str, bool],
         move: Move,
@@ -229,7 +220,8 @@ class _Explorer:
         remembered = self._facts.list_truths(memory) if self._facts is not None else {}
         for stage in list_stages_after(self._vocabulary, arrival.call_stage, cancelled_effects):
             ends_iteration = stage != arrival.call_stage
-            target = self._build_next_state(move, kept_effects, stage, arrival.has_answer)
+            empty_results = self._facts.list_empty_results(memory) if self._facts is not None else ()
+            target = self._build_next_state(move, kept_effects, stage, arrival.has_answer, empty_results)
             if self._facts is not None and not move.configuration.terminated:
                 new_memory = self._facts.apply_move(
                     memory, rules_event, guards, move.effects, target, ends_iteration=ends_iteration
@@ -249,7 +241,12 @@ class _Explorer:
             )
 
     def _build_next_state(
-        self, move: Move, kept_effects: frozenset[ExploredEffect], call_stage: CallStage, has_answer: bool
+        self,
+        move: Move,
+        kept_effects: frozenset[ExploredEffect],
+        call_stage: CallStage,
+        has_answer: bool,
+        empty_results: Collection[str] = (),
     ) -> ExploredState:
         """The state after a move: its effects are open too, if anything answers them."""
         rows = [(ask, self._vocabulary.find_effect(ask.effect)) for ask in move.asks]
@@ -258,12 +255,20 @@ class _Explorer:
             return ExploredState(
                 configuration=move.configuration, open_effects=frozenset(), has_answer=has_answer
             )
-        open_effects = kept_effects | {_build_effect(ask) for ask, row in rows if row.closing}
+        open_effects = kept_effects | {
+            ExploredEffect(
+                state=ask.state,
+                name=ask.effect,
+                stage="empty" if find_list_source(row) in empty_results else "asked",
+            )
+            for ask, row in rows
+            if row.closing
+        }
         if any(row.ends_turn for _, row in rows):  # the answer closes the calls, and whoever works on them
             open_effects = frozenset(
                 effect for effect in open_effects if not self._vocabulary.find_effect(effect.name).uses_calls
             )
-        if any(closes_calls(row) for _, row in rows):
+        if any(row.closes_calls for _, row in rows):
             call_stage = "none"
         return ExploredState(
             configuration=move.configuration,
@@ -274,7 +279,7 @@ class _Explorer:
 
     # -- events that arrive ----------------------------------------------------------------------
 
-    def _list_arrivals(self, state: ExploredState) -> Iterator[_Arrival]:
+    def _list_arrivals(self, state: ExploredState) -> Iterator[Arrival]:
         """Events that can arrive: answers to open effects, and those from outside that a row takes."""
         if state.configuration.terminated or state.is_resting:  # the core ends a turn that is stuck
             return
@@ -299,7 +304,7 @@ class _Explorer:
 
     def _list_answer_arrivals(
         self, state: ExploredState, event: str, effect: ExploredEffect, awaits_user: bool
-    ) -> Iterator[_Arrival]:
+    ) -> Iterator[Arrival]:
         """An answer closes the effect, leaves it begun or resting: one arrival for each that is possible."""
         row = self._vocabulary.find_effect(effect.name)
         others = state.open_effects - {effect}
@@ -308,7 +313,7 @@ class _Explorer:
         is_main = not row.result
         if is_agent_run(row):
             stages = [resting] if event == "agent_rested" else [closed]
-            if is_agent_list(row):
+            if is_agent_list(row) and effect.stage != "empty":
                 stages = [begun, resting] if event == "agent_rested" else [closed, begun, resting]
             for open_effects in stages:
                 yield self._build_arrival(
@@ -349,7 +354,7 @@ class _Explorer:
         starts_turn: bool = False,
         needs_row: bool = True,
         is_main: bool = True,
-    ) -> _Arrival:
+    ) -> Arrival:
         stage = update_calls(state.call_stage, event, call_truths or {}, is_main)
         truths = {
             HAS_PENDING_CALLS: stage != "none",
@@ -358,7 +363,7 @@ class _Explorer:
         }
         if starts_turn:
             stage = "none"
-        return _Arrival(
+        return Arrival(
             event=event,
             effect=effect,
             open_effects=open_effects,
@@ -380,10 +385,6 @@ class _Explorer:
             else:
                 truths[f"{name}.pending == {len(rows)}"] = True
         return truths
-
-
-def _build_effect(ask: Ask) -> ExploredEffect:
-    return ExploredEffect(state=ask.state, name=ask.effect)
 
 
 def _build_quiet_move(state: ExploredState, guard_truths: dict[str, bool]) -> Move:

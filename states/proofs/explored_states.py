@@ -35,15 +35,17 @@ class ExploredEffect(msgspec.Struct, frozen=True, kw_only=True):
 
     state: str
     name: str
-    stage: Literal["asked", "begun", "resting"] = "asked"
-    """`begun`: an event has answered it and left it open. `resting`: every child that is not done waits for
-    the user."""
+    stage: Literal["asked", "empty", "begun", "resting"] = "asked"
+    """`empty`: it has a list without items. `begun`: an event has answered it and left it open. `resting`:
+    every child that is not done waits for the user."""
 
     def list_answers(self, vocabulary: Vocabulary) -> tuple[str, ...]:
         """The events that may answer it next. A review comes before the decisions that follow from it."""
         if self.stage == "resting":
             return ()
         answers = vocabulary.find_effect(self.name).answers
+        if self.stage == "empty":
+            return tuple(event for event in answers if event == "agent_finished")
         if "reviewed" in answers and "decided" in answers:
             earlier_event = "reviewed" if self.stage == "begun" else "decided"
             return tuple(event for event in answers if event != earlier_event)
@@ -102,6 +104,21 @@ class ExploredState(msgspec.Struct, frozen=True, kw_only=True):
         ]
         order = {event: index for index, event in enumerate(list_chart_events())}
         return tuple(sorted(answers, key=lambda answer: (order[answer[0]], answer[1].name)))
+
+
+class Arrival(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that arrives, and one of the things that it may do before the chart takes it."""
+
+    event: str
+    effect: ExploredEffect | None
+    open_effects: frozenset[ExploredEffect]
+    """What is open after it."""
+    call_stage: CallStage
+    has_answer: bool
+    known_truths: dict[str, bool]
+    starts_turn: bool = False
+    needs_row: bool = True
+    """Whether a chart without a row for it has a fault."""
 
 
 class ExploredEdge(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,6 +236,11 @@ class ExplorationGraph:
 def is_agent_list(row: EffectDescriptor) -> bool:
     """Whether an effect runs one agent for each item of a list."""
     return isinstance(row.parameters, RunAgentParameters) and bool(row.parameters.for_each)
+
+
+def find_list_source(row: EffectDescriptor) -> str:
+    """The name that stands first in the path of the list of a `for_each`; empty where there is none."""
+    return row.parameters.for_each.partition(".")[0] if is_agent_list(row) else ""
 
 
 def is_agent_run(row: EffectDescriptor) -> bool:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from toolchart.states.proofs.explored_states import ExplorationGraph, ExploredEdge, ExploredState
+from toolchart.states.proofs.explored_states import (
+    ExplorationGraph,
+    ExploredEdge,
+    ExploredState,
+    find_list_source,
+)
 from toolchart.states.proofs.solving.solver import find_facts
 
 Live = Mapping[ExploredState, frozenset[str]]
@@ -22,6 +27,7 @@ def find_live_facts(graph: ExplorationGraph, sets_anew: Callable[[ExploredEdge, 
         sources.setdefault(edge.target, []).append(edge)
         read_facts = {name for text, _ in edge.guards for name in find_facts(text)}
         live[edge.source] |= {name for name in read_facts if not sets_anew(edge, name)}
+        live[edge.source] |= {name for name in list_facts_of_asks(graph, edge) if not sets_anew(edge, name)}
     for refusal in graph.refusals:
         live.setdefault(refusal.state, set()).update(
             name for text in refusal.guard_truths for name in find_facts(text)
@@ -37,3 +43,9 @@ def find_live_facts(graph: ExplorationGraph, sets_anew: Callable[[ExploredEdge, 
                 live[edge.source] |= new_facts
                 queue.add(edge.source)
     return {state: frozenset(names) for state, names in live.items()}
+
+
+def list_facts_of_asks(graph: ExplorationGraph, edge: ExploredEdge) -> set[str]:
+    """The counters that say whether the lists have values that the effects of an edge work on."""
+    sources = {find_list_source(graph.vocabulary.find_effect(ask.effect)) for ask in edge.move.asks}
+    return {f"{name}.count" for name in sources if name in graph.vocabulary.result_names}

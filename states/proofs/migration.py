@@ -209,9 +209,11 @@ def _list_starts(machine: Machine, snapshot: Snapshot) -> Iterator[ExploredStart
     yield ExploredStart(state=state, move=move, counts=counts)
 
 
-def _find_stage(effect: Effect, snapshot: Snapshot) -> Literal["asked", "begun", "resting"]:
+def _find_stage(effect: Effect, snapshot: Snapshot) -> Literal["asked", "empty", "begun", "resting"]:
     """How far an open effect is answered."""
     if isinstance(effect, RunAgent):
+        if not effect.messages:
+            return "empty"
         done = {*effect.answered, *effect.resting}
         if effect.resting and len(done) == len(effect.messages):
             return "resting"

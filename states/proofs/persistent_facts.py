@@ -17,7 +17,7 @@ every event. Forgetting is always safe: it only allows more.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 
 from toolchart.states.facts import Fact
 from toolchart.states.machine import START
@@ -30,7 +30,7 @@ from toolchart.states.proofs.explored_states import (
     Truths,
     list_counters,
 )
-from toolchart.states.proofs.live_facts import find_live_facts
+from toolchart.states.proofs.live_facts import find_live_facts, list_facts_of_asks
 from toolchart.states.proofs.solving.solver import find_facts, split_conjunction
 
 
@@ -48,6 +48,7 @@ class PersistentFacts:
         guards = {text for edge in graph.iterate_edges() for text in edge.move.guards}
         guards |= {text for refusal in graph.refusals for text in refusal.guard_truths}
         names = {name for text in guards for name in find_facts(text)}
+        names = names.union(*(list_facts_of_asks(graph, edge) for edge in graph.iterate_edges()))
         self._counters = [counter for counter in list_counters(graph.vocabulary) if counter.name in names]
         self._tops = [min(max_top, _find_top(guards, counter.name)) for counter in self._counters]
         self._late_facts = frozenset(self._find_late_facts(graph))
@@ -84,7 +85,7 @@ class PersistentFacts:
         truths = frozenset(
             (text, truth)
             for text, truth in memory.truths
-            if not any(self._changes(name, rules_event, effect, starts_turn) for name in find_facts(text))
+            if self._stays((text, truth), rules_event, effect, starts_turn)
         )
         return Memory(counts=counts, truths=truths)
 
@@ -103,25 +104,23 @@ class PersistentFacts:
         Args:
             target: the state that the move leads to, as the plain exploration knows it.
         """
-        flags = {name for effect in effects for name in self._list_facts_set_by(effect)}
-        changed_facts = set(flags)
         truths = memory.truths | self._choose_truths(guard_truths, rules_event)
         counts = memory.counts
         if ends_iteration:
-            changed_facts.add("iteration")
+            truths = _forget_facts(truths, {"iteration"})
             counts = tuple(
                 min(top, count + (counter.name == "iteration" and count >= 0))
                 for counter, top, count in zip(self._counters, self._tops, counts, strict=True)
             )
-        kept = {(text, truth) for text, truth in truths if not find_facts(text) & changed_facts}
-        kept |= {(name, True) for name in flags}
+        for effect in effects:
+            truths = self._apply_effect(truths, effect)
         live = self._live_facts.get(target, frozenset[str]())
         return Memory(
             counts=tuple(
                 count if counter.name in live else -1
                 for counter, count in zip(self._counters, counts, strict=True)
             ),
-            truths=frozenset((text, truth) for text, truth in kept if find_facts(text) & live),
+            truths=frozenset((text, truth) for text, truth in truths if find_facts(text) & live),
         )
 
     def list_truths(self, memory: Memory) -> dict[str, bool]:
@@ -131,6 +130,30 @@ class PersistentFacts:
             if count >= 0:
                 truths[f"{counter.name} {'>=' if count == top else '=='} {count}"] = True
         return truths
+
+    def list_empty_results(self, memory: Memory) -> list[str]:
+        """The results that certainly have no value."""
+        counts = zip(self._counters, memory.counts, strict=True)
+        return [
+            counter.name.removesuffix(".count")
+            for counter, count in counts
+            if count == 0 and counter.name.endswith(".count")
+        ]
+
+    def _apply_effect(self, truths: Truths, effect: str) -> Truths:
+        """The truths after an effect was asked for."""
+        row = self._vocabulary.find_effect(effect)
+        names = self._late_facts.union(*(find_facts(text) for text, _ in truths))
+        facts = [self._get_fact(name) for name in sorted(names)]
+        cleared = {fact for fact in facts if fact.cleared_by_effect and fact.cleared_by_effect(row)}
+        changed = {fact for fact in facts if fact.changed_by_effect and fact.changed_by_effect(row)}
+        flags = {(fact.name, True) for fact in facts if effect in fact.set_by}
+        flags |= {(fact.name, True) for fact in changed if fact.is_latched} & truths
+        zeros = {
+            (fact.name, False) if fact.type == "boolean" else (f"{fact.name} == 0", True) for fact in cleared
+        }
+        changed_names = {fact.name for fact in cleared | changed} | {name for name, _ in flags}
+        return _forget_facts(truths, changed_names) | zeros | flags
 
     def _count(
         self,
@@ -156,10 +179,22 @@ class PersistentFacts:
         fact = self._vocabulary.find_fact(name)
         if fact is not None and fact in self._counters:
             return edge.rules_event in fact.reset_by or (edge.starts_turn and "." not in name)
+        if fact is not None and fact.is_latched and not edge.starts_turn:
+            return False
         effect = edge.effect.name if edge.effect is not None else None
         return self._changes(name, edge.rules_event, effect, edge.starts_turn)
 
     # -- which truths are kept -------------------------------------------------------------------
+
+    def _stays(
+        self, literal: tuple[str, bool], rules_event: str, effect: str | None, starts_turn: bool
+    ) -> bool:
+        """Whether a guard certainly has the same truth after an event."""
+        text, truth = literal
+        fact = self._vocabulary.find_fact(text) if text.isidentifier() else None
+        if fact is not None and fact.is_latched and truth and not starts_turn:
+            return True
+        return not any(self._changes(name, rules_event, effect, starts_turn) for name in find_facts(text))
 
     def _changes(self, name: str, rules_event: str, effect: str | None, starts_turn: bool) -> bool:
         """Whether an event can change a fact."""
@@ -172,7 +207,9 @@ class PersistentFacts:
             return True
         if fact.moved_by and fact.limit:
             return rules_event in (*fact.moved_by, *fact.reset_by)
-        return fact.changed_by is None or rules_event in fact.changed_by
+        if fact.changed_by is None:
+            return True
+        return rules_event in fact.changed_by or f"{rules_event.partition('.')[0]}.*" in fact.changed_by
 
     def _persists(self, name: str) -> bool:
         """Whether a fact may keep its value from one event to the next."""
@@ -180,10 +217,6 @@ class PersistentFacts:
         if fact is None or name.endswith(".pending"):
             return False
         return "." in name or fact.changed_by is not None or bool(fact.moved_by and fact.limit)
-
-    def _list_facts_set_by(self, effect: str) -> list[str]:
-        """The flags that are true once an effect was asked for."""
-        return [name for name in self._late_facts if effect in self._get_fact(name).set_by]
 
     def _get_fact(self, name: str) -> Fact:
         fact = self._vocabulary.find_fact(name)
@@ -200,7 +233,10 @@ class PersistentFacts:
         for rules_event, effect, starts_turn, guards in readings:
             for name in {name for text in guards for name in find_facts(text)}:
                 effect_name = effect.name if effect is not None else None
-                if self._persists(name) and not self._changes(name, rules_event, effect_name, starts_turn):
+                if self._persists(name) and (
+                    self._get_fact(name).is_latched
+                    or not self._changes(name, rules_event, effect_name, starts_turn)
+                ):
                     yield name
 
     def _choose_truths(self, guard_truths: Mapping[str, bool], rules_event: str) -> Truths:
@@ -213,6 +249,11 @@ class PersistentFacts:
         names = find_facts(text)
         counters = {counter.name for counter in self._counters}
         return bool(names & self._late_facts) and not names <= counters and all(map(self._persists, names))
+
+
+def _forget_facts(truths: Truths, names: Set[str]) -> Truths:
+    """The truths that name none of these facts."""
+    return frozenset((text, truth) for text, truth in truths if not find_facts(text) & names)
 
 
 def _find_top(guards: Iterable[str], name: str) -> int:

@@ -14,8 +14,11 @@ Rule = tuple[tuple[str, ...], str, str]
 
 _FRESH = "a run of the chart begins without it"
 
+NEXT_TURN = "turn_started"
+"""The name under which the rules know a message of the user that begins the next turn of a run."""
+
 START_RULES: tuple[Rule, ...] = tuple(
-    ((START,), text, _FRESH)
+    ((START, NEXT_TURN), text, "every counter of a turn begins at its default")
     for text in (
         "iteration == 0",
         "replies == 0",
@@ -32,6 +35,7 @@ START_RULES: tuple[Rule, ...] = tuple(
         "denied_calls == 0",
         "repeated_calls == 0",
         "tool_only_streak == 0",
+        "unread_messages == 0",
     )
 )
 
@@ -40,6 +44,8 @@ AGENT_RULES: tuple[Rule, ...] = (
     (("agent_finished", "agent_rested"), "error_kind == 'none'", "the words of an agent end the failures"),
     (("agent_finished", "agent_rested"), "not retryable", "the words of an agent end the failures"),
     (("agent_finished", "agent_rested"), "finish_reason == 'stop'", "an agent ends with an answer"),
+    (("agent_finished", "agent_rested"), "tool_calls == 0", "the words of an agent close all calls"),
+    (("agent_finished", "agent_rested"), "repeated_calls == 0", "the words of an agent close all calls"),
     (("agent_failed",), "attempt >= 1", "a failure was counted"),
     (("agent_failed",), "error_kind != 'none'", "a failure has a kind"),
 )
@@ -50,8 +56,12 @@ _VALUE_EVENTS = ("replied", "returned", "answered", "agent_finished")
 _FAILURE_EVENTS = ("failed", "agent_failed")
 
 
-def find_rules_event(vocabulary: Vocabulary, event: str, effect: str | None) -> str:
+def find_rules_event(
+    vocabulary: Vocabulary, event: str, effect: str | None, *, starts_turn: bool = False
+) -> str:
     """The name under which the rules know an event: with the effect where that has a result of its own."""
+    if starts_turn:
+        return NEXT_TURN
     if effect is None or not vocabulary.find_effect(effect).result:
         return event
     return f"{event}.{effect}"
