@@ -11,6 +11,7 @@ from toolchart.app.server.answers import JsonAnswer
 from toolchart.app.server.bodies import read_form
 from toolchart.app.server.endpoints import Endpoint, RouteGroup
 from toolchart.app.server.event_stream import stream_events
+from toolchart.app.server.openai_api import response_routes
 from toolchart.app.server.openai_api.chat_answers import build_completion, stream_completion
 from toolchart.app.server.openai_api.chat_requests import ChatForm, ChatTurn, read_chat
 from toolchart.app.server.openai_api.errors import shape_error
@@ -86,5 +87,6 @@ ROUTES = RouteGroup(
             body=ChatForm,
             shape_error=shape_error,
         ),
+        *response_routes.ENDPOINTS,
     ),
 )

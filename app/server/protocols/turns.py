@@ -20,7 +20,7 @@ from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.streaming import StepTaken
 from toolchart.engine.runtime.turns.options import StreamOptions
 from toolchart.states.effects import CallModel, RunAgent
-from toolchart.states.events import Decided, Event, Failed, Replied
+from toolchart.states.events import Decided, Failed, Replied
 from toolchart.states.messages import Delta, TextDelta
 from toolchart.states.snapshot import Snapshot
 
@@ -186,51 +186,69 @@ class AnswerText:
     """The text of a turn as it comes: what was streamed ends with the answer of the result.
 
     Only replies of the conversation's own thread are streamed. Drafts that a flow keeps under a name, and the
-    words of sub-agents, are not. What a model says before it calls a tool comes first, with an empty line
-    after it.
+    words of sub-agents, are not. What a model says before it calls a tool comes first, as a part of its own.
+
+    Args:
+        separator: between parts.
     """
 
-    def __init__(self) -> None:
-        self._steps = RootSteps()
-        self._reply: list[str] = []
-        """The deltas of the present reply."""
-        self._has_text = False
-        """Whether there is any text already."""
+    def __init__(self, separator: str = "\n\n") -> None:
+        self.steps = RootSteps()
+        self.part = 0
+        """Number of the newest part: a part is what the model says in a row."""
+        self._separator = separator
+        self._words: list[str] = []
+        """The text of the newest part."""
+        self._is_part_over = False
+        self._is_streamed = False
+        """Whether deltas of the present reply have come."""
 
     def take(self, piece: StepTaken | Delta | TurnResult) -> str:
         """The text that a piece adds; may be empty."""
         match piece:
-            case TextDelta():
-                return self._add(piece.text) if self._is_own_reply() else ""
+            case TextDelta() if self._is_own_reply():
+                self._is_streamed = True
+                return self._add(piece.text)
             case StepTaken():
-                if self._steps.take(piece) and _ends_reply(piece.event):
-                    self._reply = []
+                return self._take_step(piece)
             case TurnResult() if piece.is_over and piece.error is None:
                 return self._complete(piece.content)
         return ""
 
+    def _take_step(self, piece: StepTaken) -> str:
+        is_own, event, text = self._is_own_reply(), piece.event, ""
+        if not self.steps.take(piece) or not isinstance(event, Replied | Failed):
+            return text
+        if isinstance(event, Replied) and is_own and not self._is_streamed and event.reply.content:
+            text = self._add(event.reply.content)
+        self._is_streamed = False
+        # What the model said before it called tools, or before the call failed, is no part of the answer.
+        self._is_part_over = isinstance(event, Failed) or bool(event.reply.tool_calls)
+        return text
+
     def _is_own_reply(self) -> bool:
-        snapshot = self._steps.snapshot
+        """Whether the model speaks in the conversation's own thread now, and nobody else does."""
+        snapshot = self.steps.snapshot
         if snapshot is None or _find(snapshot, RunAgent):
             return False
         calls = [effect for effect in snapshot.open_effects if isinstance(effect, CallModel)]
         return bool(calls) and not any(call.result for call in calls)
 
     def _add(self, text: str) -> str:
-        separator = "\n\n" if self._has_text and not self._reply else ""
-        self._reply.append(text)
-        self._has_text = True
+        separator = ""
+        if self._is_part_over:
+            separator = self._separator if self._words else ""
+            self._words, self._is_part_over = [], False
+            self.part += 1
+        self._words.append(text)
         return separator + text
 
     def _complete(self, content: str) -> str:
-        """What is missing at the end of a turn: all of an answer that no model has streamed."""
-        streamed = "".join(self._reply)
-        if content.startswith(streamed):
-            return self._add(content[len(streamed) :]) if content != streamed else ""
-        self._reply = []
+        """What is missing at the end of a turn: all of an answer that no model has said."""
+        said = "" if self._is_part_over else "".join(self._words)
+        if content == said:
+            return ""
+        if content.startswith(said):
+            return self._add(content[len(said) :])
+        self._is_part_over = True
         return self._add(content)
-
-
-def _ends_reply(event: Event) -> bool:
-    """Whether what the model has said so far is no part of the answer: it called tools, or broke off."""
-    return isinstance(event, Failed) or (isinstance(event, Replied) and bool(event.reply.tool_calls))

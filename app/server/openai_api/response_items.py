@@ -1,0 +1,227 @@
+"""Results of turns as responses: their output items, and the events that build them up.
+
+Source: `openai/types/responses/` and `openai/lib/streaming/responses/` of the SDK 3.54.
+
+    response.created, response.in_progress
+    a message:      output_item.added, content_part.added, output_text.delta ..., content_part.done, ...
+    a tool inside:  an item `mcp_call` with its output
+    what is asked:  an item `function_call` (a client's tool, a question) or `mcp_approval_request`
+    response.completed, .incomplete or .failed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from toolchart.app.server.openai_api.contents import describe_turn, describe_usage
+from toolchart.app.server.protocols.turns import AnswerText
+from toolchart.app.server.protocols.waiting import WaitingItem, list_waiting_items
+from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.streaming import StepTaken
+from toolchart.states.canonical_json import encode_canonical_text
+from toolchart.states.events import ToolFinished
+from toolchart.states.messages import Delta, ToolCall, encode_arguments
+
+SERVER_LABEL = "toolchart"
+"""Where tools run that run inside."""
+
+
+class ResponseBuilder:
+    """Builds one response from the pieces of a turn; `response` is what there is so far.
+
+    Args:
+        head: the parts of the response that are known at the start.
+        is_client_tool: whether a tool runs at the client.
+    """
+
+    def __init__(self, head: dict[str, Any], is_client_tool: Callable[[str], bool]) -> None:
+        self._is_client_tool = is_client_tool
+        self._text = AnswerText(separator="")
+        self._output: list[dict[str, Any]] = []
+        self._words: list[str] = []
+        """The text of the message that is being written."""
+        self._message_id = ""
+        """Id of that message; empty for none."""
+        self._part = 0
+        self._number = -1
+        self.response: dict[str, Any] = {**_EMPTY, **head, "status": "in_progress", "output": self._output}
+
+    def begin(self) -> Iterator[dict[str, Any]]:
+        """The events before all others."""
+        yield self._event("response.created", response=self._copy_response())
+        yield self._event("response.in_progress", response=self._copy_response())
+
+    def take(self, piece: StepTaken | Delta | TurnResult) -> Iterator[dict[str, Any]]:
+        """The events of a piece; the result ends the response."""
+        words = self._text.take(piece)
+        if self._part != self._text.part:
+            self._part = self._text.part
+            yield from self._end_message()
+        if words:
+            yield from self._write(words)
+        if isinstance(piece, StepTaken) and isinstance(piece.event, ToolFinished):
+            yield from self._add_finished_call(piece, piece.event)
+        if isinstance(piece, TurnResult):
+            yield from self._complete(piece)
+
+    def fail(self, message: str) -> Iterator[dict[str, Any]]:
+        """The events of a turn that could not be run to its end."""
+        yield self._event("error", code="server_error", message=message, param=None)
+
+    # -- messages --------------------------------------------------------------------------------
+
+    def _write(self, words: str) -> Iterator[dict[str, Any]]:
+        if not self._message_id:
+            self._message_id = f"msg_{self.response['id'][5:]}_{len(self._output)}"
+            yield from self._add_item(self._describe_message("in_progress", []))
+            yield self._part_event("response.content_part.added", part=_make_text(""))
+        self._words.append(words)
+        yield self._part_event("response.output_text.delta", delta=words, logprobs=[])
+
+    def _end_message(self) -> Iterator[dict[str, Any]]:
+        if not self._message_id:
+            return
+        text = "".join(self._words)
+        yield self._part_event("response.output_text.done", text=text, logprobs=[])
+        yield self._part_event("response.content_part.done", part=_make_text(text))
+        yield from self._end_item(self._describe_message("completed", [_make_text(text)]))
+        self._message_id, self._words = "", []
+
+    def _describe_message(self, status: str, content: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "id": self._message_id,
+            "type": "message",
+            "role": "assistant",
+            "status": status,
+            "content": content,
+        }
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    def _add_finished_call(self, piece: StepTaken, event: ToolFinished) -> Iterator[dict[str, Any]]:
+        before = piece.step.before
+        calls = [entry.call for entry in before.calls if entry.call.id == event.call_id] if before else []
+        for call in calls:
+            if not self._is_client_tool(call.name):
+                yield from self._end_message()
+                yield from self._add_inside_call(call, event)
+
+    def _add_inside_call(self, call: ToolCall, event: ToolFinished) -> Iterator[dict[str, Any]]:
+        item = {
+            "id": f"mcp_{self.response['id'][5:]}_{len(self._output)}",
+            "type": "mcp_call",
+            "server_label": SERVER_LABEL,
+            "name": call.name,
+            "arguments": encode_arguments(call),
+        }
+        has_succeeded = event.outcome == "succeeded"
+        value = event.result.get("result")
+        output = value if isinstance(value, str) else encode_canonical_text(value)
+        word = "completed" if has_succeeded else "failed"
+        yield from self._add_item({**item, "status": "in_progress", "output": None, "error": None})
+        yield self._item_event("response.mcp_call.in_progress", item)
+        yield self._item_event(f"response.mcp_call.{word}", item)
+        error = None if has_succeeded else str(event.result.get("error"))
+        end = {**item, "status": word, "output": output if has_succeeded else None, "error": error}
+        yield from self._end_item(end)
+
+    def _add_waiting(self, item: WaitingItem) -> Iterator[dict[str, Any]]:
+        arguments = encode_canonical_text(item.arguments)
+        if item.kind.reason == "ask_approval":
+            request = {
+                "id": item.wire_id,
+                "type": "mcp_approval_request",
+                "server_label": SERVER_LABEL,
+                "name": item.tool,
+                "arguments": arguments,
+            }
+            yield from self._add_item(request)
+            yield from self._end_item(request)
+            return
+        call = {
+            "id": f"fc_{item.wire_id[5:]}",
+            "type": "function_call",
+            "call_id": item.wire_id,
+            "name": item.tool if item.kind.reason == "tool_call" else item.kind.reason,
+            "arguments": "",
+            "status": "in_progress",
+        }
+        yield from self._add_item(call)
+        yield self._item_event("response.function_call_arguments.delta", call, delta=arguments)
+        name = call["name"]
+        yield self._item_event("response.function_call_arguments.done", call, arguments=arguments, name=name)
+        yield from self._end_item({**call, "arguments": arguments, "status": "completed"})
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def _complete(self, result: TurnResult) -> Iterator[dict[str, Any]]:
+        yield from self._end_message()
+        for item in list_waiting_items(result):
+            yield from self._add_waiting(item)
+        status = "incomplete" if result.limit_reached else "completed"
+        if result.error is not None:
+            status = "failed"
+            self.response["error"] = {"code": "server_error", "message": result.error.message}
+        elif result.limit_reached:
+            self.response["incomplete_details"] = {"reason": "max_output_tokens"}
+        self.response |= {"status": status, "usage": _build_usage(result), "toolchart": describe_turn(result)}
+        yield self._event(f"response.{status}", response=self._copy_response())
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def _event(self, kind: str, **fields: Any) -> dict[str, Any]:
+        self._number += 1
+        return {"type": kind, "sequence_number": self._number, **fields}
+
+    def _item_event(self, kind: str, item: dict[str, Any], **fields: Any) -> dict[str, Any]:
+        return self._event(kind, item_id=item["id"], output_index=len(self._output), **fields)
+
+    def _part_event(self, kind: str, **fields: Any) -> dict[str, Any]:
+        index = len(self._output)
+        return self._event(kind, item_id=self._message_id, output_index=index, content_index=0, **fields)
+
+    def _add_item(self, item: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        yield self._event("response.output_item.added", output_index=len(self._output), item=item)
+
+    def _end_item(self, item: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        index = len(self._output)
+        self._output.append(item)
+        yield self._event("response.output_item.done", output_index=index, item=item)
+
+    def _copy_response(self) -> dict[str, Any]:
+        return {**self.response, "output": list(self._output)}
+
+
+def _make_text(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _build_usage(result: TurnResult) -> dict[str, Any]:
+    usage = result.usage
+    prompt, answer, total = describe_usage(usage)
+    return {
+        "input_tokens": prompt,
+        "input_tokens_details": {"cached_tokens": usage.cached or 0},
+        "output_tokens": answer,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning or 0},
+        "total_tokens": total,
+    }
+
+
+_EMPTY: dict[str, Any] = {
+    "object": "response",
+    "error": None,
+    "incomplete_details": None,
+    "instructions": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "temperature": None,
+    "top_p": None,
+    "tool_choice": "auto",
+    "tools": [],
+    "usage": None,
+    "text": {"format": {"type": "text"}},
+    "previous_response_id": None,
+}
+"""Keys that the SDK expects, where this server has nothing to say."""

@@ -1,0 +1,265 @@
+"""Responses over loopback, driven by the official `openai` SDK."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from agents import make_engine, reply_with_calls
+from openai import AsyncOpenAI, OpenAI
+from pydantic import BaseModel
+from served import make_site, make_value, serve
+
+from toolchart import Engine, load_spec
+
+QUESTION = "What is 17 * (23 + 4)?"
+
+ASK_BROWSER: Any = {
+    "type": "function",
+    "name": "ask_browser",
+    "description": "Ask the page.",
+    "parameters": {"type": "object", "properties": {"question": {"type": "string"}}},
+    "strict": False,
+}
+
+
+def connect(address: str, name: str = "owner") -> OpenAI:
+    """A client of the SDK with somebody's token."""
+    return OpenAI(base_url=f"{address}/v1", api_key=make_value(name), max_retries=0, timeout=60)
+
+
+def serve_agent(spec: str) -> Any:
+    """A served agent that ships."""
+    return serve(make_site(Engine(load_spec(spec), log="memory")))
+
+
+@pytest.fixture(scope="module")
+def quickstart() -> Iterator[str]:
+    """The address of a server of `quickstart`."""
+    with serve_agent("quickstart") as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def expected() -> str:
+    """What `toolchart run quickstart` answers to the question."""
+    with Engine(load_spec("quickstart"), log="memory") as engine:
+        return engine.run(QUESTION).content
+
+
+def test_whole_response_and_its_stored_form(quickstart: str, expected: str) -> None:
+    """A response holds the tool call that ran inside and the content of `toolchart run`; read again from the
+    log it is the same."""
+    client = connect(quickstart)
+    response = client.responses.create(model="rehearsal", input=QUESTION)
+    assert (response.status, response.output_text) == ("completed", expected)
+    call, message = response.output
+    assert (call.type, call.name, call.output, message.type) == ("mcp_call", "calculator", "459", "message")
+    assert json.loads(call.arguments) == {"expression": "17 * (23 + 4)"}
+    stored = client.responses.retrieve(response.id)
+    own = {"created_at", "instructions", "previous_response_id"}
+    assert stored.model_dump(exclude=own) == response.model_dump(exclude=own)
+
+
+def test_stream_builds_the_response(quickstart: str, expected: str) -> None:
+    """The SDK builds the same response from the events, which are numbered from 0 without gaps."""
+    client = connect(quickstart)
+    with client.responses.stream(model="rehearsal", input=QUESTION) as stream:
+        events = list(stream)
+        final = stream.get_final_response()
+    assert final.output_text == expected
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert events[0].type == "response.created"
+    assert events[-1].type == "response.completed"
+    deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
+    assert "".join(deltas) == expected
+    stored = client.responses.retrieve(final.id)
+    assert [item.model_dump() for item in stored.output] == [
+        item.model_dump(exclude={"content": {"__all__": {"parsed"}}}) for item in final.output
+    ]
+
+
+async def test_async_client(quickstart: str, expected: str) -> None:
+    """The asynchronous client gets the same, whole and streamed."""
+    async with AsyncOpenAI(
+        base_url=f"{quickstart}/v1", api_key=make_value("talker"), max_retries=0, timeout=60
+    ) as client:
+        response = await client.responses.create(model="quickstart", input=QUESTION)
+        assert response.output_text == expected
+        stream = await client.responses.create(model="quickstart", input=QUESTION, stream=True)
+        assert [event.type async for event in stream][-1] == "response.completed"
+
+
+def test_previous_response_continues_the_conversation() -> None:
+    """`previous_response_id` goes on with the stored conversation: the model sees it, and the client sends
+    only the new message. Only the newest response can be continued."""
+    engine = make_engine(["one", "two"])
+    with serve(make_site(engine)) as address:
+        client = connect(address)
+        first = client.responses.create(model="agent", input="first")
+        second = client.responses.create(
+            model="agent",
+            input=[{"role": "user", "content": [{"type": "input_text", "text": "second"}]}],
+            previous_response_id=first.id,
+        )
+        assert (second.output_text, second.previous_response_id) == ("two", first.id)
+        with pytest.raises(openai.ConflictError, match="newest"):
+            client.responses.create(model="agent", input="third", previous_response_id=first.id)
+        assert [client.responses.retrieve(response.id).output_text for response in (first, second)] == [
+            "one",
+            "two",
+        ]
+    request: Any = engine.hosts.providers["model"].requests[1]  # type: ignore[attr-defined]
+    assert [message.content for message in request.messages] == ["Be brief.", "first", "one", "second"]
+
+
+def test_chart_that_waits_for_its_user() -> None:
+    """A chart that spans turns goes on with `previous_response_id`, as in a chat."""
+    with Engine(load_spec("interview"), log="memory") as engine:
+        wanted = engine.run("hello", conversation="c").content
+        wanted_next = engine.run("Anna", conversation="c").content
+    with serve_agent("interview") as address:
+        client = connect(address)
+        first = client.responses.create(model="interview", input="hello")
+        second = client.responses.create(model="interview", input="Anna", previous_response_id=first.id)
+        assert (first.output_text, second.output_text) == (wanted, wanted_next)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_tool_of_the_client_runs_at_the_client(streams: bool) -> None:
+    """A call of a client's tool comes back as an item; its output continues the same turn. The stored forms
+    of both responses are those that the client got."""
+    calls = [("ask_browser", {"question": "where?"}), ("echo", {"text": "hello"})]
+    replies: list[Any] = [{**reply_with_calls(*calls), "content": "Let me look."}, "You are in Brno."]
+    with serve(make_site(make_engine(replies))) as address:
+        client = connect(address, "talker")
+
+        def respond(**options: Any) -> Any:
+            if not streams:
+                return client.responses.create(model="agent", tools=[ASK_BROWSER], **options)
+            with client.responses.stream(model="agent", tools=[ASK_BROWSER], **options) as stream:
+                return stream.get_final_response()
+
+        first = respond(input="Where am I?")
+        assert [item.type for item in first.output] == ["message", "mcp_call", "function_call"]
+        call = first.output[-1]
+        assert (call.name, json.loads(call.arguments)) == calls[0]
+        output = {"type": "function_call_output", "call_id": call.call_id, "output": "Brno"}
+        second = respond(input=[output], previous_response_id=first.id)
+        assert second.output_text == "You are in Brno."
+        for response in (first, second):
+            stored = client.responses.retrieve(response.id)
+            assert [item.type for item in stored.output] == [item.type for item in response.output]
+            assert stored.output_text == response.output_text
+
+
+def test_approval_by_the_items_of_the_api() -> None:
+    """A call that waits for approval is an `mcp_approval_request`; the response to it continues the turn, for
+    a token with the role only."""
+    with serve_agent("careful") as address:
+        client = connect(address)
+        first = client.responses.create(model="careful", input="delete report.txt")
+        (request,) = first.output
+        assert (request.type, request.name) == ("mcp_approval_request", "delete_file")
+        decision: Any = {"type": "mcp_approval_response", "approval_request_id": request.id, "approve": True}
+        with pytest.raises(openai.PermissionDeniedError, match="'approve'"):
+            connect(address, "talker").responses.create(
+                model="careful", input=[decision], previous_response_id=first.id
+            )
+        second = client.responses.create(model="careful", input=[decision], previous_response_id=first.id)
+        assert second.output_text == "Done: deleted (only rehearsed)"
+        with pytest.raises(openai.ConflictError, match="waits"):
+            client.responses.create(model="careful", input=[decision])
+
+
+def test_question_of_a_chart_is_answered_by_its_form() -> None:
+    """A question to a person is a call of `ask_person` with its form; an answer that does not fit is refused
+    and the question stays open."""
+    spec: Any = {
+        "chart": {
+            "states": {
+                "asking": {
+                    "initial": True,
+                    "enter": "ask_size",
+                    "transitions": [
+                        {"event": "answered", "target": "done"},
+                        {"event": "cancelled", "target": "done"},
+                    ],
+                },
+                "done": {"final": True, "enter": "tell"},
+            }
+        },
+        "effects": {
+            "ask_size": {
+                "ask_person": {
+                    "question": "Which size?",
+                    "as": "size",
+                    "form": {
+                        "type": "object",
+                        "properties": {"cm": {"type": "integer", "minimum": 0, "maximum": 300}},
+                        "required": ["cm"],
+                    },
+                }
+            },
+            "tell": {"answer": "{{size.cm}} cm"},
+        },
+    }
+    engine = make_engine([], **spec)
+    with serve(make_site(engine)) as address:
+        client = connect(address)
+        first = client.responses.create(model="agent", input="go")
+        (call,) = first.output
+        assert call.type == "function_call"
+        assert (call.name, json.loads(call.arguments)["question"]) == ("ask_person", "Which size?")
+        output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": '{"cm": "big"}'}
+        with pytest.raises(openai.BadRequestError, match="cm"):
+            client.responses.create(model="agent", input=[output])
+        right: Any = {**output, "output": '{"cm": 42}'}
+        assert client.responses.create(model="agent", input=[right]).output_text == "42 cm"
+
+
+class Verdict(BaseModel):
+    """What a judge says."""
+
+    score: int
+
+
+def test_form_of_the_answer() -> None:
+    """With `text.format` the SDK parses the answer; one that breaks the schema fails the response."""
+    engine = make_engine(['{"score": 9}', "no JSON"])
+    with serve(make_site(engine)) as address:
+        client = connect(address)
+        parsed = client.responses.parse(model="agent", input="judge", text_format=Verdict)
+        assert parsed.output_parsed == Verdict(score=9)
+        failed = client.responses.create(
+            model="agent",
+            input="judge",
+            text={
+                "format": {"type": "json_schema", "name": "verdict", "schema": Verdict.model_json_schema()}
+            },
+        )
+    assert failed.status == "failed"
+    assert failed.error is not None
+    assert "JSON" in failed.error.message
+
+
+def test_limits_and_errors_of_requests(quickstart: str) -> None:
+    """A turn that ends at a limit is incomplete; what is not known or not supported is refused."""
+    calls = [reply_with_calls(("echo", {"text": str(number)})) for number in range(9)]
+    with serve(make_site(make_engine(calls))) as address:
+        assert connect(address).responses.create(model="agent", input="go").status == "incomplete"
+    client = connect(quickstart)
+    bad: list[dict[str, Any]] = [
+        {"input": []},
+        {"input": [{"type": "computer_call"}]},
+        {"input": "hello", "background": True},
+        {"input": "hello", "tools": [{"type": "web_search"}]},
+        {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "https://x.test/a"}]}]},
+    ]
+    for body in bad:
+        with pytest.raises(openai.BadRequestError):
+            client.post("/responses", cast_to=object, body={"model": "quickstart", **body})
+    for name in ("resp_x", "resp_YQ", "nothing"):
+        with pytest.raises(openai.NotFoundError):
+            client.responses.retrieve(name)
