@@ -28,6 +28,7 @@ from toolchart.providers.shared.reply_deltas import DeltaJoiner, stream_reply
 from toolchart.providers.transport.deadlines import await_in_time, iterate_in_time
 from toolchart.providers.transport.encoded_bodies import encode_canonical_body
 from toolchart.providers.transport.host_limits import HostLimiter, Reservation
+from toolchart.providers.transport.rate_limits import RateLimits, watch_call
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Delta, Reply, Request
 from toolchart.states.ports import BodyBuilder
@@ -59,12 +60,19 @@ def compute_wire_digest(builder: BodyBuilder, request: Request, *, stream: bool)
 
 
 class DigestReport:
-    """A block that hands a body over: it gives the digest, and puts it into the errors that leave it."""
+    """A block that hands a body over: it gives the digest. Errors that leave it get the digest, and what
+    the headers of the answer say about limits."""
 
-    __slots__ = ("digest",)
+    __slots__ = ("_call", "digest")
 
     def __init__(self, digest: str) -> None:
         self.digest = digest
+        self._call = watch_call()
+
+    @property
+    def rate_limits(self) -> RateLimits | None:
+        """What the answer said about limits in its headers."""
+        return self._call.limits or None
 
     def __enter__(self) -> str:
         return self.digest
@@ -72,10 +80,11 @@ class DigestReport:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, ProviderError) and error.wire_digest is None:
             error.wire_digest = self.digest
+            error.rate_limits = self.rate_limits
 
 
 def report_digest(body: Mapping[str, Any]) -> DigestReport:
-    """A block that gives the digest of a body, which every `ProviderError` of the block carries too.
+    """A block with the `digest` of a body, which every `ProviderError` of the block carries too.
 
     For adapters that are no `HostAdapter`: the block hands the body over and reads the answer.
     """
@@ -170,11 +179,12 @@ class HostAdapter(ABC):
             ProviderError: the call failed.
         """
         body = self._prepare_body(request, stream=False)
-        with report_digest(body) as digest:
+        report = report_digest(body)
+        with report:
             async with self._admit(request) as reservation:
                 reply = await await_in_time(self.send_body(body), self.timeout_s)
                 reservation.count_tokens(reply)
-        return self._finish_reply(request, reply, digest)
+        return self._finish_reply(request, reply, report)
 
     @final
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
@@ -184,7 +194,8 @@ class HostAdapter(ABC):
             ProviderError: the call failed, or the stream was cut.
         """
         body = self._prepare_body(request, stream=True)
-        with report_digest(body) as digest:
+        report = report_digest(body)
+        with report:
             async with (
                 self._admit(request) as reservation,
                 aclosing(iterate_in_time(self.stream_body(body), self.timeout_s)) as items,
@@ -193,7 +204,7 @@ class HostAdapter(ABC):
                 async for item in items:
                     if isinstance(item, Reply):
                         reservation.count_tokens(item)
-                        yield self._finish_reply(request, item, digest)
+                        yield self._finish_reply(request, item, report)
                     elif (delta := joiner.join_delta(item)) is not None:
                         yield delta
 
@@ -206,7 +217,13 @@ class HostAdapter(ABC):
         with convert_exceptions():
             return self.build_body(request, stream=stream)
 
-    def _finish_reply(self, request: Request, reply: Reply, digest: str) -> Reply:
+    def _finish_reply(self, request: Request, reply: Reply, report: DigestReport) -> Reply:
         warnings = (*reply.warnings, *self.list_warnings(request, reply))
         data = self.get_origin(request).mark_data(reply.provider_data)
-        return replace(reply, warnings=warnings, wire_digest=digest, provider_data=data)
+        return replace(
+            reply,
+            warnings=warnings,
+            wire_digest=report.digest,
+            provider_data=data,
+            rate_limits=report.rate_limits,
+        )

@@ -18,6 +18,7 @@ from toolchart.providers.shared.addresses import check_offline_mode, resolve_add
 from toolchart.providers.text_calls.provider import TextCallProvider, accept_text_calls
 from toolchart.providers.transport.connections import HttpHooks
 from toolchart.providers.transport.host_limits import find_limiter
+from toolchart.providers.transport.rate_limits import keep_rate_limits
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import find_literal_secrets, remember_environment, remember_secret
 from toolchart.states.descriptors import load_reference
@@ -52,7 +53,9 @@ def create_provider(
     config = _resolve_file_paths(config, beside or Path(), resolve)
     adapter = load_reference(host.adapter)
     limiter = find_limiter(config, resolve_address(config, resolve))
-    hooks: list[HttpHooks] = [limiter.build_hooks()] if limiter is not None else []
+    hooks: list[HttpHooks] = [{"request": [], "response": [keep_rate_limits]}]
+    if limiter is not None:
+        hooks.append(limiter.build_hooks())
     if config.record is None:
         provider = _create_adapter(adapter, config, resolve, hooks)
     else:

@@ -121,6 +121,8 @@ class ProviderError(ToolchartError):
     """Seconds that the provider asked to wait."""
     wire_digest: str | None = None
     """Digest of the body that the adapter handed over; None if the call failed before there was one."""
+    rate_limits: dict[str, dict[str, float]] | None = None
+    """What the host said about its limits, as in `Reply.rate_limits`."""
 
     def __str__(self) -> str:
         status = f" (HTTP {self.status})" if self.status is not None else ""

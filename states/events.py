@@ -1,8 +1,7 @@
 """Events: everything that can happen to a conversation, as frozen values with names in the past tense.
 
-Each event has a `TYPE` tag. The driver creates it, the log stores it, and the core reduces it. Times come in
-with events (`at`), because the core never reads a clock. An event that answers an effect names its id. Every
-event has a row in the registry `EVENTS` (`states/core/vocabulary.py`).
+The driver creates them, the log stores them, and the core reduces them. Times come in with events (`at`),
+because the core never reads a clock. Every event has a row in `EVENTS` (`states/core/vocabulary.py`).
 """
 
 from __future__ import annotations
@@ -279,8 +278,9 @@ class Failed(Answering, frozen=True, kw_only=True, tag="failed"):
     """Text that was streamed before the failure."""
     wire_digest: str | None = None
     """Digest of the body that was sent, where one was."""
+    rate_limits: dict[str, dict[str, float]] | None = None
     reply: Reply | None = None
-    """The reply that broke its output schema; its usage counts."""
+    """The reply that broke its schema; its usage counts."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

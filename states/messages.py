@@ -240,6 +240,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The whole content in order, where it is more than one text: pictures, sounds, sources, ..."""
     wire_digest: str | None = None
     """Digest of the body that the adapter handed to its SDK or HTTP client for this reply."""
+    rate_limits: dict[str, dict[str, float]] | None = None
+    """What the host said in its headers about limits, by what is limited: `limit`, `remaining`, `reset_s`."""
 
 
 # -- deltas of a streamed reply ------------------------------------------------------------------

@@ -136,6 +136,7 @@ class EffectPerformer:
                 host=host,
                 content=self._get_streamed_text_of(effect),
                 wire_digest=error.wire_digest,
+                rate_limits=error.rate_limits,
             )
         except NoRecordedAnswer:
             raise

@@ -3,6 +3,7 @@
 Each call reserves its time when it arrives, so calls go in their order and none starves. A minute is any 60
 seconds, and no calendar minute: at its edge twice the limit would pass. What the host itself says in its
 headers (`retry-after`, no requests left) stops all calls of the limiter, and not only the one that heard it.
+A call that is larger than what the host says is left waits until the host counts anew.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from toolchart.providers.transport.connections import HttpHooks
+from toolchart.providers.transport.rate_limits import read_rate_limits
 from toolchart.providers.transport.retry_after import read_retry_after_s
 from toolchart.specs.models import LLMConfig
 from toolchart.states.messages import Reply, Request
@@ -42,6 +44,28 @@ class Reservation:
             self.tokens = reply.usage.total
 
 
+class HostWindow:
+    """What a host said is left until a time, less what was sent since it said so."""
+
+    __slots__ = ("end_s", "remaining")
+
+    def __init__(self, remaining: float, end_s: float) -> None:
+        self.remaining = remaining
+        self.end_s = end_s
+        """When the host begins to count anew, on the monotonic clock."""
+
+    def admit(self, name: str, tokens: int, now: float) -> float:
+        """The earliest time of one more call; it counts from now on.
+
+        Args:
+            name: what is limited; with `token` in it the tokens of the call count, else the call itself.
+        """
+        size = tokens if "token" in name else 1
+        is_full = self.remaining < size and now < self.end_s
+        self.remaining -= size
+        return self.end_s if is_full else now
+
+
 class HostLimiter:
     """Admits the calls of one host. It may serve several event loops, one after the other.
 
@@ -62,12 +86,14 @@ class HostLimiter:
         self._max_calls = concurrent
         self._reservations: deque[Reservation] = deque()
         self._closed_until_s = 0.0
+        self._windows: dict[str, HostWindow] = {}
+        """What the host said is left, by what it limits."""
         self._slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
     @asynccontextmanager
     async def admit(self, request: Request) -> AsyncGenerator[Reservation]:
         """Wait until the call may start; inside the block it runs."""
-        tokens = _estimate_tokens(request) if self._max_tokens else 0
+        tokens = _estimate_tokens(request) if self._max_tokens or self._windows else 0
         slot = self._get_slot()
         if slot is not None:
             await slot.acquire()
@@ -90,6 +116,10 @@ class HostLimiter:
         wait_s = read_retry_after_s(response.headers, is_refusal=is_refusal)
         if wait_s:
             self.close_for(wait_s)
+        for name, numbers in read_rate_limits(response.headers).items():
+            if "remaining" in numbers and "reset_s" in numbers:
+                end_s = time.monotonic() + numbers["reset_s"]
+                self._windows[name] = HostWindow(numbers["remaining"], end_s)
 
     def _get_slot(self) -> asyncio.Semaphore | None:
         if self._max_calls is None:
@@ -118,6 +148,9 @@ class HostLimiter:
         while self._reservations and self._reservations[0].time_s <= now - _WINDOW_S:
             self._reservations.popleft()
         start = max(now, self._closed_until_s, *(r.time_s for r in list(self._reservations)[-1:]))
+        start = max(
+            start, *(window.admit(name, tokens, now) for name, window in self._windows.items()), start
+        )
         window = [r for r in self._reservations if r.time_s > start - _WINDOW_S]
         while window and self._exceeds_limit(len(window), sum(r.tokens for r in window) + tokens):
             start = max(start, window.pop(0).time_s + _WINDOW_S)

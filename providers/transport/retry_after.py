@@ -86,11 +86,11 @@ def _iterate_resets(headers: Mapping[str, str], *, needs_zero: bool) -> Iterator
     for name, value in headers.items():
         match = _RESET_HEADER.fullmatch(name)
         if match and (not needs_zero or headers.get(name.replace("reset", "remaining")) == "0"):
-            yield _parse_reset(value)
+            yield parse_reset(value)
 
 
-def _parse_reset(value: str) -> float | None:
-    """Seconds from a duration, a number of seconds, a Unix time, or a time in RFC 3339."""
+def parse_reset(value: str) -> float | None:
+    """Seconds of a `reset` header: a duration, a number of seconds, a Unix time, or a time in RFC 3339."""
     number = _parse_number(value)
     if number is None:
         duration = _parse_duration(value)

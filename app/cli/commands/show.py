@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -11,6 +12,7 @@ from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.text import escape_controls, escape_line, shorten, style_text, terminal_width
 from toolchart.engine.log.family import list_children, read_parent
 from toolchart.engine.log.reading.records import ReadRecord, read_conversation
+from toolchart.providers.transport.rate_limits import describe_rate_limits
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import SpecError
 from toolchart.states.ports import Store
@@ -83,6 +85,7 @@ def format_record(record: ReadRecord) -> str:
     effects = escape_controls(", ".join(ask.name for ask in record.asks))
     text += f"  ⇒ {effects}" if effects else ""
     text += _format_marks(record)
+    text += "".join(_format_compaction(ask.data.get("arguments") or {}) for ask in record.asks)
     reasons = [expression for expression, truth in record.guards.items() if truth]
     if reasons:
         text += style_text(f"   because {escape_controls(' and '.join(reasons))}", dim=True)
@@ -95,6 +98,13 @@ def _format_marks(record: ReadRecord) -> str:
     marks += ["came too late"] if record.is_late else []
     marks += ["not taken"] if record.is_untaken else []
     return f"  ({', '.join(marks)})" if marks else ""
+
+
+def _format_compaction(arguments: Mapping[str, Any]) -> str:
+    """Return what a `compact` among the effects of a record did to the size of requests."""
+    if "tokens_after" not in arguments:
+        return ""
+    return f"  (about {arguments.get('tokens_before', 0)} → {arguments['tokens_after']} tokens)"
 
 
 def format_details(event: dict[str, Any]) -> list[str]:
@@ -141,7 +151,10 @@ def describe_event(event: dict[str, Any]) -> list[str]:
             outcome = f"{result.get('tool_name')} {event['outcome']}: {encode_canonical_text(value)}"
             return [outcome, *_format_notes(event)]
         case "failed":
-            return [f"{event['kind']}: {event['message']}"]
+            return [f"{event['kind']}: {event['message']}", *_format_rate_limits(event)]
+        case "counted":
+            problem = f" ({event['problem']})" if event.get("problem") else ""
+            return [f"{event['tokens']} tokens, counted by the {event['source']}{problem}"]
         case "cancelled":
             return [event["reason"]] if event.get("reason") else []
         case "elapsed" | "resumed":
@@ -161,7 +174,14 @@ def _describe_reply(reply: dict[str, Any]) -> list[str]:
     for call in reply.get("tool_calls", ()):
         arguments = call.get("raw") or encode_canonical_text(call.get("arguments"))
         lines.append(f"calls {call['name']} {arguments}")
-    return lines or [f"model: ({reply['finish_reason']})"]
+    lines = lines or [f"model: ({reply['finish_reason']})"]
+    return [*lines, *_format_rate_limits(reply)]
+
+
+def _format_rate_limits(said: dict[str, Any]) -> list[str]:
+    """Return what the host said about its limits with a reply or a failure."""
+    limits = said.get("rate_limits")
+    return [f"limits: {describe_rate_limits(limits)}"] if limits else []
 
 
 def _describe_verdict(verdict: dict[str, Any]) -> str:
