@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from toolchart.engine.log.replay import load_conversation
+from toolchart.engine.log.replay import ReplayedConversation, load_conversation
 from toolchart.engine.runtime.engine import Engine
 from toolchart.specs.agent_costs import build_cost_finder
+from toolchart.states.chart.document import Chart
 from toolchart.states.errors import SpecError
+from toolchart.states.ports import Store
 from toolchart.states.proofs.migration import MigrationReport, check_migration
 
-__all__ = ["Engine", "migrate_conversation"]
+__all__ = ["Engine", "decide_migration", "migrate_conversation"]
 
 
 async def migrate_conversation(
@@ -26,18 +28,13 @@ async def migrate_conversation(
     Raises:
         SpecError: there is no such conversation, or a turn of it runs in this engine.
     """
-    loaded_conversation = load_conversation(engine.store, conversation)
-    if loaded_conversation is None:
-        raise SpecError(f"there is no conversation {conversation!r} in this log")
-    snapshot, recorded = loaded_conversation.snapshot, loaded_conversation.configured
-    current = engine.conversations.build_configured_event(conversation)
-    has_same_chart = (recorded.chart, recorded.effects) == (current.chart, current.effects)
-    if snapshot.configuration is None or snapshot.has_ended or has_same_chart:
+    loaded_conversation = _load_conversation(engine.store, conversation)
+    if not _needs_migration(loaded_conversation, engine.chart):
         return None
     registry = engine.tools.registry
     report = check_migration(
         engine.chart,
-        snapshot,
+        loaded_conversation.snapshot,
         unbounded=engine.spec.limits.unbounded,
         risky=any(tool.requires_approval or tool.risk == "high" for tool in registry),
         find_agent_cost=build_cost_finder(engine.spec),
@@ -45,3 +42,37 @@ async def migrate_conversation(
     if report.is_approved and is_recorded:
         await engine.conversations.record_migration(conversation, loaded_conversation)
     return report
+
+
+def decide_migration(store: Store, conversation: str, chart: Chart) -> MigrationReport | None:
+    """Prove that an open conversation may go on with a chart; nothing is written, and no agent is built.
+
+    What only the agent says is taken on the safe side: its tools may need approval, each turn needs a bound,
+    and what the agents cost that the chart runs does not count.
+
+    Returns:
+        As `migrate_conversation`.
+
+    Raises:
+        SpecError: there is no such conversation.
+    """
+    loaded_conversation = _load_conversation(store, conversation)
+    if not _needs_migration(loaded_conversation, chart):
+        return None
+    return check_migration(
+        chart, loaded_conversation.snapshot, risky=bool(loaded_conversation.configured.tools)
+    )
+
+
+def _load_conversation(store: Store, conversation: str) -> ReplayedConversation:
+    loaded_conversation = load_conversation(store, conversation)
+    if loaded_conversation is None:
+        raise SpecError(f"there is no conversation {conversation!r} in this log")
+    return loaded_conversation
+
+
+def _needs_migration(loaded_conversation: ReplayedConversation, chart: Chart) -> bool:
+    """Whether a run of another chart is open."""
+    snapshot, recorded = loaded_conversation.snapshot, loaded_conversation.configured
+    has_same_chart = (recorded.chart, dict(recorded.effects)) == (chart.to_yaml(), dict(chart.effects))
+    return snapshot.configuration is not None and not snapshot.has_ended and not has_same_chart

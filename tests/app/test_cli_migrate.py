@@ -94,3 +94,40 @@ def test_a_migration_that_cannot_work_is_refused(
     assert f"{kind}: " in result.out
     assert "refused: c stays in 'asking' of its chart" in result.out
     assert run_cli("show", conversation, "--json").out == before
+
+
+def test_a_chart_alone_decides_and_records_nothing(
+    run_cli: RunCli, conversation: str, work_dir: Path
+) -> None:
+    """`--chart` takes a file with a chart, a shipped chart or an agent, and says what `--spec` would say."""
+    text = BETTER[BETTER.index("  name:") : BETTER.index("llms:")]
+    states, effects = text.split("effects:\n")
+    chart = "\n".join(line.removeprefix("  ") for line in states.splitlines()) + f"\neffects:\n{effects}"
+    (work_dir / "chart.yaml").write_text(chart, "utf-8")
+    before = run_cli("show", conversation, "--json").out
+    for name in ("chart.yaml", "better.yaml"):
+        result = run_cli("migrate", conversation, "--chart", name)
+        assert (result.code, result.err) == (0, "")
+        assert "approved: c may go on in 'asking' of editor" in result.out
+    refused = run_cli("migrate", conversation, "--chart", "tool_loop", "--json")
+    assert refused.code == 1
+    assert [finding["kind"] for finding in orjson.loads(refused.out)["findings"]] == ["no such state"]
+    assert run_cli("show", conversation, "--json").out == before
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ((), "Name the new chart"),
+        (("--spec", "better.yaml", "--chart", "better.yaml"), "Name the new chart"),
+        (("--chart", "better.yaml", "--apply"), "--apply records the agent too"),
+        (("--chart", "nowhere.yaml"), "there is no chart 'nowhere.yaml'"),
+    ],
+)
+def test_the_new_chart_is_named_once(
+    run_cli: RunCli, conversation: str, options: tuple[str, ...], problem: str
+) -> None:
+    """Neither or both options, a chart alone with `--apply`, and a name of nothing are usage errors."""
+    result = run_cli("migrate", conversation, *options)
+    assert result.code == 2
+    assert problem in result.err

@@ -9,9 +9,12 @@ import click
 
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log, print_json
+from toolchart.app.cli.parameters.charts import list_chart_names, resolve_chart
 from toolchart.app.cli.parameters.options import durability_option, format_command, json_option, log_option
 from toolchart.app.cli.terminal.text import escape_controls
+from toolchart.states.chart.document import Chart
 from toolchart.states.core.encoding import encode
+from toolchart.states.errors import SpecError
 from toolchart.states.proofs.findings import format_facts
 
 if TYPE_CHECKING:
@@ -20,7 +23,8 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Move an open conversation to a changed chart.")
 @click.argument("conversation")
-@click.option("--spec", required=True, metavar="SPEC", help="Agent with the new chart.")
+@click.option("--spec", metavar="SPEC", help="Agent with the new chart.")
+@click.option("--chart", metavar="CHART", help="The new chart alone: decides, and records nothing.")
 @click.option(
     "--apply", "is_recorded", is_flag=True, help="Record the migration, if it is proved to be safe."
 )
@@ -28,7 +32,13 @@ if TYPE_CHECKING:
 @durability_option
 @log_option
 def command(
-    conversation: str, spec: str, is_recorded: bool, as_json: bool, durability: str | None, log: str | None
+    conversation: str,
+    spec: str | None,
+    chart: str | None,
+    is_recorded: bool,
+    as_json: bool,
+    durability: str | None,
+    log: str | None,
 ) -> int:
     """Decide whether the open CONVERSATION may go on with the chart of another spec.
 
@@ -38,21 +48,55 @@ def command(
     approved migration is recorded; `resume` and the next message then follow the new chart. Nothing is
     performed.
 
+    CHART is a shipped chart, or a file with a chart or an agent. Without the agent its tools count as such
+    that need approval, and each turn needs a bound.
+
     \b
     Example:  toolchart migrate 5f0c --spec agent.yaml
               toolchart migrate 5f0c --spec agent.yaml --apply
+              toolchart migrate 5f0c --chart chart.yaml
     """
-    from toolchart.engine.runtime.migration import Engine, migrate_conversation
+    from toolchart.engine.runtime.migration import Engine, decide_migration, migrate_conversation
 
+    _require_one_option(spec, chart, is_recorded)
     with open_log(log) as store:
         name = find_conversation(store, conversation)
-        with Engine(spec, log=log, durability=durability) as engine:
-            report = asyncio.run(migrate_conversation(engine, name, is_recorded=is_recorded))
+        if spec is None:
+            report = decide_migration(store, name, _load_chart(str(chart)))
+        else:
+            with Engine(spec, log=log, durability=durability) as engine:
+                report = asyncio.run(migrate_conversation(engine, name, is_recorded=is_recorded))
     if as_json:
         print_json(_encode_report(report, is_recorded))
     else:
         _print_report(report, name, spec, is_recorded)
     return SUCCESS if report is None or report.is_approved else NEGATIVE
+
+
+def _require_one_option(spec: str | None, chart: str | None, is_recorded: bool) -> None:
+    """Check that the new chart is named once, by an agent where it is to be recorded.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if (spec is None) == (chart is None):
+        raise click.UsageError("Name the new chart: either --spec with an agent, or --chart.")
+    if is_recorded and spec is None:
+        raise click.UsageError("--apply records the agent too: name it with --spec.")
+
+
+def _load_chart(name: str) -> Chart:
+    """The chart that `--chart` names.
+
+    Raises:
+        SpecError: there is none, or it breaks a rule.
+    """
+    chart = resolve_chart(name)
+    if chart is None:
+        raise SpecError(
+            f"there is no chart {name!r}", path="--chart", hint=f"a file, or one of {list_chart_names()}"
+        )
+    return chart
 
 
 def _encode_report(report: MigrationReport | None, is_recorded: bool) -> dict[str, Any]:
@@ -69,7 +113,7 @@ def _encode_report(report: MigrationReport | None, is_recorded: bool) -> dict[st
     }
 
 
-def _print_report(report: MigrationReport | None, name: str, spec: str, is_recorded: bool) -> None:
+def _print_report(report: MigrationReport | None, name: str, spec: str | None, is_recorded: bool) -> None:
     if report is None:
         click.echo("nothing to migrate: the chart is the same, or the next turn takes it anyway")
         return
@@ -82,7 +126,7 @@ def _print_report(report: MigrationReport | None, name: str, spec: str, is_recor
     elif is_recorded:
         click.echo(escape_controls(f"migrated: {name} goes on in {report.state!r} of {report.chart}"))
     else:
-        again = format_command("migrate", name, "--spec", spec, "--apply")
+        again = format_command("migrate", name, "--spec", spec or "AGENT", "--apply")
         click.echo(
             escape_controls(f"approved: {name} may go on in {report.state!r} of {report.chart}\n  {again}")
         )
