@@ -22,6 +22,7 @@ from toolchart.app.server.endpoints import Endpoint, RouteGroup, make_route
 from toolchart.app.server.openai_api import routes as openai_routes
 from toolchart.app.server.openapi import build_openapi
 from toolchart.app.server.site import Site, get_request_id
+from toolchart.app.server.testing_api import chat, models, tools
 from toolchart.app.studio import static_files
 from toolchart.app.studio.pages import sign_in
 from toolchart.states.errors import ToolchartError
@@ -45,6 +46,9 @@ ROUTE_GROUPS: tuple[RouteGroup, ...] = (
     status.ROUTES,
     _API,
     conversations.ROUTES,
+    tools.ROUTES,
+    models.ROUTES,
+    chat.ROUTES,
     static_files.ROUTES,
     sign_in.ROUTES,
     openai_routes.ROUTES,

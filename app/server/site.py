@@ -52,6 +52,8 @@ class SiteSettings(msgspec.Struct, frozen=True, kw_only=True):
     origins: tuple[str, ...] = ()
     """Other origins whose pages may use the server: `https://chat.example`."""
     is_tls: bool = False
+    results: str = ".toolchart/models.json"
+    """The file with the scores of models."""
     allow_inline: bool = False
     """Whether the testing API takes configurations of mock and builtin tools from requests."""
     allow_edit: bool = False

@@ -7,11 +7,14 @@ from starlette.requests import Request
 from toolchart import __version__
 from toolchart.app.server.answers import JsonAnswer
 from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.site import get_site
 
 
 async def report_health(request: Request) -> JsonAnswer:
     """Say that the server runs."""
-    return JsonAnswer({"status": "ok", "version": __version__, "config_loaded": True})
+    spec = get_site(request).engine.spec
+    answer = {"status": "ok", "version": __version__, "config_loaded": True}
+    return JsonAnswer({**answer, "ai_providers": len(spec.llms), "rag_providers": len(spec.rag_services)})
 
 
 ROUTES = RouteGroup(

@@ -42,6 +42,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     passed: bool
     reason: str | None = None
     """Why it did not pass; None if it did."""
+    tools: tuple[str, ...] = ()
+    """Tools that were called, where the test was a free question."""
+    iterations: int | None = None
+    """Replies with calls that it took, where the test was a free question."""
 
 
 class ModelRating(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,7 +194,7 @@ def _add_entry(model: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
     counts = categories.setdefault(entry.category, [0, 0])
     counts[0] += entry.passed
     counts[1] += 1
-    row = {
+    row: dict[str, Any] = {
         "at": entry.at,
         "suite": entry.suite,
         "case": entry.case,
@@ -198,6 +202,8 @@ def _add_entry(model: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
         "passed": entry.passed,
         "reason": entry.reason,
     }
+    if entry.iterations is not None:
+        row |= {"tools": list(entry.tools), "iterations": entry.iterations}
     return {
         "passed": model.get("passed", 0) + entry.passed,
         "total": model.get("total", 0) + 1,
@@ -214,7 +220,11 @@ def _make_rating(name: str, model: Mapping[str, Any]) -> ModelRating:
         total=model["total"],
         last_tested=model.get("last_tested", ""),
         categories={key: (counts[0], counts[1]) for key, counts in model["categories"].items()},
-        history=tuple(
-            Entry(**{key: row.get(key) for key in (*_ENTRY_KEYS, "reason")}) for row in model["history"]
-        ),
+        history=tuple(_make_entry(row) for row in model["history"]),
     )
+
+
+def _make_entry(row: Mapping[str, Any]) -> Entry:
+    fields: dict[str, Any] = {key: row.get(key) for key in (*_ENTRY_KEYS, "reason", "iterations")}
+    tools = row.get("tools")
+    return Entry(**fields, tools=tuple(map(str, tools)) if isinstance(tools, list) else ())

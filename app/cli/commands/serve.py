@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from toolchart.app.cli.commands.models_validate import results_option
 from toolchart.app.cli.parameters.options import durability_option, log_option
 from toolchart.app.cli.terminal.log_messages import configure_logging
 from toolchart.app.cli.terminal.text import print_notice
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 )
 @click.option("--edit", "allow_edit", is_flag=True, help="Let tokens with the role edit save charts.")
 @click.option("--turns", type=click.IntRange(1), metavar="N", help="Turns that run at once.  [default: 64]")
+@results_option
 @durability_option
 @log_option
 def command(
@@ -77,6 +79,7 @@ def command(
     allow_inline: bool,
     allow_edit: bool,
     turns: int | None,
+    results: str,
     durability: str | None,
     log: str | None,
 ) -> None:
@@ -107,8 +110,8 @@ def command(
     configure_logging(verbose=False)
     address = Address(host=host, port=port, certificate=certificate, key=key, allows_plain=allow_plain_http)
     check_address(address)
-    options = {"allow_inline": allow_inline, "allow_edit": allow_edit, "origins": origins}
-    settings = make_settings(address, names, source=spec, **options)
+    options: dict[str, Any] = {"allow_inline": allow_inline, "allow_edit": allow_edit, "results": results}
+    settings = make_settings(address, names, source=spec, origins=origins, **options)
     new_tokens = make_tokens(tokens)
     limits = Limits() if turns is None else Limits(turns=turns)
     with open_socket(address) as listener:

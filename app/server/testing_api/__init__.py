@@ -1,0 +1,1 @@
+"""The testing API and the chat API that existing front ends speak."""
