@@ -14,7 +14,7 @@ from starlette.responses import Response
 from toolchart.app.server.answers import JsonAnswer, Refusal
 from toolchart.app.server.bodies import read_form
 from toolchart.app.server.endpoints import Endpoint
-from toolchart.app.server.event_stream import ServerEvent, stream_events
+from toolchart.app.server.event_stream import stream_events
 from toolchart.app.server.openai_api.chat_requests import ChatTurn
 from toolchart.app.server.openai_api.errors import shape_error
 from toolchart.app.server.openai_api.response_ids import ResponseName, read_response_id
@@ -23,6 +23,7 @@ from toolchart.app.server.openai_api.response_requests import ResponseForm, read
 from toolchart.app.server.openai_api.stored_responses import read_stored_response, require_newest
 from toolchart.app.server.protocols.served_models import find_model
 from toolchart.app.server.protocols.turns import Pieces, continue_turn, read_answers, start_turn
+from toolchart.app.server.server_events import ServerEvent
 from toolchart.app.server.site import Site, get_access, get_site
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.clock import generate_conversation_id

@@ -78,7 +78,7 @@ class Bench:
             Refusal: 429; too many turns run.
         """
         with self._site.turns.hold():
-            result = await self._run_turn(query)
+            result = await self._ask_model(query)
         config = query.llm_config or self._site.engine.spec.llms[query.llm]
         entry = judge_result(result, query.query)
         name = f"{config.provider}/{query.model}"
@@ -89,7 +89,7 @@ class Bench:
             result=result, validation=encode_status(query.llm, query.model, ratings.get(name))
         )
 
-    async def _run_turn(self, query: BenchQuery) -> TurnResult:
+    async def _ask_model(self, query: BenchQuery) -> TurnResult:
         served = self._site.engine
         providers = {}
         if query.llm_config is None:
