@@ -18,6 +18,7 @@ import documents
 import gemini_traffic
 import ollama_traffic
 import openai_traffic
+import parts_traffic
 import responses_traffic
 from spellings import NDJSON, SPELLINGS, SSE, Exchange
 from station import JsonObject
@@ -30,6 +31,7 @@ CASSETTES: dict[str, tuple[str, list[Exchange]]] = {
     **ollama_traffic.CASSETTES,
     **gemini_traffic.CASSETTES,
     **anthropic_traffic.CASSETTES,
+    **parts_traffic.CASSETTES,
 }
 """Spelling and exchanges of each cassette."""
 
