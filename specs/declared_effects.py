@@ -16,6 +16,10 @@ from toolchart.states.chart.plain_data import copy_plain_data
 from toolchart.states.chart.source_positions import SourceLines
 from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import SpecError, suggest_name
+from toolchart.states.flows.parameters import USER_PARTS
+
+_ATTACHMENT_LOADER = "toolchart.tools.sources.attachments:load_file_data"
+"""Reads a file; named by a reference, because tools are a higher layer."""
 
 _FUNCTION_LOADER = "toolchart.tools.sources.effect_functions:load_effect_function"
 """A reference, since a spec is read without an import of the room that runs functions."""
@@ -72,7 +76,7 @@ class EffectResolver:
             return body
         parameters = self._resolve_schema(name, kind, dict(parameters))
         if kind == "call_model":
-            parameters = self._resolve_model(name, parameters)
+            parameters = self._resolve_attachments(name, self._resolve_model(name, parameters))
         elif kind == "call_function":
             parameters = self._resolve_function(name, parameters)
         elif kind == "run_agent" and parameters.get("handler"):
@@ -117,6 +121,30 @@ class EffectResolver:
             hint = f"name one in `llms.{llm}.model` or in the effect"
             raise self._build_problem(f"no model is named for {llm!r}", path, hint)
         return {**parameters, "model": model}
+
+    def _resolve_attachments(self, name: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        """The parameters with each file that they attach as a part, so that a log holds what was sent."""
+        attachments = parameters.get("attach")
+        if not isinstance(attachments, list):
+            return parameters
+        parts = [
+            self._load_file(name, attachment)
+            if isinstance(attachment, str) and attachment != USER_PARTS
+            else attachment
+            for attachment in attachments
+        ]
+        return {**parameters, "attach": parts}
+
+    def _load_file(self, name: str, file: str) -> Any:
+        """The part for a file. Only a spec that stands in a file names one: a spec from a log reads nothing."""
+        path = f"effects.{name}.call_model.attach"
+        if self._folder is None:
+            hint = "write the spec to a file, and the path relative to it"
+            raise self._build_problem(f"a spec without a file cannot attach {file!r}", path, hint)
+        try:
+            return load_reference(_ATTACHMENT_LOADER)(self._folder / file)
+        except SpecError as error:
+            raise self._build_problem(f"{file}: {error.message}", path, error.hint) from None
 
     def _resolve_function(self, name: str, parameters: dict[str, Any]) -> dict[str, Any]:
         """The parameters with the schema of the function's result, and whether it may run twice."""

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
+from toolchart.states.content import CitationPart, ContentPart, TextPart, add_text
 from toolchart.states.core.calls import close_open_calls
 from toolchart.states.core.context_window import ShownMessages
 from toolchart.states.core.message_list import MessageList, OfferedTools, RequestMessages
@@ -35,6 +37,7 @@ from toolchart.states.effects import (
 )
 from toolchart.states.flows.budgets import compute_elapsed_s, count_tokens, get_turn_limits
 from toolchart.states.flows.parameters import (
+    USER_PARTS,
     AnswerParameters,
     AskApprovalParameters,
     AskPersonParameters,
@@ -177,14 +180,38 @@ def _cut_history(builder: SnapshotBuilder, view: str | int) -> tuple[MessageList
 def _build_own_messages(builder: SnapshotBuilder, parameters: ModelCallParameters) -> list[Message]:
     """The prompt; after a reply that broke its schema also that reply, and what was wrong with it."""
     messages = []
-    if parameters.prompt:
+    if parameters.prompt or parameters.attach:
         text = fill_template(parameters.prompt, build_template_reader(builder))
-        messages.append(Message(role="user", content=text))
+        parts = add_text(text, _list_attachments(builder, parameters))
+        messages.append(Message(role="user", content=text, parts=parts))
     result = builder.results.get(parameters.result)
     if result is not None and result.rejected:
         messages.append(Message(role="assistant", content=result.rejected))
         messages.append(Message(role="user", content=builder.texts.repair.format(reason=result.error)))
     return messages
+
+
+def _list_attachments(builder: SnapshotBuilder, parameters: ModelCallParameters) -> list[ContentPart]:
+    """The parts beside the prompt. A file that nobody has loaded is left out, with a warning: the core reads
+    none."""
+    parts: list[ContentPart] = []
+    for attachment in parameters.attach:
+        if isinstance(attachment, dict):
+            parts.append(msgspec.convert(attachment, ContentPart))
+        elif attachment == USER_PARTS:
+            parts += _find_user_parts(builder)
+        else:
+            builder.warnings += (f"the attachment {attachment!r} was not loaded, so it is not sent",)
+    return parts
+
+
+def _find_user_parts(builder: SnapshotBuilder) -> list[ContentPart]:
+    """What stands beside the text of the user's newest message."""
+    for index in range(len(builder.messages) - 1, -1, -1):
+        message = builder.messages[index]
+        if message.role == "user":
+            return [part for part in message.parts if not isinstance(part, TextPart | CitationPart)]
+    return []
 
 
 # -- agents --------------------------------------------------------------------------------------

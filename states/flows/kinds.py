@@ -29,6 +29,7 @@ from toolchart.states.flows.building import (
 from toolchart.states.flows.compaction import build_compaction, build_count
 from toolchart.states.flows.facts_of_schema import build_result_facts
 from toolchart.states.flows.parameters import (
+    USER_PARTS,
     AnswerParameters,
     AskApprovalParameters,
     AskPersonParameters,
@@ -39,6 +40,7 @@ from toolchart.states.flows.parameters import (
     ModelCallParameters,
     RunAgentParameters,
     WaitParameters,
+    check_attachments,
     check_history,
     check_path,
     check_time,
@@ -60,6 +62,7 @@ def declare_model_call(name: str, data: Any) -> EffectDescriptor:
             raise DeclarationProblem(
                 f"unknown option {option!r}", ("options", option), suggest_name(option, MODEL_OPTIONS)
             )
+    check_attachments(parameters.attach)
     if parameters.tools and parameters.result:
         raise DeclarationProblem(
             "a call with a result offers no tools, because nobody would run their calls",
@@ -79,7 +82,11 @@ def declare_model_call(name: str, data: Any) -> EffectDescriptor:
         result_facts=build_result_facts(
             parameters.result, name, ("replied",), ("failed",), parameters.schema
         ),
-        templates=(parameters.prompt, parameters.system or ""),
+        templates=(
+            parameters.prompt,
+            parameters.system or "",
+            *(["{{user_message}}"] if USER_PARTS in parameters.attach else []),
+        ),
     )
 
 

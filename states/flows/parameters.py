@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
+from toolchart.states.content import ContentPart
 from toolchart.states.errors import suggest_name
 from toolchart.states.flows.templates import find_slot
 from toolchart.states.flows.times import TIME_HINT, is_time
@@ -46,6 +47,9 @@ class ModelCallParameters(Parameters, frozen=True, kw_only=True):
     """Template of the system prompt; without it that of the turn, or none with `as`."""
     prompt: str = ""
     """Template of a user message that ends the request and is not kept in the conversation."""
+    attach: list[str | dict[str, Any]] = []
+    """What stands beside the prompt: paths of files, relative to the spec, or `user_message` for the
+    pictures, files and sounds of the user's newest message. A loaded file stands here as a part."""
     history: str | int | None = None
     """What the request contains of the conversation: `all`, `none`, or a number of newest messages; without
     it `all`, or `none` for a call with both `as` and `prompt`."""
@@ -211,6 +215,26 @@ def check_history(history: str | int | None) -> None:
         raise DeclarationProblem(
             f"{history!r} is no view of the history", ("history",), "write `all`, `none` or a number from 1"
         )
+
+
+USER_PARTS = "user_message"
+"""The word of `attach` for what the user attached."""
+
+
+def check_attachments(attachments: list[str | dict[str, Any]]) -> None:
+    """Refuse a loaded file that is no content part.
+
+    Raises:
+        DeclarationProblem: it is none.
+    """
+    for attachment in attachments:
+        if isinstance(attachment, dict):
+            try:
+                msgspec.convert(attachment, ContentPart)
+            except msgspec.ValidationError as error:
+                raise DeclarationProblem(
+                    f"an attachment is no part: {error}", ("attach",), "write the path of a file"
+                ) from None
 
 
 def check_path(path: str, key: str) -> None:

@@ -14,8 +14,10 @@ import re
 import stat
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import unquote, urlsplit
+
+import msgspec
 
 from toolchart.states.content import AudioPart, ContentPart, FilePart, ImagePart, Media, make_part
 from toolchart.states.errors import SpecError
@@ -55,6 +57,19 @@ async def load_attachments(attachments: Sequence[Attachment]) -> tuple[ContentPa
     if size > MAX_PART_BYTES:
         raise SpecError(f"the attachments have {size:,} bytes; at most {MAX_PART_BYTES:,} are sent")
     return tuple(parts)
+
+
+def load_file_data(path: Path) -> dict[str, Any]:
+    """The part for a file, as JSON data with its `type`.
+
+    Raises:
+        SpecError: it cannot be read, is not what its name says, or is larger than `MAX_PART_BYTES`.
+    """
+    data = _read_file(path)
+    if len(data) > MAX_PART_BYTES:
+        raise SpecError(f"the attachment is larger than {MAX_PART_BYTES:,} bytes", file=str(path))
+    part: dict[str, Any] = msgspec.to_builtins(_build_part(data, path.name, str(path)))
+    return part
 
 
 async def _load_attachment(attachment: Attachment) -> ContentPart:
