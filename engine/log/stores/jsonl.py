@@ -35,6 +35,7 @@ from toolchart.engine.log.stores.access.jsonl_files import (
     read_lines_backwards,
     sync_folder,
 )
+from toolchart.engine.log.stores.access.jsonl_kept_files import KeptFiles
 from toolchart.engine.log.stores.access.jsonl_leases import JsonlLeases
 from toolchart.engine.log.stores.access.sqlite_connection import build_os_failure
 from toolchart.engine.log.stores.access.sqlite_schema import create_private_folder
@@ -65,6 +66,7 @@ class JsonlStore:
         self._lock = threading.Lock()
         self._known_ends: dict[str, tuple[int, int]] = {}
         """Number of records and bytes of each file, after this store's last append to it."""
+        self._kept_files = KeptFiles()
         self._sync_pool: ThreadPoolExecutor | None = None
         self._leases = JsonlLeases(
             self._build_path, self.list_conversations, self._find_record_hash, self._sync
@@ -93,20 +95,25 @@ class JsonlStore:
         faults: list[ToolchartError | None] = []
         with self._lock:
             for group in _split_rounds(batches):
-                faults += self._append_group(group, wait=wait)
+                try:
+                    self._kept_files.begin()
+                    faults += self._append_group(group, wait=wait)
+                finally:
+                    self._kept_files.unlock_all()
         return faults
 
     def _append_group(self, batches: Sequence[RecordBatch], *, wait: bool) -> list[ToolchartError | None]:
         """Append batches of different conversations; first all locks, so that nothing is written before."""
         faults: list[ToolchartError | None] = [None] * len(batches)
         with ExitStack() as open_files:
-            writes, locks = [], LeaseLocks(self._leases, open_files, wait=wait)
+            writes, locks = [], LeaseLocks(self._leases, self._kept_files, wait=wait)
             # Sorted, so that two processes never wait for each other's locks.
             for index in sorted(range(len(batches)), key=lambda index: batches[index].conversation):
                 batch = batches[index]
                 try:
                     locks.check(batch.conversation, batch.lease)
-                    append = FileAppend(batch, self._build_path, self._find_end, open_files, wait=wait)
+                    files = (self._kept_files, open_files)
+                    append = FileAppend(batch, self._build_path, self._find_end, *files, wait=wait)
                     writes.append((index, append))
                 except LogConflict as error:
                     faults[index] = error
@@ -157,9 +164,8 @@ class JsonlStore:
         if self._durable:
             os.fdatasync(handle)
 
-    def _find_end(self, conversation: str, handle: int) -> tuple[int, int]:
+    def _find_end(self, conversation: str, handle: int, size: int) -> tuple[int, int]:
         """Number of complete lines of an open file, and the byte offset at which the last one ends."""
-        size = os.fstat(handle).st_size
         end = self._known_ends.get(conversation)
         if end is not None and end[1] == size:
             return end
@@ -258,12 +264,16 @@ class JsonlStore:
             self._build_path(conversation, NAME).unlink(missing_ok=True)
         except OSError as error:
             raise build_os_failure(error, f"the log {path} cannot be deleted: {error}") from None
-        self._known_ends.pop(conversation, None)
+        with self._lock:
+            self._known_ends.pop(conversation, None)
+            self._kept_files.forget(conversation)
         if self._durable:
             sync_folder(self.folder)
 
     def close(self) -> None:
-        """End the threads that sync; files are open only during a call."""
+        """Close the files, and end the threads that sync."""
+        with self._lock:
+            self._kept_files.close()
         if self._sync_pool is not None:
             self._sync_pool.shutdown()
             self._sync_pool = None

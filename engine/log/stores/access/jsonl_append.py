@@ -21,6 +21,7 @@ from toolchart.engine.log.stores.access.jsonl_files import (
     open_private,
     write_at,
 )
+from toolchart.engine.log.stores.access.jsonl_kept_files import KeptFiles
 from toolchart.engine.log.stores.access.jsonl_leases import JsonlLeases
 from toolchart.states.errors import LogConflict
 from toolchart.states.ports import Lease, RecordBatch
@@ -33,15 +34,16 @@ NAME = ".name"
 _HASH = re.compile(rb'"hash":"([0-9a-f]{64})"\}\Z')
 
 BuildPath = Callable[[str, str], Path]
-FindEnd = Callable[[str, int], tuple[int, int]]
+FindEnd = Callable[[str, int, int], tuple[int, int]]
 
 
 class FileAppend:
     """One batch, and the locked files that it is written to.
 
     Args:
-        open_files: closes them.
-        find_end: number of complete lines of an open file, and the byte at which the last one ends.
+        open_files: closes the file of checkpoints.
+        find_end: number of complete lines of an open file with a size, and the byte at which the last one
+            ends.
 
     Raises:
         LogConflict: it must not be appended.
@@ -53,6 +55,7 @@ class FileAppend:
         batch: RecordBatch,
         build_path: BuildPath,
         find_end: FindEnd,
+        kept_files: KeptFiles,
         open_files: ExitStack,
         *,
         wait: bool,
@@ -61,23 +64,28 @@ class FileAppend:
         self._batch = batch
         self._build_path = build_path
         self._open_files = open_files
-        path = build_path(batch.conversation, RECORDS)
-        self.is_new = not path.exists()
-        if self.is_new and batch.first_seq != 0:
-            raise build_conflict(batch, 0)
-        flags = os.O_RDWR | (os.O_CREAT | os.O_EXCL if self.is_new else 0)
-        try:
-            self._handle = open_private(path, flags)
-        except FileExistsError:
-            raise LogConflict(f"another writer began conversation {batch.conversation} first") from None
-        open_files.callback(os.close, self._handle)
-        lock_file(self._handle, wait=wait)
-        count, self._end = find_end(batch.conversation, self._handle)
+        self.is_new = False
+        known = kept_files.lock_known(batch.conversation, RECORDS, wait=wait)
+        self._handle, self._size = known or self._open(kept_files, wait=wait)
+        count, self._end = find_end(batch.conversation, self._handle, self._size)
         if count != batch.first_seq:
             raise build_conflict(batch, count)
         self.end = (count + len(batch.lines), self._end + sum(len(line) + 1 for line in batch.lines))
         """Number of records and bytes of the file after the append."""
         self._checkpoint_handle = -1
+
+    def _open(self, kept_files: KeptFiles, *, wait: bool) -> tuple[int, int]:
+        """Open the file of the records and lock it; the file and its size."""
+        batch = self._batch
+        path = self._build_path(batch.conversation, RECORDS)
+        self.is_new = not path.exists()
+        if self.is_new and batch.first_seq != 0:
+            raise build_conflict(batch, 0)
+        flags = os.O_RDWR | (os.O_CREAT | os.O_EXCL if self.is_new else 0)
+        try:
+            return kept_files.open_locked(batch.conversation, RECORDS, path, flags, wait=wait)
+        except FileExistsError:
+            raise LogConflict(f"another writer began conversation {batch.conversation} first") from None
 
     def write(self, leases: JsonlLeases) -> None:
         """Write the lines, and what stands beside them.
@@ -95,7 +103,7 @@ class FileAppend:
             match = _HASH.search(batch.lines[0])
             record = f"{batch.conversation} {match.group(1).decode()}" if match else ""
             leases.mark_taken(lease_name, batch.taken, batch.first_seq, record)
-        write_at(self._handle, self._end, b"".join(line + b"\n" for line in batch.lines))
+        write_at(self._handle, self._end, b"".join(line + b"\n" for line in batch.lines), self._size)
         if batch.checkpoint is not None:
             self._checkpoint_handle = write_checkpoint_line(
                 self._build_path(batch.conversation, CHECKPOINTS),
@@ -150,9 +158,9 @@ def build_conflict(batch: RecordBatch, count: int) -> LogConflict:
 class LeaseLocks:
     """The leases of a group of batches, each locked once while the group is appended."""
 
-    def __init__(self, leases: JsonlLeases, open_files: ExitStack, *, wait: bool) -> None:
+    def __init__(self, leases: JsonlLeases, kept_files: KeptFiles, *, wait: bool) -> None:
         self._leases = leases
-        self._open_files = open_files
+        self._kept_files = kept_files
         self._wait = wait
         self._checked: set[tuple[str, int]] = set()
 
@@ -164,6 +172,5 @@ class LeaseLocks:
         """
         key = (conversation, 0) if lease is None else (lease.conversation, lease.token)
         if key not in self._checked:
-            context = self._leases.hold_for_append(conversation, lease, wait=self._wait)
-            self._open_files.enter_context(context)
+            self._leases.lock_for_append(conversation, lease, self._kept_files, wait=self._wait)
             self._checked.add(key)

@@ -74,9 +74,14 @@ def open_locked(path: Path, flags: int = os.O_RDWR | os.O_CREAT, *, wait: bool =
         os.close(handle)
 
 
-def write_at(handle: int, end: int, data: bytes) -> None:
-    """Write after byte `end`, where the last complete line ends; after an error the file is as before."""
-    os.ftruncate(handle, end)
+def write_at(handle: int, end: int, data: bytes, size: int | None = None) -> None:
+    """Write after byte `end`, where the last complete line ends; after an error the file is as before.
+
+    Args:
+        size: of the file, where it is known: one that ends there already is not cut.
+    """
+    if size != end:
+        os.ftruncate(handle, end)
     try:
         written_bytes = 0
         while written_bytes < len(data):

@@ -28,6 +28,7 @@ from toolchart.engine.log.sharing.lease_rules import (
     is_unfinished,
 )
 from toolchart.engine.log.stores.access.jsonl_files import open_locked, write_at
+from toolchart.engine.log.stores.access.jsonl_kept_files import KeptFiles
 from toolchart.states.errors import LogDamaged
 from toolchart.states.ports import InboxEntry, Lease
 
@@ -87,23 +88,24 @@ class JsonlLeases:
         with open_locked(self._build_path(conversation, LEASE_SUFFIX), wait=wait) as handle:
             yield handle, _read_lease(handle)
 
-    @contextmanager
-    def hold_for_append(self, conversation: str, lease: Lease | None, *, wait: bool) -> Iterator[None]:
-        """Keep the lease of a conversation as it is while the block appends.
+    def lock_for_append(
+        self, conversation: str, lease: Lease | None, kept_files: KeptFiles, *, wait: bool
+    ) -> None:
+        """Keep the lease of a conversation as it is, until the kept files are unlocked.
 
         Raises:
             LeaseHeld, LeaseLost: records must not be appended under this lease.
         """
         root = conversation if lease is None else lease.conversation
-        path = self._build_path(root, LEASE_SUFFIX)
-        if lease is None and not path.exists():
-            yield
-            return
-        with open_locked(path, wait=wait) as handle:
-            fault = find_lease_fault(conversation, _read_lease(handle), lease, time.time())
-            if fault is not None:
-                raise fault
-            yield
+        known = kept_files.lock_known(root, LEASE_SUFFIX, wait=wait)
+        if known is None:
+            path = self._build_path(root, LEASE_SUFFIX)
+            if lease is None and not path.exists():
+                return
+            known = kept_files.open_locked(root, LEASE_SUFFIX, path, os.O_RDWR | os.O_CREAT, wait=wait)
+        fault = find_lease_fault(conversation, _read_lease(known[0]), lease, time.time())
+        if fault is not None:
+            raise fault
 
     def acquire(self, conversation: str, worker: str, seconds: float, *, wait: bool) -> Lease:
         """Take a lease."""

@@ -1,0 +1,121 @@
+"""Files that the JSONL store keeps open: what other processes do to them is seen, and no lock is shared."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolchart.engine.log.sharing.workers import name_worker
+from toolchart.engine.log.stores.jsonl import JsonlStore
+from toolchart.states.errors import LeaseLost, LogBusy, LogConflict
+from toolchart.states.ports import Lease, RecordBatch
+
+WORKER, OTHER = name_worker(1), name_worker(2)
+
+
+def append(
+    store: JsonlStore, seq: int, name: str = "c", lease: Lease | None = None, *, wait: bool = True
+) -> Any:
+    """Append one line; the fault."""
+    batch = RecordBatch(name, seq, [b'{"seq":%d,"at":"2026"}' % seq], lease)
+    return store.append_many([batch], wait=wait)[0]
+
+
+def count_lines(store: JsonlStore, name: str = "c") -> int:
+    """How many lines a reader finds."""
+    return len(list(store.read_lines(name)))
+
+
+def test_a_conversation_that_another_store_deleted_is_not_written_on(tmp_path: Path) -> None:
+    """Whoever has the files of a conversation open finds that they are deleted: the next record is refused
+    and nothing is written into a file without a name; a new conversation with this id begins anew."""
+    store, other = JsonlStore(tmp_path), JsonlStore(tmp_path)
+    assert append(store, 0) is None
+    assert append(store, 1) is None
+    other.delete("c")
+    assert isinstance(append(store, 2), LogConflict)
+    assert append(other, 0) is None
+    assert append(store, 1) is None
+    assert [count_lines(store), count_lines(other)] == [2, 2]
+
+
+def test_a_lease_that_another_worker_has_taken_is_seen(tmp_path: Path) -> None:
+    """A store that has the file of a lease open reads it anew at each append, also after the conversation was
+    deleted and begun again by somebody else."""
+    store, other = JsonlStore(tmp_path), JsonlStore(tmp_path)
+    lease = store.acquire_lease("c", WORKER, 0.0)
+    assert append(store, 0, lease=lease) is None
+    newer = other.acquire_lease("c", OTHER, 0.0)
+    assert isinstance(append(store, 1, lease=lease), LeaseLost)
+    assert append(other, 1, lease=newer) is None
+    other.delete("c")
+    newest = other.acquire_lease("c", OTHER, 30)
+    assert append(other, 0, lease=newest) is None
+    assert isinstance(append(store, 1, lease=lease), LeaseLost)
+
+
+def test_no_lock_outlives_an_append(tmp_path: Path) -> None:
+    """After an append, and after one that was refused, another store appends without waiting; while an append
+    of another store is under way, one that must not wait is refused with LogBusy and writes nothing."""
+    store, other = JsonlStore(tmp_path), JsonlStore(tmp_path)
+    assert append(store, 0) is None
+    assert append(other, 1, wait=False) is None
+    assert isinstance(append(store, 7), LogConflict)
+    assert append(other, 2, wait=False) is None
+    files = other._kept_files
+    assert files.lock_known("c", ".jsonl", wait=False) is not None
+    with pytest.raises(LogBusy):
+        append(store, 3, wait=False)
+    files.unlock_all()
+    assert append(store, 3, wait=False) is None
+    assert count_lines(store) == 4
+
+
+def _append_in_child(store: JsonlStore, go: Any) -> None:
+    go.wait()
+    for seq in range(50):
+        append(store, seq, f"child{seq}")
+        while isinstance(append(store, count_lines(store)), LogConflict):
+            pass
+    os._exit(0)
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_child_has_locks_of_its_own(tmp_path: Path) -> None:
+    """Parent and child append to one conversation at the same time with a store that was opened before the
+    fork: no record is lost and none is written twice."""
+    store = JsonlStore(tmp_path, durable=False)
+    append(store, 0)
+    context = multiprocessing.get_context("fork")
+    go = context.Event()
+    child = context.Process(target=_append_in_child, args=(store, go))
+    child.start()
+    go.set()
+    for _ in range(50):
+        while isinstance(append(store, count_lines(store)), LogConflict):
+            pass
+    child.join(60)
+    assert child.exitcode == 0
+    lines = list(store.read_lines("c"))
+    assert lines == [b'{"seq":%d,"at":"2026"}' % seq for seq in range(101)]
+
+
+def test_the_number_of_open_files_is_bounded(tmp_path: Path) -> None:
+    """With more conversations than the store keeps open it opens the others again, and closes all at the
+    end."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    store = JsonlStore(tmp_path, durable=False)
+    store._kept_files._most = 10
+    before = len(os.listdir("/proc/self/fd"))
+    for seq in range(2):
+        batches = [RecordBatch(f"c{n}", seq, [b'{"seq":%d,"at":"2026"}' % seq]) for n in range(40)]
+        assert store.append_many(batches) == [None] * 40
+        assert len(os.listdir("/proc/self/fd")) - before <= 10 < soft
+    assert {count_lines(store, f"c{n}") for n in range(40)} == {2}
+    store.close()
+    assert len(os.listdir("/proc/self/fd")) <= before
