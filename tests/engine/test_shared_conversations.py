@@ -8,10 +8,12 @@ import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from anyio.from_thread import start_blocking_portal
 from msgspec.structs import replace
 from paying_agent import make_engine, read_waiting_calls
 
@@ -33,29 +35,44 @@ def make_address(kind: str, folder: Path) -> Any:
     return {"memory": open_store("memory"), "jsonl": f"{folder}/log/", "sqlite": str(folder / "log.db")}[kind]
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-def test_fifty_threads_on_one_engine(kind: str, tmp_path: Path) -> None:
-    """Each of fifty threads that call `run` at once gets its own answer, and each tool runs once."""
-    payments: Counter[str] = Counter()
+def call_in_threads(engine: Engine, call: Callable[[str, str], Any]) -> dict[int, str]:
+    """Call the engine from fifty threads at once, each for a conversation of its own; the answers."""
     answers: dict[int, str] = {}
     faults: list[BaseException] = []
-    engine = make_engine(make_address(kind, tmp_path), lambda arguments: payments.update([arguments["text"]]))
     start = threading.Barrier(50)
 
-    def call(number: int) -> None:
+    def run(number: int) -> None:
         start.wait()
         try:
-            answers[number] = engine.run(f"bill {number}", conversation=f"c{number}").content
+            answers[number] = call(f"bill {number}", f"c{number}").content
         except BaseException as error:
             faults.append(error)
 
-    threads = [threading.Thread(target=call, args=(number,)) for number in range(50)]
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(50)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    engine.close()
     assert faults == []
+    return answers
+
+
+@pytest.mark.parametrize("way", ["run", "portal"])
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_fifty_threads_on_one_engine(kind: str, way: str, tmp_path: Path) -> None:
+    """Each of fifty threads that call `run` at once, or `arun` by the blocking portal of anyio, gets its own
+    answer, and each tool runs once."""
+    payments: Counter[str] = Counter()
+    engine = make_engine(make_address(kind, tmp_path), lambda arguments: payments.update([arguments["text"]]))
+    if way == "run":
+        answers = call_in_threads(engine, lambda words, name: engine.run(words, conversation=name))
+        engine.close()
+    else:
+        with start_blocking_portal() as portal:
+            answers = call_in_threads(
+                engine, lambda words, name: portal.call(partial(engine.arun, words, conversation=name))
+            )
+            portal.call(engine.aclose)
     assert answers == {number: f"paid bill {number}" for number in range(50)}
     assert payments == {f"bill {number}": 1 for number in range(50)}
 
