@@ -33,6 +33,7 @@ class CommandDescriptor(Descriptor, frozen=True, kw_only=True):
 _BUILTIN = {
     "run": "Run one turn of an agent.",
     "chat": "Chat with an agent.",
+    "mcp": "Serve an agent to one MCP client, over standard input and output.",
     "serve": "Serve an agent over HTTP, with pages for a browser.",
     "batch": "Run an agent over many inputs, each once.",
     "show": "Show a conversation, step by step.",

@@ -19,6 +19,7 @@ from toolchart.app.server.access.guard import Guard
 from toolchart.app.server.answers import JsonAnswer, Refusal, make_error_answer
 from toolchart.app.server.conversations import routes as conversations
 from toolchart.app.server.endpoints import Endpoint, RouteGroup, make_route
+from toolchart.app.server.mcp_server import routes as mcp_routes
 from toolchart.app.server.openai_api import routes as openai_routes
 from toolchart.app.server.openapi import build_openapi
 from toolchart.app.server.site import Site, get_request_id
@@ -52,6 +53,7 @@ ROUTE_GROUPS: tuple[RouteGroup, ...] = (
     static_files.ROUTES,
     sign_in.ROUTES,
     openai_routes.ROUTES,
+    mcp_routes.ROUTES,
 )
 """Every group of routes, in the order in which their paths are tried."""
 

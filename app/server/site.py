@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 from starlette.requests import Request
@@ -83,6 +83,8 @@ class Site:
         self.feeds = Feeds(engine.store, self.limits.reader_queue)
         self.live_turns = LiveTurns(engine, self.feeds, self.turns)
         engine.watch_records(self._note_records)
+        self.running: dict[str, Any] = {}
+        """What groups of routes keep while the server runs, by their names."""
         self.closing = asyncio.Event()
         """Set when the server begins to stop; open streams end then."""
 

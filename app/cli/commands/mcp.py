@@ -1,0 +1,31 @@
+"""`toolchart mcp`: serve an agent to one MCP client, over standard input and output."""
+
+from __future__ import annotations
+
+import click
+
+from toolchart.app.cli.parameters.options import durability_option, log_option
+from toolchart.app.cli.terminal.log_messages import configure_logging
+from toolchart.states.errors import SpecError, format_install
+
+
+@click.command(short_help="Serve an agent to one MCP client, over standard input and output.")
+@click.argument("spec")
+@durability_option
+@log_option
+def command(spec: str, durability: str | None, log: str | None) -> None:
+    """Serve the agent SPEC to the MCP client that starts this command, until it closes standard input.
+
+    Each handler is a tool. The client's user decides about calls that need approval. See
+    docs/serve-protocols.md.
+
+    \b
+    Example:  toolchart mcp quickstart
+              toolchart mcp agent.yaml --log conversations.db
+    """
+    try:
+        from toolchart.app.server.mcp_server.connections import serve_stdio
+    except ImportError as error:
+        raise SpecError(f"mcp needs more packages: {error}", hint=format_install("mcp,serve")) from None
+    configure_logging(verbose=False)
+    serve_stdio(spec, log=log, durability=durability)

@@ -1,0 +1,65 @@
+"""Results of turns as results of tool calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mcp_types as types
+
+from toolchart.app.server.protocols.waiting import list_waiting_items
+from toolchart.engine.runtime.result import TurnResult
+from toolchart.workers.json_data import to_json_data
+
+OUTPUT_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "conversation": {"type": "string", "description": "Pass it again to go on with the conversation."},
+        "state": {"type": "string"},
+        "is_over": {"type": "boolean", "description": "Whether the turn has ended."},
+        "content": {"type": "string"},
+        "data": {"description": "The answer as data, where its handler gives data."},
+        "waiting": {"type": "array", "items": {"type": "object"}, "description": "What the turn waits for."},
+        "records": {"type": "string", "description": "URI of the records."},
+    },
+    "required": ["conversation", "state", "is_over", "content", "records"],
+}
+
+
+def build_call_result(result: TurnResult) -> types.CallToolResult:
+    """The result of a tool call: the answer of the turn, or what it waits for."""
+    waiting = [
+        {"for": item.kind.reason, "tool": item.tool, "message": item.message, "arguments": item.arguments}
+        for item in list_waiting_items(result)
+    ]
+    data: dict[str, Any] = {
+        "conversation": result.conversation,
+        "state": result.state,
+        "is_over": result.is_over,
+        "content": result.content,
+        "records": build_records_uri(result.conversation),
+    }
+    if result.data is not None:
+        data["data"] = to_json_data(result.data)
+    if waiting:
+        data["waiting"] = to_json_data(waiting)
+    text = result.content if result.is_over else _describe_waiting(result, waiting)
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=text)],
+        structured_content=data,
+        is_error=result.error is not None,
+    )
+
+
+def build_records_uri(conversation: str) -> str:
+    """The address of the records of a conversation."""
+    return f"toolchart://conversations/{conversation}/records"
+
+
+def build_failure(message: str) -> types.CallToolResult:
+    """The result of a call that could not be carried out, for the model to read."""
+    return types.CallToolResult(content=[types.TextContent(type="text", text=message)], is_error=True)
+
+
+def _describe_waiting(result: TurnResult, waiting: list[dict[str, Any]]) -> str:
+    what = "; ".join(f"{item['for']}: {item['message']}" for item in waiting) or "nothing that can be said"
+    return f"The turn of conversation {result.conversation} is open. It waits for {what}"

@@ -1,0 +1,61 @@
+"""`/mcp`: the MCP server over HTTP, in the same process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import cast
+
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from toolchart.app.server.answers import Refusal
+from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.site import Site, get_site
+from toolchart.states.errors import format_install
+
+NAME = "mcp"
+
+
+async def answer_mcp(request: Request) -> ASGIApp:
+    """Hand the request to the MCP server.
+
+    Raises:
+        Refusal: 501; the extra is not installed.
+    """
+    application = get_site(request).running.get(NAME)
+    if application is None:
+        raise Refusal(501, f"the MCP server needs more packages: {format_install(NAME)}")
+    return cast("ASGIApp", application)
+
+
+@asynccontextmanager
+async def run_mcp(site: Site) -> AsyncIterator[None]:
+    """Run the MCP server of a site as long as the server does."""
+    try:
+        from toolchart.app.server.mcp_server.connections import run_http
+    except ImportError:
+        yield
+        return
+    async with run_http(site) as application:
+        site.running[NAME] = application
+        try:
+            yield
+        finally:
+            del site.running[NAME]
+
+
+_SUMMARIES = {
+    "POST": "Send a request of the Model Context Protocol.",
+    "GET": "Open the event stream of the Model Context Protocol.",
+    "DELETE": "End a session of the Model Context Protocol.",
+}
+
+ROUTES = RouteGroup(
+    name=NAME,
+    run=run_mcp,
+    endpoints=tuple(
+        Endpoint(method=method, path="/mcp", role="read", answer=answer_mcp, summary=summary)
+        for method, summary in _SUMMARIES.items()
+    ),
+)

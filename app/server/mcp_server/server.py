@@ -1,0 +1,247 @@
+"""The MCP server of a site: each handler is a tool, each turn a call of it.
+
+    tools/call -> a turn -> its answer
+                         -> it waits: a request for input; the client repeats the call with the answers
+                         -> it takes long: a task, for clients that know tasks
+
+Source: `mcp.server.lowlevel` and `mcp_types` 2.3. The server keeps no sessions: a request for input names
+what waits, and the log has the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Any
+
+import mcp_types as types
+from mcp.server.context import HandlerResult, ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+
+from toolchart import __version__
+from toolchart.app.server.access.tokens import Access
+from toolchart.app.server.answers import Refusal
+from toolchart.app.server.endpoints import require_role
+from toolchart.app.server.mcp_server import resources
+from toolchart.app.server.mcp_server.forms import build_input_requests
+from toolchart.app.server.mcp_server.results import OUTPUT_SCHEMA, build_call_result, build_failure
+from toolchart.app.server.mcp_server.running_turns import TASKS, RunningTurns, TaskParams, UpdateParams
+from toolchart.app.server.protocols.served_models import ServedModel, list_models
+from toolchart.app.server.protocols.turns import Pieces, start_turn
+from toolchart.app.server.protocols.waiting import list_waiting_items
+from toolchart.app.server.site import Site
+from toolchart.engine.runtime.clock import generate_conversation_id
+from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.streaming import StepTaken
+from toolchart.states.errors import ToolchartError
+
+TASK_AFTER_S = 5.0
+"""Seconds after which a turn becomes a task, for clients that know tasks."""
+
+INPUT_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "message": {"type": "string", "description": "What to say to the agent."},
+        "conversation": {
+            "type": "string",
+            "description": "An earlier conversation to go on with, as a result named it.",
+        },
+    },
+    "required": ["message"],
+}
+
+_Context = ServerRequestContext[Any, Any]
+_GetAccess = Callable[[_Context], Access]
+
+
+def build_mcp_server(
+    site: Site, get_access: _GetAccess, *, task_after_s: float = TASK_AFTER_S
+) -> tuple[Server[Any], RunningTurns]:
+    """The server, and the turns that it runs; stop these at the end.
+
+    Args:
+        get_access: says who sends a request.
+    """
+    turns = RunningTurns(site, task_after_s)
+    calls = _Calls(site, get_access, turns)
+    server = Server[Any](
+        f"toolchart {list_models(site.engine.spec)[0].name}",
+        version=__version__,
+        on_list_tools=calls.list_tools,
+        on_call_tool=calls.call_tool,  # type: ignore[arg-type]  # a task is a result of an extension
+        on_list_resources=calls.list_resources,
+        on_list_resource_templates=calls.list_templates,
+        on_read_resource=calls.read_resource,
+    )
+    server.extensions[TASKS] = {}
+    server.add_request_handler("tasks/get", TaskParams, calls.get_task)
+    server.add_request_handler("tasks/update", UpdateParams, calls.update_task)
+    server.add_request_handler("tasks/cancel", TaskParams, calls.cancel_task)
+    return server, turns
+
+
+def name_tool(model: ServedModel) -> str:
+    """The name of the tool of a model: letters, digits, `-`, `_` and `.`."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", model.name)[:128]
+
+
+class _Calls:
+    """Answers the requests of one server."""
+
+    def __init__(self, site: Site, get_access: _GetAccess, turns: RunningTurns) -> None:
+        self._site = site
+        self._get_access = get_access
+        self._turns = turns
+        self._models = {name_tool(model): model for model in list_models(site.engine.spec)}
+
+    # -- tools -----------------------------------------------------------------------------------
+
+    async def list_tools(self, context: _Context, params: Any) -> types.ListToolsResult:
+        """Each handler as a tool."""
+        tools = [
+            types.Tool(
+                name=name,
+                description=f"{model.description} It answers a message.",
+                input_schema=INPUT_SCHEMA,
+                output_schema=OUTPUT_SCHEMA,
+            )
+            for name, model in self._models.items()
+        ]
+        return types.ListToolsResult(tools=tools)
+
+    async def call_tool(self, context: _Context, params: types.CallToolRequestParams) -> HandlerResult:
+        """Run a turn, or go on with one."""
+        access = self._require(context, "chat")
+        model = self._models.get(params.name)
+        if model is None:
+            raise MCPError(code=types.INVALID_PARAMS, message=f"there is no tool {params.name!r}")
+        try:
+            return await self._run_call(context, params, model, access)
+        except (Refusal, ToolchartError) as error:
+            return build_failure(str(error))
+
+    async def _run_call(
+        self, context: _Context, params: types.CallToolRequestParams, model: ServedModel, access: Access
+    ) -> HandlerResult:
+        if params.input_responses is not None:
+            conversation = params.request_state or ""
+            pieces = await self._turns.continue_turn(conversation, params.input_responses, access)
+            if pieces is None:
+                return build_call_result(self._site.engine.describe_turn(conversation))
+        else:
+            message, conversation = _read_arguments(params.arguments or {})
+            pieces = await start_turn(
+                self._site, self._site.engine, message, handler=model.handler, conversation=conversation
+            )
+        turn = _watch_turn(context, pieces)
+        result = await self._turns.wait_for(conversation, turn, may_be_task=_knows_tasks(context))
+        return result if isinstance(result, dict) else self._answer_call(context, result, access)
+
+    def _answer_call(self, context: _Context, result: TurnResult, access: Access) -> HandlerResult:
+        """The result; where the turn waits for something that the client can ask its user, that request."""
+        requests = build_input_requests(list_waiting_items(result), access) if _can_ask(context) else {}
+        if requests:
+            return types.InputRequiredResult(input_requests=requests, request_state=result.conversation)
+        return build_call_result(result)
+
+    # -- tasks -----------------------------------------------------------------------------------
+
+    async def get_task(self, context: _Context, params: TaskParams) -> HandlerResult:
+        """The state of a task."""
+        access = self._require(context, "read")
+        with _Errors():
+            return await self._turns.describe(params.task_id, access)
+
+    async def update_task(self, context: _Context, params: UpdateParams) -> HandlerResult:
+        """Take the answers to what a task waits for."""
+        access = self._require(context, "chat")
+        with _Errors():
+            await self._turns.update(params, access)
+        return {"resultType": "complete"}
+
+    async def cancel_task(self, context: _Context, params: TaskParams) -> HandlerResult:
+        """Stop a task."""
+        access = self._require(context, "chat")
+        with _Errors():
+            await self._turns.cancel(params.task_id, access)
+        return {"resultType": "complete"}
+
+    # -- resources -------------------------------------------------------------------------------
+
+    async def list_resources(self, context: _Context, params: Any) -> types.ListResourcesResult:
+        """The chart."""
+        return resources.list_resources()
+
+    async def list_templates(self, context: _Context, params: Any) -> types.ListResourceTemplatesResult:
+        """Records and diagram of a conversation."""
+        return resources.list_templates()
+
+    async def read_resource(
+        self, context: _Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        """The text of a resource."""
+        self._require(context, "read")
+        with _Errors():
+            return await asyncio.to_thread(resources.read_resource, self._site, str(params.uri))
+
+    def _require(self, context: _Context, role: Any) -> Access:
+        """Who sends the request.
+
+        Raises:
+            MCPError: the role is missing.
+        """
+        with _Errors():
+            return require_role(self._get_access(context), role)
+
+
+class _Errors:
+    """Turns the errors of a block into errors of the protocol."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, Refusal | ToolchartError):
+            raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from None
+
+
+def _read_arguments(arguments: dict[str, Any]) -> tuple[str, str]:
+    """The message, and the conversation; a new one where none is named.
+
+    Raises:
+        Refusal: they do not have the form.
+    """
+    message, conversation = arguments.get("message"), arguments.get("conversation")
+    if not isinstance(message, str) or not message:
+        raise Refusal(400, "`message` is a text that is not empty")
+    if conversation is not None and not isinstance(conversation, str):
+        raise Refusal(400, "`conversation` is the id that an earlier result named")
+    return message, conversation or generate_conversation_id()
+
+
+async def _watch_turn(context: _Context, pieces: Pieces) -> TurnResult:
+    """Run a turn to its end; each step is reported to a client that wants to know of progress."""
+    steps = 0
+    async with aclosing(pieces):
+        async for piece in pieces:
+            if isinstance(piece, TurnResult):
+                return piece
+            if isinstance(piece, StepTaken):
+                steps += 1
+                await context.session.report_progress(float(steps), None, piece.step.target)
+    raise AssertionError("a turn yields its result last")
+
+
+def _can_ask(context: _Context) -> bool:
+    """Whether the client shows forms to its user, and repeats a call with the answers."""
+    capabilities = context.session.client_capabilities
+    is_modern = context.protocol_version in types.version.MODERN_PROTOCOL_VERSIONS
+    return is_modern and capabilities is not None and capabilities.elicitation is not None
+
+
+def _knows_tasks(context: _Context) -> bool:
+    capabilities = context.session.client_capabilities
+    return TASKS in ((capabilities.extensions or {}) if capabilities is not None else {})

@@ -1,0 +1,337 @@
+"""The MCP server, driven by the official client: in process, over HTTP, and over standard streams."""
+
+import asyncio
+import sys
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+import mcp_types as types
+import pytest
+from agents import make_engine, make_function_tool, reply_with_calls
+from command_line import START
+from mcp import Client, StdioServerParameters
+from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim, advertise
+from mcp.shared.exceptions import MCPError
+from served import make_site, make_value, serve
+
+from toolchart import Engine, load_spec
+from toolchart.app.server.access.tokens import ROLES, Access
+from toolchart.app.server.mcp_server.running_turns import TASKS
+from toolchart.app.server.mcp_server.server import build_mcp_server
+
+QUESTION = "What is 17 * (23 + 4)?"
+OWNER = Access(name="anna", roles=frozenset(ROLES))
+
+
+@asynccontextmanager
+async def connect(engine: Engine, access: Access = OWNER, task_after_s: float = 60.0, **options: Any) -> Any:
+    """A client in the process of the server, by the newest protocol."""
+    server, turns = build_mcp_server(make_site(engine), lambda _: access, task_after_s=task_after_s)
+    try:
+        async with Client(server, **options) as client:
+            yield client
+    finally:
+        await turns.stop()
+        await engine.aclose()
+
+
+def open_agent(spec: str) -> Engine:
+    """An engine of an agent that ships."""
+    return Engine(load_spec(spec), log="memory")
+
+
+async def answer_directly(spec: str, message: str) -> str:
+    """What `toolchart run` answers."""
+    async with open_agent(spec) as engine:
+        return (await engine.arun(message)).content
+
+
+class Person:
+    """The user of a client: answers forms, and keeps what was asked."""
+
+    def __init__(self, *answers: types.ElicitResult) -> None:
+        self._answers = list(answers)
+        self.questions: list[str] = []
+
+    async def answer(self, context: Any, params: Any) -> types.ElicitResult:
+        """The next answer."""
+        self.questions.append(params.message)
+        return self._answers.pop(0)
+
+
+def accept(**content: Any) -> types.ElicitResult:
+    """A form that is filled in."""
+    return types.ElicitResult(action="accept", content=content)
+
+
+async def test_each_handler_is_a_tool_and_answers_as_run() -> None:
+    """The agent and its handlers are tools; a call gives the content of `toolchart run` and the id of the
+    conversation, which goes on where it is named."""
+    wanted = await answer_directly("quickstart", QUESTION)
+    async with connect(open_agent("quickstart")) as client:
+        tools = (await client.list_tools()).tools
+        assert [tool.name for tool in tools] == ["quickstart", "rehearsal"]
+        result = await client.call_tool("rehearsal", {"message": QUESTION})
+        assert (result.content[0].text, result.is_error) == (wanted, False)
+        data = result.structured_content
+        assert (data["content"], data["state"], data["is_over"]) == (wanted, "finished", True)
+        again = await client.call_tool(
+            "rehearsal", {"message": "echo hi", "conversation": data["conversation"]}
+        )
+        assert again.structured_content["conversation"] == data["conversation"]
+        assert again.content[0].text == "hi"
+
+
+@pytest.mark.parametrize(
+    ("answer", "wanted"),
+    [
+        (accept(approved=True), "Done: deleted (only rehearsed)"),
+        (accept(approved=False, reason="no"), "I did not do it: not executed: no"),
+        (types.ElicitResult(action="decline"), "I did not do it: not executed: declined"),
+    ],
+)
+async def test_approval_is_a_request_for_input(answer: types.ElicitResult, wanted: str) -> None:
+    """A call that needs approval is asked about by a form; the answer decides, and the turn ends as in
+    `toolchart run`. The log names who has decided."""
+    person, engine = Person(answer), open_agent("careful")
+    async with connect(engine, elicitation_callback=person.answer) as client:
+        result = await client.call_tool("careful", {"message": "delete report.txt"})
+        assert result.content[0].text == wanted
+        assert person.questions == ['May delete_file run with {"path":"report.txt"}?']
+        records = await client.read_resource(result.structured_content["records"])
+        assert '"by":"anna"' in records.contents[0].text.replace(" ", "")
+
+
+async def test_what_is_put_off_stays_open() -> None:
+    """A form that is put away decides nothing: the result says what the turn waits for, and it can be decided
+    later by another way."""
+    person, engine = Person(types.ElicitResult(action="cancel")), open_agent("careful")
+    async with connect(engine, elicitation_callback=person.answer) as client:
+        result = await client.call_tool("careful", {"message": "delete report.txt"})
+        data = result.structured_content
+        assert (data["is_over"], data["waiting"][0]["tool"]) == (False, "delete_file")
+        waiting = engine.describe_turn(data["conversation"])
+        assert [call.tool for call in waiting.pending_approvals] == ["delete_file"]
+
+
+async def test_without_the_role_nobody_is_asked() -> None:
+    """A token that may not approve is not asked, cannot decide by hand, and cannot start a turn without the
+    role for that."""
+    person = Person(accept(approved=True))
+    talker = Access(name="tom", roles=frozenset({"read", "chat"}))
+    async with connect(open_agent("careful"), talker, elicitation_callback=person.answer) as client:
+        result = await client.call_tool("careful", {"message": "delete report.txt"})
+        assert not result.structured_content["is_over"]
+        assert person.questions == []
+    viewer = Access(name="vera", roles=frozenset({"read"}))
+    async with connect(open_agent("careful"), viewer) as client:
+        with pytest.raises(MCPError, match="lacks the role 'chat'"):
+            await client.call_tool("careful", {"message": "hello"})
+
+
+async def test_client_without_forms_reads_what_the_turn_waits_for() -> None:
+    """A client that cannot ask its user gets a result that says what the turn waits for."""
+    async with connect(open_agent("careful")) as client:
+        result = await client.call_tool("careful", {"message": "delete report.txt"})
+    assert "waits for ask_approval" in result.content[0].text
+    assert not result.is_error
+
+
+async def test_structured_output_comes_as_data() -> None:
+    """The answer of a handler with a form is data too; a flow gives the content of `toolchart run`."""
+    form = {"type": "json_schema", "json_schema": {"name": "v", "schema": {"type": "object"}}}
+    handler = {"llm": "model", "prompt": "p", "name": "judge", "response_format": form}
+    async with connect(make_engine(['{"score": 9}'], responses=[handler])) as client:
+        result = await client.call_tool("judge", {"message": "judge this"})
+        assert result.structured_content["data"] == {"score": 9}
+    wanted = await answer_directly("reflection", "Write about rain.")
+    async with connect(open_agent("reflection")) as client:
+        result = await client.call_tool("reflection", {"message": "Write about rain."})
+        assert result.content[0].text == wanted
+
+
+async def test_errors_are_results_that_a_model_can_read() -> None:
+    """A wrong argument and a turn that fails are results with an error; an unknown tool or resource is an
+    error of the protocol."""
+    failure = {"fail": {"kind": "auth", "message": "the key is wrong"}}
+    async with connect(make_engine([failure])) as client:
+        wrong = await client.call_tool("agent", {"message": ""})
+        assert (wrong.is_error, "message" in wrong.content[0].text) == (True, True)
+        failed = await client.call_tool("agent", {"message": "hello"})
+        assert failed.is_error
+        with pytest.raises(MCPError, match="no tool"):
+            await client.call_tool("nothing", {"message": "hello"})
+        for uri in ("toolchart://conversations/none/records", "file:///etc/passwd"):
+            with pytest.raises(MCPError, match="no resource"):
+                await client.read_resource(uri)
+
+
+async def test_records_and_diagrams_are_resources() -> None:
+    """The chart, the records of a conversation and its path can be read."""
+    async with connect(open_agent("quickstart")) as client:
+        assert [row.uri for row in (await client.list_resources()).resources] == ["toolchart://chart"]
+        templates = (await client.list_resource_templates()).resource_templates
+        assert [row.name for row in templates] == ["records", "diagram"]
+        result = await client.call_tool("quickstart", {"message": QUESTION})
+        name = result.structured_content["conversation"]
+        chart = await client.read_resource("toolchart://chart")
+        path = await client.read_resource(f"toolchart://conversations/{name}/diagram")
+        records = await client.read_resource(f"toolchart://conversations/{name}/records")
+    assert chart.contents[0].text.startswith("stateDiagram")
+    assert path.contents[0].text != chart.contents[0].text
+    assert len(records.contents[0].text.splitlines()) > 5
+
+
+# -- tasks -----------------------------------------------------------------------------------------
+
+
+class TaskHandle(types.Result):
+    """A handle of a task, as a client reads it."""
+
+    result_type: Literal["task"] = "task"
+    task_id: str
+    status: str
+    ttl_ms: int | None
+    poll_interval_ms: int
+    created_at: str
+
+
+class TaskState(types.Result):
+    """The answer to a request about a task."""
+
+    result_type: str
+    status: str = ""
+    result: dict[str, Any] | None = None
+    input_requests: dict[str, Any] | None = None
+
+
+class TaskRequest(types.Request[dict[str, Any], str]):
+    """A request about a task."""
+
+    method: str
+    params: dict[str, Any]
+
+
+class Tasks(ClientExtension):
+    """A client that knows tasks: it keeps handles, and asks for them by hand."""
+
+    identifier = TASKS
+
+    def __init__(self) -> None:
+        self.handles: list[TaskHandle] = []
+
+    def claims(self) -> Any:
+        """The shape of a handle."""
+        return [ResultClaim(result_type="task", model=TaskHandle, resolve=self._keep)]
+
+    async def _keep(self, handle: TaskHandle, context: ClaimContext) -> types.CallToolResult:
+        self.handles.append(handle)
+        empty = {"conversation": handle.task_id, "state": "", "is_over": False, "content": "", "records": ""}
+        return types.CallToolResult(content=[], structured_content=empty)
+
+
+async def ask(client: Client, method: str, handle: TaskHandle, **params: Any) -> TaskState:
+    """Send a request about a task."""
+    request = TaskRequest(method=method, params={"taskId": handle.task_id, **params})
+    return await client.session.send_request(request, TaskState)
+
+
+async def wait_for_status(client: Client, handle: TaskHandle, *wanted: str) -> TaskState:
+    """The state of a task once it has one of these."""
+    async with asyncio.timeout(60):
+        while (state := await ask(client, "tasks/get", handle)).status not in wanted:
+            assert state.status == "working"
+            await asyncio.sleep(0.01)  # a client polls: there is nothing to wait on
+    return state
+
+
+async def test_long_turn_is_a_task() -> None:
+    """A turn that takes longer goes on as a task; its state and its result can be asked for, also later."""
+    go_on = asyncio.Event()
+
+    async def run(arguments: Any) -> str:
+        await go_on.wait()
+        return "rested"
+
+    slow = make_function_tool("slow", {"type": "object", "properties": {}}, run)
+    engine, tasks = make_engine([reply_with_calls(("slow", {})), "Done."], functions=[slow]), Tasks()
+    async with connect(engine, task_after_s=0.0, extensions=[tasks]) as client:
+        await client.call_tool("agent", {"message": "go"})
+        (handle,) = tasks.handles
+        assert (handle.status, handle.ttl_ms) == ("working", None)
+        assert (await ask(client, "tasks/get", handle)).status == "working"
+        go_on.set()
+        state = await wait_for_status(client, handle, "completed")
+        assert state.result is not None
+        assert state.result["content"][0]["text"] == "Done."
+        assert types.CallToolResult.model_validate(state.result).structured_content["is_over"]
+
+
+async def test_task_asks_for_input_and_goes_on() -> None:
+    """A task that waits for an approval says so, takes the answer, and is complete then."""
+    tasks = Tasks()
+    async with connect(open_agent("careful"), task_after_s=0.0, extensions=[tasks]) as client:
+        await client.call_tool("careful", {"message": "delete report.txt"})
+        (handle,) = tasks.handles
+        state = await wait_for_status(client, handle, "input_required")
+        ((key, request),) = (state.input_requests or {}).items()
+        assert request["method"] == "elicitation/create"
+        answer = {"action": "accept", "content": {"approved": True}}
+        await ask(client, "tasks/update", handle, inputResponses={key: answer})
+        state = await wait_for_status(client, handle, "completed")
+        assert state.result is not None
+        assert state.result["content"][0]["text"] == "Done: deleted (only rehearsed)"
+        with pytest.raises(MCPError, match="waits"):
+            await ask(client, "tasks/update", handle, inputResponses={key: answer})
+
+
+async def test_task_can_be_cancelled() -> None:
+    """A task that waits can be cancelled; one that does not exist is an error."""
+    tasks = Tasks()
+    async with connect(open_agent("careful"), task_after_s=0.0, extensions=[tasks]) as client:
+        await client.call_tool("careful", {"message": "delete report.txt"})
+        (handle,) = tasks.handles
+        await wait_for_status(client, handle, "input_required")
+        await ask(client, "tasks/cancel", handle)
+        assert (await ask(client, "tasks/get", handle)).status == "cancelled"
+        unknown = handle.model_copy(update={"task_id": "none"})
+        with pytest.raises(MCPError, match="no conversation"):
+            await ask(client, "tasks/get", unknown)
+
+
+async def test_quick_turns_are_no_tasks() -> None:
+    """A client that knows tasks gets the result at once where the turn is quick."""
+    async with connect(open_agent("quickstart"), extensions=[advertise(TASKS)]) as client:
+        result = await client.call_tool("quickstart", {"message": "echo hi"})
+    assert result.content[0].text == "hi"
+
+
+# -- over the wire ---------------------------------------------------------------------------------
+
+
+async def test_over_http_with_a_token() -> None:
+    """Over HTTP the token of each request counts: without one nothing is answered, and its roles hold."""
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    person = Person(accept(approved=True))
+    with serve(make_site(open_agent("careful"))) as address:
+        for name, is_over in (("owner", True), ("talker", False)):
+            headers = {"Authorization": f"Bearer {make_value(name)}"}
+            async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
+                transport = streamable_http_client(f"{address}/mcp", http_client=http)
+                async with Client(transport, elicitation_callback=person.answer) as client:
+                    result = await client.call_tool("careful", {"message": "delete report.txt"})
+                    assert result.structured_content["is_over"] is is_over
+        async with httpx2.AsyncClient() as http:
+            assert (await http.post(f"{address}/mcp", json={})).status_code == 401
+
+
+async def test_over_standard_input_and_output() -> None:
+    """`toolchart mcp` serves the client that starts it, and ends with it."""
+    parameters = StdioServerParameters(
+        command=sys.executable, args=["-c", START, "mcp", "quickstart", "--log", "memory"]
+    )
+    async with asyncio.timeout(60), Client(parameters) as client:
+        result = await client.call_tool("quickstart", {"message": QUESTION})
+    assert "459" in result.content[0].text
