@@ -119,11 +119,11 @@ class _Calls:
         if model is None:
             raise MCPError(code=types.INVALID_PARAMS, message=f"there is no tool {params.name!r}")
         try:
-            return await self._run_call(context, params, model, access)
+            return await self._run_handler(context, params, model, access)
         except (Refusal, ToolchartError) as error:
             return build_failure(str(error))
 
-    async def _run_call(
+    async def _run_handler(
         self, context: _Context, params: types.CallToolRequestParams, model: ServedModel, access: Access
     ) -> HandlerResult:
         if params.input_responses is not None:
