@@ -136,7 +136,7 @@ class EffectResolver:
         return {**parameters, "attach": parts}
 
     def _load_file(self, name: str, file: str) -> Any:
-        """The part for a file. Only a spec that stands in a file names one: a spec from a log reads nothing."""
+        """The part for a file. Only a spec that stands in a file names one; a spec from a log reads none."""
         path = f"effects.{name}.call_model.attach"
         if self._folder is None:
             hint = "write the spec to a file, and the path relative to it"

@@ -139,10 +139,7 @@ def describe_event(event: dict[str, Any]) -> list[str]:
         case "agent_finished":
             return ["there was no item to work on"]
         case "decided":
-            by = f" by {event['by']}" if event.get("by") else ""
-            ruling = "approved" if event["approved"] else "denied"
-            reason = f": {event['reason']}" if event.get("reason") else ""
-            return [f"{event['call_id']} {ruling}{by}{reason}"]
+            return [_describe_decision(event)]
         case "tool_finished" if not event["call_id"]:
             return ["there was no call to run"]
         case "tool_finished":
@@ -153,14 +150,25 @@ def describe_event(event: dict[str, Any]) -> list[str]:
         case "failed":
             return [f"{event['kind']}: {event['message']}", *_format_rate_limits(event)]
         case "counted":
-            problem = f" ({event['problem']})" if event.get("problem") else ""
-            return [f"{event['tokens']} tokens, counted by the {event['source']}{problem}"]
+            return [_describe_count(event)]
         case "cancelled":
             return [event["reason"]] if event.get("reason") else []
         case "elapsed" | "resumed":
             return []
     # an event of another package
     return [f"{key}: {encode_canonical_text(event[key])}" for key in event if key not in ("type", "effect")]
+
+
+def _describe_decision(event: dict[str, Any]) -> str:
+    by = f" by {event['by']}" if event.get("by") else ""
+    ruling = "approved" if event["approved"] else "denied"
+    reason = f": {event['reason']}" if event.get("reason") else ""
+    return f"{event['call_id']} {ruling}{by}{reason}"
+
+
+def _describe_count(event: dict[str, Any]) -> str:
+    problem = f" ({event['problem']})" if event.get("problem") else ""
+    return f"{event['tokens']} tokens, counted by the {event['source']}{problem}"
 
 
 def _find_chart_name(text: str) -> str:
