@@ -34,7 +34,7 @@ _DECIMALS = 12
 
 
 class _PriceModel(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     comment: Any = None
 

@@ -19,7 +19,7 @@ ReplyFunction = Callable[[Request], Reply]
 
 
 class _ScriptPart(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class ScriptedCall(_ScriptPart):

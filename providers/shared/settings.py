@@ -14,7 +14,7 @@ from toolchart.states.errors import SpecError, suggest_name
 class AdapterSettings(BaseModel):
     """Base class for the keys that only one adapter has."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 SettingsType = TypeVar("SettingsType", bound=AdapterSettings)

@@ -15,7 +15,7 @@ from toolchart.states.errors import SpecError
 class RunSettings(BaseModel):
     """How the executor runs a tool; these keys stand beside `name`."""
 
-    model_config = ConfigDict(extra="ignore", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="ignore", defer_build=True)
 
     parallel: bool = True
     """Whether it may run while other calls of the conversation run."""

@@ -42,7 +42,7 @@ IDEMPOTENCY_META = "toolchart/idempotency-key"
 class McpSettings(BaseModel):
     """One entry of `tools.mcp`."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     command: str | None = None
     """Program of a server that speaks over standard input and output."""

@@ -38,7 +38,7 @@ DOCUMENT_LIMITS = ReadingLimits(characters=MAX_BYTES, entries=500_000, depth=100
 class OpenApiSettings(BaseModel):
     """One entry of `tools.openapi`."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     document: str | dict[str, Any]
     """Path of the document, or the document itself."""

@@ -28,7 +28,7 @@ _BODYLESS_METHODS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 class RetrySettings(BaseModel):
     """How often a request is repeated after a transient failure."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     attempts: int = Field(default=2, ge=1, le=6)
     """Tries in all."""
@@ -39,7 +39,7 @@ class RetrySettings(BaseModel):
 class HttpSettings(BaseModel):
     """The `implementation` of a tool of type `http`."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] = "GET"
     """HTTP method."""
