@@ -1,4 +1,4 @@
-"""Compiles a chart with python-statemachine, so that it is pure and every guard and effect is observed.
+"""Observes the steps of a chart that python-statemachine takes: every guard, effect, transition and state.
 
 The machine asks the library three kinds of questions. Three small classes here collect the answers:
 
@@ -7,6 +7,9 @@ The machine asks the library three kinds of questions. Three small classes here 
   guards and calls it for effects; it records both and performs nothing.
 - `TransitionTrace` is a listener. It records which transitions fire and which states are left and entered,
   and stops a chart that never rests.
+
+`chart/library_hooks.py` compiles a chart for the library with them. It is imported when the first chart is
+compiled, because importing the library takes long, and reading a log needs no machine.
 
 Leaving a state is observed and not computed: a comparison of the configurations before and after a step
 misses a state that was left and entered again.
@@ -21,17 +24,10 @@ from functools import cache
 from typing import Any, Literal
 
 import msgspec
-from statemachine.exceptions import InvalidDefinition
-from statemachine.io.evaluators import RestrictedEvaluator
-from statemachine.io.interpreter import Interpreter
-from statemachine.io.native import native_dict_to_definition
-from statemachine.spec_parser import build_expression, operator_mapping
 
 from toolchart.states.chart.document import Chart, walk_states
-from toolchart.states.chart.guards.parsing import reads_configuration
 from toolchart.states.chart.guards.types import find_fact_name
 from toolchart.states.chart.vocabulary import Vocabulary
-from toolchart.states.errors import SpecError
 from toolchart.states.snapshot import Configuration
 
 Facts = Mapping[str, Any]
@@ -79,6 +75,9 @@ class GuardTable:
 
 
 def _compile_guard(text: str) -> Callable[[Facts], bool]:
+    from statemachine.exceptions import InvalidDefinition
+    from statemachine.spec_parser import build_expression, operator_mapping
+
     try:
         tree = _NameResults().visit(ast.parse(text, mode="eval"))
         expression = build_expression(tree.body, _build_fact_reader, operator_mapping, allow_value_nodes=True)
@@ -305,65 +304,3 @@ def list_effect_names(chart: Chart) -> tuple[str, ...]:
     for _, definition, _ in walk_states(chart):
         collect_names(definition)
     return tuple(names)
-
-
-# -- the library's hooks -------------------------------------------------------------------------
-
-
-class _PureEvaluator(RestrictedEvaluator):  # type: ignore[misc]  # the library is untyped here
-    """Replaces the library's guard evaluator: guards read facts only, and the probe evaluates them."""
-
-    def __init__(self, guards: GuardTable) -> None:
-        self._guards = guards
-
-    def compile_bool(self, expr: str) -> Callable[..., Any]:
-        # In('state') depends on the configuration alone. The configuration is part of the key of the
-        # machine's table, so the library may evaluate this guard itself.
-        if reads_configuration(expr):
-            configuration_guard: Callable[..., Any] = super().compile_bool(expr)
-            return configuration_guard
-        index = self._guards.add_guard(expr)
-
-        def evaluate_guard(*args: Any, **kwargs: Any) -> bool:
-            probe: GuardProbe = kwargs["machine"].model
-            return probe._evaluate_guard(index)
-
-        return evaluate_guard
-
-    def compile_value(self, expr: str) -> Callable[..., Any]:
-        raise InvalidDefinition(f"a chart computes nothing: {expr!r}")
-
-
-class _PureInterpreter(Interpreter):  # type: ignore[misc]
-    """Compiles without the library's session registry, and lets errors propagate."""
-
-    def definition_kwargs(self, definition: Any) -> dict[str, Any]:
-        kwargs = dict(super().definition_kwargs(definition))
-        # `prepare_event` builds system variables that no pure chart reads, and it keeps every
-        # instance alive.
-        kwargs.pop("prepare_event")
-        # By default a guard that raises counts as false, and an event without a transition is
-        # ignored. Here both must be errors.
-        return {**kwargs, "catch_errors_as_events": False, "allow_event_without_transition": False}
-
-
-def compile_chart(chart: Chart, guards: GuardTable) -> Any:
-    """The library's machine class for a chart; every guard is added to `guards`.
-
-    A class takes about 100 kB and the library never frees one, so keep one per chart.
-
-    Raises:
-        SpecError: the library cannot compile the chart.
-    """
-    try:
-        definition = native_dict_to_definition(chart.document, source_name=chart.name)
-        interpreter = _PureInterpreter(reader=None, evaluator=_PureEvaluator(guards))
-        # One name per chart, because the library caches callback signatures by qualified name.
-        location = f"Chart_{chart.digest[:16]}"
-        interpreter.process_definition(definition, location=location)
-    except (InvalidDefinition, KeyError, TypeError, ValueError) as error:
-        # The library's message contains a dump of the whole definition; its cause is readable.
-        raise SpecError(
-            f"the chart {chart.name!r} cannot be compiled: {error.__cause__ or error}", file=chart.source
-        ) from None
-    return interpreter.scs[location]

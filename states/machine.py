@@ -49,8 +49,6 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
-from statemachine.exceptions import StateMachineError, TransitionNotAllowed
-from statemachine.orderedset import OrderedSet
 
 from toolchart.states.chart.document import Chart
 from toolchart.states.compiler import (
@@ -63,7 +61,6 @@ from toolchart.states.compiler import (
     Operation,
     TransitionTrace,
     build_probe_class,
-    compile_chart,
     get_guard_truths,
     list_effect_names,
     summarise_operations,
@@ -99,6 +96,8 @@ class Machine:
     """A compiled chart and its table of answers."""
 
     def __init__(self, chart: Chart) -> None:
+        from toolchart.states.chart.library_hooks import compile_chart
+
         self.chart = chart
         self.vocabulary = chart.vocabulary
         self._guards = GuardTable()
@@ -325,6 +324,8 @@ class Machine:
     def _send_event(instance: Any, event: str) -> None:
         # `send` first looks for an attribute of the instance with the event's name. So an unknown
         # name must not come this far: the rules for charts and the closed union of events prevent it.
+        from statemachine.exceptions import TransitionNotAllowed
+
         try:
             instance.send(event)
         except TransitionNotAllowed:
@@ -337,6 +338,8 @@ class Machine:
         """The active states in the form that the library keeps in its model."""
         if len(configuration.states) == 1:
             return configuration.states[0]
+        from statemachine.orderedset import OrderedSet
+
         return OrderedSet(configuration.states)
 
     def _read_configuration(self, instance: Any) -> Configuration:
@@ -361,6 +364,8 @@ class Machine:
 
     def _check_instance(self) -> None:
         """The library resolves names of callbacks only when an instance is made, so make one now."""
+        from statemachine.exceptions import StateMachineError
+
         try:
             self.start(FactView(Snapshot()))
         except StateMachineError as error:

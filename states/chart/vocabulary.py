@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from toolchart.states.chart.source_positions import LocatedDocument, raise_error, shorten
-from toolchart.states.core.vocabulary import EFFECTS, EVENTS, FACTS, list_chart_events
+from toolchart.states.core.vocabulary import EFFECTS, EVENTS, FACTS, is_chart_event, list_chart_events
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.errors import suggest_name
 from toolchart.states.facts import Fact
@@ -68,7 +68,7 @@ class Vocabulary:
         event, _, effect = name.partition(".")
         if effect:
             return self.is_effect(effect) and event in EVENTS and event in self.find_effect(effect).answers
-        return event in list_chart_events()
+        return is_chart_event(event)
 
     # -- facts -----------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from toolchart.states.events import EventDescriptor
 from toolchart.states.facts import FACTS
 from toolchart.states.flows.kinds import DECLARE, KIND_ROWS
 
-__all__ = ["EFFECTS", "EVENTS", "FACTS", "list_chart_events"]
+__all__ = ["EFFECTS", "EVENTS", "FACTS", "is_chart_event", "list_chart_events"]
 
 
 def _list_effect_rows() -> list[EffectDescriptor]:
@@ -31,6 +31,16 @@ EFFECTS: Registry[EffectDescriptor] = Registry(
     "effect", "toolchart.effects", EffectDescriptor, _list_effect_rows
 )
 EVENTS: Registry[EventDescriptor] = Registry("event", "toolchart.events", EventDescriptor, lambda: EVENT_ROWS)
+
+
+@cache
+def _list_builtin_chart_events() -> frozenset[str]:
+    return frozenset(row.name for row in EVENTS.builtin_rows if row.reduce is not None)
+
+
+def is_chart_event(name: str) -> bool:
+    """Whether a chart may name this event; other packages are only looked at for a name of theirs."""
+    return name in _list_builtin_chart_events() or name in list_chart_events()
 
 
 @cache
