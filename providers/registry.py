@@ -8,15 +8,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.hosts import find_host
-from toolchart.providers.recording.player import RecordedProvider
-from toolchart.providers.recording.recorder import Recorder
+from toolchart.providers.recording.host import RECORDED_HOST
 from toolchart.providers.shared.addresses import check_offline_mode, resolve_address
 from toolchart.providers.text_calls.provider import TextCallProvider, accept_text_calls
-from toolchart.providers.transport.connections import HttpHooks
 from toolchart.providers.transport.host_limits import find_limiter
 from toolchart.providers.transport.rate_limits import keep_rate_limits
 from toolchart.specs.models import LLMConfig
@@ -24,6 +22,9 @@ from toolchart.specs.secrets import find_literal_secrets, remember_environment, 
 from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import SpecError
 from toolchart.states.ports import BodyBuilder, Provider
+
+if TYPE_CHECKING:
+    from toolchart.providers.transport.connections import HttpHooks
 
 _FILE_KEYS = ("record", "cassette", "log", "ca_file", "client_certificate")
 """Keys of an entry that name files."""
@@ -97,8 +98,10 @@ def create_body_builder(config: LLMConfig, *, resolve: Callable[[str], str]) -> 
         SpecError: an unknown provider, an unset variable in the address, or a setting that the adapter
             refuses.
     """
+    from toolchart.providers.recording.player import RecordedProvider
+
     host = find_host(config.provider)
-    if config.provider == RecordedProvider.name:
+    if config.provider == RECORDED_HOST.name:
         return accept_text_calls(_wrap_text_calls(RecordedProvider(()), config))
     placeholders: dict[str, Any] = {"api_key": "none", **dict.fromkeys(_CONNECTION_KEYS)}
     if host.needs_network and resolve_address(config, resolve) is None:
@@ -132,6 +135,8 @@ def _create_recording_provider(
     adapter: Any, config: LLMConfig, resolve: Callable[[str], str], hooks: list[HttpHooks]
 ) -> Provider:
     """The provider of an entry with `record`: its HTTP traffic is written to a cassette."""
+    from toolchart.providers.recording.recorder import Recorder
+
     if "hooks" not in inspect.signature(adapter.from_config).parameters:
         raise SpecError(
             f"provider {config.provider!r} has no traffic to record",

@@ -212,3 +212,8 @@ def build_limits(spec: AgentSpec, handler: Handler) -> Limits:
 def _sets_max_iterations(spec: AgentSpec) -> bool:
     """Whether the tools section sets the limit itself instead of having the default."""
     return spec.tools is not None and "max_iterations" in spec.tools.model_fields_set
+
+
+def needs_preparation(spec: AgentSpec) -> bool:
+    """Whether the spec has a section that finds context before a handler is chosen."""
+    return bool(spec.rag_services or spec.intent or spec.topic)

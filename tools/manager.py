@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -21,17 +21,19 @@ from toolchart.tools.definition import Tool
 from toolchart.tools.execution.executor import ToolExecutor
 from toolchart.tools.execution.results import UNLIMITED_OUTPUT, OutputLimits
 from toolchart.tools.registry import Registry
-from toolchart.tools.sources.http.tool import SecretResolver
 from toolchart.tools.sources.python import get_own_timeout_s, make_tool
 from toolchart.tools.sources.registry_entries import LoadingContext, Service, load_entry, load_section
 from toolchart.tools.sources.services import EmbedderFactory, Search
 from toolchart.tools.sources.table import TOOL_SOURCES
 
+if TYPE_CHECKING:
+    from toolchart.tools.sources.http.tool import SecretResolver
+
 
 class OutputSettings(BaseModel):
     """The spec's `output` section: characters of tool output that a model sees; without it all of them."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     total: int = Field(default=6000, gt=0)
     """In one turn."""
@@ -46,7 +48,7 @@ class OutputSettings(BaseModel):
 class ToolsSettings(BaseModel):
     """Keys of the spec's `tools` section that only the tool manager reads."""
 
-    model_config = ConfigDict(extra="ignore", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="ignore", defer_build=True)
 
     parallel: int = Field(default=4, ge=1, le=64)
     """Calls of one reply that run at the same time."""

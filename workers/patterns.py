@@ -16,8 +16,6 @@ from typing import Any
 
 import re2
 
-from toolchart.workers.pool import BoundExceeded, Work, run_bounded
-
 MAX_PATTERN_CHARACTERS = 5_000
 TIMEOUT_S = 0.5
 """Seconds for one text on Python's engine."""
@@ -88,6 +86,8 @@ class Pattern:
         return _find_linear_spans(self._linear, _drop_surrogates(text))
 
     def _run(self, method: str, text: str) -> Any:
+        from toolchart.workers.pool import BoundExceeded, Work, run_bounded
+
         arguments = {"pattern": self.text, "flags": self._flags, "text": text, "method": method}
         work = Work(module=__name__, function="match_with_python", arguments=arguments, preload=(__name__,))
         try:

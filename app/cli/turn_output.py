@@ -11,13 +11,9 @@ import msgspec
 from msgspec.structs import replace
 
 from toolchart.app.cli.exit_codes import CANCELLED, LIMIT_REACHED, NEGATIVE, SUCCESS
-from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import format_command
-from toolchart.app.cli.stored_agent import choose_agent
-from toolchart.app.cli.terminal.approval_prompt import TerminalApprover
-from toolchart.app.cli.terminal.forms import FormPrompt
-from toolchart.app.cli.terminal.line_reading import can_ask_user
 from toolchart.app.cli.terminal.log_messages import configure_logging
+from toolchart.app.cli.terminal.people import find_people
 from toolchart.app.cli.terminal.stopping import stop_on_signals
 from toolchart.app.cli.terminal.text import escape_controls, is_terminal, print_notice, shorten
 from toolchart.engine.log.family import find_root
@@ -104,6 +100,8 @@ def build_observer(*, is_silent: bool, verbose: bool = False) -> TurnObserver:
 
 def report_result(result: TurnResult, observer: TurnObserver, *, as_json: bool, quiet: bool = False) -> int:
     """Print the result of a turn: the answer on stdout, notices on stderr. Returns the exit code."""
+    from toolchart.app.cli.log_access import print_json
+
     if not quiet:
         _print_notices(result)
     if as_json:
@@ -211,6 +209,7 @@ def continue_turn(
         decision: what a person says first: a decision on a call, or the answer to a question.
         signer: signs the decisions.
     """
+    from toolchart.app.cli.stored_agent import choose_agent
     from toolchart.engine.runtime.engine import Engine
 
     replayed = load_conversation(store, conversation)
@@ -226,8 +225,7 @@ def continue_turn(
     root = load_conversation(store, find_root(store, conversation)) or replayed
     agent = choose_agent(choice.spec, root.configured.spec, trust_log=choice.trusts_log)
     observer = build_observer(is_silent=as_json)
-    approver = TerminalApprover() if can_ask_user() else None
-    asker = FormPrompt() if can_ask_user() else None
+    approver, asker = find_people()
     # Opened again for writing: how it is written is the agent's choice, and the agent stands in the log.
     log: dict[str, Any] = {"log": choice.log, "durability": choice.durability}
     people: dict[str, Any] = {"approver": approver, "signer": signer, "asker": asker}

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import structs
 from msgspec.structs import replace
-from pydantic import BaseModel
 
 from toolchart.engine.log.continuation.versions import build_versions, encode_texts
 from toolchart.engine.log.fork import ForkPlan, find_tool_result
@@ -29,7 +29,6 @@ from toolchart.engine.runtime.flows.open_children import has_open_work
 from toolchart.engine.runtime.flows.waiting import build_open_turn_error
 from toolchart.engine.runtime.recorded_answers import RecordedAnswers, RecordedModel
 from toolchart.engine.runtime.turns.options import NO_HOOKS, TurnHooks
-from toolchart.engine.telemetry.live import Telemetry
 from toolchart.specs.models import AgentSpec
 from toolchart.states.chart.loading import Chart
 from toolchart.states.core.configurations import Migrated
@@ -40,8 +39,13 @@ from toolchart.states.messages import Message
 from toolchart.states.ports import Provider, Store
 from toolchart.states.snapshot import Snapshot
 from toolchart.tools.manager import ToolManager
-from toolchart.tools.sources.effect_functions import EffectFunction
 from toolchart.tools.sources.source_digest import list_source_digests
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from toolchart.engine.telemetry.live import Telemetry
+    from toolchart.tools.sources.effect_functions import EffectFunction
 
 MAX_CACHED_CONVERSATIONS = 256
 """How many conversations stay in memory between turns; any other is derived from its log again."""

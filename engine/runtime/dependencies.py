@@ -9,19 +9,19 @@ import msgspec
 
 from toolchart.engine.runtime.agents.decisions import DecisionDesk
 from toolchart.engine.runtime.clock import Clock, SystemClock
-from toolchart.engine.telemetry.live import Telemetry
 from toolchart.states.core.step import Step
 from toolchart.states.effects import AskPerson, RunAgent
 from toolchart.states.events import Decided, Event
 from toolchart.states.flows.events import AgentAnswering, Answered
 from toolchart.states.messages import Delta, Reply, Request, ToolCall
 from toolchart.states.ports import Executor, Provider
-from toolchart.tools.sources.effect_functions import EffectFunction
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from toolchart.engine.runtime.flows.answer_form import AnswerForm
+    from toolchart.engine.telemetry.live import Telemetry
+    from toolchart.tools.sources.effect_functions import EffectFunction
 
 Approver = Callable[[ToolCall], Awaitable[Decided | None]]
 """Called for each tool call that needs approval; None leaves the call undecided. It is cancelled

@@ -16,12 +16,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from toolchart.engine.log.journal import Journal
 from toolchart.engine.log.record import encode_plain_event
-from toolchart.engine.log.redaction import RedactedConversation
 from toolchart.engine.runtime.dependencies import Dependencies
 from toolchart.engine.runtime.flows.agents import end_agents, list_cancelled_runs
 from toolchart.engine.runtime.flows.waiting import list_overdue_timers
@@ -37,6 +37,9 @@ from toolchart.states.events import Answering, Cancelled, Elapsed, Event, UserSa
 from toolchart.states.facts import FactView
 from toolchart.states.machine import Machine
 from toolchart.states.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from toolchart.engine.log.redaction import RedactedConversation
 
 log = logging.getLogger("toolchart.engine")
 

@@ -10,38 +10,45 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 from msgspec.structs import replace
-from pydantic import BaseModel
 
-from toolchart.engine.log.fork import ForkChanges, plan_fork
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.secrecy.keys import read_spec_keys
 from toolchart.engine.log.stores import open_store
-from toolchart.engine.runtime.agents.agent import Agent, SharedParts
 from toolchart.engine.runtime.clock import Clock, SystemClock, generate_conversation_id
-from toolchart.engine.runtime.dependencies import Approver, Asker, Observer
-from toolchart.engine.runtime.recorded_answers import build_fork_result, fork_from_log
-from toolchart.engine.runtime.result import ForkResult, TurnResult
 from toolchart.engine.runtime.sharing.blocking_calls import BlockingCalls
-from toolchart.engine.runtime.sharing.open_turns import OpenTurns
-from toolchart.engine.runtime.sharing.recovery import Recovery
 from toolchart.engine.runtime.sharing.shared_engine import SharedEngine
-from toolchart.engine.runtime.streaming import StepTaken, stream_turn
-from toolchart.engine.runtime.turns.handle import Conversation
-from toolchart.engine.runtime.turns.options import ResumeOptions, StreamOptions, TurnOptions, build_hooks
-from toolchart.engine.telemetry.live import Telemetry
-from toolchart.specs.loader import load_spec
-from toolchart.specs.models import AgentSpec
 from toolchart.states.events import Configured, Decided
 from toolchart.states.messages import Delta
 from toolchart.states.ports import Provider, Store
-from toolchart.tools.approvers import Signer
-from toolchart.tools.definition import Tool
-from toolchart.tools.sources.registry_entries import Service
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from toolchart.engine.log.fork import ForkChanges
+    from toolchart.engine.runtime.agents.agent import Agent, SharedParts
+    from toolchart.engine.runtime.dependencies import Approver, Asker, Observer
+    from toolchart.engine.runtime.result import ForkResult, TurnResult
+    from toolchart.engine.runtime.streaming import StepTaken
+    from toolchart.engine.runtime.turns.handle import Conversation
+    from toolchart.engine.runtime.turns.options import ResumeOptions, StreamOptions, TurnOptions
+    from toolchart.engine.telemetry.live import Telemetry
+    from toolchart.specs.models import AgentSpec
+    from toolchart.tools.approvers import Signer
+    from toolchart.tools.definition import Tool
+    from toolchart.tools.sources.registry_entries import Service
 
 Value = TypeVar("Value")
+
+
+def _load_agent(spec: AgentSpec | str | Path | Mapping[str, Any], parts: SharedParts) -> Agent:
+    from toolchart.engine.runtime.agents.agent import Agent
+    from toolchart.specs.loader import load_spec
+    from toolchart.specs.models import AgentSpec
+
+    return Agent(spec if isinstance(spec, AgentSpec) else load_spec(spec), parts)
 
 
 class Engine(SharedEngine):
@@ -92,6 +99,8 @@ class Engine(SharedEngine):
         durability: str | None = None,
         lease_s: float | None = None,
     ) -> None:
+        from toolchart.engine.runtime.agents.agent import SharedParts
+
         self._calls = BlockingCalls()
         self._owns_store = log is None or isinstance(log, (str, Path))
         self._parts = SharedParts(
@@ -106,14 +115,16 @@ class Engine(SharedEngine):
             asker=asker,
             observer=observer,
             telemetry=telemetry,
-            answers={},
         )
-        agent = Agent(spec if isinstance(spec, AgentSpec) else load_spec(spec), self._parts)
+        agent = _load_agent(spec, self._parts)
         self.store: Store = _open_log(log, agent.spec, durability)
         self._lease_s = lease_s or agent.spec.lease_s
         self._use_agent(agent)
 
     def _use_agent(self, agent: Agent) -> None:
+        from toolchart.engine.runtime.sharing.open_turns import OpenTurns
+        from toolchart.engine.runtime.sharing.recovery import Recovery
+
         self._agent = agent
         self.spec, self.chart = agent.spec, agent.chart
         self.tools, self.hosts = agent.tools, agent.hosts
@@ -152,6 +163,8 @@ class Engine(SharedEngine):
                 runs or is open.
             LogConflict, LogUnavailable: the log cannot be written; committed records are intact.
         """
+        from toolchart.engine.runtime.turns.options import build_hooks
+
         name = options.get("conversation") or generate_conversation_id()
         hooks = build_hooks(options)
         async with self._ownership.work_on(name) as hold:
@@ -181,6 +194,8 @@ class Engine(SharedEngine):
         The options are those of `arun`. Closing the generator early cancels the turn; the log has every step
         before that.
         """
+        from toolchart.engine.runtime.streaming import stream_turn
+
         return stream_turn(partial(self.arun, message, **options))
 
     def conversation(self, conversation: str | None = None) -> Conversation:
@@ -189,6 +204,8 @@ class Engine(SharedEngine):
         Args:
             conversation: its id; None makes a new one.
         """
+        from toolchart.engine.runtime.turns.handle import Conversation
+
         return Conversation(self, conversation or generate_conversation_id())
 
     async def aresume(
@@ -213,6 +230,8 @@ class Engine(SharedEngine):
                 several children.
             IllegalEvent: no call waits for this decision.
         """
+        from toolchart.engine.runtime.turns.options import build_hooks
+
         return await self._open_turns.resume(conversation, decision, build_hooks(options))
 
     def resume(
@@ -225,6 +244,8 @@ class Engine(SharedEngine):
         self, conversation: str, decision: Decided | None = None
     ) -> AsyncGenerator[StepTaken | Delta | TurnResult, None]:
         """As `aresume`; yield deltas and steps as they happen, and the result last; closing it cancels."""
+        from toolchart.engine.runtime.streaming import stream_turn
+
         return stream_turn(partial(self.aresume, conversation, decision))
 
     async def aanswer(
@@ -289,6 +310,9 @@ class Engine(SharedEngine):
         Raises:
             SpecError: the fork is not possible; nothing was written.
         """
+        from toolchart.engine.log.fork import ForkChanges, plan_fork
+        from toolchart.engine.runtime.recorded_answers import build_fork_result, fork_from_log
+
         if from_log:
             observer = self._parts.observer
             return await fork_from_log(self.store, conversation, at, changes, name=name, observer=observer)

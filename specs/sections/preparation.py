@@ -45,11 +45,6 @@ _TOPIC_SCHEMA: dict[str, Any] = {
 }
 
 
-def needs_preparation(spec: AgentSpec) -> bool:
-    """Whether the spec has a section that finds context before a handler is chosen."""
-    return bool(spec.rag_services or spec.intent or spec.topic)
-
-
 def build_preparation_spec(spec: AgentSpec, *, asks_topic: bool) -> AgentSpec:
     """The agent that finds the context of one turn, on the hosts of the spec.
 

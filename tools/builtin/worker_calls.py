@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolchart.tools.definition import ToolFailure
-from toolchart.workers.pool import BoundExceeded, Work, WorkFailed, run_bounded_async
 
 MEMORY_MB = 1024
 
@@ -29,6 +28,8 @@ async def run_in_worker(
     Raises:
         ToolFailure: the function refused or failed, or a limit was reached.
     """
+    from toolchart.workers.pool import BoundExceeded, Work, WorkFailed, run_bounded_async
+
     work = Work(module=module, function=function, arguments=arguments, preload=(module,), memory_mb=MEMORY_MB)
     try:
         return await run_bounded_async(work, timeout_s=timeout_s)

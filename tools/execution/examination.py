@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from toolchart.tools.execution.argument_repair import repair_arguments
 from toolchart.tools.execution.arguments import ArgumentCheck
-from toolchart.workers.pool import BoundExceeded, Work, WorkFailed, run_bounded
 
 MAX_COST = 20_000
 """Schema nodes times value nodes that are examined in this process."""
@@ -79,6 +77,8 @@ class ArgumentExaminer:
                 return _examine_with(self._check, arguments)
             except RecursionError:  # a schema that is nothing but a reference to itself
                 return Examination(arguments, (), "the tool's schema cannot be used")
+        from toolchart.workers.pool import BoundExceeded, Work, WorkFailed, run_bounded
+
         work = Work(
             module=__name__,
             function="examine_in_worker",
@@ -105,6 +105,8 @@ def _examine_with(check: ArgumentCheck, arguments: dict[str, Any]) -> Examinatio
     unknown_names = _find_unknown_parameters(arguments, check.schema)
     if not unknown_names and check.is_valid(arguments):
         return Examination(arguments, (), None)
+    from toolchart.tools.execution.argument_repair import repair_arguments
+
     repaired_arguments, repairs = repair_arguments(arguments, check.schema)
     unknown_names = _find_unknown_parameters(repaired_arguments, check.schema)
     if unknown_names:

@@ -18,7 +18,6 @@ from typing import Any, TypeAlias
 
 from toolchart.tools.definition import Tool, ToolFailure, ToolPending, ToolTimeout
 from toolchart.tools.execution.context import CallContext
-from toolchart.tools.execution.isolation import run_in_process
 from toolchart.tools.worker_threads import start_job
 
 CLEANUP_S = 1.0
@@ -53,6 +52,8 @@ async def run_tool(tool: Tool, arguments: Mapping[str, Any], context: CallContex
         case "thread":
             return await _run_in_thread(tool, parameters)
         case "process":
+            from toolchart.tools.execution.isolation import run_in_process
+
             return await run_in_process(tool, arguments)
 
 

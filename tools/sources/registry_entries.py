@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -30,8 +30,6 @@ from toolchart.tools.sources.entry_settings import (
     get_type_settings,
     parse_run_settings,
 )
-from toolchart.tools.sources.http.settings import parse_http_settings
-from toolchart.tools.sources.http.tool import SecretResolver, make_http_tool
 from toolchart.tools.sources.python import (
     choose_execution_mode,
     get_own_timeout_s,
@@ -40,6 +38,9 @@ from toolchart.tools.sources.python import (
 )
 from toolchart.tools.sources.services import Embedder, EmbedderFactory, Search
 from toolchart.tools.sources.table import TOOL_SOURCES, ToolSourceDescriptor
+
+if TYPE_CHECKING:
+    from toolchart.tools.sources.http.tool import SecretResolver
 
 Service: TypeAlias = Search | Callable[..., Any] | Tool
 """An internal service: a search, a function (its schema comes from its signature), or a tool."""
@@ -320,6 +321,9 @@ def load_http_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
     Raises:
         SpecError: a setting is not allowed.
     """
+    from toolchart.tools.sources.http.settings import parse_http_settings
+    from toolchart.tools.sources.http.tool import make_http_tool
+
     definition = ToolDefinition(
         name=entry.name,
         description=entry.description or entry.name,

@@ -8,19 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolchart.app.cli.newest_conversation import find_newest_conversation
 from toolchart.app.cli.parameters.inputs import add_inputs
 from toolchart.app.cli.parameters.options import durability_option, log_option
 from toolchart.app.cli.parameters.signers import read_signer, signer_options
 from toolchart.app.cli.parameters.variables import parse_variables
-from toolchart.app.cli.terminal.approval_prompt import TerminalApprover
-from toolchart.app.cli.terminal.forms import FormPrompt
-from toolchart.app.cli.terminal.line_reading import can_ask_user
+from toolchart.app.cli.terminal.people import find_people
 from toolchart.app.cli.terminal.stopping import stop_on_signals
 from toolchart.app.cli.terminal.text import is_terminal
 from toolchart.app.cli.turn_output import build_observer, report_cancellation, report_result
 from toolchart.engine.runtime.clock import generate_conversation_id
-from toolchart.specs.history import load_history
 from toolchart.states.errors import SpecError
 
 if TYPE_CHECKING:
@@ -137,13 +133,13 @@ def command(
     options: dict[str, Any] = {"handler": handler, "llm": llm, "model": model, "attachments": files}
     observer = build_observer(is_silent=quiet or as_json, verbose=verbose)
     streams_answer = is_terminal(sys.stdout) and not (quiet or as_json)
-    approver, asker = (TerminalApprover(), FormPrompt()) if can_ask_user() else (None, None)
+    approver, asker = find_people()
     signer = read_signer(key_file, approver_name)
     people: dict[str, Any] = {"approver": approver, "signer": signer, "asker": asker, "observer": observer}
     with Engine(spec, log=log, durability=durability, **people) as engine, stop_on_signals(engine) as request:
         if approver is not None:
             approver.tools = engine.tools
-        name = (find_newest_conversation(engine.store) if continues else None) or name
+        name = (_find_newest(engine.store) if continues else None) or name
         result: TurnResult | None = None
         with suppress(KeyboardInterrupt):
             options |= {"history": _load_history(history, engine.store, name)}
@@ -177,6 +173,12 @@ def _read_message(message: str | None) -> str:
     return text
 
 
+def _find_newest(store: Store) -> str | None:
+    from toolchart.app.cli.newest_conversation import find_newest_conversation
+
+    return find_newest_conversation(store)
+
+
 def _choose_id(conversation: str | None, continues: bool) -> str:
     """Return the id of the conversation; with --continue that of the one that begins in an empty log."""
     if continues and conversation is not None:
@@ -203,6 +205,8 @@ def _load_history(history: str | None, store: Store, conversation: str) -> tuple
     Raises:
         SpecError: the conversation exists already and has its own history.
     """
+    from toolchart.specs.history import load_history
+
     if history is None:
         return ()
     if store.read_last_line(conversation) is not None:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
-from pydantic import BaseModel
 
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.runtime.agents.agent_tools import (
@@ -23,12 +22,6 @@ from toolchart.engine.runtime.agents.agent_tools import (
 from toolchart.engine.runtime.agents.decisions import DecisionDesk
 from toolchart.engine.runtime.agents.model_hosts import ModelHosts
 from toolchart.engine.runtime.agents.prompt_documents import fill_rag_context
-from toolchart.engine.runtime.agents.turn_context import (
-    GIVEN_CONTEXT,
-    build_search_variables,
-    make_search_function,
-    read_context,
-)
 from toolchart.engine.runtime.clock import Clock
 from toolchart.engine.runtime.conversations import Conversations, SharedDependencies
 from toolchart.engine.runtime.dependencies import Approver, Asker, ChildTask, Observer
@@ -40,19 +33,16 @@ from toolchart.engine.runtime.flows.chart_functions import (
 )
 from toolchart.engine.runtime.flows.child_conversations import ChildConversations
 from toolchart.engine.runtime.turns.options import TurnOptions, build_hooks
-from toolchart.engine.telemetry.live import Telemetry
 from toolchart.providers.prices import build_pricer
 from toolchart.specs.charts import load_spec_chart
-from toolchart.specs.child_agents import build_child_spec, describe_agent
 from toolchart.specs.declared_effects import EffectResolver
 from toolchart.specs.handler_selection import select_handler
 from toolchart.specs.history import read_history
 from toolchart.specs.models import AgentSpec, Handler
-from toolchart.specs.sections.preparation import build_preparation_spec, needs_preparation
-from toolchart.specs.turn_plan import plan_turn
+from toolchart.specs.turn_plan import needs_preparation, plan_turn
 from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.chart.loading import Chart
-from toolchart.states.content import add_text
+from toolchart.states.content import ContentPart, add_text
 from toolchart.states.effects import RunAgent
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Answering, TurnStarted, UserSaid
@@ -62,8 +52,13 @@ from toolchart.states.ports import Provider, Store
 from toolchart.tools.approvers import Signer
 from toolchart.tools.definition import Tool
 from toolchart.tools.manager import ToolManager
-from toolchart.tools.sources.attachments import Attachment, load_attachments
 from toolchart.tools.sources.registry_entries import Service
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from toolchart.engine.telemetry.live import Telemetry
+    from toolchart.tools.sources.attachments import Attachment
 
 
 class SharedParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,6 +167,8 @@ class Agent:
             SpecError: it cannot be used, or the chart of this agent does not run it. So a log alone, which
                 may name any agent, starts none.
         """
+        from toolchart.specs.child_agents import build_child_spec, describe_agent
+
         runs = [row.parameters for row in self.chart.vocabulary.declared.values()]
         if agent not in [describe_agent(run) for run in runs if isinstance(run, RunAgentParameters)]:
             raise SpecError("the chart of the agent does not run this child any more")
@@ -233,7 +230,7 @@ class Agent:
         values = {**profile, **(options.get("variables") or {}), "user_message": message}
         history = options.get("history", ())
         warnings: tuple[str, ...] = ()
-        if needs_preparation(self.spec) and not values.keys() & GIVEN_CONTEXT:
+        if needs_preparation(self.spec):
             context, warnings = await self._find_context(conversation, message, values, history)
             values = {**context, **values}
         handler = select_handler(self.spec, values, options.get("handler"))
@@ -253,6 +250,14 @@ class Agent:
         history: Sequence[Message | Mapping[str, Any]],
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Topic, documents and intent of a message, found in the conversation `ID.context`; and warnings."""
+        from toolchart.engine.runtime.agents.turn_context import (
+            GIVEN_CONTEXT,
+            build_search_variables,
+            read_context,
+        )
+
+        if variables.keys() & GIVEN_CONTEXT:
+            return {}, ()
         earlier_messages = self.conversations.read_messages(conversation) or read_history(history)
         agent = self._get_context_agent(bool(earlier_messages))
         name = f"{conversation}.context"
@@ -266,6 +271,9 @@ class Agent:
         return read_context(snapshot, message)
 
     def _get_context_agent(self, asks_topic: bool) -> Agent:
+        from toolchart.engine.runtime.agents.turn_context import make_search_function
+        from toolchart.specs.sections.preparation import build_preparation_spec
+
         if asks_topic not in self._context_agents:
             spec = build_preparation_spec(self.spec, asks_topic=asks_topic)
             parts = replace(
@@ -306,7 +314,7 @@ class Agent:
         )
         return TurnStarted(
             message=variables["user_message"],
-            parts=add_text(variables["user_message"], await load_attachments(attachments)),
+            parts=add_text(variables["user_message"], await _load_attachments(attachments)),
             system=plan.system,
             variables=select_variables(self.chart, variables),
             history=read_history(history),
@@ -322,3 +330,11 @@ class Agent:
         if self._base is None:
             await self.hosts.aclose()
             self.tools.close()
+
+
+async def _load_attachments(attachments: Sequence[Attachment]) -> tuple[ContentPart, ...]:
+    if not attachments:
+        return ()
+    from toolchart.tools.sources.attachments import load_attachments
+
+    return await load_attachments(attachments)

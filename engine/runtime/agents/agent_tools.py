@@ -15,7 +15,6 @@ from toolchart.states.errors import ProviderError, SpecError, suggest_name
 from toolchart.states.snapshot import Snapshot
 from toolchart.tools.definition import Tool
 from toolchart.tools.manager import ToolManager
-from toolchart.tools.retrieval.services import ServiceSearch
 from toolchart.tools.sources.registry_entries import Service
 
 
@@ -88,6 +87,8 @@ def build_agent_tools(
 
 def _add_search_service(spec: AgentSpec, services: Mapping[str, Service] | None) -> dict[str, Service]:
     """The program's services, and the search of `rag_services` behind the handler `rag_query`."""
+    from toolchart.tools.retrieval.services import ServiceSearch
+
     search: dict[str, Service] = {"rag_query": ServiceSearch(spec.rag_services)} if spec.rag_services else {}
     return {**search, **(services or {})}
 

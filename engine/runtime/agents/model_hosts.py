@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores import find_store, open_store
-from toolchart.providers.embeddings import HostEmbedder
-from toolchart.providers.recording.own_requests import canonicalize_request
-from toolchart.providers.recording.player import RecordedProvider, read_recorded_settings
-from toolchart.providers.recording.recorded_calls import RecordedCall
+from toolchart.providers.recording.host import RECORDED_HOST
 from toolchart.providers.registry import create_provider
 from toolchart.providers.text_calls.provider import accept_text_calls
 from toolchart.specs.models import AgentSpec, LLMConfig
@@ -25,6 +23,10 @@ from toolchart.states.errors import ProviderError, SpecError, suggest_name
 from toolchart.states.events import Failed, Replied
 from toolchart.states.messages import Reply, Request
 from toolchart.states.ports import Provider, Store
+
+if TYPE_CHECKING:
+    from toolchart.providers.embeddings import HostEmbedder
+    from toolchart.providers.recording.recorded_calls import RecordedCall
 
 
 class ModelHosts:
@@ -80,12 +82,19 @@ def create_model_provider(
     def resolve_variables(text: str) -> str:
         return resolve_environment(text, where)
 
-    if config.provider != RecordedProvider.name or not config.extra_options().get("log"):
-        return create_provider(config, resolve=resolve_variables, beside=beside)
+    if config.provider == RECORDED_HOST.name and config.extra_options().get("log"):
+        return _create_log_player(config, resolve_variables, beside or Path())
+    return create_provider(config, resolve=resolve_variables, beside=beside)
+
+
+def _create_log_player(config: LLMConfig, resolve: Callable[[str], str], folder: Path) -> Provider:
+    """The provider of an entry that answers from a log."""
+    from toolchart.providers.recording.player import RecordedProvider, read_recorded_settings
+
     settings = read_recorded_settings(config)
-    address = resolve_variables(str(settings.log))
+    address = resolve(str(settings.log))
     if find_store(address).is_path:
-        address = str((beside or Path()) / address)
+        address = str(folder / address)
     calls = read_recorded_calls(address, settings.conversation)
     return RecordedProvider(calls, match=settings.match)
 
@@ -94,6 +103,8 @@ def build_embedder_factory(spec: AgentSpec) -> Callable[[str, str], HostEmbedder
     """A function that creates the embedder of an `llms` entry and an embedding model."""
 
     def create_embedder(llm: str, model: str) -> HostEmbedder:
+        from toolchart.providers.embeddings import HostEmbedder
+
         if llm not in spec.llms:
             raise SpecError(
                 f"there is no llm {llm!r}",
@@ -142,6 +153,9 @@ def _select_conversation(store: Store, conversation: str | None) -> str:
 
 def _iterate_recorded_calls(store: Store, name: str) -> Iterator[RecordedCall]:
     """Each request with the event that answered it, including what a fork shares with its parent."""
+    from toolchart.providers.recording.own_requests import canonicalize_request
+    from toolchart.providers.recording.recorded_calls import RecordedCall
+
     requests: dict[int, Request] = {}
     for replay_step in replay_conversation(store, name, include_shared=True):
         event = replay_step.record.decode_event()

@@ -17,7 +17,6 @@ from toolchart.engine.runtime.clock import Clock
 from toolchart.engine.runtime.dependencies import ChildTask
 from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.flows.child_answers import build_answer, build_failure
-from toolchart.engine.runtime.recorded_answers import ForkTools
 from toolchart.specs.handler_selection import select_handler
 from toolchart.specs.models import AgentSpec, Handler
 from toolchart.states.core.answers import find_answered_effect
@@ -204,6 +203,8 @@ class ChildConversations:
         self, agent: ChildAgent, task: ChildTask, driver: Driver, *events: Event
     ) -> AgentAnswering | None:
         """Run a turn to its end. Where that is stopped, the child is suspended, and nothing is recorded."""
+        from toolchart.engine.runtime.recorded_answers import ForkTools
+
         driver.dependencies = self._adapt_dependencies(driver, task)
         if task.asks_first:
             tools = ForkTools(

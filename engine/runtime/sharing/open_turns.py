@@ -5,27 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from toolchart.engine.log.family import find_root, read_parent
-from toolchart.engine.log.fork import ForkPlan
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation, replay_conversation
 from toolchart.engine.runtime.agents.agent import Agent
 from toolchart.engine.runtime.agents.agent_tools import is_idempotent
 from toolchart.engine.runtime.driver import Driver
-from toolchart.engine.runtime.flows.fork_children import ForkChildren
 from toolchart.engine.runtime.flows.open_children import (
     add_children,
     find_waiting_conversation,
     waits_for_answer,
     waits_for_decision,
 )
-from toolchart.engine.runtime.flows.people import check_answer, find_question
 from toolchart.engine.runtime.flows.waiting import list_questions
-from toolchart.engine.runtime.recorded_answers import ForkTools
 from toolchart.engine.runtime.result import TurnResult, build_turn_result
 from toolchart.engine.runtime.sharing.entries import Message, PersonEvent
 from toolchart.engine.runtime.sharing.ownership import Ownership, build_key
@@ -37,6 +33,9 @@ from toolchart.states.events import Answering, Cancelled, Decided, UserSaid
 from toolchart.states.flows.events import Answered
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from toolchart.engine.log.fork import ForkPlan
 
 LATE_ANSWER = "the answer came after its deadline: it is recorded as late, and the turn went on without it"
 """Warning in the result of a turn that a person answered too late."""
@@ -205,6 +204,8 @@ class OpenTurns:
         self, conversation: str, content: Mapping[str, Any], question: str | None, by: str | None
     ) -> TurnResult | None:
         """See `Engine.aanswer`."""
+        from toolchart.engine.runtime.flows.people import check_answer, find_question
+
         drivers = self._agent.list_running_drivers(conversation)
         if drivers:
             asking = [driver for driver in drivers if waits_for_answer(question, driver.snapshot)]
@@ -248,6 +249,9 @@ class OpenTurns:
 
     def adapt_fork(self, driver: Driver, plan: ForkPlan, parent: str, *, run_tools: bool) -> None:
         """Let a fork take the recorded results of its parent's tools and children, unless they run again."""
+        from toolchart.engine.runtime.flows.fork_children import ForkChildren
+        from toolchart.engine.runtime.recorded_answers import ForkTools
+
         steps = () if run_tools else replay_conversation(self._store, parent)
         tools = ForkTools(
             driver.dependencies.executor,
@@ -262,6 +266,7 @@ class OpenTurns:
         driver.dependencies = replace(driver.dependencies, executor=tools, asks_first=True)
 
     def _load_conversation(self, conversation: str) -> ReplayedConversation:
+
         loaded_conversation = load_conversation(self._store, conversation)
         if loaded_conversation is None:
             raise SpecError(f"there is no conversation {conversation!r} in this log")

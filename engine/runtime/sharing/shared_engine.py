@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from toolchart.engine.log.family import find_root
 from toolchart.engine.log.group_commit import GroupCommit
-from toolchart.engine.runtime.agents.agent import Agent
 from toolchart.engine.runtime.clock import generate_conversation_id
-from toolchart.engine.runtime.conversations import Conversations
-from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.sharing.blocking_calls import BlockingCalls
 from toolchart.engine.runtime.sharing.entries import Message
-from toolchart.engine.runtime.sharing.open_turns import OpenTurns
-from toolchart.engine.runtime.sharing.ownership import Ownership
-from toolchart.engine.runtime.sharing.recovery import Recovery
 from toolchart.states.content import add_text
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Cancelled, Decided, UserSaid
 from toolchart.states.ports import SharedStore, Store
-from toolchart.tools.sources.attachments import Attachment, load_attachments
+
+if TYPE_CHECKING:
+    from toolchart.engine.runtime.agents.agent import Agent
+    from toolchart.engine.runtime.conversations import Conversations
+    from toolchart.engine.runtime.result import TurnResult
+    from toolchart.engine.runtime.sharing.open_turns import OpenTurns
+    from toolchart.engine.runtime.sharing.ownership import Ownership
+    from toolchart.engine.runtime.sharing.recovery import Recovery
+    from toolchart.tools.sources.attachments import Attachment
 
 Value = TypeVar("Value")
 
@@ -109,6 +110,8 @@ class SharedEngine:
         Raises:
             SpecError: no turn of this conversation runs, or an attachment cannot be read.
         """
+        from toolchart.tools.sources.attachments import load_attachments
+
         parts = await load_attachments(attachments)
         event = UserSaid(message=message, parts=add_text(message, parts))
         driver = self.conversations.find_running_driver(conversation)
@@ -174,6 +177,8 @@ class SharedEngine:
         Args:
             at_once: how many turns run at the same time.
         """
+        import asyncio
+
         if not isinstance(self.store, SharedStore):
             return []
         names = await asyncio.to_thread(lambda store: list(store.list_unfinished()), self.store)

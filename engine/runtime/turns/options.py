@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 from msgspec.structs import replace
 
 from toolchart.engine.runtime.dependencies import DeltaObserver, Dependencies, Observer
-from toolchart.engine.runtime.flows.answer_form import AnswerForm
 from toolchart.states.messages import Message
-from toolchart.tools.sources.attachments import Attachment
+
+if TYPE_CHECKING:
+    from toolchart.engine.runtime.flows.answer_form import AnswerForm
+    from toolchart.tools.sources.attachments import Attachment
 
 
 class StreamOptions(TypedDict, total=False):
@@ -85,5 +87,11 @@ def build_hooks(options: TurnOptions | ResumeOptions) -> TurnHooks:
     return TurnHooks(
         observer=options.get("observer"),
         on_delta=options.get("on_delta"),
-        answer_form=None if output_type is None else AnswerForm(output_type),
+        answer_form=None if output_type is None else _make_answer_form(output_type),
     )
+
+
+def _make_answer_form(output_type: Any) -> AnswerForm:
+    from toolchart.engine.runtime.flows.answer_form import AnswerForm
+
+    return AnswerForm(output_type)
