@@ -49,7 +49,7 @@ def _run_block(page: Path, language: str, title: str, body: str) -> bool:
         Path(title).write_text(body, "utf-8")
     elif language == "console":
         for command, expected in _split_commands(body):
-            output = _run_command(command)
+            _, output = run_command(command)
             assert _matches(output, expected), f"{page.name}: {command}\nprints:\n{output}\nnot:\n{expected}"
     elif language == "python":
         exec(compile(body, page.name, "exec"), {"__name__": "__main__"})  # noqa: S102  our own text
@@ -61,17 +61,20 @@ def _split_commands(body: str) -> list[tuple[str, str]]:
     return [(part.split("\n", 1)[0], part.split("\n", 1)[1] if "\n" in part else "") for part in parts]
 
 
-def _run_command(command: str) -> str:
-    """What a command prints, on both streams; `toolchart` and `python` are run in this process."""
-    text, _, redirection = command.partition(" | ")
+def run_command(command: str) -> tuple[int, str]:
+    """The exit code of a command and what it prints, on both streams; `toolchart` and `python` run in this
+    process. With `> FILE` the text is written to that file.
+    """
+    assert " | " not in command, "examples use no pipes"
+    text, _, file = command.partition(" > ")
     words = shlex.split(text)
-    output = io.StringIO()
+    output, code = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True), 0
     with empty_stdin(), redirect_stdout(output), redirect_stderr(output):
         if words[0] == "toolchart":
-            run_to_exit_code(lambda: cli.main(words[1:], "toolchart", standalone_mode=False))
+            code = run_to_exit_code(lambda: cli.main(words[1:], "toolchart", standalone_mode=False))
         elif words[0] == "python":
-            code = Path(words[1]).read_text("utf-8")
-            exec(compile(code, words[1], "exec"), {"__name__": "__main__"})  # noqa: S102  our own text
+            program = Path(words[1]).read_text("utf-8")
+            exec(compile(program, words[1], "exec"), {"__name__": "__main__"})  # noqa: S102  our own text
         elif words[0] == "cat":
             output.write("".join(Path(word).read_text("utf-8") for word in words[1:]))
         elif words[0] == "export":
@@ -79,8 +82,11 @@ def _run_command(command: str) -> str:
             os.environ[name] = value
         else:
             raise AssertionError(f"no example runs {words[0]!r}")
-    assert not redirection, "examples use no pipes"
-    return output.getvalue()
+    assert isinstance(output.buffer, io.BytesIO)
+    printed = output.buffer.getvalue().decode()
+    if file:
+        Path(file).write_text(printed, "utf-8")
+    return code, printed
 
 
 def _matches(output: str, expected: str) -> bool:
