@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from toolchart.app.cli.log_access import drop_children
+from toolchart.engine.log.reading.listing import list_recent
 from toolchart.engine.log.reading.records import parse_line
 from toolchart.states.ports import Store
 
 
 def find_newest_conversation(store: Store) -> str | None:
-    """Return the conversation with the newest record of the log, children aside; None in an empty log."""
+    """Return the conversation with the newest record of the log, children aside; None in an empty log.
+
+    A log with an index is not read as a whole: it is one of those that were begun or worked on last.
+    """
     times = []
-    for name in drop_children(list(store.list_conversations())):
+    for name in drop_children(list_recent(store)):
         last = store.read_last_line(name)
         if last is not None:
             times.append((parse_line(last[1], last[0], name).at, name))

@@ -10,15 +10,21 @@ from toolchart.app.cli.log_access import find_conversation, open_log
 from toolchart.app.cli.parameters.options import durability_option, json_option, log_option
 from toolchart.app.cli.parameters.signers import read_signer, signer_options
 from toolchart.app.cli.stored_agent import spec_option, trust_option
+from toolchart.app.cli.terminal.text import print_notice, shorten
 from toolchart.app.cli.turn_output import AgentChoice, continue_turn
+from toolchart.engine.log.replay import load_conversation
+from toolchart.engine.runtime.flows.open_children import iterate_open_children
+from toolchart.engine.runtime.result import list_pending_approvals
 from toolchart.providers.shared.arguments import parse_arguments
+from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided
+from toolchart.states.ports import Store
 
 
 @click.command(short_help="Approve or deny a tool call that waits for a decision.")
 @click.argument("conversation")
-@click.argument("call_id")
+@click.argument("call_id", required=False)
 @click.option("--deny", is_flag=True, help="Deny the call; the model receives an error as its result.")
 @click.option("--reason", metavar="TEXT", help="Reason that the model receives.")
 @click.option(
@@ -35,7 +41,7 @@ from toolchart.states.events import Decided
 @log_option
 def command(
     conversation: str,
-    call_id: str,
+    call_id: str | None,
     deny: bool,
     reason: str | None,
     arguments: str | None,
@@ -49,26 +55,50 @@ def command(
 ) -> int:
     """Approve or deny the call CALL_ID of CONVERSATION, then continue its turn.
 
+    CALL_ID may be left out where exactly one call waits.
+
     \b
-    Example:  toolchart approve 5f0c call_1_0_0 --spec agent.yaml
+    Example:  toolchart approve 5f0c --spec agent.yaml
+              toolchart approve 5f0c call_1_0_0 --spec agent.yaml
               toolchart approve 5f0c call_1_0_0 --spec agent.yaml --deny --reason "not on a Friday"
               toolchart approve 5f0c call_1_0_0 --spec agent.yaml --args '{"path": "draft.txt"}'
               toolchart approve 5f0c call_1_0_0 --spec agent.yaml --key anna.pem --as anna
     """
     if deny and arguments is not None:
         raise click.UsageError("--deny and --args cannot be used together.")
-    decision = Decided(
-        call_id=call_id,
-        approved=not deny,
-        reason=reason,
-        arguments=_parse_arguments(arguments),
-        by=approver_name or "command line",
-    )
+    arguments_to_run = _parse_arguments(arguments)
     signer = read_signer(key_file, approver_name)
     with open_log(log) as store:
         name = find_conversation(store, conversation)
+        decision = Decided(
+            call_id=call_id or _find_only_call(store, name),
+            approved=not deny,
+            reason=reason,
+            arguments=arguments_to_run,
+            by=approver_name or "command line",
+        )
         choice = AgentChoice(spec=spec, trusts_log=trust_log, log=log, durability=durability)
         return continue_turn(store, name, choice, decision, as_json, signer)
+
+
+def _find_only_call(store: Store, conversation: str) -> str:
+    """The id of the call that waits, in the conversation or in a child of it.
+
+    Raises:
+        SpecError: none waits, or several do; the hint lists them.
+    """
+    replayed = load_conversation(store, conversation)
+    assert replayed is not None, "find_conversation returns only conversations of this log"
+    calls = list_pending_approvals(replayed.snapshot)
+    for name, child in iterate_open_children(store, replayed.snapshot, conversation):
+        calls += list_pending_approvals(child, name)
+    if len(calls) == 1:
+        print_notice(f"{calls[0].id}: {calls[0].tool} {shorten(encode_canonical_text(calls[0].params), 200)}")
+        return calls[0].id
+    if not calls:
+        raise SpecError(f"no call of conversation {conversation!r} waits for a decision")
+    hint = "name one of them: " + ", ".join(f"{call.id} ({call.tool})" for call in calls)
+    raise SpecError(f"{len(calls)} calls of conversation {conversation!r} wait for a decision", hint=hint)
 
 
 def _parse_arguments(arguments: str | None) -> dict[str, Any] | None:

@@ -49,6 +49,16 @@ class EndsStore(Protocol):
 
 
 @runtime_checkable
+class RecencyStore(Protocol):
+    """A store that knows in which conversations workers were at work last."""
+
+    def list_last_worked_on(self, limit: int) -> Sequence[str]:
+        """Ids of conversations, the one whose lease was taken last first; conversations without one are not
+        among them."""
+        ...
+
+
+@runtime_checkable
 class ShrinkingStore(Protocol):
     """A store whose file keeps the space of deleted conversations until it is told to shrink."""
 
@@ -89,6 +99,14 @@ def iterate_newest_first(store: Store, before: str | None = None) -> Iterator[st
     while page:
         yield from page
         page = store.list_page(_PAGE_SIZE, page[-1])
+
+
+def list_recent(store: Store) -> list[str]:
+    """The conversations that may have the newest record: the newest hundred, and the hundred that were worked
+    on last; all of a store that knows neither."""
+    if not isinstance(store, IndexedStore) or not isinstance(store, RecencyStore):
+        return list(store.list_conversations())
+    return list(dict.fromkeys([*store.list_last_worked_on(_PAGE_SIZE), *store.list_page(_PAGE_SIZE)]))
 
 
 def find_names(store: Store, beginning: str) -> list[str]:

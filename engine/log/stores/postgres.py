@@ -206,6 +206,12 @@ class PostgresStore:
         rows = self._reading.run(partial(_fetch_rows, query=query, parameters=parameters))
         return [str(row[0]) for row in rows]
 
+    def list_last_worked_on(self, limit: int) -> Sequence[str]:
+        """Ids of conversations, the one whose lease was taken last first."""
+        query = b"SELECT conversation FROM toolchart_leases WHERE token > 0 ORDER BY since DESC LIMIT %s"
+        rows = self._reading.run(partial(_fetch_rows, query=query, parameters=(limit,)))
+        return [str(row[0]) for row in rows]
+
     def find_names(self, beginning: str, limit: int) -> Sequence[str]:
         """The ids that begin with a text, sorted."""
         query = b"SELECT id FROM toolchart_conversations WHERE starts_with(id, %s) ORDER BY id LIMIT %s"

@@ -261,6 +261,11 @@ class SqliteStore(SqliteQueries):
         with self._errors, self._begin_unsynced(wait):
             return sqlite_leases.release_lease(self._db, lease, is_open=is_open, due=due)
 
+    def list_last_worked_on(self, limit: int) -> Sequence[str]:
+        """Ids of conversations, the one whose lease was taken last first."""
+        query = "SELECT conversation FROM leases WHERE token > 0 ORDER BY since DESC LIMIT ?"
+        return [str(row[0]) for row in self._fetch_all(query, (limit,))]
+
     def post(self, conversation: str, key: str, data: bytes) -> bool:
         """Add an entry to an inbox, unless its key is known; durable on return."""
         with self._errors, self._transaction:
