@@ -24,6 +24,7 @@ from toolchart.app.cli.exit_codes import (
     run_to_exit_code,
     use_utf8_streams,
 )
+from toolchart.app.cli.parameters.configuration import set_defaults
 from toolchart.app.cli.parameters.options import log_option
 from toolchart.specs.secrets import remember_environment
 from toolchart.states.descriptors import load_reference
@@ -101,14 +102,23 @@ def _decode_argument(word: str, context: click.Context) -> str:
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @log_option
+@click.option(
+    "--profile",
+    metavar="NAME",
+    envvar="TOOLCHART_PROFILE",
+    show_envvar=True,
+    help="Use this profile of `toolchart.toml` or of your own configuration file.",
+)
 @click.version_option(__version__, prog_name="toolchart")
-def cli(log: str | None) -> None:
+@click.pass_context
+def cli(context: click.Context, log: str | None, profile: str | None) -> None:
     """Run LLM tool loops that are declared as state machines, and inspect their logs.
 
     \b
     Try:  toolchart run quickstart "What is 17 * (23 + 4)?"
           toolchart runs
     """
+    set_defaults(context, profile)
     remember_environment()  # commands that only read a log strike secrets too
 
 

@@ -33,7 +33,7 @@ def list_logs(folder: Path) -> list[str]:
 def test_precedence(
     run_cli: RunCli, user_file: Path, work_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command line goes before the environment, that before a profile, a folder's file, the user's file."""
+    """First the command line, then the environment, a profile, the folder's file, the user's file."""
     layers = [
         lambda: user_file.write_text('log = "e.db"\n', "utf-8"),
         lambda: (work_dir / "toolchart.toml").write_text(
@@ -77,7 +77,7 @@ def test_a_table_is_for_one_command(run_cli: RunCli, work_dir: Path) -> None:
     ],
 )
 def test_a_wrong_file_is_named(run_cli: RunCli, work_dir: Path, text: str, words: list[str]) -> None:
-    """A file that is no TOML, misspells, or says what only the command line may say, is exit 2 with its place."""
+    """A file that is no TOML, misspells, or says what only a person may say, is exit 2 with its place."""
     (work_dir / "toolchart.toml").write_text(text, "utf-8")
     command = "approve" if "approve" in text else "resume" if "resume" in text else "run"
     done = run_cli(command, "quickstart", "1+1") if command != "resume" else run_cli(command, "c")

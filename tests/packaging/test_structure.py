@@ -98,6 +98,7 @@ RARELY_NEEDED_MODULES = {
     "toolchart.engine.log.reading.records": "`draw --format sequence`",
     "toolchart.engine.log.reading.visited_path": "drawing a conversation",
     "toolchart.engine.log.record_schema": "`schema records`",
+    "toolchart.engine.log.stores.encrypted": "logs with encryption at rest",
     "toolchart.engine.rerun.judges": "`rerun`, after its options were checked",
     "toolchart.engine.rerun.rendering": "`rerun`, after its options were checked",
     "toolchart.engine.rerun.report": "`rerun`, after its options were checked",
@@ -132,6 +133,7 @@ LATE_STANDARD_MODULES = {
     "fcntl": "exists only on Unix",
     "resource": "exists only on Unix",
     "termios": "exists only on Unix",
+    "tomllib": "needed only where a configuration file is read",
     "importlib.metadata": "needed only where entry points are read",
 }
 """Modules of the standard library that may be imported inside a function, each with the reason."""

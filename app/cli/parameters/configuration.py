@@ -6,11 +6,11 @@
     [profiles.night]
     durability = "full"
     [profiles.night.batch]
-    parallel = 8
+    concurrency = 8
 
-What goes first: the command line, the environment, the profile, `toolchart.toml` of the folder, the user's file,
-the built-in default. A file may set how a command works and shows its result. It may not say which agent acts,
-what is decided or with which key: a folder may come from a stranger, so these are said each time.
+What goes first: the command line, the environment, the profile, `toolchart.toml` of the folder, the user's
+file, the built-in default. A file may set how a command works and shows its result. It may not say which
+agent acts, what is decided or with which key: a folder may come from a stranger, so these are said each time.
 """
 
 from __future__ import annotations
@@ -23,13 +23,26 @@ from typing import Any
 import click
 import msgspec
 
+from toolchart.app.cli.command_table import COMMANDS
 from toolchart.states.errors import SpecError, suggest_name
 
 PROJECT_FILE = "toolchart.toml"
 PROFILES = "profiles"
 
 ALLOWED_OPTIONS = (
-    *("log", "durability", "json", "llm", "model", "handler", "quiet", "verbose", "parallel", "per-minute"),
+    *(
+        "log",
+        "durability",
+        "json",
+        "llm",
+        "model",
+        "handler",
+        "quiet",
+        "verbose",
+        "concurrency",
+        "parallel",
+        "per-minute",
+    ),
     *("limit", "format", "lines", "context", "usage", "children"),
 )
 """Options that a file may set."""
@@ -72,7 +85,7 @@ def read_defaults(command: click.Command, name: str, profile: str | None) -> dic
     """The defaults of one command, for `click.Context.default_map`.
 
     Raises:
-        SpecError: a file is no TOML, sets what it may not or what no command has, or there is no such profile.
+        SpecError: a file is no TOML or sets what it may not, or there is no such profile.
     """
     files = [_read_file(path, is_own=is_own) for path, is_own in _list_files()]
     layers = [layer for layer in files if layer is not None]
@@ -116,7 +129,8 @@ def _find_profile(layer: Defaults, profile: str | None) -> Defaults | None:
 
 def _read_layer(layer: Defaults, command: click.Command, name: str) -> dict[str, Any]:
     """The values of a file for one command; those of its own table go before those of all commands."""
-    common, tables = {}, {}
+    common: dict[str, Any] = {}
+    tables: dict[str, Any] = {}
     for key, value in layer.data.items():
         if key != PROFILES or layer.path:
             (tables if isinstance(value, dict) else common)[key] = value
@@ -126,8 +140,6 @@ def _read_layer(layer: Defaults, command: click.Command, name: str) -> dict[str,
 
 
 def _check_tables(layer: Defaults, tables: Mapping[str, Any]) -> None:
-    from toolchart.app.cli.command_table import COMMANDS
-
     for name in tables:
         if name not in COMMANDS:
             hint = suggest_name(name, COMMANDS.names())
