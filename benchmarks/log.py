@@ -4,8 +4,8 @@
 
 Everything is compared with a floor in the same run, and the disk's sync latency is printed:
 
-- appends at `full` and at `normal`, one record for each commit, compared with bare SQLite (write-ahead log,
-  the same synchronous level) that inserts rows of the same size;
+- appends at `full` and at `normal`, one record for each commit and under a lease, compared with bare SQLite
+  (write-ahead log, the same synchronous level) that inserts rows of the same size;
 - records per second of `replay` and of `verify`;
 - concurrent turns of five iterations in memory, compared with the floor of `benchmarks/loop.py`, and the
   resident memory of each conversation.
@@ -22,7 +22,9 @@ import statistics
 import sys
 import tempfile
 import time
+import timeit
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +35,10 @@ from toolchart.engine.log.replay import replay
 from toolchart.engine.log.stores.sqlite import SqliteStore
 from toolchart.engine.log.verify import verify_conversation
 from toolchart.states.messages import Reply, Request
+from toolchart.states.ports import RecordBatch
 
 ROUNDS = 5
+APPEND_ROUNDS = 9
 ITERATIONS = 5
 """Iterations of each concurrent conversation."""
 
@@ -75,26 +79,32 @@ def append_to_table(path: Path, lines: list[bytes], durable: bool) -> int:
 
 
 def append_to_store(path: Path, lines: list[bytes], durable: bool) -> int:
-    """Append each line to the SQLite store, one record per append."""
+    """Append each line to the SQLite store under a lease, as an engine does, one record per commit."""
     path.unlink(missing_ok=True)
     store = SqliteStore(path, durable=durable)
+    store.take_over_upkeep()
+    lease = store.acquire_lease("c", "bench", 3600)
     for seq, line in enumerate(lines):
-        store.append("c", seq, [line])
+        (fault,) = store.append_many([RecordBatch("c", seq, [line], lease)])
+        assert fault is None
     store.close()
     return len(lines)
 
 
 def print_append_rates(folder: Path, lines: list[bytes]) -> None:
-    """Print the append rates at both levels of syncing."""
+    """Print the append rates at both levels of syncing: of each round bare SQLite and then ours."""
     for durable in (True, False):
-        level = "full" if durable else "normal"
-        sample = lines[:400] if durable else lines
-        rates = [
-            measure_rate(lambda w=work, f=sample, d=durable: w(folder / w.__name__, f, d))
-            for work in (append_to_table, append_to_store)
+        level, sample = ("full", lines[:400]) if durable else ("normal", lines)
+        rounds = [
+            [
+                len(sample) / timeit.timeit(partial(work, folder / work.__name__, sample, durable), number=1)
+                for work in (append_to_table, append_to_store)
+            ]
+            for _ in range(APPEND_ROUNDS)
         ]
-        share = rates[1] / rates[0]
-        print(f"appends at {level:6}: bare {rates[0]:8.0f}/s, ours {rates[1]:8.0f}/s, {share:.0%} of bare")
+        bare, ours = (statistics.median(rates) for rates in zip(*rounds, strict=True))
+        share = statistics.median(rates[1] / rates[0] for rates in rounds)
+        print(f"appends at {level:6}: bare {bare:8.0f}/s, ours {ours:8.0f}/s, {share:.0%} of bare")
 
 
 # -- reading -------------------------------------------------------------------------------------------
