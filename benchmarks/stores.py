@@ -4,7 +4,8 @@
 
 - a SQLite log of many conversations: seconds of `runs`, `verify ONE`, `tail` and of pruning 5,000, each
   beside the same command on a log with two conversations;
-- the longest time that the event loop stands still while another process holds the write lock for a second;
+- the longest time that the event loop stands still while another process holds the write lock for a second,
+  beside a loop that has nothing to do: the median of five seconds;
 - iterations per second of many conversations at once at `full`, JSONL beside SQLite;
 - memory of an idle conversation in an engine.
 
@@ -83,14 +84,20 @@ async def measure_lag(path: Path, durable: bool) -> float:
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     turn = asyncio.ensure_future(engine.arun("go", conversation=f"locked{durable}"))
+    longest_ms = await measure_idle_lag()
+    other.execute("ROLLBACK")
+    other.close()
+    await turn
+    return longest_ms
+
+
+async def measure_idle_lag() -> float:
+    """The longest time in milliseconds by which a short sleep ends too late, in one second."""
     longest, until = 0.0, time.perf_counter() + 1.0
     while time.perf_counter() < until:
         start_s = time.perf_counter()
         await asyncio.sleep(0.001)
         longest = max(longest, time.perf_counter() - start_s - 0.001)
-    other.execute("ROLLBACK")
-    other.close()
-    await turn
     return longest * 1000
 
 
@@ -132,8 +139,12 @@ def main() -> None:
         folder = Path(name)
         print(f"idle conversation: {asyncio.run(measure_idle_kib(folder / 'idle.db')):.1f} KiB")
         for durable in (True, False):
-            lag_ms = asyncio.run(measure_lag(folder / f"lag{durable}.db", durable))
-            print(f"event loop, file locked, {'full' if durable else 'normal'}: at most {lag_ms:.1f} ms late")
+            lags = [asyncio.run(measure_lag(folder / f"{n}{durable}.db", durable)) for n in range(5)]
+            floor_ms = statistics.median(asyncio.run(measure_idle_lag()) for _ in range(5))
+            print(
+                f"event loop, file locked, {'full' if durable else 'normal'}: at most "
+                f"{statistics.median(lags):.1f} ms late; {floor_ms:.1f} ms with nothing to do"
+            )
         ratios = []
         for number in range(options.rounds):
             rates = [

@@ -3,7 +3,7 @@
     PYTHONPATH=tests/support python tests/soak/workers.py [--kills 1000] [--seconds 900] [--store postgres]
 
 Each conversation must end, nothing that was acknowledged may be lost, no tool that is not idempotent may
-run twice, and no record may be appended by a process without the lease. Both stores get all the kills,
+run twice, and no record may be appended by a process without the lease. Each store gets all the kills,
 PostgreSQL only if its test package is installed. The script ends at the first fault.
 """
 
@@ -31,13 +31,13 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=900, help="of killing, for each store")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--store", choices=["sqlite", "postgres"])
+    parser.add_argument("--store", choices=["sqlite", "jsonl", "postgres"])
     options = parser.parse_args()
     warnings.filterwarnings("ignore", category=DeprecationWarning)  # a fork beside the server's threads
     with tempfile.TemporaryDirectory() as name:
         kinds, address, end = addresses(Path(name))
         try:
-            for kind in [kind for kind in kinds if kind in (options.store or "sqlite postgres")]:
+            for kind in [kind for kind in kinds if kind in (options.store or kinds)]:
                 place, started = Path(name) / f"fleet-{kind}", time.monotonic()
                 place.mkdir()
                 counts = run_fleet(

@@ -1,8 +1,9 @@
 """Workers on one log that are killed at random instants, while `recover --watch` goes on with their turns.
 
 Every worker is a process of its own. A tool call appends a line (a mark) to a file; a worker notes each turn
-whose result it got. The store itself writes down who appended each record, and who had the lease then, within
-the transaction of the append: a trigger of the database does it, no code of the package.
+whose result it got. A database writes down who appended each record, and who had the lease then, within the
+transaction of the append: a trigger does it, no code of the package. (Files have no triggers: with JSON Lines
+the hash chain alone tells that no two processes appended.)
 """
 
 from __future__ import annotations
@@ -126,6 +127,11 @@ def is_server(log: str) -> bool:
     return log.startswith("postgres")
 
 
+def has_triggers(log: str) -> bool:
+    """Whether a log is in a database."""
+    return not log.endswith("/")
+
+
 def run_statements(log: str, statements: str) -> list[Any]:
     """Run SQL in the database of a log, by no code of the package; the rows of the last statement."""
     if is_server(log):
@@ -144,11 +150,14 @@ def run_statements(log: str, statements: str) -> list[Any]:
 def prepare_log(log: str) -> None:
     """Create a log whose database notes who appends each record."""
     open_store(log).close()
-    run_statements(log, POSTGRES_TRIGGER if is_server(log) else SQLITE_TRIGGER)
+    if has_triggers(log):
+        run_statements(log, POSTGRES_TRIGGER if is_server(log) else SQLITE_TRIGGER)
 
 
 def read_foreign_appends(log: str) -> list[Any]:
     """The appends by a process that did not have the lease at that moment; the notes are removed."""
+    if not has_triggers(log):
+        return []
     rows = run_statements(log, "SELECT conversation, seq, writer, holder FROM appends")
     assert rows, "the database has noted who appends"
     cascade = "DROP FUNCTION note_append CASCADE;" if is_server(log) else "DROP TRIGGER note_append;"
