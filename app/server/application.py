@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from toolchart.app.server import status
 from toolchart.app.server.access.guard import Guard
+from toolchart.app.server.ag_ui import routes as ag_ui_routes
 from toolchart.app.server.answers import JsonAnswer, Refusal, make_error_answer
 from toolchart.app.server.conversations import routes as conversations
 from toolchart.app.server.endpoints import Endpoint, RouteGroup, make_route
@@ -54,6 +55,7 @@ ROUTE_GROUPS: tuple[RouteGroup, ...] = (
     sign_in.ROUTES,
     openai_routes.ROUTES,
     mcp_routes.ROUTES,
+    ag_ui_routes.ROUTES,
 )
 """Every group of routes, in the order in which their paths are tried."""
 

@@ -10,8 +10,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-from toolchart.app.server.openai_api.contents import describe_turn, describe_usage
 from toolchart.app.server.openai_api.errors import refuse_failed_turn, shape_turn_error
+from toolchart.app.server.protocols.contents import describe_turn, describe_usage
 from toolchart.app.server.protocols.turns import AnswerText, Pieces
 from toolchart.app.server.protocols.waiting import WaitingItem, list_waiting_items
 from toolchart.app.server.server_events import ServerEvent

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from toolchart.app.server.answers import Refusal
-from toolchart.app.server.openai_api.contents import (
+from toolchart.app.server.protocols.contents import (
     FunctionForm,
     join_texts,
     make_definition,

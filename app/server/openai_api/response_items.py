@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from toolchart.app.server.openai_api.contents import describe_turn, describe_usage
+from toolchart.app.server.protocols.contents import describe_turn, describe_usage
 from toolchart.app.server.protocols.turns import AnswerText
 from toolchart.app.server.protocols.waiting import WaitingItem, list_waiting_items
 from toolchart.engine.runtime.result import TurnResult

@@ -19,7 +19,7 @@ from toolchart.app.server.openai_api.chat_requests import (
     read_chat,
     read_output,
 )
-from toolchart.app.server.openai_api.contents import FunctionForm, join_texts
+from toolchart.app.server.protocols.contents import FunctionForm, join_texts
 
 
 class TextForm(msgspec.Struct, frozen=True, kw_only=True):

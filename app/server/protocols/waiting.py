@@ -85,9 +85,7 @@ class WaitingItem(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def wire_id(self) -> str:
         """A name for the item that no other item of the log has: letters, digits, `-` and `_`."""
-        suffix = self.conversation.removeprefix(self.root)
-        text = "\n".join((self.kind.letter, self.root, suffix, self.id))
-        return "call_" + base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+        return make_wire_id(self.kind, self.root, self.conversation, self.id)
 
 
 class ItemName(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,6 +169,12 @@ def list_waiting_items(result: TurnResult) -> list[WaitingItem]:
         for call in result.waiting_calls
     ]
     return [*approvals, *questions, *calls]
+
+
+def make_wire_id(kind: WaitingKind, root: str, conversation: str, id_: str) -> str:
+    """The wire id of an item, as `WaitingItem` describes it."""
+    text = "\n".join((kind.letter, root, conversation.removeprefix(root), id_))
+    return "call_" + base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
 def read_wire_id(text: str) -> ItemName | None:

@@ -1,4 +1,4 @@
-"""What both forms of OpenAI's API share: tools of a client, forms of the answer, contents, usage."""
+"""What requests of several protocols share: tools of a client, forms of the answer, contents, usage."""
 
 from __future__ import annotations
 

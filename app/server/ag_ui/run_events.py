@@ -1,0 +1,201 @@
+"""A turn as events of AG-UI.
+
+Source: the events of `ag-ui-protocol` 1.0, and the order in which its client accepts them.
+
+    RUN_STARTED, STATE_SNAPSHOT
+    a step of the chart:  STEP_FINISHED, STEP_STARTED, STATE_DELTA
+    what the model says:  TEXT_MESSAGE_START, _CONTENT ..., _END
+    each of its calls:    TOOL_CALL_START, _ARGS, _END, and TOOL_CALL_RESULT where it ran inside
+    RUN_FINISHED: success, interrupt (approvals, questions) or cancelled; or RUN_ERROR
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from toolchart.app.server.ag_ui.states import compare_states, describe_state
+from toolchart.app.server.protocols.turns import AnswerText
+from toolchart.app.server.protocols.waiting import CLIENT_CALL, WaitingItem, list_waiting_items, make_wire_id
+from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.streaming import StepTaken
+from toolchart.states.canonical_json import encode_canonical_text
+from toolchart.states.events import Replied, ToolFinished
+from toolchart.states.messages import Delta, encode_arguments
+from toolchart.states.snapshot import Snapshot
+
+
+class RunEvents:
+    """Makes the events of one run from the pieces of its turn.
+
+    Args:
+        snapshot: where the conversation stands before the run; None for a new one.
+        is_client_tool: whether a tool runs at the front end.
+    """
+
+    def __init__(
+        self, thread: str, run: str, snapshot: Snapshot | None, is_client_tool: Callable[[str], bool]
+    ) -> None:
+        self._thread = thread
+        self._run = run
+        self._is_client_tool = is_client_tool
+        self._text = AnswerText(separator="")
+        self._part = 0
+        self._state = describe_state(snapshot)
+        self._step = ""
+        """Name of the step that is open: the label of the chart's state."""
+        self._message = ""
+        """Id of the message that is being written."""
+        self._count = 0
+
+    def begin(self) -> Iterator[dict[str, Any]]:
+        """The events before all others."""
+        yield {"type": "RUN_STARTED", "threadId": self._thread, "runId": self._run}
+        yield {"type": "STATE_SNAPSHOT", "snapshot": self._state}
+
+    def take(self, piece: StepTaken | Delta | TurnResult) -> Iterator[dict[str, Any]]:
+        """The events of a piece; the result ends the run."""
+        before = self._text.steps.snapshot
+        words = self._text.take(piece)
+        if self._part != self._text.part:
+            self._part = self._text.part
+            yield from self._end_message()
+        if words:
+            yield from self._write(words)
+        if isinstance(piece, StepTaken) and self._text.steps.snapshot is not before:
+            yield from self._take_step(piece)
+        if isinstance(piece, TurnResult):
+            yield from self._finish(piece)
+
+    def fail(self, message: str, code: str = "error") -> Iterator[dict[str, Any]]:
+        """The events of a run that could not be carried to its end."""
+        yield {"type": "RUN_ERROR", "message": message, "code": code}
+
+    # -- messages --------------------------------------------------------------------------------
+
+    def _write(self, words: str) -> Iterator[dict[str, Any]]:
+        if not self._message:
+            self._message = self._make_message_id()
+            yield {"type": "TEXT_MESSAGE_START", "messageId": self._message, "role": "assistant"}
+        yield {"type": "TEXT_MESSAGE_CONTENT", "messageId": self._message, "delta": words}
+
+    def _end_message(self) -> Iterator[dict[str, Any]]:
+        if self._message:
+            yield {"type": "TEXT_MESSAGE_END", "messageId": self._message}
+            self._message = ""
+
+    def _make_message_id(self) -> str:
+        self._count += 1
+        return f"{self._run}-{self._count}"
+
+    # -- steps -----------------------------------------------------------------------------------
+
+    def _take_step(self, piece: StepTaken) -> Iterator[dict[str, Any]]:
+        if isinstance(piece.event, Replied) and piece.event.reply.tool_calls:
+            yield from self._end_message()
+            yield from self._list_calls(piece.step.snapshot)
+        if isinstance(piece.event, ToolFinished):
+            yield from self._add_result(piece, piece.event)
+        yield from self._move(piece.step.snapshot)
+
+    def _move(self, snapshot: Snapshot) -> Iterator[dict[str, Any]]:
+        """The chart's new state, where it has one."""
+        step = snapshot.state if snapshot.configuration is not None else ""
+        if step != self._step:
+            yield from self._end_step()
+            self._step = step
+            if step:
+                yield {"type": "STEP_STARTED", "stepName": step}
+        state = describe_state(snapshot)
+        delta = list(compare_states(self._state, state))
+        if delta:
+            self._state = state
+            yield {"type": "STATE_DELTA", "delta": delta}
+
+    def _end_step(self) -> Iterator[dict[str, Any]]:
+        if self._step:
+            yield {"type": "STEP_FINISHED", "stepName": self._step}
+            self._step = ""
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    def _list_calls(self, snapshot: Snapshot) -> Iterator[dict[str, Any]]:
+        for open_call in snapshot.calls:
+            call = open_call.call
+            name = self._name_call(call.name, call.id)
+            yield {"type": "TOOL_CALL_START", "toolCallId": name, "toolCallName": call.name}
+            yield {"type": "TOOL_CALL_ARGS", "toolCallId": name, "delta": encode_arguments(call)}
+            yield {"type": "TOOL_CALL_END", "toolCallId": name}
+
+    def _add_result(self, piece: StepTaken, event: ToolFinished) -> Iterator[dict[str, Any]]:
+        before = piece.step.before
+        for open_call in before.calls if before is not None else ():
+            call = open_call.call
+            if call.id == event.call_id and not self._is_client_tool(call.name):
+                value = event.result.get("result" if event.outcome == "succeeded" else "error")
+                yield {
+                    "type": "TOOL_CALL_RESULT",
+                    "messageId": self._make_message_id(),
+                    "toolCallId": self._name_call(call.name, call.id),
+                    "content": value if isinstance(value, str) else encode_canonical_text(value),
+                    "role": "tool",
+                }
+
+    def _name_call(self, tool: str, id_: str) -> str:
+        """The id that a front end knows a call by: that of a call for itself says what its result answers."""
+        is_own = self._is_client_tool(tool)
+        return make_wire_id(CLIENT_CALL, self._thread, self._thread, id_) if is_own else id_
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def _finish(self, result: TurnResult) -> Iterator[dict[str, Any]]:
+        yield from self._end_message()
+        yield from self._end_step()
+        if result.error is not None and result.error.kind != "cancelled":
+            yield from self.fail(result.error.message, result.error.kind)
+            return
+        yield {
+            "type": "RUN_FINISHED",
+            "threadId": self._thread,
+            "runId": self._run,
+            "result": {"content": result.content, "state": result.state, "is_over": result.is_over},
+            "outcome": self._describe_outcome(result),
+            "usage": [_describe_usage(result)],
+        }
+
+    def _describe_outcome(self, result: TurnResult) -> dict[str, Any]:
+        if result.error is not None:
+            return {"type": "cancelled"}
+        items = list_waiting_items(result)
+        interrupts = [_describe_interrupt(item) for item in items if item.kind is not CLIENT_CALL]
+        if interrupts:
+            return {"type": "interrupt", "interrupts": interrupts}
+        calls = [item.wire_id for item in items]
+        return {"type": "success", **({"pendingToolCallIds": calls} if calls else {})}
+
+
+def _describe_interrupt(item: WaitingItem) -> dict[str, Any]:
+    call = {"toolCallId": item.id} if item.kind.reason == "ask_approval" else {}
+    expiry = {"expiresAt": item.due} if item.due else {}
+    return {
+        "id": item.wire_id,
+        "reason": item.kind.reason,
+        "message": item.message,
+        "responseSchema": item.form,
+        "metadata": {"tool": item.tool, "arguments": item.arguments},
+        **call,
+        **expiry,
+    }
+
+
+def _describe_usage(result: TurnResult) -> dict[str, Any]:
+    usage = result.usage
+    counts = {
+        "inputTokens": usage.input,
+        "outputTokens": usage.output,
+        "totalTokens": usage.total,
+        "reasoningTokens": usage.reasoning,
+        "cachedInputTokens": usage.cached,
+    }
+    known = {name: count for name, count in counts.items() if count is not None}
+    return {"provider": result.service, "model": result.model, **known}
