@@ -1,7 +1,11 @@
 """Runs of AG-UI over loopback: requests and events are those of the official SDK's types."""
 
 import json
+import os
+import shutil
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -10,7 +14,7 @@ from ag_ui.core import RunAgentInput, Tool, UserMessage
 from ag_ui.core.events import Event
 from agents import make_engine, reply_with_calls
 from pydantic import TypeAdapter
-from served import bearer, make_site, serve
+from served import bearer, make_site, make_value, serve
 
 from toolchart import Engine, load_spec
 
@@ -275,3 +279,44 @@ def test_errors(quickstart: str) -> None:
         assert post(quickstart, **fields).status_code == 400, fields
     assert post(quickstart, "viewer", messages=[say("hello")]).status_code == 403
     assert post(quickstart, path="/ag-ui/nothing", messages=[say("hello")]).status_code == 404
+
+
+# -- the client from npm ---------------------------------------------------------------------------
+
+CLIENT = Path(__file__).resolve().parents[1] / "support" / "ag_ui_client.mjs"
+
+CLIENT_FOLDER = os.environ.get("TOOLCHART_AG_UI_CLIENT", "")
+"""The folder in which `npm install @ag-ui/client` was run."""
+
+without_client = pytest.mark.skipif(
+    not CLIENT_FOLDER or shutil.which("node") is None,
+    reason="needs Node.js, and TOOLCHART_AG_UI_CLIENT: a folder with the npm package @ag-ui/client",
+)
+
+
+def drive(address: str, message: str, payload: Any = None) -> dict[str, Any]:
+    """What the client from npm saw."""
+    words = [CLIENT_FOLDER, f"{address}/ag-ui", make_value("owner"), message, json.dumps(payload)]
+    process = subprocess.run(["node", str(CLIENT), *words], capture_output=True, text=True, timeout=120)
+    assert process.returncode == 0, process.stderr
+    seen: dict[str, Any] = json.loads(process.stdout)
+    return seen
+
+
+@without_client
+def test_client_from_npm_accepts_a_run(quickstart: str) -> None:
+    """The client of the protocol accepts the order of the events, and builds messages and state from them."""
+    seen = drive(quickstart, QUESTION)
+    assert seen["outcomes"] == ["success"]
+    assert "459" in seen["text"]
+    assert seen["roles"] == ["user", "assistant", "tool", "assistant"]
+    assert seen["configuration"] == ["finished"]
+
+
+@without_client
+def test_client_from_npm_resumes_an_interrupt() -> None:
+    """The client of the protocol resumes a run that waits for an approval."""
+    with serve_agent("careful") as address:
+        seen = drive(address, "delete report.txt", {"approved": True})
+    assert seen["outcomes"] == ["interrupt", "success"]
+    assert seen["text"] == "Done: deleted (only rehearsed)"
