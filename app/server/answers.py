@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -56,7 +57,11 @@ class JsonAnswer(Response):
 
 def encode_json(value: Any) -> bytes:
     """A value as JSON, without known secrets."""
-    return strike_secret_bytes(orjson.dumps(value, default=_encode_other, option=orjson.OPT_NON_STR_KEYS))
+    try:
+        data = orjson.dumps(value, default=_encode_other, option=orjson.OPT_NON_STR_KEYS)
+    except TypeError:  # a lone surrogate, which a log may hold, or an integer beyond 64 bits
+        data = json.dumps(value, default=_encode_other).encode()
+    return strike_secret_bytes(data)
 
 
 def _encode_other(value: Any) -> Any:

@@ -26,7 +26,10 @@ from toolchart.app.server.openapi import build_openapi
 from toolchart.app.server.site import Site, get_request_id
 from toolchart.app.server.testing_api import chat, models, tools
 from toolchart.app.studio import static_files
-from toolchart.app.studio.pages import sign_in
+from toolchart.app.studio.pages import chat as chat_page
+from toolchart.app.studio.pages import conversations as conversations_page
+from toolchart.app.studio.pages import layout, run, sign_in
+from toolchart.app.studio.pages import tools as tools_page
 from toolchart.states.errors import ToolchartError
 
 
@@ -53,6 +56,11 @@ ROUTE_GROUPS: tuple[RouteGroup, ...] = (
     chat.ROUTES,
     static_files.ROUTES,
     sign_in.ROUTES,
+    layout.ROUTES,
+    conversations_page.ROUTES,
+    run.ROUTES,
+    chat_page.ROUTES,
+    tools_page.ROUTES,
     openai_routes.ROUTES,
     mcp_routes.ROUTES,
     ag_ui_routes.ROUTES,

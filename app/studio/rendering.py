@@ -17,7 +17,8 @@ FOLDER = Path(__file__).resolve().parent
 def render_page(template: str, status: int = 200, **values: Any) -> HTMLResponse:
     """The page of a template in `templates/`."""
     text = _load_environment().get_template(template).render(**values)
-    return HTMLResponse(strike_secrets(text), status_code=status)
+    # A log may hold lone surrogates, which have no place in UTF-8.
+    return HTMLResponse(strike_secrets(text).encode("utf-8", "replace"), status_code=status)
 
 
 @cache

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from toolchart.app.server.answers import Refusal
 from toolchart.app.server.endpoints import Endpoint, RouteGroup
 from toolchart.app.studio.rendering import FOLDER
+from toolchart.states.diagram.picture.style import STYLE
 
 MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
@@ -27,14 +28,17 @@ class StaticFile(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def load_static_files() -> dict[str, StaticFile]:
-    """Every file of `static/` by its name."""
-    files = {}
+    """Every file of `static/` by its name, and the style of drawings."""
+    files = {"diagram.css": _make_file(STYLE.encode(), "text/css")}
     for path in sorted((FOLDER / "static").iterdir()):
         if path.suffix in MEDIA_TYPES:
-            data = path.read_bytes()
-            tag = f'"{hashlib.sha256(data).hexdigest()[:24]}"'
-            files[path.name] = StaticFile(data=data, media_type=MEDIA_TYPES[path.suffix], tag=tag)
+            files[path.name] = _make_file(path.read_bytes(), MEDIA_TYPES[path.suffix])
     return files
+
+
+def _make_file(data: bytes, media_type: str) -> StaticFile:
+    tag = f'"{hashlib.sha256(data).hexdigest()[:24]}"'
+    return StaticFile(data=data, media_type=media_type, tag=tag)
 
 
 async def send_static_file(request: Request) -> Response:

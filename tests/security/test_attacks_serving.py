@@ -18,7 +18,7 @@ from served import bearer, make_site, make_value, open_client, serve
 from starlette.requests import Request
 
 from toolchart.app.server import application
-from toolchart.app.server.answers import JsonAnswer
+from toolchart.app.server.answers import JsonAnswer, encode_json
 from toolchart.app.server.bodies import is_deeper, read_form
 from toolchart.app.server.endpoints import Endpoint, RouteGroup
 from toolchart.app.server.event_stream import stream_events
@@ -26,6 +26,7 @@ from toolchart.app.server.server_events import ServerEvent
 from toolchart.app.server.serving import Address, check_address, make_settings
 from toolchart.app.server.site import Limits, SiteSettings, get_access
 from toolchart.app.studio.pages.sign_in import clean_path
+from toolchart.app.studio.rendering import render_page
 from toolchart.specs.secrets import remember_secret
 from toolchart.states.errors import SpecError
 
@@ -404,6 +405,12 @@ async def test_secrets_are_struck_out_of_answers() -> None:
     async with open_client(make_site()) as client:
         answer = await client.post("/test/echo", json={"text": "it is a-key-that-only-this-test-has"})
     assert answer.json()["text"] == "it is (secret)"
+
+
+def test_answers_hold_every_value_of_a_log() -> None:
+    """Lone surrogates and large integers, which a log may hold, are no error of an answer or a page."""
+    assert json.loads(encode_json({"a": "\ud800", "b": 2**70})) == {"a": "\ud800", "b": 2**70}
+    assert b"?" in render_page("sign_in.html", next_path="/", problem="\ud800").body
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,12 @@ def _parse_chart(text: str, effects: str) -> Chart:
         raise LogDamaged(f"its chart cannot be read: {error}") from None
 
 
+def find_active_states(chart: Chart, labels: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """By label of a configuration (leaves joined by `+`): the active states, ancestors included."""
+    layout = _ChartLayout(chart)
+    return {label: layout.list_active_states(label) for label in labels}
+
+
 def draw_conversation_path(store: Store, conversation: str) -> tuple[Chart, Overlay]:
     """The chart of a conversation and its path through it, records shared with a parent included.
 

@@ -1,0 +1,76 @@
+"""The page that lists conversations, with filters, totals and pages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+
+from toolchart.app.server.conversations import reading
+from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.site import get_site
+from toolchart.app.studio.pages.layout import show_page
+
+FILTERS = (
+    ("text", "Text"),
+    ("state", "State"),
+    ("tool", "Tool"),
+    ("model", "Model"),
+    ("since", "Since"),
+    ("until", "Until"),
+)
+
+
+async def show_conversations(request: Request) -> Response:
+    """Show one page of conversations, the newest first."""
+    query = replace(reading.parse_list_query(request.query_params), with_figures=True)
+    store = get_site(request).engine.store
+    page = await asyncio.to_thread(reading.list_conversations, store, query)
+    values = {name: value for name, value in request.query_params.items() if value}
+    next_url = f"/conversations?{urlencode({**values, 'before': page['next']})}" if page["next"] else None
+    return show_page(
+        request,
+        "conversations.html",
+        "/conversations",
+        rows=page["conversations"],
+        totals=sum_rows(page["conversations"]),
+        query=values,
+        filters=FILTERS,
+        is_filtered=any(values.get(name) for name, _ in FILTERS),
+        next_url=next_url,
+    )
+
+
+def sum_rows(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The sums of the rows that can be read."""
+    readable = [row for row in rows if "damaged" not in row]
+    usages = [row["usage"] for row in readable]
+    return {
+        "turns": sum(row["turns"] for row in readable),
+        "records": sum(row["records"] for row in readable),
+        "seconds": sum(row["seconds"] for row in readable),
+        "input": sum(usage.get("input") or 0 for usage in usages),
+        "output": sum(usage.get("output") or 0 for usage in usages),
+        "cost": sum(usage.get("cost") or 0 for usage in usages),
+    }
+
+
+ROUTES = RouteGroup(
+    name="conversations page",
+    endpoints=(
+        Endpoint(
+            method="GET",
+            path="/conversations",
+            role="read",
+            answer=show_conversations,
+            summary="The page of conversations.",
+            is_page=True,
+            in_openapi=False,
+        ),
+    ),
+)

@@ -1,0 +1,167 @@
+"""The page of a run: the chart with the visited path, and each record with its guards."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import Response
+
+from toolchart.app.server.answers import JsonAnswer
+from toolchart.app.server.conversations import reading
+from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.site import get_site
+from toolchart.app.studio.pages.layout import show_page
+from toolchart.engine.log.reading.records import ReadRecord, parse_line, read_conversation
+from toolchart.engine.log.reading.visited_path import (
+    find_active_states,
+    find_configuration,
+    load_recorded_chart,
+)
+from toolchart.engine.log.verify import verify_store
+from toolchart.states.chart.document import Chart
+from toolchart.states.core.configurations import CONFIGURATION_TYPES
+from toolchart.states.diagram import draw
+from toolchart.states.errors import LogDamaged, ToolchartError
+from toolchart.states.events import Forked
+from toolchart.states.ports import Store
+
+_STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
+_CHART_MARKS = tuple(f'{{"type":"{name}"'.encode() for name in CONFIGURATION_TYPES)
+"""What stands in the records that hold a chart."""
+_DECLARATION = re.compile(r"^<\?xml[^>]*\?>\s*")
+
+
+async def show_run(request: Request) -> Response:
+    """Show a conversation as a run through its chart."""
+    store, name = get_site(request).engine.store, str(request.path_params["conversation"])
+    reading.require_conversation(store, name)
+    values = await asyncio.to_thread(read_run, store, name)
+    return show_page(request, "run.html", "/conversations", **values)
+
+
+def read_run(store: Store, conversation: str) -> dict[str, Any]:
+    """What the page shows of a conversation; a damaged one is shown as far as it can be read."""
+    try:
+        overview = reading.read_overview(store, conversation)
+    except ToolchartError:
+        overview = _describe_unreadable(store, conversation)
+    svg, no_svg = None, ""
+    try:
+        svg = prepare_svg(draw(load_chart(store, conversation), "svg"))
+    except ToolchartError as error:
+        no_svg = f"The chart cannot be drawn: {error}"
+    return {"overview": overview, "svg": svg, "no_svg": no_svg}
+
+
+def _describe_unreadable(store: Store, conversation: str) -> dict[str, Any]:
+    newest = store.read_last_line(conversation)
+    texts = {"conversation": conversation, "state": "?", "parent": ""}
+    counts = dict.fromkeys(("turns", "model_calls", "tool_calls", "seconds"), 0)
+    records = newest[0] + 1 if newest else 0
+    return {**texts, **counts, "records": records, "children": [], "models": []}
+
+
+async def verify(request: Request) -> Response:
+    """Whether the hashes of all records hold."""
+    store, name = get_site(request).engine.store, str(request.path_params["conversation"])
+    reading.require_conversation(store, name)
+    outcomes = await asyncio.to_thread(lambda: list(verify_store(store, [name])))
+    problems = [str(outcome) for outcome in outcomes if isinstance(outcome, LogDamaged)]
+    return JsonAnswer({"is_sound": not problems, "problems": problems})
+
+
+def prepare_svg(drawing: str | bytes) -> Markup:
+    """A drawing of our own renderer for a page: its style is in a file, because pages allow none inside."""
+    text = drawing.decode() if isinstance(drawing, bytes) else drawing
+    # The renderer escapes every text of the chart, so what it gives is markup.
+    return Markup(_STYLE.sub("", _DECLARATION.sub("", text)))
+
+
+async def list_steps(request: Request) -> Response:
+    """The steps of a conversation in columns, as the page marks them on the chart."""
+    store, name = get_site(request).engine.store, str(request.path_params["conversation"])
+    reading.require_conversation(store, name)
+    start = reading.parse_number(request.query_params, "start", 0, 2**40)
+    return JsonAnswer(await asyncio.to_thread(read_steps, store, name, start))
+
+
+def read_steps(store: Store, conversation: str, start: int) -> dict[str, list[Any]]:
+    """Number, time, event, target, rows and active states of each record from `start` on."""
+    records = list(_read_until_damage(store, conversation, start))
+    labels = {record.target for record in records}
+    try:
+        active = find_active_states(load_chart(store, conversation), labels)
+    except LogDamaged:
+        active = {label: tuple(label.split("+")) for label in labels}
+    return {
+        "seq": [record.seq for record in records],
+        "at": [record.at for record in records],
+        "event": [record.event_type for record in records],
+        "target": [record.target for record in records],
+        "turn": [record.turn for record in records],
+        "fired": [[[row.source, row.row] for row in record.fired or ()] for record in records],
+        "active": [active[record.target] for record in records],
+    }
+
+
+def _read_until_damage(store: Store, conversation: str, start: int) -> Iterator[ReadRecord]:
+    """The records from `start` on, as far as they can be read."""
+    for seq, line in enumerate(store.read_lines(conversation, start), start):
+        try:
+            yield parse_line(line, seq, conversation)
+        except LogDamaged:
+            return
+
+
+def load_chart(store: Store, conversation: str) -> Chart:
+    """The newest chart of a conversation. Only the records that hold charts are parsed.
+
+    Raises:
+        LogDamaged: it cannot be read.
+    """
+    lines = enumerate(store.read_lines(conversation))
+    records = [
+        parse_line(line, seq, conversation)
+        for seq, line in lines
+        if not seq or any(mark in line for mark in _CHART_MARKS)
+    ]
+    if records and records[0].event_type == Forked.TYPE:
+        return load_recorded_chart(
+            find_configuration(read_conversation(store, conversation, include_shared=True))
+        )
+    return load_recorded_chart(find_configuration(records))
+
+
+ROUTES = RouteGroup(
+    name="run page",
+    endpoints=(
+        Endpoint(
+            method="GET",
+            path="/conversations/{conversation}",
+            role="read",
+            answer=show_run,
+            summary="The page of a run.",
+            is_page=True,
+            in_openapi=False,
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/conversations/{conversation}/verify",
+            role="read",
+            answer=verify,
+            summary="Check the hashes of all records.",
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/conversations/{conversation}/steps",
+            role="read",
+            answer=list_steps,
+            summary="The steps from `start` on in columns: number, time, event, target, rows, active states.",
+        ),
+    ),
+)

@@ -1,0 +1,53 @@
+// Requests to the server, and building elements. Texts become text nodes: nothing is ever parsed as HTML.
+
+export class ApiError extends Error {
+  constructor(status, body) {
+    super(body.message || errorText(body.error) || `HTTP ${status}`);
+    this.status = status;
+    this.body = body;
+  }
+}
+
+function errorText(error) {
+  return typeof error === "string" ? error : error?.message;
+}
+
+export async function request(path, body) {
+  const options = body === undefined ? {} : {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(body),
+  };
+  const response = await fetch(path, options);
+  if (response.status === 401) {
+    location.assign(`/sign-in?next=${encodeURIComponent(location.pathname)}`);
+  }
+  const answer = await response.json().catch(() => ({}));
+  if (!response.ok) {
+    throw new ApiError(response.status, answer);
+  }
+  return answer;
+}
+
+export function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) {
+      element.addEventListener(name.slice(2), value);
+    } else if (value === true) {
+      element.setAttribute(name, "");
+    } else if (value !== false && value !== undefined && value !== null) {
+      element.setAttribute(name, value);
+    }
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+export function showJson(value) {
+  return make("pre", { tabindex: "0" }, typeof value === "string" ? value : JSON.stringify(value, null, 2));
+}
+
+export function conversationPath(id, rest = "") {
+  return `/api/conversations/${encodeURIComponent(id)}${rest}`;
+}

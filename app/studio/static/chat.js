@@ -1,0 +1,295 @@
+// The chat: records of the log make the messages, deltas fill the one that is being written.
+
+import { conversationPath, make, request, showJson } from "/static/api.js";
+import { makeSchemaForm } from "/static/schema_form.js";
+
+const root = document.getElementById("chat");
+const messages = document.getElementById("messages");
+const problem = document.getElementById("chat-problem");
+const mayApprove = root.dataset.mayApprove === "true";
+let conversation = root.dataset.conversation;
+let stream = null;
+let writing = null;        // the bubble that deltas fill
+let isRunning = false;
+let lastText = "";
+let calls = new Map();     // call id -> card
+let questions = new Map(); // question -> form
+
+function setState(text, isBusy) {
+  isRunning = isBusy;
+  const badge = document.getElementById("chat-state");
+  badge.textContent = text;
+  badge.className = `badge ${isBusy ? "warn" : ""}`;
+  document.getElementById("stop").hidden = !isBusy;
+}
+
+function append(element) {
+  document.getElementById("chat-empty").hidden = true;
+  const isAtEnd = messages.scrollHeight - messages.scrollTop - messages.clientHeight < 120;
+  messages.append(element);
+  if (isAtEnd) {
+    scrollToEnd();
+  }
+}
+
+function scrollToEnd() {
+  messages.scrollTop = messages.scrollHeight;
+}
+
+function addBubble(kind, text) {
+  const body = make("div", { class: "text" }, text);
+  const bubble = make("article", { class: `bubble ${kind}` },
+    make("h3", { class: "who" }, kind === "user" ? "You" : "Assistant"), body);
+  append(bubble);
+  return body;
+}
+
+function addCall(id, call) {
+  const status = make("span", { class: "badge", role: "status" }, "asked for");
+  const body = make("div", { class: "call-body" }, showJson(call.arguments ?? call.raw ?? {}));
+  const actions = make("div", { class: "actions" });
+  const card = make("article", { class: "card call", "data-call": id },
+    make("h4", {}, call.name, " ", status), body, actions);
+  append(card);
+  calls.set(id, { card, status, body, actions, call });
+}
+
+function setCallStatus(id, text, kind) {
+  const entry = calls.get(id);
+  if (entry) {
+    entry.status.textContent = text;
+    entry.status.className = `badge ${kind}`;
+    entry.actions.replaceChildren();
+  }
+}
+
+async function decide(owner, id, decision) {
+  problem.textContent = "";
+  try {
+    await request(conversationPath(owner, "/decisions?wait=false"), { call_id: id, ...decision });
+  } catch (error) {
+    problem.textContent = error.message;
+  }
+  await refresh();
+}
+
+function showApproval(pending) {
+  const owner = pending.conversation || conversation;
+  if (!calls.has(pending.id)) {
+    addCall(pending.id, { name: pending.tool, arguments: pending.params });
+  }
+  const entry = calls.get(pending.id);
+  if (entry.actions.childElementCount) {
+    return;
+  }
+  entry.status.textContent = "waits for a decision";
+  entry.status.className = "badge warn";
+  if (!mayApprove) {
+    entry.actions.replaceChildren(make("p", { class: "hint" }, "Your token lacks the role approve."));
+    return;
+  }
+  const reason = make("input", { type: "text", "aria-label": `Reason to reject ${pending.tool}`, placeholder: "reason" });
+  const area = make("textarea", { rows: "4", "aria-label": `Arguments of ${pending.tool}` });
+  area.value = JSON.stringify(pending.params, null, 2);
+  const edit = () => {
+    try {
+      decide(owner, pending.id, { approved: true, arguments: JSON.parse(area.value) });
+    } catch {
+      problem.textContent = "The arguments are not JSON.";
+    }
+  };
+  entry.actions.replaceChildren(
+    make("div", { class: "row" },
+      make("button", { type: "button", class: "approve", onclick: () => decide(owner, pending.id, { approved: true }) }, "Approve"),
+      make("button", { type: "button", class: "reject bad", onclick: () => decide(owner, pending.id,
+        { approved: false, reason: reason.value || null }) }, "Reject"), reason),
+    make("details", { class: "edit" }, make("summary", {}, "Edit the arguments"), area,
+      make("button", { type: "button", onclick: edit }, "Approve with these")));
+}
+
+function showQuestion(question) {
+  const owner = question.conversation || conversation;
+  const key = `${owner}/${question.effect}/${question.question}`;
+  if (questions.has(key)) {
+    return;
+  }
+  const card = make("article", { class: "card question" }, make("h4", {}, question.question || question.effect),
+    question.due ? make("p", { class: "hint" }, `until ${question.due}`) : null);
+  if (mayApprove) {
+    const submit = async (content) => {
+      await request(conversationPath(owner, "/answers?wait=false"), { content, question: question.effect });
+      card.remove();
+      questions.delete(key);
+      await refresh();
+    };
+    card.append(makeSchemaForm(question.form, { submit, label: "Answer" }));
+  } else {
+    card.append(make("p", { class: "hint" }, "Your token lacks the role approve."));
+  }
+  append(card);
+  questions.set(key, card);
+}
+
+async function refresh() {
+  const overview = await request(conversationPath(conversation));
+  const result = overview.result;
+  setState(overview.is_running ? `running: ${overview.state}` : overview.state, overview.is_running);
+  for (const pending of result?.pending_approvals ?? []) {
+    showApproval(pending);
+  }
+  const open = new Set((result?.questions ?? []).map((item) => `${item.conversation || conversation}/${item.effect}/${item.question}`));
+  for (const [key, card] of questions) {
+    if (!open.has(key)) {
+      card.remove();
+      questions.delete(key);
+    }
+  }
+  for (const question of result?.questions ?? []) {
+    showQuestion(question);
+  }
+  if (!overview.is_running && result?.is_over && result.content && result.content !== lastText) {
+    lastText = result.content;
+    addBubble("assistant", result.content);
+  }
+  if (!overview.is_running && document.activeElement?.closest("#messages") === null) {
+    scrollToEnd();
+  }
+}
+
+function endWriting() {
+  writing?.parentElement.remove();
+  writing = null;
+}
+
+function takeRecord(record) {
+  const event = record.event;
+  switch (event.type) {
+    case "turn_started":
+    case "user_said":
+      addBubble("user", event.message);
+      lastText = "";
+      break;
+    case "replied": {
+      endWriting();
+      const reply = event.reply;
+      if (reply.content) {
+        addBubble("assistant", reply.content);
+        lastText = reply.content;
+      }
+      (reply.tool_calls ?? []).forEach((call, index) => addCall(record.calls?.[index] ?? call.id, call));
+      break;
+    }
+    case "failed":
+      endWriting();
+      break;
+    case "decided":
+      setCallStatus(event.call_id, `${event.approved ? "approved" : "rejected"} by ${event.by ?? "?"}`, event.approved ? "good" : "bad");
+      if (event.arguments) {
+        calls.get(event.call_id)?.body.append(make("h5", {}, "Approved with"), showJson(event.arguments));
+      }
+      break;
+    case "tool_finished": {
+      const entry = calls.get(event.call_id);
+      if (entry) {
+        setCallStatus(event.call_id, event.outcome, event.outcome === "succeeded" ? "good" : "bad");
+        entry.body.append(make("h5", {}, "Result"), showJson(event.result.success ? event.result.result : event.result.error));
+      }
+      break;
+    }
+  }
+  const needsLook = record.ended || ["reviewed", "decided", "answered", "cancelled"].includes(event.type);
+  setState(`running: ${record.target}`, true);
+  if (needsLook) {
+    refresh();
+  }
+}
+
+function takeDelta(delta) {
+  if (delta.type === "TextDelta") {
+    const isAtEnd = messages.scrollHeight - messages.scrollTop - messages.clientHeight < 120;
+    writing ??= addBubble("assistant", "");
+    writing.append(delta.text);
+    if (isAtEnd) {
+      scrollToEnd();
+    }
+  }
+}
+
+function follow() {
+  stream?.close();
+  messages.replaceChildren(document.getElementById("chat-empty") ?? make("p", { id: "chat-empty", hidden: true }));
+  document.getElementById("chat-empty").hidden = true;
+  calls = new Map();
+  questions = new Map();
+  stream = new EventSource(conversationPath(conversation, "/events"));
+  stream.addEventListener("record", (event) => takeRecord(JSON.parse(event.data)));
+  stream.addEventListener("delta", (event) => takeDelta(JSON.parse(event.data)));
+  stream.addEventListener("result", () => refresh());
+  stream.addEventListener("fault", (event) => {
+    problem.textContent = JSON.parse(event.data).error;
+    endWriting();
+    refresh();
+  });
+  stream.addEventListener("open", () => refresh());
+  const link = document.getElementById("chat-run");
+  link.hidden = false;
+  link.href = `/conversations/${encodeURIComponent(conversation)}`;
+}
+
+function readFile(file) {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.addEventListener("error", () => reject(new Error(`${file.name} cannot be read`)));
+    reader.addEventListener("load", () => resolve({
+      data: String(reader.result).split(",")[1] ?? "",
+      media_type: file.type || "application/octet-stream",
+      name: file.name,
+    }));
+    reader.readAsDataURL(file);
+  });
+}
+
+async function send(event) {
+  event.preventDefault();
+  const box = document.getElementById("message");
+  const files = document.getElementById("files");
+  problem.textContent = "";
+  try {
+    const attachments = await Promise.all([...files.files].map(readFile));
+    const body = { message: box.value, attachments };
+    if (conversation) {
+      await request(conversationPath(conversation, "/messages?wait=false"), body);
+    } else {
+      const answer = await request("/api/conversations?wait=false", body);
+      conversation = answer.conversation;
+      history.replaceState(null, "", `/chat/${encodeURIComponent(conversation)}`);
+      follow();
+    }
+    box.value = "";
+    files.value = "";
+  } catch (error) {
+    problem.textContent = error.message;
+  }
+  box.focus();
+}
+
+async function stop() {
+  try {
+    await request(conversationPath(conversation, "/cancel"), { reason: null });
+  } catch (error) {
+    problem.textContent = error.message;
+  }
+  await refresh();
+}
+
+document.getElementById("composer").addEventListener("submit", send);
+document.getElementById("stop").addEventListener("click", stop);
+document.getElementById("message").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+    event.preventDefault();
+    document.getElementById("composer").requestSubmit();
+  }
+});
+if (conversation) {
+  follow();
+}

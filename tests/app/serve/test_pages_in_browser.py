@@ -1,0 +1,180 @@
+"""The pages in a real browser: the test bench, a chat with approvals, runs, damage, and hostile texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette", reason="the server needs the extra `serve`")
+pytest.importorskip("playwright.async_api", reason="pages are tested with Playwright")
+
+from agents import make_engine, reply_with_calls
+from browser import CHROMIUM, open_browser
+from effort import IS_LONG
+from hostile_texts import HOSTILE_TEXTS
+from served import make_site, make_value, serve
+
+from toolchart.app.server.site import Site, SiteSettings
+from toolchart.engine import Engine
+
+pytestmark = pytest.mark.skipif(not CHROMIUM, reason="pages are tested with Chromium, and there is none")
+
+only_long = pytest.mark.skipif(not IS_LONG, reason="browsers are slow; TOOLCHART_LONG=1 runs all")
+
+APPROVAL: dict[str, Any] = {"chart": "approval", "approval": {"default": "ask"}}
+
+
+async def sign_in(context: Any, url: str, path: str, name: str = "owner") -> Any:
+    """A page that is signed in by the form."""
+    page = await context.new_page()
+    await page.goto(url + path)
+    await page.fill("#token", make_value(name))
+    await page.click("main button")
+    await page.wait_for_url(f"**{path}")
+    return page
+
+
+def make_served(engine: Engine, tmp_path: Path) -> Site:
+    """A site whose scores are in a folder of this test."""
+    return make_site(engine, settings=SiteSettings(results=str(tmp_path / "models.json")))
+
+
+def ask_for(*texts: str) -> dict[str, Any]:
+    """A reply that asks for an echo of each text."""
+    return reply_with_calls(*(("echo", {"text": text}) for text in texts))
+
+
+async def test_the_test_bench_and_a_single_tool(tmp_path: Path) -> None:
+    """An example question runs on the shipped agent: call, arguments, result, answer and badge are shown; a
+    form made from the schema runs one tool."""
+    with serve(make_served(Engine("quickstart", log="memory"), tmp_path)) as url:
+        async with open_browser() as context:
+            page = await sign_in(context, url, "/tools")
+            assert await page.inner_text("#bench-badge") == "not validated"
+            await page.click(".example >> nth=0")
+            await page.click("#bench-run")
+            await page.wait_for_selector("#bench-result .call")
+            text = await page.inner_text("#bench-result")
+            for part in ("calculator", "17 * (23 + 4)", "459", "iteration 1", " ms"):
+                assert part in text
+            assert await page.inner_text("#bench-badge") == "validated"
+            assert "1 of 1" in await page.get_attribute("#bench-badge", "title")
+            card = page.locator(".tool[data-tool=echo]")
+            await card.locator(".try summary").click()
+            await card.locator("input").fill("hello")
+            await card.locator("button").click()
+            await card.locator(".result .badge.good").wait_for()
+            assert "hello" in await card.locator(".result pre").inner_text()
+
+
+@only_long
+async def test_one_call_is_approved_one_edited_and_one_rejected(tmp_path: Path) -> None:
+    """In two windows: what one decides the other sees; a decision that comes too late is refused and changes
+    nothing. After a reload everything is there again."""
+    engine = make_engine([ask_for("a", "b", "c"), "all is done"], **APPROVAL)
+    with serve(make_served(engine, tmp_path)) as url:
+        async with open_browser() as context:
+            page = await sign_in(context, url, "/chat")
+            await page.fill("#message", "go")
+            await page.press("#message", "Enter")
+            await page.locator("button.approve").nth(2).wait_for()
+            other = await context.new_page()
+            await other.goto(page.url)
+            await other.locator("button.approve").nth(2).wait_for()
+            await other.route("**/events*", lambda route: route.abort())
+            cards = page.locator("article.call")
+            await cards.nth(2).locator("button.reject").click()
+            await cards.nth(2).get_by_text("rejected by owner").wait_for()
+            await other.get_by_text("rejected by owner").wait_for()
+            (late,) = await other.evaluate(
+                """async (path) => {
+                    const body = JSON.stringify({call_id: "call_1_0_2", approved: true});
+                    const headers = {"Content-Type": "application/json"};
+                    const answer = await fetch(path, {method: "POST", headers, body});
+                    return [answer.status];
+                }""",
+                f"/api/conversations/{page.url.rsplit('/', 1)[1]}/decisions",
+            )
+            assert late == 409
+            await cards.nth(1).locator(".edit summary").click()
+            await cards.nth(1).locator("textarea").fill('{"text": "B"}')
+            await cards.nth(1).get_by_text("Approve with these").click()
+            await cards.nth(1).get_by_text("approved by owner").wait_for()
+            await other.locator("article.call").nth(0).locator("button.approve").click()
+            await page.get_by_text("all is done").wait_for()
+            for look in range(2):
+                badges = await page.locator("article.call .badge").all_inner_texts()
+                assert badges == ["succeeded", "succeeded", "denied"], look
+                assert await page.locator(".bubble").count() == 2
+                await page.reload()
+                await page.get_by_text("all is done").wait_for()
+
+
+@only_long
+async def test_a_finished_run_is_stepped_and_damage_turns_red(tmp_path: Path) -> None:
+    """Keys move through the records, the chart marks where the run is, the guards of a step are shown; a
+    record that somebody changed turns the badge red, and the page still opens."""
+    log = tmp_path / "log"
+    engine = make_engine([ask_for("a"), "done"], log=f"{log}/")
+    await engine.arun("hi", conversation="c1")
+    with serve(make_served(engine, tmp_path)) as url:
+        async with open_browser() as context:
+            page = await sign_in(context, url, "/conversations")
+            await page.click("text=c1")
+            await page.wait_for_selector("#verified.good")
+            assert await page.get_attribute("#diagram .current", "data-state") == "finished"
+            await page.press("body", "ArrowLeft")
+            await page.wait_for_selector('#diagram .current[data-state="prompting"]')
+            await page.get_by_text("tool_finished in executing").first.wait_for()
+            await page.focus("#slider")
+            await page.press("#slider", "Home")
+            assert (await page.inner_text("#position")).startswith("1 of ")
+            assert await page.locator("#diagram .visited").count() == 0
+            (file,) = log.glob("*.jsonl")
+            file.write_bytes(file.read_bytes().replace(b'"message":"hi"', b'"message":"ho"'))
+            await page.reload()
+            await page.wait_for_selector("#verified.bad")
+            assert "record 1" in await page.inner_text("#damage")
+
+
+@only_long
+async def test_an_answer_survives_a_reload_in_the_middle_of_its_stream(tmp_path: Path) -> None:
+    """Text appears while it is written; a page that is loaded again in the middle ends with the same answer,
+    once."""
+    pieces = ["one ", "two ", "three"]
+    reply = {"content": "one two three", "stream": {"pieces": pieces, "pause_s": 0.4}}
+    with serve(make_served(make_engine([reply]), tmp_path)) as url:
+        async with open_browser() as context:
+            page = await sign_in(context, url, "/chat")
+            await page.fill("#message", "count")
+            await page.click("text=Send")
+            await page.get_by_text("one").first.wait_for()
+            await page.reload()
+            await page.get_by_text("one two three").wait_for()
+            await page.locator("#chat-state", has_text="finished").wait_for()
+            assert await page.locator(".bubble.assistant").count() == 1
+
+
+async def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
+    """Markup in messages, tool names, arguments, results and ids never becomes part of a page."""
+    texts = [*HOSTILE_TEXTS, "<img src=x onerror=alert(1)>", "'\"><script>alert(1)</script>", "</style><b>x"]
+    calls = reply_with_calls(*(("echo", {"text": text}) for text in texts), ("<b>nobody</b>", {"<i>": "<u>"}))
+    engine = make_engine([calls, "<h1 id=planted>x</h1>" + "".join(texts)], name="<em id=planted>agent</em>")
+    await engine.arun("<p id=planted>hi</p>" + "".join(texts), conversation="c1")
+    with serve(make_served(engine, tmp_path)) as url:
+        async with open_browser() as context:
+            page = await sign_in(context, url, "/conversations")
+            alerts: list[str] = []
+            page.on("dialog", lambda dialog: alerts.append(dialog.message))
+            for path in ("/conversations", "/conversations/c1", "/chat/c1", "/tools"):
+                await page.goto(url + path)
+                await page.wait_for_load_state("load")
+                if path.endswith("c1"):
+                    await page.locator("#step pre, article.call").first.wait_for()
+                planted = await page.locator(
+                    "#planted, main img, main script, main b, main u, main i"
+                ).count()
+                assert planted == 0, path
+    assert alerts == []

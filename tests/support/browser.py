@@ -1,0 +1,43 @@
+"""A headless Chromium for tests of pages; tests are skipped with a reason where there is none."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
+"""The program; empty where there is none."""
+
+
+@asynccontextmanager
+async def open_browser(**options: Any) -> AsyncIterator[Any]:
+    """A browser context. Requests to other hosts, errors of scripts and broken policies fail the test."""
+    from playwright.async_api import async_playwright
+
+    problems: list[str] = []
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        context = await browser.new_context(**options)
+
+        def watch(page: Any) -> None:
+            page.on("pageerror", lambda error: problems.append(str(error)))
+            page.on("request", lambda request: note_foreign(request.url))
+            page.on(
+                "console",
+                lambda message: (
+                    problems.append(message.text) if "Content Security Policy" in message.text else None
+                ),
+            )
+
+        def note_foreign(url: str) -> None:
+            if not url.startswith(("http://127.0.0.1:", "data:")):
+                problems.append(f"request to {url}")
+
+        context.on("page", watch)
+        try:
+            yield context
+        finally:
+            await browser.close()
+    assert problems == []
