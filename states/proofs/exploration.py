@@ -54,7 +54,7 @@ MAX_STATES = 2000
 """Explored states at most. A chart with more is reported as `too large`, and nothing is proved."""
 
 _MAX_STATES_WITH_MEMORY = 600
-_TOPS = (6, 2, 1)  # up to where counters are followed, the most precise one first
+_TOPS = (6, 2, 1, 0)  # up to where counters are followed, the most precise one first
 
 
 def explore_chart(machine: Machine, starts: Sequence[ExploredStart] = ()) -> ExplorationGraph:
@@ -143,7 +143,7 @@ class _Explorer:
             yield ExploredStart(state=state, move=move)
 
     def _add_memory(self, start: ExploredStart) -> ExploredStart:
-        memory = self._facts.begin({}, start.counts) if self._facts is not None else Memory()
+        memory = self._facts.restore(start) if self._facts is not None else Memory()
         return replace(start, state=replace(start.state, memory=memory))
 
     def _list_outcomes(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -165,6 +165,8 @@ class ExploredStart(msgspec.Struct, frozen=True, kw_only=True):
     move: Move
     counts: Mapping[str, int] = {}
     """Values of counters, where the exploration begins in the middle of a run."""
+    facts: Mapping[str, Any] = {}
+    """The facts there."""
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):

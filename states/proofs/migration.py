@@ -5,7 +5,7 @@ A conversation may move if all of this holds:
 - its active states are a configuration of the new chart;
 - every open effect is asked for by the same state of the new chart, as the same kind with the same result;
 - the results that the new chart takes for granted there have a value of its type;
-- explored from there, with the counters as they are, the new chart has no fault: every answer has a row, no
+- explored from there, with the facts as they are, the new chart has no fault: every answer has a row, no
   turn hangs or ends without an answer;
 - the worst case from there is finite, unless the agent says `unbounded`.
 
@@ -206,7 +206,7 @@ def _list_starts(machine: Machine, snapshot: Snapshot) -> Iterator[ExploredStart
         configuration=configuration, asks=(), reset_states=frozenset(), guards={}, fired=(), is_taken=False
     )
     counts = {counter.name: int(facts[counter.name]) for counter in list_counters(machine.vocabulary)}
-    yield ExploredStart(state=state, move=move, counts=counts)
+    yield ExploredStart(state=state, move=move, counts=counts, facts=facts)
 
 
 def _find_stage(effect: Effect, snapshot: Snapshot) -> Literal["asked", "empty", "begun", "resting"]:

@@ -18,20 +18,25 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Set
+from typing import Any
 
+from msgspec.structs import replace
+
+from toolchart.states.errors import SpecError
 from toolchart.states.facts import Fact
 from toolchart.states.machine import START
 from toolchart.states.proofs.explored_states import (
     LAST_OUTCOME,
     ExplorationGraph,
     ExploredEdge,
+    ExploredStart,
     ExploredState,
     Memory,
     Truths,
     list_counters,
 )
 from toolchart.states.proofs.live_facts import find_live_facts, list_facts_of_asks
-from toolchart.states.proofs.solving.solver import find_facts, split_conjunction
+from toolchart.states.proofs.solving.solver import compile_guard, find_facts, split_conjunction
 
 
 class PersistentFacts:
@@ -39,7 +44,7 @@ class PersistentFacts:
 
     Args:
         graph: the plain exploration of the chart, which says what guards read.
-        max_top: counters are exact below this at most.
+        max_top: counters are exact below this at most; 0 follows none.
     """
 
     def __init__(self, graph: ExplorationGraph, max_top: int) -> None:
@@ -47,9 +52,11 @@ class PersistentFacts:
         self._rules = graph.solver.rules
         guards = {text for edge in graph.iterate_edges() for text in edge.move.guards}
         guards |= {text for refusal in graph.refusals for text in refusal.guard_truths}
+        self._guards = guards
         names = {name for text in guards for name in find_facts(text)}
         names = names.union(*(list_facts_of_asks(graph, edge) for edge in graph.iterate_edges()))
-        self._counters = [counter for counter in list_counters(graph.vocabulary) if counter.name in names]
+        counters = [counter for counter in list_counters(graph.vocabulary) if counter.name in names]
+        self._counters = counters if max_top else []
         self._tops = [min(max_top, _find_top(guards, counter.name)) for counter in self._counters]
         self._late_facts = frozenset(self._find_late_facts(graph))
         self._live_facts = find_live_facts(graph, self._is_set_anew)
@@ -61,12 +68,30 @@ class PersistentFacts:
 
     # -- what an edge does to it -----------------------------------------------------------------
 
-    def begin(self, guard_truths: Mapping[str, bool], counts: Mapping[str, int] | None = None) -> Memory:
-        """The memory where a run of the chart begins, or where it stands with these counters."""
-        if counts is None:
-            return Memory(counts=(0,) * len(self._counters), truths=self._choose_truths(guard_truths, START))
-        values = [counts.get(counter.name, 0) for counter in self._counters]
-        return Memory(counts=tuple(map(min, values, self._tops)))
+    def begin(self, guard_truths: Mapping[str, bool]) -> Memory:
+        """The memory where a run of the chart begins."""
+        return Memory(counts=(0,) * len(self._counters), truths=self._choose_truths(guard_truths, START))
+
+    def restore(self, start: ExploredStart) -> Memory:
+        """The memory in the middle of a run: the counters and the truths of guards as they are there."""
+        values = [start.counts.get(counter.name, 0) for counter in self._counters]
+        parts = {
+            text
+            for guard in self._guards
+            for truth in (True, False)
+            for text, _ in split_conjunction(guard, truth)
+        }
+        return Memory(
+            counts=tuple(map(min, values, self._tops)),
+            truths=frozenset(self._evaluate_guards(sorted(parts), start.facts)),
+        )
+
+    def _evaluate_guards(self, guards: Iterable[str], facts: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+        for text in filter(self._is_worth_keeping, guards):
+            try:
+                yield text, bool(compile_guard(text)(facts))
+            except (KeyError, TypeError, AttributeError, SpecError):
+                continue  # a field of a result that has no value yet
 
     def apply_event(
         self,
@@ -114,7 +139,7 @@ class PersistentFacts:
             )
         for effect in effects:
             truths = self._apply_effect(truths, effect)
-        live = self._live_facts.get(target, frozenset[str]())
+        live = self._find_live_facts(target)
         return Memory(
             counts=tuple(
                 count if counter.name in live else -1
@@ -122,6 +147,15 @@ class PersistentFacts:
             ),
             truths=frozenset((text, truth) for text, truth in truths if find_facts(text) & live),
         )
+
+    def _find_live_facts(self, target: ExploredState) -> frozenset[str]:
+        """The facts that matter in a state; the plain exploration does not know which lists are empty."""
+        effects = frozenset(
+            replace(effect, stage="asked") if effect.stage == "empty" else effect
+            for effect in target.open_effects
+        )
+        live = self._live_facts.get(target) or self._live_facts.get(replace(target, open_effects=effects))
+        return live or frozenset()
 
     def list_truths(self, memory: Memory) -> dict[str, bool]:
         """The memory as guards with their truths."""

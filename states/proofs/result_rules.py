@@ -48,6 +48,7 @@ AGENT_RULES: tuple[Rule, ...] = (
     (("agent_finished", "agent_rested"), "repeated_calls == 0", "the words of an agent close all calls"),
     (("agent_failed",), "attempt >= 1", "a failure was counted"),
     (("agent_failed",), "error_kind != 'none'", "a failure has a kind"),
+    (("agent_failed",), "not retryable", "an agent has retried by itself"),
 )
 """Of agents without a result, which speak in the conversation."""
 

@@ -9,7 +9,7 @@ import msgspec
 from toolchart.states.core.answers import find_answered_effect
 from toolchart.states.core.step import Step
 from toolchart.states.effects import RunAgent, RunTools
-from toolchart.states.events import Answering, Elapsed, Event, Replied, ToolFinished
+from toolchart.states.events import Answering, Elapsed, Event, Replied, ToolFinished, TurnStarted, UserSaid
 from toolchart.states.proofs.effect_faults import is_unsatisfiable
 from toolchart.states.proofs.findings import Finding
 from toolchart.states.snapshot import Snapshot
@@ -39,7 +39,12 @@ def shows_finding(finding: Finding, moment: Moment) -> bool:
 def _is_refused(finding: Finding, moment: Moment) -> bool:
     """An answer that no row takes, in the state that was named."""
     event = moment.event
-    if moment.before.state != finding.state or not isinstance(event, Answering):
+    if moment.before.state != finding.state:
+        return False
+    if isinstance(event, TurnStarted | UserSaid):
+        is_meant = (finding.event or "").partition(".")[0] == UserSaid.TYPE
+        return is_meant and moment.step.is_untaken and moment.after.ended_by == "stuck"
+    if not isinstance(event, Answering):
         return False
     effect = find_answered_effect(moment.before, event)
     names = (event.TYPE, f"{event.TYPE}.{effect.name}" if effect is not None else "")

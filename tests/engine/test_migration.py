@@ -29,6 +29,7 @@ from toolchart.states.proofs.check import check
 from toolchart.states.proofs.migration import MigrationReport
 from toolchart.states.snapshot import ENDED_BY_CORE, Snapshot
 from toolchart.testing.counterexamples.distances import compute_distances
+from toolchart.testing.counterexamples.search import RunSearch, SearchNode
 from toolchart.testing.manual_turn import ManualTurn
 
 LEFT_OUT = ("agent", "agents", "handoff")
@@ -152,12 +153,16 @@ async def run_pair(seed: int) -> str:
 
 
 def shows_counterexample(engine: Engine, snapshot: Snapshot, report: MigrationReport, seed: int) -> bool:
-    """Whether a refusal is true: a part is missing, or a world that goes on from there misbehaves."""
+    """Whether a refusal is true: a part is missing, or some run that goes on from there shows the fault."""
     if {finding.kind for finding in report.findings} & OBSTACLES:
         return True
     configured = engine.conversations.build_configured_event("c")
     event = Migrated(**msgspec.structs.asdict(configured))
     turn = ManualTurn(machine=get_machine(engine.chart), snapshot=snapshot)
+    start = SearchNode(turn=turn.apply_event(event)[0], events=(event,))
+    search = RunSearch(engine.chart, [start])
+    if any(search.find_run(finding) is not None for finding in report.findings):
+        return True
     for number in range(WORLDS):
         finding = report.findings[number % len(report.findings)]
         distances = compute_distances(engine.chart, finding.state)
