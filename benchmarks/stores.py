@@ -9,7 +9,8 @@
 - iterations per second of many conversations at once at `full`, JSONL beside SQLite;
 - memory of an idle conversation in an engine.
 
-Figures of one run are compared with each other: seconds depend on the machine and on what else it does.
+Figures of one run are compared with each other: seconds depend on the machine and on what else it does;
+processor time depends on that less.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import argparse
 import asyncio
 import gc
 import os
+import resource
 import sqlite3
 import statistics
 import subprocess
@@ -51,16 +53,26 @@ def fill_log(path: Path, count: int) -> None:
     store.close()
 
 
-def time_command(arguments: Sequence[str], rounds: int) -> float:
-    """The median seconds of a command of Toolchart."""
-    times = []
+def time_command(arguments: Sequence[str], rounds: int) -> tuple[float, float]:
+    """The median seconds of a command of Toolchart, and those of them that it used a processor."""
+    times, processor_times = [], []
     for _ in range(rounds):
-        start_s = time.perf_counter()
+        start_s, before_s = time.perf_counter(), measure_processor_s()
         subprocess.run(
-            [sys.executable, "-m", "toolchart", *arguments], stdout=subprocess.DEVNULL, check=False
+            [sys.executable, "-m", "toolchart", *arguments],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
         )
         times.append(time.perf_counter() - start_s)
-    return statistics.median(times)
+        processor_times.append(measure_processor_s() - before_s)
+    return statistics.median(times), statistics.median(processor_times)
+
+
+def measure_processor_s() -> float:
+    """Seconds of processor time of all commands that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def print_listing_times(folder: Path, count: int, rounds: int) -> None:
@@ -72,9 +84,12 @@ def print_listing_times(folder: Path, count: int, rounds: int) -> None:
     print(f"{count} conversations, {path.stat().st_size >> 20} MiB")
     for words in (["runs"], ["verify", "c"], ["tail", "c"], ["prune", "--keep", str(count - 5000)]):
         runs = 1 if words[0] == "prune" else rounds
-        start_s = time_command([*words, "--log", str(small_path)], rounds)
-        seconds = time_command([*words, "--log", str(path)], runs)
-        print(f"{' '.join(words):24} {seconds:.2f} s, {seconds - start_s:.2f} s more than with two")
+        start_s, start_processor_s = time_command([*words, "--log", str(small_path)], rounds)
+        seconds, processor_s = time_command([*words, "--log", str(path)], runs)
+        print(
+            f"{' '.join(words):24} {seconds:.2f} s, {seconds - start_s:.2f} s more than with two "
+            f"({processor_s - start_processor_s:.2f} s of processor time)"
+        )
 
 
 async def measure_lag(path: Path, durable: bool) -> float:

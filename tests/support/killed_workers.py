@@ -35,6 +35,7 @@ from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay
 from toolchart.engine.log.stores import open_store, sqlite
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
+from toolchart.states.errors import LeaseLost
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
 from toolchart.tools.definition import Tool
 
@@ -189,7 +190,11 @@ async def _run_turns(log: str, folder: Path, name: str) -> None:
     async def run_some() -> None:
         while not (folder / "stop").exists():
             conversation = f"{name}-{next(numbers)}"
-            result = await engine.arun(conversation, conversation=conversation)
+            try:
+                result = await engine.arun(conversation, conversation=conversation)
+            except LeaseLost:  # this process stood still for longer than its lease: another one goes on
+                append_mark(folder / "overtaken", conversation)
+                continue
             number, line = engine.store.read_last_line(conversation) or (-1, b"{}")
             note = [conversation, result.state, result.content, number, orjson.loads(line)["hash"]]
             append_mark(folder / "results", orjson.dumps(note).decode())
@@ -331,6 +336,8 @@ def run_fleet(
     assert not fleet.read_faults()
     counts = check_fleet(log, folder)
     counts["killed"] = fleet.kill_count
+    if (folder / "overtaken").exists():
+        counts["overtaken"] = len((folder / "overtaken").read_text().split())
     return counts
 
 
