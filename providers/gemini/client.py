@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from toolchart.providers.adapter import HostAdapter
-from toolchart.providers.gemini.host import API_VERSION
+from toolchart.providers.gemini.host import API_VERSION, VERTEX_VERSION
 from toolchart.providers.gemini.options import SUPPORTED_OPTIONS
 from toolchart.providers.gemini.stream import GeminiAccumulator
 from toolchart.providers.gemini.wire import decode_reply, encode_request
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 ThinkingLevel = Literal["minimal", "low", "medium", "high", "xhigh"]
 """How much the model thinks. Source: google-genai 3.4.0, `types.ThinkingLevel`."""
+
+
+_VERTEX_COUNTED_KEYS = ("model", "contents", "systemInstruction", "tools", "generationConfig")
+"""Source: google-genai 3.4.0, `models.py`, `_CountTokensParameters_to_vertex`."""
 
 
 class ThinkingSettings(AdapterSettings):
@@ -53,11 +57,22 @@ class ThinkingSettings(AdapterSettings):
         return {key: value for key, value in keys.items() if value is not None}
 
 
+class VertexSettings(AdapterSettings):
+    """Keys of the mapping `vertex`."""
+
+    project: str
+    """Id of the Google Cloud project."""
+    location: str = "global"
+    """Region, such as `europe-west4`."""
+
+
 class GeminiSettings(AdapterSettings):
     """Keys that only a `gemini` entry has."""
 
-    api_version: str = API_VERSION
-    """Version of the REST interface."""
+    api_version: str | None = None
+    """Version of the REST interface; default: that of the API, or of Vertex AI."""
+    vertex: VertexSettings | None = None
+    """Where on Vertex AI the model is served; the sign-in is that of Google's library, and no key is used."""
     thinking: ThinkingSettings | bool | int | ThinkingLevel | None = None
     """Whether and how much the model thinks: `true` returns thoughts, `false` or `0` disables thinking, a
     number is the budget in tokens (-1: the model decides), a word is the level; or a mapping of all three."""
@@ -112,15 +127,20 @@ class GeminiProvider(HostAdapter):
         http_client = httpx2.AsyncClient(
             follow_redirects=True, **build_client_options(config, resolve, httpx2, hooks)
         )
-        key = find_api_key(config, resolve)
+        vertex = settings.vertex
+        key = None if vertex is not None else find_api_key(config, resolve)
+        place: dict[str, Any] = {"api_key": key}
+        if vertex is not None:  # google.auth signs in, when the first request is sent
+            place = {"vertexai": True, "project": resolve(vertex.project), "location": vertex.location}
+        version = settings.api_version or (API_VERSION if vertex is None else VERTEX_VERSION)
         try:
-            if key is None:  # the SDK itself would send the environment's key to any host
+            if key is None and vertex is None:  # the SDK itself would send the environment's key to any host
                 raise ValueError
             client = genai.Client(
-                api_key=key,
+                **place,
                 http_options=types.HttpOptions(
                     base_url=resolve(config.base_url) if config.base_url else None,
-                    api_version=settings.api_version,
+                    api_version=version,
                     timeout=round(get_silence_timeout_s(config) * 1000),
                     retry_options=types.HttpRetryOptions(attempts=1),
                     # The client also keeps the SDK from aiohttp, which it prefers where that is installed.
@@ -184,11 +204,11 @@ class GeminiProvider(HostAdapter):
         Raises:
             ProviderError: the host did not count.
         """
-        from google.genai import _transformers
-
         api = self._client._api_client
-        name = _transformers.t_model(api, body["model"])
+        name = _build_model_path(api, body["model"])
         counted = {"model": body["model"], "generateContentRequest": {**body, "model": name}}
+        if self._settings.vertex is not None:  # Vertex takes the contents themselves
+            counted = {key: value for key, value in body.items() if key in _VERTEX_COUNTED_KEYS}
         with convert_exceptions(json.JSONDecodeError, TypeError):
             http_request = _build_http_request(api, counted, "countTokens")
             response = await api._async_request(http_request=http_request, stream=False)
@@ -218,14 +238,19 @@ class GeminiProvider(HostAdapter):
         await self._client._api_client._async_httpx_client.aclose()  # type: ignore[union-attr]
 
 
+def _build_model_path(api: Any, model: str) -> str:
+    """The model as it stands in a path: `models/NAME`, on Vertex AI `publishers/google/models/NAME`."""
+    from google.genai import _transformers
+
+    return str(_transformers.t_model(api, model))
+
+
 def _build_http_request(api: Any, body: dict[str, Any], method: str) -> Any:
     """The SDK's request: the model in its path, and the rest of the body as bytes, which it sends unchanged.
 
     Source: google-genai 3.4.0, `models.py`, `_generate_content`; `_api_client.py`, `_async_request_once`.
     """
-    from google.genai import _transformers
-
-    path = f"{_transformers.t_model(api, body['model'])}:{method}"
+    path = f"{_build_model_path(api, body['model'])}:{method}"
     http_request = api._build_request("post", path, {})
     http_request.data = encode_body({key: value for key, value in body.items() if key != "model"})
     return http_request

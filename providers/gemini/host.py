@@ -10,6 +10,9 @@ _FOLDER = "toolchart.providers.gemini"
 API_VERSION = "v1beta"
 """Set explicitly: since 3.0 the SDK's default is `v1`, which lacks the `-latest` aliases."""
 
+VERTEX_VERSION = "v1beta1"
+"""The version of Vertex AI that has what `v1beta` has. Source: google-genai 3.4.0, `_api_client.py`."""
+
 GENERATE_CONTENT = WireFormat(
     name="gemini",
     path_pattern=r"(?i):(?:stream)?generateContent$",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 from toolchart.providers.openai.client import OpenAIProvider, OpenAISettings
@@ -12,6 +12,7 @@ from toolchart.providers.openai.responses_client import ResponsesProvider
 from toolchart.providers.shared.host_client import find_api_key
 from toolchart.providers.shared.settings import read_adapter_settings
 from toolchart.providers.transport.connections import HttpHooks, build_client_options, get_silence_timeout_s
+from toolchart.providers.transport.entra import build_token_source
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
 
@@ -29,6 +30,10 @@ class AzureSettings(OpenAISettings):
     """Version of the REST interface; default: the newest dated one, and for Responses the v1 interface."""
     deployment: str | None = None
     """Name of the deployment; the default is the model's name."""
+    auth: Literal["key", "entra"] = "key"
+    """How to sign in: by a key, or by Entra ID through `azure-identity` (extra `entra`)."""
+    entra_scope: str = "https://cognitiveservices.azure.com/.default"
+    """What the token of Entra ID is for."""
 
 
 class AzureProvider(OpenAIProvider):
@@ -54,7 +59,9 @@ class AzureProvider(OpenAIProvider):
 
         settings = read_adapter_settings(AzureSettings, config, find_profile("openai.azure.com"))
         endpoint = resolve(config.base_url) if config.base_url else None
-        key = find_api_key(config, resolve)
+        is_entra = settings.auth == "entra"
+        key = None if is_entra else find_api_key(config, resolve)
+        fetch_token = build_token_source(settings.entra_scope) if is_entra else None
         shared_options: dict[str, Any] = {
             "api_key": key,
             "timeout": get_silence_timeout_s(config),
@@ -63,17 +70,20 @@ class AzureProvider(OpenAIProvider):
             "default_headers": {k: resolve(v) for k, v in (settings.headers or {}).items()},
         }
         try:
-            if key is None:  # the SDK itself would send the environment's key to any host
+            if (
+                key is None and fetch_token is None
+            ):  # the SDK itself would send the environment's key to any host
                 raise ValueError
             client: AsyncOpenAI = AsyncAzureOpenAI(
                 azure_endpoint=endpoint,  # type: ignore[arg-type]  # None: AZURE_OPENAI_ENDPOINT
                 azure_deployment=settings.deployment,
                 api_version=settings.api_version or API_VERSION,
+                azure_ad_token_provider=fetch_token,
                 **shared_options,
             )
             if settings.api == "responses" and settings.api_version is None:
                 base_url = f"{str(client.base_url).partition('/openai/')[0]}{V1_PATH}"
-                options: dict[str, Any] = {**shared_options, "api_key": client.api_key}
+                options: dict[str, Any] = {**shared_options, "api_key": fetch_token or client.api_key}
                 client = AsyncOpenAI(base_url=base_url, **options)
         except (OpenAIError, ValueError):
             raise SpecError(

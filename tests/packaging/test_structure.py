@@ -56,6 +56,7 @@ SAME_TASK_IN_EACH_ADAPTER = {
 
 HEAVY_PACKAGES = {
     "anyio": "loaded with the MCP client",
+    "azure": "extra `entra`",
     "asyncio": "not needed by the child process that runs untrusted work",
     "cryptography": "signatures: needed only where a decision or a seal is signed or checked",
     "fast_sugiyama": "extra `pictures`",

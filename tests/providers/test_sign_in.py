@@ -1,0 +1,126 @@
+"""Sign-in through the hosts' own libraries: a token of the library's own kind goes to the host."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import azure.identity
+import google.auth
+import google.auth.credentials
+import pytest
+from azure.core.credentials import AccessToken
+from azure.core.exceptions import ClientAuthenticationError
+from host_answers import WHOLE_BODIES
+from web import WebAnswer, serve_web
+from wire_requests import QUESTION
+
+from toolchart.providers.registry import create_body_builder, create_provider
+from toolchart.specs.models import LLMConfig
+from toolchart.specs.secrets import strike_secrets
+from toolchart.states.errors import ProviderError
+from toolchart.states.messages import Request
+
+REQUEST = Request(model="gpt", messages=[QUESTION])
+TOKEN = "entra-token-of-the-test-0123456789"
+
+
+class FakeCredential:
+    """A credential of the kind of azure-identity: it answers with an `AccessToken`."""
+
+    scopes: list[str] = []  # noqa: RUF012
+
+    def get_token(self, *scopes: str, **_: Any) -> AccessToken:
+        """A token for these scopes."""
+        self.scopes.extend(scopes)
+        return AccessToken(TOKEN, int(time.time()) + 3600)
+
+
+class SignedOutCredential:
+    """A credential that finds nobody who is signed in."""
+
+    def get_token(self, *scopes: str, **_: Any) -> AccessToken:
+        """No token."""
+        raise ClientAuthenticationError("nobody is signed in")
+
+
+class FakeGoogleCredential(google.auth.credentials.Credentials):
+    """A credential of the kind of google-auth, with a token that is valid."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token = "vertex-token-of-the-test-0123456789"
+
+    def refresh(self, request: Any) -> None:
+        """Nothing: the token is valid."""
+
+
+def answer_with(wire: str) -> Any:
+    """A host of this wire."""
+
+    def answer(_: dict[str, Any]) -> WebAnswer:
+        return 200, {"content-type": "application/json"}, json.dumps(WHOLE_BODIES[wire]).encode()
+
+    return answer
+
+
+def make_azure_entry(address: str, api: str) -> LLMConfig:
+    """An entry that signs in by Entra ID."""
+    entry = {"provider": "azure", "base_url": address, "auth": "entra", "api": api}
+    return LLMConfig.model_validate(entry)
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_entra_signs_requests_to_azure(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 15, build 7: the token of the credential is in the header, also where the environment has a key;
+    it is known as a secret."""
+    monkeypatch.setattr(azure.identity, "DefaultAzureCredential", FakeCredential)
+    monkeypatch.setenv("AZURE_OPENAI_API_KEY", "key-of-the-environment")
+    with serve_web(answer_with(api)) as server:
+        provider = create_provider(make_azure_entry(f"http://127.0.0.1:{server.port}", api), resolve=str)
+        assert (await provider.complete(REQUEST)).content == "Hello there"
+        await provider.aclose()
+        headers = {key.lower(): value for key, value in server.requests[0]["headers"].items()}
+        assert headers["authorization"] == f"Bearer {TOKEN}"
+        assert "api-key" not in headers
+    assert "https://cognitiveservices.azure.com/.default" in FakeCredential.scopes
+    assert TOKEN not in strike_secrets(f"a {TOKEN} b")
+
+
+async def test_a_failed_sign_in_is_a_failed_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody is signed in the call fails with the kind `auth` and the reason; nothing is sent."""
+    monkeypatch.setattr(azure.identity, "DefaultAzureCredential", SignedOutCredential)
+    with serve_web(answer_with("chat")) as server:
+        provider = create_provider(make_azure_entry(f"http://127.0.0.1:{server.port}", "chat"), resolve=str)
+        with pytest.raises(ProviderError, match="nobody is signed in") as raised:
+            await provider.complete(REQUEST)
+        assert raised.value.kind == "auth"
+        assert not server.requests
+        await provider.aclose()
+
+
+async def test_vertex_signs_in_by_google_auth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 15, build 7: with `vertex` the request goes to the model's address in the project, with the token
+    of google-auth and without a key; replay builds the same body."""
+    monkeypatch.setattr(google.auth, "default", lambda **_: (FakeGoogleCredential(), "other"))
+    monkeypatch.setenv("GEMINI_API_KEY", "key-of-the-environment")
+    with serve_web(answer_with("gemini")) as server:
+        entry = LLMConfig.model_validate(
+            {
+                "provider": "gemini",
+                "base_url": f"http://127.0.0.1:{server.port}",
+                "vertex": {"project": "harbour", "location": "europe-west4"},
+            }
+        )
+        provider = create_provider(entry, resolve=str)
+        assert (await provider.complete(REQUEST)).content == "Hello there"
+        sent = server.requests[0]
+        headers = {key.lower(): value for key, value in sent["headers"].items()}
+        assert headers["authorization"] == "Bearer vertex-token-of-the-test-0123456789"
+        assert "x-goog-api-key" not in headers
+        place = "/v1beta1/projects/harbour/locations/europe-west4/publishers/google/models/gpt"
+        assert sent["path"] == f"{place}:generateContent"
+        builder = create_body_builder(entry, resolve=str)
+        assert builder.build_body(REQUEST, stream=False) == provider.build_body(REQUEST, stream=False)
+        await provider.aclose()
