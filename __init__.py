@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from toolchart.engine.exchange.tool_messages import encode_tools, make_call_message, make_result_message
     from toolchart.engine.log.fork import ForkChanges
+    from toolchart.engine.log.secrecy.erasing import ErasedConversation, ErasureChoice, erase_content
     from toolchart.engine.log.secrecy.keys import LogKeys
     from toolchart.engine.log.stores import open_store
     from toolchart.engine.rerun.campaign import arerun, rerun
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from toolchart.specs.models import AgentSpec
     from toolchart.states.chart.document import Chart
     from toolchart.states.content import AudioPart, CitationPart, ContentPart, FilePart, ImagePart, TextPart
-    from toolchart.states.core.configurations import Migrated
+    from toolchart.states.core.configurations import Erased, Migrated
     from toolchart.states.core.step import Step, begin, step
     from toolchart.states.effects import (
         Answer,
@@ -164,6 +165,9 @@ __all__ = [
     "make_result_message",
     "open_store",
     "LogKeys",
+    "erase_content",
+    "ErasureChoice",
+    "ErasedConversation",
     "Store",
     "Provider",
     "StreamingProvider",
@@ -194,6 +198,7 @@ __all__ = [
     "Continued",
     "Forked",
     "Migrated",
+    "Erased",
     "TurnStarted",
     "Resumed",
     "UserSaid",
@@ -282,6 +287,7 @@ if not TYPE_CHECKING:
         ),
         "toolchart.engine.log.stores": ("open_store",),
         "toolchart.engine.log.secrecy.keys": ("LogKeys",),
+        "toolchart.engine.log.secrecy.erasing": ("erase_content", "ErasureChoice", "ErasedConversation"),
         "toolchart.states.ports": ("Store", "Provider", "StreamingProvider"),
         "toolchart.states.messages": (
             "Message",
@@ -304,7 +310,7 @@ if not TYPE_CHECKING:
             "AudioPart",
             "CitationPart",
         ),
-        "toolchart.states.core.configurations": ("Migrated",),
+        "toolchart.states.core.configurations": ("Migrated", "Erased"),
         "toolchart.states.core.step": ("begin", "step", "Step"),
         "toolchart.states.machine": ("Machine",),
         "toolchart.states.snapshot": ("Snapshot",),

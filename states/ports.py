@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
@@ -252,6 +252,26 @@ class SharedStore(Protocol):
 
     def drop_entries(self, conversation: str, numbers: Sequence[int]) -> None:
         """Mark entries as taken that become no record."""
+        ...
+
+
+@runtime_checkable
+class RewritingStore(Protocol):
+    """A store that can replace lines, because content was erased in them."""
+
+    def rewrite_lines(self, batch: RecordBatch, lines: Mapping[int, bytes]) -> None:
+        """Append a batch and replace earlier lines of its conversation, all or none; durable on return.
+
+        Checkpoints of the conversation, and what its inbox keeps of entries that were taken, are deleted.
+        The old bytes are gone from the files of the store, as far as it can reach them.
+
+        Args:
+            lines: new lines by the numbers of their records.
+
+        Raises:
+            LogConflict: another writer was faster, or has the lease; nothing was written.
+            LogUnavailable: the store cannot be written; nothing was written.
+        """
         ...
 
 

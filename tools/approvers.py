@@ -29,7 +29,7 @@ from toolchart.states.events import Decided
 from toolchart.states.messages import DecisionSignature, ToolCall
 
 SignatureFinding = Literal[
-    "valid", "unsigned", "missing_key", "not_yet_valid", "expired", "revoked", "other_call", "wrong"
+    "valid", "unsigned", "missing_key", "not_yet_valid", "expired", "revoked", "other_call", "erased", "wrong"
 ]
 """What the signature of a decision proves:
 
@@ -38,6 +38,7 @@ SignatureFinding = Literal[
 - `missing_key`: the spec has no such approver, or not this key.
 - `not_yet_valid`, `expired`, `revoked`: the key was not valid at that time.
 - `other_call`: signed by the key, but for other arguments; in a redacted log they may be hidden.
+- `erased`: signed by the key, for arguments that were erased since.
 - `wrong`: the key did not sign this."""
 
 _DOMAIN = b"toolchart decision 1\n"

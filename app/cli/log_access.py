@@ -24,14 +24,17 @@ _MAX_NAMES = 8
 
 
 @contextmanager
-def open_log(log: str | None) -> Iterator[Store]:
+def open_log(log: str | None, durability: str | None = None) -> Iterator[Store]:
     """Open the store of a log that must exist already, and close it at the end.
+
+    Args:
+        durability: `full` or `normal`; None is `full`.
 
     Raises:
         LogUnavailable: there is no such log.
         LogDamaged: text in the log is not UTF-8, so no store has written it.
     """
-    with _closing(open_store(log, create=False)) as store:
+    with _closing(open_store(log, create=False, durable=durability != "normal")) as store:
         yield store
 
 

@@ -11,6 +11,7 @@ The next record holds its digest.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from secrets import token_urlsafe
 
 from msgspec.structs import replace
 
@@ -83,7 +84,14 @@ class Journal:
         """
         seq = self._seq + len(self._pending_lines)
         line, digest = records.encode_record(
-            seq, at, event, step, self._prev, checkpoint=self._unnamed_digest, sent=sent
+            seq,
+            at,
+            event,
+            step,
+            self._prev,
+            checkpoint=self._unnamed_digest,
+            sent=sent,
+            salt=token_urlsafe(16),
         )
         self._prev, self._unnamed_digest, self._newest_step = digest, "", step
         self._pending_lines.append(line)

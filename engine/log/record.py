@@ -82,10 +82,14 @@ class RecordLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """How the turn ended, in the record that ended it."""
     checkpoint: str = ""
     """Digest of the newest checkpoint; only in the record right after it was written."""
+    salt: str = ""
+    """Random, so that nobody can guess content from the hash after it was erased."""
     prev: str
     """Hash of the record before; zeros in record 0."""
+    digest: str = ""
+    """Of a stand-in, whose content was erased: SHA-256 of the line without this key."""
     hash: str
-    """SHA-256 of the line without this key."""
+    """SHA-256 of the line without this key; of a stand-in, that of the record as it was first written."""
 
 
 class LinkedRecord(Protocol):
@@ -176,6 +180,7 @@ def encode_record(
     *,
     checkpoint: str = "",
     sent: Mapping[int, str] | None = None,
+    salt: str = "",
 ) -> tuple[bytes, str]:
     """The line of a step's record, and its hash.
 
@@ -184,6 +189,7 @@ def encode_record(
         prev: hash of the record before.
         checkpoint: digest of the checkpoint that was written after the record before, if one was.
         sent: keyed digests of requests by effect id, where the log is redacted.
+        salt: random, so that what is erased later cannot be guessed from the hash.
     """
     snapshot = step.snapshot
     body = _LineBody(
@@ -204,6 +210,7 @@ def encode_record(
         list_message_references(step),
         describe_turn_end(step),
         checkpoint,
+        salt,
         prev,
     )
     try:
@@ -235,6 +242,7 @@ class _LineBody(msgspec.Struct, omit_defaults=True):
     messages: list[Any] = []
     ended: RecordedEnd | None = None
     checkpoint: str = ""
+    salt: str = ""
     prev: str = ""
 
 

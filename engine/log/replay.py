@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from toolchart.engine.log import record as records
 from toolchart.engine.log.continuation.checkpoint import Checkpoint, CheckpointBasis, RecordPlace
 from toolchart.engine.log.continuation.restoring import RestoredState, restore_newest_checkpoint
-from toolchart.engine.log.continuation.step_comparison import compare_step
+from toolchart.engine.log.continuation.step_comparison import ERASED, compare_step
 from toolchart.engine.log.continuation.versions import check_semantics, compare_configuration
 from toolchart.engine.log.reading.format1 import RELEASE as FORMAT1_RELEASE
 from toolchart.engine.log.reading.format1 import parse_format1_line
@@ -156,7 +156,7 @@ def _derive_step(
     """The step of one record, derived from the state before and compared with the record."""
     if isinstance(event, (Configured, Forked)):
         _check_header(event, record, conversation)
-    state = _enter_segment(record, event, before, conversation)
+    state = enter_segment(record, event, before, conversation)
     try:
         new_step = step(state.machine, state.snapshot, event)
     except IllegalEvent as error:
@@ -165,7 +165,7 @@ def _derive_step(
             pointer="/event/type",
             expected=record.event["type"],
             actual=str(error),
-            blame="chart",
+            blame=ERASED if record.digest else "chart",
         ) from None
     compare_step(record, new_step, state.versions)
     return ReplayedStep(
@@ -177,7 +177,7 @@ def _derive_step(
     )
 
 
-def _enter_segment(
+def enter_segment(
     record: Record, event: Event, before: ReplayState | None, conversation: str | None
 ) -> ReplayState:
     """The state in which a record's event is derived: chart and versions as of this record.
@@ -335,7 +335,7 @@ def load_conversation(store: Store, conversation: str, at: int | None = None) ->
         record = records.read_record(line, next_seq, head, conversation)
         event = record.decode_event()
         if isinstance(event, Forked) and not next_seq:
-            state = _load_parent_state(store, event, conversation)
+            state = load_parent_state(store, event, conversation)
         state = _derive_step(record, event, state, conversation).state
         next_seq, head = next_seq + 1, record.hash
     if state is None:
@@ -366,7 +366,7 @@ def _resume_state(store: Store, restored: RestoredState) -> ReplayState:
     )
 
 
-def _load_parent_state(store: Store, event: Forked, conversation: str) -> ReplayState:
+def load_parent_state(store: Store, event: Forked, conversation: str) -> ReplayState:
     """The state of a fork's parent at the shared record.
 
     Raises:

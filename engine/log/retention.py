@@ -111,7 +111,7 @@ def _read_age_quickly(conversation: str, first: bytes, newest: bytes) -> Convers
     )
 
 
-_QUIET_EVENTS = ("continued", "migrated")
+_QUIET_EVENTS = ("continued", "migrated", "erased")
 """Events that open and end no turn."""
 
 

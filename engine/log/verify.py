@@ -16,6 +16,7 @@ from toolchart.engine.log.continuation.checkpoint import read_checkpoint_link
 from toolchart.engine.log.family import check_family_links
 from toolchart.engine.log.reading.records import LineReader, ReadRecord, read_records
 from toolchart.engine.log.secrecy.envelopes import check_envelopes, check_values
+from toolchart.engine.log.secrecy.erasures import ErasureLinks
 from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
 from toolchart.states.errors import LogDamaged, LogUnavailable, MissingKey, NewerLog
 from toolchart.states.events import Configured, Event, Forked, Replied, Reviewed, ToolFinished, TurnStarted
@@ -66,10 +67,12 @@ def verify_conversation(
     count, head = 0, ""
     record_order = RecordOrder(conversation)
     checkpoint_links = CheckpointLinks(conversation, checkpoints)
+    erasure_links = ErasureLinks(conversation)
     for record in read_records(lines, conversation):
         event = _decode_event(record, conversation)
         record_order.check_next(record, event)
         checkpoint_links.check_next(record)
+        erasure_links.check_next(record, event)
         if family is not None:
             check_family_links(family, conversation, record)
         if isinstance(event, (Configured, Forked)):
@@ -85,6 +88,7 @@ def verify_conversation(
     if not count:
         raise LogDamaged("it has no records", conversation=conversation, seq=0)
     checkpoint_links.check_end()
+    erasure_links.check_end()
     return VerifiedConversation(conversation=conversation, records=count, head=head)
 
 

@@ -21,7 +21,7 @@ from toolchart.states.core.calls import (
     reduce_outcome,
     reduce_review,
 )
-from toolchart.states.core.configurations import Migrated
+from toolchart.states.core.configurations import Erased, Migrated
 from toolchart.states.core.message_list import OfferedTools
 from toolchart.states.effects import RefusedCall, RunTools
 from toolchart.states.events import (
@@ -264,6 +264,7 @@ EVENT_ROWS = (
     EventDescriptor(
         name="migrated", meaning="an open conversation went on with another chart", type=Migrated
     ),
+    EventDescriptor(name="erased", meaning="content of earlier records was erased", type=Erased),
     EventDescriptor(name="continued", meaning="another release or other tools go on", type=Continued),
     EventDescriptor(name="forked", meaning="the conversation branched off another one", type=Forked),
     EventDescriptor(name="turn_started", meaning="a user message opened a turn", type=TurnStarted),

@@ -23,11 +23,10 @@ The core is pure: no clock, no random numbers, no I/O. Times and jitter come in 
 same three arguments give the same answer on every machine and in every year, and the recorded events
 are enough to derive a whole conversation again. Replay does exactly that.
 
-Five events act on the conversation as a whole and not on the chart: `configured` sets tools and texts,
-`continued` names another release, `forked` continues from another conversation, `turn_started` enters the
-chart's initial state, `resumed` lets a new worker go on. Charts cannot name them. A chart receives every
-other event, under its own name and the name of the effect that it answers: `replied.call_model`. A row for
-`replied` takes it, and so does a row for `replied.call_model`.
+Some events act on the conversation as a whole: `configured` and `migrated` set chart and tools, `continued`
+names another release, `forked` continues from another conversation, `turn_started` enters the initial state,
+`resumed` lets a new worker go on, `erased` changes nothing. Charts cannot name them. A chart receives every
+other event: rows for `replied` take it, and so do rows for the effect that it answers, `replied.call_model`.
 
 An event that no row takes changes the context and not the configuration; the step is marked as untaken. A
 turn in which no event can arrive any more is ended by the core as `stuck`, so no chart can hang.
@@ -82,7 +81,7 @@ from toolchart.states.core.answers import (
     list_legal_events,
 )
 from toolchart.states.core.calls import close_open_calls
-from toolchart.states.core.configurations import Migrated
+from toolchart.states.core.configurations import Erased, Migrated
 from toolchart.states.core.migration import migrate_snapshot
 from toolchart.states.core.open_effects import (
     build_effects,
@@ -242,6 +241,8 @@ def _step_conversation(machine: Machine, snapshot: Snapshot, event: Event) -> St
             apply_resumption(builder, event)
         case Continued():
             builder.semantics = event.versions.semantics
+        case Erased():
+            pass  # the records that it names have changed, not the state
         case _:
             raise AssertionError(f"no chart may name {event.TYPE!r}, and the core does not handle it")
     builder.now = event.at or snapshot.now

@@ -13,8 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from postgres_database import create_database
+from web import serve_web
 
 from toolchart.engine import Engine
+from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.large_parts import (
     MIN_PART_BYTES,
@@ -107,6 +109,29 @@ def test_a_large_result_is_read_as_written(open_log: Callable[[str], Any]) -> No
         result = engine.run("go", conversation="c")
     assert result.tool_calls[0]["result"]["result"] == "y" * 1_000_000
     assert [type(result) for result in verify_store(store)] == [VerifiedConversation]
+
+
+def test_results_above_a_million_characters_are_kept(tmp_path: Path) -> None:
+    """Issue 13: a larger result of a Python tool and of an HTTP tool is kept whole and is no failure; the
+    model gets its first million characters and is told so."""
+    much = "word " * 300_000
+    big = agents.make_function_tool("big", {"type": "object", "properties": {}}, lambda arguments: much)
+    store = SqliteStore(tmp_path / "log.db")
+    with serve_web(lambda request: (200, {"Content-Type": "text/plain"}, much.encode())) as server:
+        http = {"type": "http", "url": server.url, "allow_hosts": ["127.0.0.1"]}
+        fetch = {"name": "fetch", "description": "", "parameters": {"type": "object"}, "implementation": http}
+        replies = [agents.reply_with_calls(("big", {}), ("fetch", {})), "done"]
+        tools = {"registry": [fetch]}
+        with agents.make_engine(replies, log=store, functions=[big], tools=tools) as engine:
+            result = engine.run("go", conversation="c")
+    assert [call["outcome"] for call in result.tool_calls] == ["succeeded", "succeeded"]
+    assert {call["result"]["result"] == much for call in result.tool_calls} == {True}
+    loaded = load_conversation(store, "c")
+    assert loaded is not None
+    shown = [message.content or "" for message in loaded.snapshot.messages if message.role == "tool"]
+    assert [len(text) < 1_001_000 and "of 1500000 characters" in text for text in shown] == [True] * 2
+    assert [type(result) for result in verify_store(store)] == [VerifiedConversation]
+    store.close()
 
 
 def test_a_missing_or_changed_part_is_damage(tmp_path: Path) -> None:

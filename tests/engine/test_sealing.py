@@ -22,8 +22,11 @@ from toolchart.engine.log.sealing.journal import Journal, read_journal
 from toolchart.engine.log.sealing.keys import SealSigner, SealVerifier, make_ed25519_signer, make_hmac_signer
 from toolchart.engine.log.sealing.log_seals import bury_conversations, check_log, seal_log
 from toolchart.engine.log.sealing.merkle import build_inclusion_proof, compute_root, compute_root_from_proof
+from toolchart.engine.log.secrecy.erasing import ErasureChoice, erase_content
+from toolchart.engine.log.secrecy.keys import LogKeys
 from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
 from toolchart.engine.log.stores import open_store_for_reading
+from toolchart.engine.log.stores.encrypted import encrypt_store
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.errors import LogDamaged, MissingKey, SpecError
@@ -31,13 +34,13 @@ from toolchart.tools.signing_keys import format_public_key
 
 AT = "2026-01-01T00:00:00.000Z"
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
-SIGNERS: dict[str, tuple[SealSigner, SealVerifier, dict[str, Any]]] = {
-    "none": (SealSigner(), SealVerifier(), {}),
-    "hmac": (make_hmac_signer(b"secret"), SealVerifier(b"secret"), {"secret": b"secret"}),
+SIGNERS: dict[str, tuple[SealSigner, SealVerifier, str | None]] = {
+    "none": (SealSigner(), SealVerifier(), None),
+    "hmac": (make_hmac_signer(b"secret"), SealVerifier(b"secret"), "secret"),
     "ed25519": (
         make_ed25519_signer(KEY),
         SealVerifier(None, [KEY.public_key()]),
-        {"key": format_public_key(KEY.public_key())},
+        format_public_key(KEY.public_key()),
     ),
 }
 LOGS = Path(__file__).resolve().parents[1] / "logs"
@@ -99,7 +102,7 @@ def test_seals_find_what_is_gone(kind: str) -> None:
     write_conversation(store, name="d")
     lines = seal(store, lines, kind)
     assert find_problems(store, lines, kind) == ""
-    stranger.check_journal(lines, **SIGNERS[kind][2])
+    stranger.check_journal(lines, SIGNERS[kind][2])
     for change, words in (
         (lambda s: cut_end(s, "b"), "its end was cut off"),
         (lambda s: s.delete("c"), "gone, without a tombstone"),
@@ -186,7 +189,7 @@ def test_keys_are_strict() -> None:
 
 def test_tombstones_explain_what_retention_removed() -> None:
     """A conversation with a tombstone may be gone; the tree keeps its leaf, and later seals go on."""
-    signer, verifier, keys = SIGNERS["ed25519"]
+    signer, verifier, key = SIGNERS["ed25519"]
     store = write_log()
     lines = seal(store, [])
     journal = read_journal(lines[0], "seals", verifier)
@@ -199,7 +202,7 @@ def test_tombstones_explain_what_retention_removed() -> None:
     journal = read_journal(b"\n".join(lines), "seals", verifier)
     assert sorted(journal.leaves) == ["a", "b", "c", "e"]
     assert sorted(journal.tombstones) == ["a"]
-    assert sorted(stranger.check_journal(lines, **keys)) == ["a", "b", "c", "e"]
+    assert sorted(stranger.check_journal(lines, key)) == ["a", "b", "c", "e"]
 
 
 # -- evidence --------------------------------------------------------------------------------------
@@ -216,14 +219,14 @@ def write_linked_log() -> MemoryStore:
 @pytest.mark.parametrize("conversation", ["g", "h", "p.1", "c", "f"])
 def test_evidence_is_checked_without_the_log(conversation: str, tmp_path: Path) -> None:
     """Evidence holds all that is linked, and verifies with its seal here and by the stranger."""
-    store, (_, verifier, keys) = write_linked_log(), SIGNERS["ed25519"]
+    store, (_, verifier, key) = write_linked_log(), SIGNERS["ed25519"]
     path = tmp_path / "seals.jsonl"
     path.write_bytes(seal(store, [])[0] + b"\n")
     text = export_evidence(store, conversation, seals=str(path))
     checked = check_evidence(text.encode(), "evidence", verifier)
     assert checked.conversation == conversation
     assert checked.sealed_records == checked.records == len(list(store.read_lines(conversation)))
-    stranger.check_evidence(json.loads(text), **keys)
+    stranger.check_evidence(json.loads(text), key)
     with pytest.raises(MissingKey):
         check_evidence(text.encode(), "evidence", SealVerifier())
 
@@ -268,7 +271,6 @@ def test_the_stranger_checks_the_committed_logs() -> None:
     """The verifier of a stranger accepts every committed log, and finds a changed byte in each."""
     for path in sorted(LOGS.rglob("*.jsonl")):
         lines = path.read_bytes().splitlines()
-        assert stranger.check_records(lines)[0] == len(lines)
         stranger.check_file(path)
         for seq in (0, len(lines) - 1):
             changed = lines[seq].replace(b'"turn":', b'"turn":1', 1)
@@ -276,6 +278,25 @@ def test_the_stranger_checks_the_committed_logs() -> None:
                 stranger.check_records([*lines[:seq], changed, *lines[seq + 1 :]])
         with pytest.raises(ValueError, match="does not follow"):
             stranger.check_records(lines[1:])
+
+
+def test_the_stranger_checks_encrypted_and_erased_records(tmp_path: Path) -> None:
+    """Without the key the stranger checks the chain of an encrypted log, and finds each changed byte; in an
+    erased one also that stand-ins are those that the log names."""
+    inner, plain = MemoryStore(), write_log("a")
+    write_conversation(encrypt_store(inner, LogKeys([bytes(32)])), name="a")  # type: ignore[arg-type]
+    choice = ErasureChoice(everything=True)
+    assert erase_content(plain, "a", choice, at=AT, by=None, reason=None)
+    for store in (inner, plain):
+        lines = list(store.read_lines("a"))
+        stranger.check_records(lines)
+        line = lines[1]
+        for place in range(0, len(line), 3):
+            changed = line[:place] + bytes([line[place] ^ 1]) + line[place + 1 :]
+            with pytest.raises((ValueError, KeyError)):
+                stranger.check_records([lines[0], changed, *lines[2:]])
+    with pytest.raises(ValueError, match="what was erased"):
+        stranger.check_records(list(plain.read_lines("a"))[:-1])
 
 
 # -- archives --------------------------------------------------------------------------------------

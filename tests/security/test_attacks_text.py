@@ -135,16 +135,16 @@ def test_deep_and_large_arguments_are_data() -> None:
 
 
 def test_a_huge_result_is_refused() -> None:
-    """Issue 6: a result of more than a million characters becomes an error and is not logged."""
+    """Issue 6: a result of more than 16 million characters becomes an error and is not logged."""
     ring: list[Any] = []
     ring.append(ring)
     ex = make_executor(
-        build_tool("huge", lambda arguments: "x" * 2_000_000),
-        build_tool("wide", lambda arguments: [0] * 2_000_000),
+        build_tool("huge", lambda arguments: "x" * 16_000_001),
+        build_tool("wide", lambda arguments: ["x" * 4_000_000] * 4),
         build_tool("ring", lambda arguments: ring),
     )
     huge, wide, rings = run_calls(ex, make_call("huge"), make_call("wide"), make_call("ring"))
-    assert "1000000" in huge.result["error"]
-    assert "1000000" in wide.result["error"]
+    assert "16000000" in huge.result["error"]
+    assert "16000000" in wide.result["error"]
     assert len(json.dumps(rings.result)) < 10_000
     assert asyncio.iscoroutinefunction(ex.run)

@@ -161,3 +161,11 @@ def test_streamable_http_works_too() -> None:
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_large_result_is_kept(stdio: ToolManager) -> None:
+    """Issue 13: a result above a million characters is kept whole and is no failure."""
+    title = "word " * 300_000
+    (event,) = run_calls(stdio, make_call("local__draw", {"title": title}))
+    assert event.outcome == "succeeded"
+    assert title in str(event.result["result"])

@@ -22,8 +22,11 @@ from toolchart.states.messages import ToolCall
 from toolchart.tools.definition import Tool
 from toolchart.workers.json_data import to_json_data
 
-MAX_RESULT_CHARACTERS = 1_000_000
-"""A longer result is refused and not logged."""
+MAX_RESULT_CHARACTERS = 16_000_000
+"""A longer result is refused and not logged. A result in a process of its own has as many bytes at most."""
+
+MAX_SHOWN_CHARACTERS = 1_000_000
+"""A model gets at most so much of one result, where the spec has no `output`; the log has the whole."""
 
 MAX_PART_BYTES = 20_000_000
 """Bytes of the pictures, files and sounds of one result or message."""
@@ -131,12 +134,12 @@ class OutputLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 UNLIMITED_OUTPUT = OutputLimits(
-    total=MAX_RESULT_CHARACTERS,
-    per_tool=MAX_RESULT_CHARACTERS,
-    listing=MAX_RESULT_CHARACTERS,
-    least=MAX_RESULT_CHARACTERS,
+    total=MAX_SHOWN_CHARACTERS,
+    per_tool=MAX_SHOWN_CHARACTERS,
+    listing=MAX_SHOWN_CHARACTERS,
+    least=MAX_SHOWN_CHARACTERS,
 )
-"""What holds where a spec chooses no limits: a model sees every result whole."""
+"""What holds where a spec chooses no limits: a model sees every usual result whole."""
 
 
 def compute_max_characters(

@@ -97,7 +97,7 @@ def command(
     from toolchart.engine.runtime.recorded_answers import fork_from_log
 
     changes = _build_changes(settings, prompt, results)
-    with open_log(log) as store:
+    with open_log(log, durability) as store:
         parent = find_conversation(store, conversation)
         replayed = load_conversation(store, parent)
         assert replayed is not None, "find_conversation returns only conversations of this log"

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
-from toolchart.app.cli.parameters.options import log_option
+from toolchart.app.cli.parameters.options import durability_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import print_notice, print_text
 from toolchart.engine.exchange.messages import import_recording
@@ -25,8 +25,9 @@ from toolchart.states.errors import SpecError
 @click.option(
     "--conversation", metavar="ID", help="Id of the conversation. Several conversations get ID-0, ID-1, ..."
 )
+@durability_option
 @log_option
-def command(file: str, conversation: str | None, log: str | None) -> int:
+def command(file: str, conversation: str | None, durability: str | None, log: str | None) -> int:
     """Import FILE: a JSON list of OpenAI-style messages, or conversations of tau-bench (`traj`), SWE-agent
     (`history`) or ToolTalk.
 
@@ -51,7 +52,7 @@ def command(file: str, conversation: str | None, log: str | None) -> int:
             problems.append(error)
     if not lines_by_name:
         raise problems[0]
-    _store_conversations(lines_by_name, log)
+    _store_conversations(lines_by_name, log, durability)
     for problem in problems:
         print_notice(f"toolchart: not imported: {problem}")
     if problems:
@@ -59,8 +60,10 @@ def command(file: str, conversation: str | None, log: str | None) -> int:
     return NEGATIVE if problems else SUCCESS
 
 
-def _store_conversations(lines_by_name: dict[str, list[bytes]], log: str | None) -> None:
-    store = open_store(log)
+def _store_conversations(
+    lines_by_name: dict[str, list[bytes]], log: str | None, durability: str | None
+) -> None:
+    store = open_store(log, durable=durability != "normal")
     try:
         existing = set(store.list_conversations()) & set(lines_by_name)
         if existing:

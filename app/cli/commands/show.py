@@ -125,9 +125,9 @@ def describe_event(event: dict[str, Any]) -> list[str]:
             return [f"continues from record {event['seq']} of {event['parent']}{suffix}"]
         case "continued":
             return [f"Toolchart {event.get('versions', {}).get('toolchart', '')} goes on"]
-        case "user_said":
-            return [f"user: {event['message']}"]
-        case "turn_started":
+        case "erased":
+            return [_describe_erasure(event)]
+        case "user_said" | "turn_started":
             return [f"user: {event['message']}", *_format_warnings(event)]
         case "replied":
             return _describe_reply(event["reply"])
@@ -169,6 +169,13 @@ def _describe_decision(event: dict[str, Any]) -> str:
 def _describe_count(event: dict[str, Any]) -> str:
     problem = f" ({event['problem']})" if event.get("problem") else ""
     return f"{event['tokens']} tokens, counted by the {event['source']}{problem}"
+
+
+def _describe_erasure(event: dict[str, Any]) -> str:
+    numbers = ", ".join(str(record["seq"]) for record in event["records"] if record.get("is_content"))
+    by = f" by {event['by']}" if event.get("by") else ""
+    reason = f": {event['reason']}" if event.get("reason") else ""
+    return f"the content of records {numbers or '(none)'} was erased{by}{reason}"
 
 
 def _find_chart_name(text: str) -> str:

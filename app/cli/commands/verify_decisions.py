@@ -21,6 +21,7 @@ FINDINGS = {
     "expired": "signed with an expired key",
     "revoked": "signed with a revoked key",
     "other_call": "signed for other arguments than the log holds, or redacted",
+    "erased": "signed; the arguments were erased",
     "wrong": "WRONG SIGNATURE",
 }
 """What is printed about a decision, by what its signature proves."""
@@ -56,7 +57,7 @@ def verify_decisions(store: Store, conversations: Iterable[str], policy: Policy,
 def _judge(decision: CheckedDecision, policy: Policy) -> int:
     if decision.finding == "wrong":
         return DAMAGED_LOG
-    is_accepted = decision.finding == "valid" or (
+    is_accepted = decision.finding in ("valid", "erased") or (
         decision.finding == "unsigned" and not policy.require_signatures
     )
     return SUCCESS if is_accepted else NEGATIVE

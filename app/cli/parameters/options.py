@@ -80,7 +80,7 @@ durability_option = click.option(
     "--durability",
     type=click.Choice(["full", "normal"]),
     help="What the log survives: a loss of power (full), or the end of the process only (normal). "
-    "Default: that of the agent.",
+    "Default: that of the agent, else full.",
 )
 """`--durability`: goes before the `durability` of the agent spec."""
 

@@ -102,7 +102,7 @@ class _SequenceReader:
         for name, body in _get_mapping(event, "effects").items():
             self._declared_kinds[str(name)] = str(next(iter(body), "")) if isinstance(body, Mapping) else ""
         match record.event_type:
-            case "configured" | "migrated" | "forked" | "continued" | "resumed" as name:
+            case "configured" | "migrated" | "forked" | "continued" | "resumed" | "erased" as name:
                 self._add_note(record, name + marks)
             case "turn_started":
                 self.entries.append(Divider(text=f"turn {record.turn}"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from toolchart.engine.log.continuation.recorded_asks import RecordedAsk, describe_ask
@@ -17,6 +19,9 @@ from toolchart.states.core.step import Step
 from toolchart.states.errors import ReplayMismatch
 from toolchart.states.events import Versions
 
+ERASED = "erased content"
+"""The cause of a difference in a record whose content was erased, and decided its step."""
+
 
 def compare_step(record: Record, new_step: Step, versions: Versions | None = None) -> None:
     """Check that a derived step equals its record.
@@ -27,8 +32,24 @@ def compare_step(record: Record, new_step: Step, versions: Versions | None = Non
     Raises:
         ReplayMismatch: names the first difference and the kind of its cause.
     """
+    for key, derived in describe_step(record, new_step).items():
+        recorded = getattr(record, key)
+        if recorded != derived:
+            expected, actual = msgspec.to_builtins(recorded), msgspec.to_builtins(derived)
+            pointer, expected, actual = find_first_difference(f"/{key}", expected, actual)
+            raise ReplayMismatch(
+                seq=record.seq,
+                pointer=pointer,
+                expected=expected,
+                actual=actual,
+                blame=ERASED if record.digest else _classify_cause(pointer, versions),
+            )
+
+
+def describe_step(record: Record, new_step: Step) -> dict[str, Any]:
+    """The keys of a record that a derived step gives it."""
     snapshot = new_step.snapshot
-    derived_fields = {
+    return {
         "source": new_step.source,
         "guards": new_step.guards,
         "target": new_step.target,
@@ -43,18 +64,6 @@ def compare_step(record: Record, new_step: Step, versions: Versions | None = Non
         "messages": list_message_references(new_step),
         "ended": describe_turn_end(new_step),
     }
-    for key, derived in derived_fields.items():
-        recorded = getattr(record, key)
-        if recorded != derived:
-            expected, actual = msgspec.to_builtins(recorded), msgspec.to_builtins(derived)
-            pointer, expected, actual = find_first_difference(f"/{key}", expected, actual)
-            raise ReplayMismatch(
-                seq=record.seq,
-                pointer=pointer,
-                expected=expected,
-                actual=actual,
-                blame=_classify_cause(pointer, versions),
-            )
 
 
 def _describe_asks(record: Record, new_step: Step) -> list[RecordedAsk]:

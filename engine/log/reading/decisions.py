@@ -40,6 +40,7 @@ def check_decisions(store: Store, conversation: str, approvers: Approvers) -> It
     own_seqs = len(list(store.read_lines(conversation)))
     records = list(read_conversation(store, conversation, include_shared=True))
     calls: dict[str, ToolCall] = {}
+    has_erased = any(record.is_erased for record in records)
     for index, record in enumerate(records):
         event = record.decode_event()
         match event:
@@ -50,7 +51,9 @@ def check_decisions(store: Store, conversation: str, approvers: Approvers) -> It
                     if verdict.arguments is not None and verdict.call_id in calls:
                         calls[verdict.call_id] = replace(calls[verdict.call_id], arguments=verdict.arguments)
             case Decided() if event.call_id and index >= len(records) - own_seqs:
-                yield _check_decision(event, record, conversation, calls, approvers)
+                decision = _check_decision(event, record, conversation, calls, approvers)
+                is_gone = has_erased and decision.finding == "other_call"
+                yield replace(decision, finding="erased") if is_gone else decision
 
 
 def _list_calls(event: Replied, record: ReadRecord) -> dict[str, ToolCall]:

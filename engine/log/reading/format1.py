@@ -97,7 +97,7 @@ def decode_format1_event(data: dict[str, Any], at: str) -> Event:
 @cache
 def _list_new_events() -> frozenset[str]:
     """Events that format 1 does not have."""
-    return frozenset(("elapsed", "continued", "resumed", "user_said"))
+    return frozenset(("elapsed", "continued", "erased", "resumed", "user_said"))
 
 
 # -- messages ------------------------------------------------------------------------------------

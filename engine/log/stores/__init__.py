@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from toolchart.engine.log.reading.listing import find_sample
 from toolchart.engine.log.secrecy.envelopes import refuse_envelope
@@ -141,7 +141,11 @@ def find_store(address: str) -> StoreDescriptor:
 
 
 def open_store(
-    address: str | Path | None, *, create: bool = True, durable: bool = True, keys: LogKeys | None = None
+    address: str | Path | None,
+    *,
+    create: bool = True,
+    durable: bool = True,
+    keys: LogKeys | Literal[False] | None = None,
 ) -> Store:
     """Open the store of an address; None is the default SQLite file.
 
@@ -155,7 +159,8 @@ def open_store(
         create: whether a missing log may be created.
         durable: true is `full`: a commit is synced before it returns. False is `normal`: the newest
             records may be lost when the machine (not the process) stops.
-        keys: encrypt the log. None takes those of `TOOLCHART_LOG_KEY_FILE` or `TOOLCHART_LOG_KEY`, if set.
+        keys: encrypt the log. None takes those of `TOOLCHART_LOG_KEY_FILE` or `TOOLCHART_LOG_KEY`, if set;
+            False takes none.
 
     Raises:
         LogUnavailable: the store cannot be opened.
@@ -167,8 +172,8 @@ def open_store(
     row = find_store(text)
     opener = _load_opener(row, row.open)
     store: Store = opener(text, create=create, durable=durable)
-    keys = keys or find_keys()
-    if keys is not None and row.is_durable:
+    keys = find_keys() if keys is None else keys
+    if keys and row.is_durable:
         return _encrypt_store(store, keys)
     try:
         _refuse_encrypted_log(store)

@@ -7,7 +7,7 @@ are not shared between records here, because equal ciphertexts would show which 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from msgspec.structs import replace
@@ -22,13 +22,14 @@ from toolchart.engine.log.reading.listing import (
 from toolchart.engine.log.secrecy.envelopes import decrypt, encrypt_record, encrypt_value
 from toolchart.engine.log.secrecy.keys import LogKeys
 from toolchart.engine.log.verify import CheckableStore
-from toolchart.states.errors import LogDamaged, ToolchartError
+from toolchart.states.errors import LogDamaged, LogUnavailable, ToolchartError
 from toolchart.states.ports import (
     CheckpointStore,
     GroupCommitStore,
     InboxEntry,
     Lease,
     RecordBatch,
+    RewritingStore,
     SharedStore,
     Store,
     UpkeepStore,
@@ -160,6 +161,14 @@ class EncryptedSharedStore(EncryptedStore):
             checkpoint = (checkpoint[0], self._encrypt_checkpoint(name, *checkpoint))
         lines = self._encrypt_lines(name, batch.first_seq, batch.lines)
         return replace(batch, lines=lines, checkpoint=checkpoint)
+
+    def rewrite_lines(self, batch: RecordBatch, lines: Mapping[int, bytes]) -> None:
+        """Append a batch and replace earlier lines of its conversation."""
+        if not isinstance(self.inner, RewritingStore):
+            raise LogUnavailable("the store of this log cannot replace lines")
+        name = batch.conversation
+        new_lines = {seq: encrypt_record(self._keys, name, seq, line) for seq, line in lines.items()}
+        self.inner.rewrite_lines(self._encrypt_batch(batch), new_lines)
 
     # -- deleting and upkeep -----------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import contextlib
 import os
 import re
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -37,6 +37,7 @@ from toolchart.engine.log.stores.access.jsonl_files import (
 )
 from toolchart.engine.log.stores.access.jsonl_kept_files import KeptFiles
 from toolchart.engine.log.stores.access.jsonl_leases import JsonlLeases
+from toolchart.engine.log.stores.access.jsonl_rewriting import write_anew
 from toolchart.engine.log.stores.access.sqlite_connection import build_os_failure
 from toolchart.engine.log.stores.access.sqlite_schema import create_private_folder
 from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable, ToolchartError
@@ -101,6 +102,17 @@ class JsonlStore:
                 finally:
                     self._kept_files.unlock_all()
         return faults
+
+    def rewrite_lines(self, batch: RecordBatch, lines: Mapping[int, bytes]) -> None:
+        """Append a batch and replace earlier lines of its conversation; its files are written anew."""
+        conversation = batch.conversation
+        try:
+            with self._lock, self._leases.hold_for_append(conversation, batch.lease, wait=True):
+                write_anew(batch, lines, self._build_path, self.read_lines(conversation))
+                self._known_ends.pop(conversation, None)
+            self._leases.forget_taken(conversation)
+        except OSError as error:
+            raise self._build_failure(conversation, error) from None
 
     def _append_group(self, batches: Sequence[RecordBatch], *, wait: bool) -> list[ToolchartError | None]:
         """Append batches of different conversations; first all locks, so that nothing is written before."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -77,6 +77,18 @@ class MemoryStore:
             seq, data = batch.checkpoint
             self._checkpoints.setdefault(conversation, {})[seq] = data
         self._taken.update(batch.taken)
+
+    def rewrite_lines(self, batch: RecordBatch, lines: Mapping[int, bytes]) -> None:
+        """Append a batch and replace earlier lines of its conversation."""
+        with self._lock:
+            self._append_batch(batch)
+            for seq, line in lines.items():
+                self._lines[batch.conversation][seq] = line
+            self._checkpoints.pop(batch.conversation, None)
+            entries = self._inbox.get(batch.conversation, {})
+            for key, entry in entries.items():
+                if entry.number in self._taken:
+                    entries[key] = replace(entry, data=b"")
 
     def read_lines(self, conversation: str, start: int = 0) -> Iterator[bytes]:
         """The lines from number `start` on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -66,6 +66,18 @@ class PostgresStore:
                 return [self._try_append(db, batch, is_retry=attempts > 1) for batch in batches]
 
         return self._writing.run(append_batches)
+
+    def rewrite_lines(self, batch: RecordBatch, lines: Mapping[int, bytes]) -> None:
+        """Append a batch and replace earlier lines; the server frees the old rows with its next `VACUUM`."""
+
+        def rewrite(db: psycopg.Connection[Any]) -> None:
+            """One attempt; on a retry, lines that are already there are a success."""
+            with db.transaction():
+                if not self._has_lines(db, batch):
+                    self._append_batch(db, batch)
+                    tables.replace_lines(db, batch.conversation, lines)
+
+        self._writing.run(rewrite)
 
     def _try_append(
         self, db: psycopg.Connection[Any], batch: RecordBatch, *, is_retry: bool

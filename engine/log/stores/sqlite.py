@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from toolchart.engine.log.sharing.lease_rules import build_child_lease, find_lease_fault
@@ -20,6 +20,7 @@ from toolchart.engine.log.stores.access.sqlite_connection import (
     connect,
 )
 from toolchart.engine.log.stores.access.sqlite_queries import SqliteQueries, get_id_range
+from toolchart.engine.log.stores.access.sqlite_rewriting import replace_lines
 from toolchart.engine.log.stores.access.sqlite_schema import (
     SCHEMA_VERSION,
     SEQ_BITS,
@@ -164,6 +165,18 @@ class SqliteStore(SqliteQueries):
         fault = find_lease_fault(conversation, newest, lease, time.time())
         if fault is not None:
             raise fault
+
+    def rewrite_lines(self, batch: RecordBatch, lines: Mapping[int, bytes]) -> None:
+        """Append a batch and replace earlier lines of its conversation; SQLite overwrites the old bytes."""
+        with self._errors:
+            with self._transaction:
+                self._db.execute("PRAGMA secure_delete = ON")
+                self._insert_batch(batch)
+                replace_lines(self._db, batch.conversation, lines)
+            with self._lock:  # the write-ahead log holds the old pages
+                self._db.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                self._db.execute("PRAGMA busy_timeout = 0")
 
     # -- deleting and upkeep -----------------------------------------------------------------------
 

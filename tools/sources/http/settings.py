@@ -62,7 +62,7 @@ class HttpSettings(BaseModel):
     """JSONPath of what is wanted of a JSON answer."""
     retry: RetrySettings = Field(default_factory=RetrySettings)
     """Never on a 4xx but 408 and 429, and only where a second request does no harm."""
-    max_bytes: int = Field(default=1_000_000, gt=0, le=50_000_000)
+    max_bytes: int = Field(default=16_000_000, gt=0, le=50_000_000)
     """Size of the answer that is read at all."""
     content_types: list[str] = Field(
         default_factory=lambda: ["application/json", "application/*+json", "text/*", "*/xml"]

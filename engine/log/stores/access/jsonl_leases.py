@@ -198,6 +198,21 @@ class JsonlLeases:
             write_at(handle, end, _encode(line) + b"\n")
             self._sync(handle)
 
+    def forget_taken(self, conversation: str) -> None:
+        """Drop the data of all entries that were taken; their keys stay known."""
+        open_keys = {entry.key for entry in self.read_entries(conversation)}
+        path = self._build_path(conversation, INBOX_SUFFIX)
+        if not path.is_file():
+            return
+        with open_locked(path) as handle:
+            lines, _ = _read_inbox(handle, conversation)
+            is_done = [bool(line.key) and line.key not in open_keys for line in lines]
+            kept = [
+                replace(line, data=b"") if done else line for line, done in zip(lines, is_done, strict=True)
+            ]
+            write_at(handle, 0, b"".join(_encode(line) + b"\n" for line in kept))
+            self._sync(handle)
+
     def read_entries(self, conversation: str) -> list[InboxEntry]:
         """The entries that are not taken yet, the oldest first."""
         path = self._build_path(conversation, INBOX_SUFFIX)

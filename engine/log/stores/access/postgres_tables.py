@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from toolchart.engine.log.sharing.lease_rules import (
     is_held,
     is_unfinished,
 )
+from toolchart.engine.log.stores.large_parts import list_part_digests, split_large_parts
 from toolchart.states.errors import (
     LogConflict,
     LogUnavailable,
@@ -294,3 +295,30 @@ def delete_rows(db: Connection, conversation: str) -> None:
     """Delete the lease and the inbox of a conversation."""
     db.execute("DELETE FROM toolchart_leases WHERE conversation = %s", (conversation,))
     db.execute("DELETE FROM toolchart_inbox WHERE conversation = %s", (conversation,))
+
+
+def replace_lines(db: psycopg.Connection[Any], conversation: str, lines: Mapping[int, bytes]) -> None:
+    """Replace lines of a conversation and delete its checkpoints, within a transaction.
+
+    Large parts that no other record uses are deleted.
+    """
+    query = "SELECT number FROM toolchart_conversations WHERE id = %s"
+    (number,) = db.execute(query, (conversation,)).fetchone() or (0,)
+    for seq, line in lines.items():
+        stored_line, parts = split_large_parts(line)
+        for digest, data in sorted(parts.items()):
+            db.execute(
+                "INSERT INTO toolchart_parts AS p VALUES (%s, %s, 1) "
+                "ON CONFLICT (digest) DO UPDATE SET uses = p.uses + 1",
+                (digest, data),
+            )
+        place = (number, seq)
+        row = db.execute("SELECT line FROM toolchart_records WHERE conversation = %s AND seq = %s", place)
+        for digest in sorted(list_part_digests(bytes((row.fetchone() or (b"",))[0]))):
+            db.execute("UPDATE toolchart_parts SET uses = uses - 1 WHERE digest = %s", (digest,))
+        db.execute(
+            "UPDATE toolchart_records SET line = %s WHERE conversation = %s AND seq = %s",
+            (stored_line, *place),
+        )
+    db.execute("DELETE FROM toolchart_parts WHERE uses < 1")
+    db.execute("DELETE FROM toolchart_checkpoints WHERE conversation = %s", (number,))

@@ -1,0 +1,116 @@
+"""The content of events: what people, models and tools said, and the marks that replace it when it is erased.
+
+The form of an event stays: its type, ids, names of tools, kinds, outcomes, usage and times. Every text is
+replaced by `[erased]`, and every value that somebody chose (arguments, results, variables, forms) by a mark
+with a number. Within one erasing equal values get equal numbers: a chart still sees that a call was repeated.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+ERASED = "[erased]"
+
+_FORM_KEYS = frozenset(
+    [
+        "type",
+        "id",
+        "call_id",
+        "native_id",
+        "tool_call_id",
+        "name",
+        "tool_name",
+        "role",
+        "kind",
+        "outcome",
+        "ruling",
+        "finish_reason",
+        "native_reason",
+        "model",
+        "provider",
+        "service",
+        "response_id",
+        "host",
+        "conversation",
+        "head",
+        "handler",
+        "by",
+        "limit_reached",
+    ]
+)
+"""Keys of the log format whose texts are names, ids and words of a fixed list."""
+
+_KEPT_KEYS = frozenset(["settings", "usage", "signature"])
+"""Keys whose values are no content."""
+
+_VALUE_KEYS = frozenset(["arguments", "result", "variables", "output", "value", "details"])
+"""Keys whose values somebody chose; a tool's result keeps its form."""
+
+_DROPPED_KEYS = frozenset(["parts", "deltas", "wire_digest", "notes", "warnings", "provider_data"])
+"""Keys that are left out: pictures and files, copies of the content, and digests that cover it."""
+
+_RESULT_KEYS = ("success", "tool_name", "execution_time_ms")
+
+
+class ContentEraser:
+    """Replaces content by marks, equal content by equal marks."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def erase_event(self, data: dict[str, Any]) -> dict[str, Any]:
+        """The event without its content."""
+        return {key: self._erase(key, value) for key, value in data.items() if key not in _DROPPED_KEYS}
+
+    def _erase(self, key: str, value: Any) -> Any:
+        if key in _FORM_KEYS or key in _KEPT_KEYS or value is None or isinstance(value, (bool, int, float)):
+            return value if key != "value" else self._mark(value)
+        is_form = key == "content" and isinstance(value, dict)
+        if is_form or key in _VALUE_KEYS:
+            return self._erase_result(value) if _is_tool_result(value) else self._mark(value)
+        if isinstance(value, dict):
+            return self.erase_event(value)
+        if isinstance(value, list):
+            return [self._erase("", item) for item in value]
+        return ERASED if value else value
+
+    def _erase_result(self, value: dict[str, Any]) -> dict[str, Any]:
+        kept = {key: value[key] for key in _RESULT_KEYS if key in value}
+        return {**kept, **{key: ERASED for key in ("result", "error") if key in value}}
+
+    def _mark(self, value: Any) -> Any:
+        """What stands for a value; an object stays one."""
+        if value is None or value in ({}, {"erased": True}) or self.is_mark(value):
+            return value
+        text = json.dumps(value, sort_keys=True, default=repr)
+        number = self._numbers.setdefault(text, len(self._numbers) + 1)
+        return {"erased": number} if isinstance(value, dict) else f"[erased {number}]"
+
+    @staticmethod
+    def is_mark(value: Any) -> bool:
+        """Whether a value is a mark already."""
+        if isinstance(value, dict):
+            return list(value) == ["erased"]
+        return isinstance(value, str) and value.startswith("[erased")
+
+
+def _is_tool_result(value: Any) -> bool:
+    return isinstance(value, dict) and "tool_name" in value and "success" in value
+
+
+def strike_digests(data: dict[str, Any]) -> dict[str, Any]:
+    """The event without the digests of bodies that were sent, which cover what was said before it."""
+    if not any(_covers_body(value) for value in data.values()) and "wire_digest" not in data:
+        return data
+    data = {key: value for key, value in data.items() if key != "wire_digest"}
+    return {
+        key: {name: item for name, item in value.items() if name != "wire_digest"}
+        if _covers_body(value)
+        else value
+        for key, value in data.items()
+    }
+
+
+def _covers_body(value: Any) -> bool:
+    return isinstance(value, dict) and "wire_digest" in value

@@ -1,0 +1,251 @@
+"""Erasing: content of a kept conversation goes, its chain, seals and steps stay, and every reader says so."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import child_agents
+import pytest
+from agents import make_engine, reply_with_calls
+from postgres_database import create_database
+
+from toolchart.engine import Engine
+from toolchart.engine.exchange.evidence import check_evidence, export_evidence
+from toolchart.engine.log.fork import ForkChanges
+from toolchart.engine.log.reading.records import read_conversation
+from toolchart.engine.log.replay import replay_conversation
+from toolchart.engine.log.sealing.journal import append_entry, load_journal
+from toolchart.engine.log.sealing.keys import SealSigner, SealVerifier
+from toolchart.engine.log.sealing.log_seals import check_log, seal_log
+from toolchart.engine.log.secrecy.erasing import ErasedConversation, ErasureChoice, erase_content
+from toolchart.engine.log.secrecy.keys import LogKeys
+from toolchart.engine.log.secrecy.stand_ins import add_digest, is_undamaged
+from toolchart.engine.log.sharing.workers import name_worker
+from toolchart.engine.log.stores import open_store
+from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.log.verify import VerifiedConversation, verify_store
+from toolchart.providers.scripted.provider import ScriptedProvider
+from toolchart.states.errors import LeaseHeld, LogDamaged, ReplayMismatch, SpecError
+from toolchart.states.ports import Store
+
+WORD, AT = "Zaunkoenig", "2026-01-01T00:00:00.000Z"
+
+
+def erase(store: Store, conversation: str = "c", **choice: Any) -> list[ErasedConversation]:
+    """Erase what is chosen."""
+    return erase_content(store, conversation, ErasureChoice(**choice), at=AT, by="anna", reason="asked for")
+
+
+def run_two_turns(store: Store) -> Engine:
+    """Run a turn in which user, model and a large result say the word, and one without it; the engine."""
+    replies = [reply_with_calls(("echo", {"text": f"{WORD} " * 400})), f"{WORD}!", "Good.", "Bye.", "More."]
+    engine = make_engine(replies, log=store)
+    engine.run(f"{WORD}?", conversation="c")
+    engine.run("And now?", conversation="c")
+    return engine
+
+
+def list_outcomes(store: Store) -> list[type]:
+    """The kinds of results of verifying a store."""
+    return [type(outcome) for outcome in verify_store(store)]
+
+
+def count_steps(store: Store, conversation: str = "c") -> int:
+    """Replay a conversation; the number of its steps."""
+    return sum(1 for _ in replay_conversation(store, conversation))
+
+
+@pytest.fixture(params=["memory", "sqlite", "jsonl", "postgres", "encrypted"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """An empty store of each kind; the files of it are in a folder `log`."""
+    if request.param == "postgres":
+        address = create_database(request.getfixturevalue("postgres"), tmp_path)
+    else:
+        places = {"memory": "memory", "jsonl": f"{tmp_path}/log/"}
+        address = places.get(request.param, f"{tmp_path}/log/log.db")
+    opened = open_store(address, keys=LogKeys([bytes(32)]) if request.param == "encrypted" else None)
+    yield opened
+    opened.close()
+
+
+def test_what_is_erased_is_gone_and_the_rest_holds(store: Store, tmp_path: Path) -> None:
+    """After a turn is erased no file has its words; chain, earlier seal, evidence and replay hold; other
+    turns are as they were; the conversation goes on, in the same engine too."""
+    engine = run_two_turns(store)
+    seals = tmp_path / "seals"
+    append_entry(seals, seal_log(store, load_journal(str(seals), SealVerifier()), AT, SealSigner()))
+    heads = [record.hash for record in read_conversation(store, "c")]
+    (result,) = erase(store, turns=(1,))
+    assert (result.content, result.digests, result.is_derivable) == ((1, 2, 4, 5), (6, 7), True)
+    lines = list(store.read_lines("c"))
+    assert WORD.encode() not in b"".join(lines)
+    gc.collect()
+    for path in (tmp_path / "log").rglob("*"):
+        assert WORD.encode() not in path.read_bytes(), path.name
+    assert [record.hash for record in read_conversation(store, "c")][:8] == heads
+    assert list_outcomes(store) == [VerifiedConversation]
+    assert list(check_log(store, load_journal(str(seals), SealVerifier()))) == []
+    assert count_steps(store) == 9
+    assert b'"message":"And now?"' in lines[6]
+    assert b'"by":"anna","reason":"asked for"' in lines[8]
+    assert engine.run("Go on", conversation="c").content == "Bye."
+    assert (list_outcomes(store), count_steps(store)) == ([VerifiedConversation], 11)
+    evidence = export_evidence(store, "c", seals=str(seals))
+    assert check_evidence(evidence.encode(), "FILE", SealVerifier()).sealed_records == 8
+    assert erase(store, turns=(1,)) == [], "there is nothing left to erase"
+    engine.close()
+
+
+def test_stand_ins_cannot_be_changed() -> None:
+    """Found are: any changed byte of a stand-in, a stand-in with a right digest that no record names, and
+    content that stands there again."""
+    store = MemoryStore()
+    run_two_turns(store)
+    originals = list(store.read_lines("c"))
+    erase(store, records=(5,))
+    lines = store._lines["c"]
+    assert [is_undamaged(line) for line in lines] == [False] * 5 + [True] * 3 + [False]
+    stand_in = lines[5]
+    for place in range(len(stand_in)):
+        lines[5] = stand_in[:place] + bytes([stand_in[place] ^ 1]) + stand_in[place + 1 :]
+        assert list_outcomes(store) == [LogDamaged], f"byte {place}"
+    changed = stand_in.replace(b"[erased]", b"Certainly.")
+    body = changed[: changed.index(b',"digest":"', len(changed) - 160)] + b"}"
+    lines[5] = add_digest(body, json.loads(stand_in)["hash"])
+    assert is_undamaged(lines[5])
+    assert [str(outcome) for outcome in verify_store(store)] == [
+        "conversation c, record 5: it was changed after its content was erased"
+    ]
+    lines[5] = originals[5]
+    assert "stands there again" in str(next(iter(verify_store(store))))
+    lines[5], lines[8:] = stand_in, []
+    assert "no record says so" in str(next(iter(verify_store(store))))
+
+
+def test_the_hash_of_an_erased_record_cannot_be_guessed() -> None:
+    """Equal conversations have other hashes, because each record has a salt; a stand-in has none."""
+    heads, salts = set(), set()
+    for _ in range(2):
+        store = MemoryStore()
+        run_two_turns(store)
+        salts.add(json.loads(store._lines["c"][5])["salt"])
+        erase(store, everything=True)
+        assert "salt" not in json.loads(store._lines["c"][5])
+        heads.add(json.loads(store._lines["c"][5])["hash"])
+    assert (len(heads), len(salts)) == (2, 2)
+
+
+def test_shared_parts_stay_for_others(tmp_path: Path) -> None:
+    """A large part that two conversations hold goes with the last of them."""
+    store = open_store(tmp_path / "log.db")
+    for name in ("c", "d"):
+        engine = make_engine([reply_with_calls(("echo", {"text": WORD * 300})), "ok"], log=store)
+        engine.run("Echo it", conversation=name)
+    erase(store, "c", everything=True)
+    assert WORD.encode() in b"".join(store.read_lines("d"))
+    assert list_outcomes(store) == [VerifiedConversation] * 2
+    erase(store, "d", everything=True)
+    assert WORD.encode() not in (tmp_path / "log.db").read_bytes()
+    assert list_outcomes(store) == [VerifiedConversation] * 2
+    store.close()
+
+
+def test_forks_and_texts(tmp_path: Path) -> None:
+    """A fork shares what is erased, still replays and goes on; `texts` finds what a fork repeats itself."""
+    store = open_store(tmp_path / "log.db")
+    engine = run_two_turns(store)
+    fork = engine.fork("c", changes=ForkChanges(system="Be long."), name="f")
+    assert fork.result is not None
+    erased = erase(store, turns=(1,))
+    assert [result.conversation for result in erased] == ["c", "f"]
+    assert erased[1].content == ()
+    assert (list_outcomes(store), count_steps(store, "f") > 0) == ([VerifiedConversation] * 2, True)
+    assert engine.run("Go on", conversation="f").state == "finished"
+    (result,) = erase(store, "f", texts=("go ON",))
+    assert len(result.content) == 1
+    assert "Go on" not in b"".join(store.read_lines("f")).decode()
+    assert list_outcomes(store) == [VerifiedConversation] * 2
+    store.close()
+
+
+def test_agents_that_a_turn_ran_are_erased_with_it() -> None:
+    """A child that a chosen record names is erased whole; the family verifies and replays."""
+    store, model = MemoryStore(), child_agents.FunctionModel(child_agents.repeat_words)
+    work = {"run_agent": {"chart": child_agents.ONE_CALL, "as": "outcome"}}
+    effects = {"work": work, "publish": {"answer": "{{outcome}}"}}
+    spec = child_agents.make_spec(child_agents.make_parent_chart(), effects)
+    with child_agents.make_engine(spec, model, log=store) as engine:
+        assert engine.run(f"{WORD} and b", conversation="c").content
+        names = list(store.list_conversations())
+        assert (len(names), WORD.upper().encode() in b"".join(store.read_lines(names[1]))) == (2, True)
+        erased = erase(store, turns=(1,))
+        assert [result.conversation for result in erased] == names
+        assert list_outcomes(store) == [VerifiedConversation] * 2
+        assert [count_steps(store, name) > 1 for name in names] == [True, True]
+    lines = b"".join(line for name in names for line in store.read_lines(name))
+    assert (WORD.encode() in lines, WORD.upper().encode() in lines) == (False, False)
+
+
+def test_an_erased_value_may_decide_a_step() -> None:
+    """Where a guard read what was erased, the recorded path stays, and replay names `erased content`."""
+    store = MemoryStore()
+    schema = {"type": "object", "required": ["score"], "properties": {"score": {"type": "integer"}}}
+    states = {
+        "judging": {
+            "initial": True,
+            "enter": "judge",
+            "transitions": [
+                {"event": "replied", "target": "praised", "cond": "verdict.score >= 8"},
+                {"event": "replied", "target": "scolded"},
+                {"event": "failed", "target": "scolded"},
+                {"event": "cancelled", "target": "scolded"},
+            ],
+        },
+        "praised": {"final": True, "enter": "praise"},
+        "scolded": {"final": True, "enter": "answer_with_error"},
+    }
+    spec = {
+        "chart": {"states": states},
+        "effects": {
+            "judge": {"call_model": {"as": "verdict", "prompt": "Judge.", "schema": schema}},
+            "praise": {"answer": "Good: {{verdict.score}}"},
+        },
+        "llms": {"m": {"provider": "scripted", "model": "m", "replies": ["unused"]}},
+        "responses": [{"llm": "m", "prompt": "p"}],
+    }
+    valid = '{"score": 9}'
+    with Engine(spec, log=store, providers={"m": ScriptedProvider([valid, valid])}) as engine:
+        assert engine.run("Judge", conversation="c").state == "praised"
+        targets = [record.target for record in read_conversation(store, "c")]
+        (result,) = erase(store, everything=True)
+        assert not result.is_derivable
+        assert [record.target for record in read_conversation(store, "c")][:-1] == targets
+        assert list_outcomes(store) == [VerifiedConversation]
+        for use in (lambda: count_steps(store), lambda: engine.run("Again", conversation="c")):
+            with pytest.raises(ReplayMismatch, match="erased content"):
+                use()
+
+
+def test_what_cannot_be_erased_now() -> None:
+    """An open turn, a conversation that a worker has, and one that does not exist are refused; what the
+    author wrote is never erased."""
+    store = MemoryStore()
+    approval = {"default": "ask"}
+    with make_engine([reply_with_calls(("echo", {"text": WORD}))], log=store, approval=approval) as waiting:
+        waiting.run("Echo", conversation="open")
+    with pytest.raises(SpecError, match="a turn of conversation 'open' is open"):
+        erase(store, "open", everything=True)
+    engine = run_two_turns(store)
+    before = list(store.read_lines("c"))
+    store.acquire_lease("c", name_worker(99), 60)
+    with pytest.raises(LeaseHeld):
+        erase(store, turns=(1,))
+    assert list(store.read_lines("c")) == before
+    with pytest.raises(SpecError, match="no conversation"):
+        erase(store, "nobody", everything=True)
+    assert erase(store, records=(0,)) == []
+    engine.close()
