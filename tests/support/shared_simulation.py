@@ -27,7 +27,7 @@ import simulation
 from simulation import Crash, FaultyLog, FaultyModel, VirtualLoop, World, make_spec, make_tools, require
 
 from toolchart.engine import Engine
-from toolchart.engine.log import group_commit
+from toolchart.engine.log import group_commit, journal
 from toolchart.engine.log.replay import load_conversation, replay
 from toolchart.engine.log.sharing import lease_keeping, lease_rules
 from toolchart.engine.log.sharing.writer import finish_future
@@ -460,7 +460,7 @@ def _check_outcome(fleet: Fleet, steps: Sequence[Any], event: dict[str, Any]) ->
 @contextlib.contextmanager
 def _simulated_time(fleet: Fleet) -> Iterator[None]:
     """Let the engine and the store take their time, their writer and their workers from a fleet."""
-    numbers = itertools.count(1)
+    numbers, salts = itertools.count(1), itertools.count(1)
     with (
         patch("time.perf_counter", fleet.loop.time),
         patch("time.time", fleet.read_time),
@@ -470,6 +470,7 @@ def _simulated_time(fleet: Fleet) -> Iterator[None]:
         patch.object(lease_rules, "is_dead", fleet.dead_names.__contains__),
         patch.object(postgres_tables, "read_time", lambda _: fleet.read_time()),
         patch.object(group_commit, "LogWriter", SimulatedWriter),
+        patch.object(journal, "token_urlsafe", lambda _: f"salt {next(salts)}"),
     ):
         yield
 

@@ -24,6 +24,7 @@ from unittest.mock import patch
 import orjson
 
 from toolchart.engine import Engine, TurnResult
+from toolchart.engine.log import journal
 from toolchart.engine.log.replay import load_conversation, replay
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_conversation
@@ -382,7 +383,12 @@ def run_simulation(seed: int, inner: Store | None = None) -> tuple[World, list[b
     world = World(seed)
     log = FaultyLog(world, inner or MemoryStore())
     try:
-        with patch("time.perf_counter", world.loop.time):  # tools are timed by the virtual clock
+        # Tools are timed by the virtual clock, and salts count up: the same seed gives the same bytes.
+        salts = (f"salt {number}" for number in itertools.count())
+        with (
+            patch("time.perf_counter", world.loop.time),
+            patch.object(journal, "token_urlsafe", lambda _: next(salts)),
+        ):
             world.loop.run_until_complete(_run_conversation(world, log))
     except BaseException as error:
         error.add_note("\n".join([f"seed {seed}", *world.story[-40:]]))

@@ -143,10 +143,7 @@ def describe_event(event: dict[str, Any]) -> list[str]:
         case "tool_finished" if not event["call_id"]:
             return ["there was no call to run"]
         case "tool_finished":
-            result = event["result"]
-            value = result.get("result") if result.get("success") else result.get("error")
-            outcome = f"{result.get('tool_name')} {event['outcome']}: {encode_canonical_text(value)}"
-            return [outcome, *_format_notes(event)]
+            return [_describe_outcome(event), *_format_notes(event)]
         case "failed":
             return [f"{event['kind']}: {event['message']}", *_format_rate_limits(event)]
         case "counted":
@@ -169,6 +166,12 @@ def _describe_decision(event: dict[str, Any]) -> str:
 def _describe_count(event: dict[str, Any]) -> str:
     problem = f" ({event['problem']})" if event.get("problem") else ""
     return f"{event['tokens']} tokens, counted by the {event['source']}{problem}"
+
+
+def _describe_outcome(event: dict[str, Any]) -> str:
+    result = event["result"]
+    value = result.get("result") if result.get("success") else result.get("error")
+    return f"{result.get('tool_name')} {event['outcome']}: {encode_canonical_text(value)}"
 
 
 def _describe_erasure(event: dict[str, Any]) -> str:

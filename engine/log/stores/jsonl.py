@@ -25,6 +25,7 @@ from toolchart.engine.log.stores.access.jsonl_append import (
     RECORDS,
     FileAppend,
     LeaseLocks,
+    split_rounds,
     write_checkpoint_line,
 )
 from toolchart.engine.log.stores.access.jsonl_files import (
@@ -95,7 +96,7 @@ class JsonlStore:
         """Append several batches; their files are synced side by side."""
         faults: list[ToolchartError | None] = []
         with self._lock:
-            for group in _split_rounds(batches):
+            for group in split_rounds(batches):
                 try:
                     self._kept_files.begin()
                     faults += self._append_group(group, wait=wait)
@@ -107,9 +108,15 @@ class JsonlStore:
         """Append a batch and replace earlier lines of its conversation; its files are written anew."""
         conversation = batch.conversation
         try:
-            with self._lock, self._leases.hold_for_append(conversation, batch.lease, wait=True):
-                write_anew(batch, lines, self._build_path, self.read_lines(conversation))
-                self._known_ends.pop(conversation, None)
+            with self._lock:
+                try:
+                    self._kept_files.begin()
+                    self._leases.lock_for_append(conversation, batch.lease, self._kept_files, wait=True)
+                    write_anew(batch, lines, self._build_path, self.read_lines(conversation))
+                    self._known_ends.pop(conversation, None)
+                    self._kept_files.forget(conversation)
+                finally:
+                    self._kept_files.unlock_all()
             self._leases.forget_taken(conversation)
         except OSError as error:
             raise self._build_failure(conversation, error) from None
@@ -375,20 +382,6 @@ class JsonlStore:
 
     def _build_path(self, conversation: str, suffix: str = RECORDS) -> Path:
         return self.folder / (build_file_name(conversation) + suffix)
-
-
-def _split_rounds(batches: Sequence[RecordBatch]) -> Iterator[list[RecordBatch]]:
-    """The batches in their order, in groups that have each conversation at most once."""
-    group: list[RecordBatch] = []
-    names: set[str] = set()
-    for batch in batches:
-        if batch.conversation in names:
-            yield group
-            group, names = [], set()
-        group.append(batch)
-        names.add(batch.conversation)
-    if group:
-        yield group
 
 
 def _read_begin_time(path: Path) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -174,3 +174,17 @@ class LeaseLocks:
         if key not in self._checked:
             self._leases.lock_for_append(conversation, lease, self._kept_files, wait=self._wait)
             self._checked.add(key)
+
+
+def split_rounds(batches: Sequence[RecordBatch]) -> Iterator[list[RecordBatch]]:
+    """The batches in their order, in groups that have each conversation at most once."""
+    group: list[RecordBatch] = []
+    names: set[str] = set()
+    for batch in batches:
+        if batch.conversation in names:
+            yield group
+            group, names = [], set()
+        group.append(batch)
+        names.add(batch.conversation)
+    if group:
+        yield group
