@@ -37,6 +37,7 @@ _FORM_KEYS = frozenset(
         "handler",
         "by",
         "limit_reached",
+        "source",
     ]
 )
 """Keys of the log format whose texts are names, ids and words of a fixed list."""
