@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import socket
 from collections.abc import Sequence
 from typing import Any
 
+import h11
 import msgspec
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from toolchart.app.server.site import Site, SiteSettings
 from toolchart.states.errors import SpecError
@@ -18,6 +21,48 @@ MAX_CONNECTIONS = 2000
 """Connections at the same time; a further one is answered with 503."""
 GRACE_S = 10
 """Seconds that running answers have to end when the server is stopped."""
+
+
+HEADERS_S = 20.0
+"""Seconds within which the headers of a request must have arrived."""
+
+
+class TimedProtocol(H11Protocol):
+    """HTTP/1.1 that closes a connection whose next request does not arrive: uvicorn has a time for idle
+    connections, and none for those that send their headers byte by byte."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self._wait_for_headers()
+
+    def data_received(self, data: bytes) -> None:
+        """Take data; a request that is not complete keeps its time."""
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_waiting()
+        elif self._timer is None:
+            self._wait_for_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _wait_for_headers(self) -> None:
+        self._timer = self.loop.call_later(HEADERS_S, self._close_if_waiting)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _close_if_waiting(self) -> None:
+        self._timer = None
+        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+            self.transport.close()
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +148,7 @@ class SiteServer(uvicorn.Server):
             application,
             ssl_certfile=address.certificate,
             ssl_keyfile=address.key,
-            http="h11",
+            http=TimedProtocol,
             ws="none",
             proxy_headers=False,
             server_header=False,

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,7 +17,9 @@ from toolchart.app.server.conversations import reading
 from toolchart.app.server.endpoints import Endpoint, RouteGroup
 from toolchart.app.server.site import get_site
 from toolchart.app.studio.pages.layout import show_page
-from toolchart.engine.log.reading.records import ReadRecord, parse_line, read_conversation
+from toolchart.engine.log.family import list_children
+from toolchart.engine.log.reading.records import parse_line, read_conversation
+from toolchart.engine.log.reading.summaries import summarize_conversation
 from toolchart.engine.log.reading.visited_path import (
     find_active_states,
     find_configuration,
@@ -45,25 +48,19 @@ async def show_run(request: Request) -> Response:
 
 
 def read_run(store: Store, conversation: str) -> dict[str, Any]:
-    """What the page shows of a conversation; a damaged one is shown as far as it can be read."""
+    """What the page shows at once of a conversation, also of a damaged one. Figures need all of its records,
+    so the page asks for them afterwards."""
     try:
-        overview = reading.read_overview(store, conversation)
+        summary, _ = summarize_conversation(store, conversation)
+        children = list_children(store, conversation)
     except ToolchartError:
-        overview = _describe_unreadable(store, conversation)
+        summary, children = {"conversation": conversation, "state": "?", "parent": ""}, []
     svg, no_svg = None, ""
     try:
         svg = prepare_svg(draw(load_chart(store, conversation), "svg"))
     except ToolchartError as error:
         no_svg = f"The chart cannot be drawn: {error}"
-    return {"overview": overview, "svg": svg, "no_svg": no_svg}
-
-
-def _describe_unreadable(store: Store, conversation: str) -> dict[str, Any]:
-    newest = store.read_last_line(conversation)
-    texts = {"conversation": conversation, "state": "?", "parent": ""}
-    counts = dict.fromkeys(("turns", "model_calls", "tool_calls", "seconds"), 0)
-    records = newest[0] + 1 if newest else 0
-    return {**texts, **counts, "records": records, "children": [], "models": []}
+    return {"summary": summary, "children": children, "svg": svg, "no_svg": no_svg}
 
 
 async def verify(request: Request) -> Response:
@@ -91,30 +88,53 @@ async def list_steps(request: Request) -> Response:
 
 
 def read_steps(store: Store, conversation: str, start: int) -> dict[str, list[Any]]:
-    """Number, time, event, target, rows and active states of each record from `start` on."""
-    records = list(_read_until_damage(store, conversation, start))
-    labels = {record.target for record in records}
+    """Number, time, event, target, rows and active states of each record from `start` on, as far as they can
+    be read."""
+    steps = list(_read_until_damage(store, conversation, start))
+    labels = {step.target for step in steps}
     try:
         active = find_active_states(load_chart(store, conversation), labels)
     except LogDamaged:
         active = {label: tuple(label.split("+")) for label in labels}
     return {
-        "seq": [record.seq for record in records],
-        "at": [record.at for record in records],
-        "event": [record.event_type for record in records],
-        "target": [record.target for record in records],
-        "turn": [record.turn for record in records],
-        "fired": [[[row.source, row.row] for row in record.fired or ()] for record in records],
-        "active": [active[record.target] for record in records],
+        "seq": [step.seq for step in steps],
+        "at": [step.at for step in steps],
+        "event": [step.event.type for step in steps],
+        "target": [step.target for step in steps],
+        "turn": [step.turn for step in steps],
+        "fired": [[[row.source, row.row] for row in step.fired] for step in steps],
+        "active": [active[step.target] for step in steps],
     }
 
 
-def _read_until_damage(store: Store, conversation: str, start: int) -> Iterator[ReadRecord]:
-    """The records from `start` on, as far as they can be read."""
-    for seq, line in enumerate(store.read_lines(conversation, start), start):
+class _EventName(msgspec.Struct):
+    type: str
+
+
+class _FiredRow(msgspec.Struct):
+    source: str
+    row: int
+
+
+class _Step(msgspec.Struct):
+    """As much of a record as the page marks; reading the rest of 10,000 records would take seconds."""
+
+    seq: int
+    at: str
+    turn: int
+    event: _EventName
+    target: str
+    fired: list[_FiredRow] = []
+
+
+_decode_step = msgspec.json.Decoder(_Step).decode
+
+
+def _read_until_damage(store: Store, conversation: str, start: int) -> Iterator[_Step]:
+    for line in store.read_lines(conversation, start):
         try:
-            yield parse_line(line, seq, conversation)
-        except LogDamaged:
+            yield _decode_step(line)
+        except (msgspec.DecodeError, UnicodeError):
             return
 
 

@@ -2,7 +2,7 @@
 
 import { conversationPath, make, request, showJson } from "/static/api.js";
 
-const WINDOW = 40; // rows of the timeline before and after the current one
+const WINDOW = 20; // rows of the timeline before and after the current one
 const PLAY_MS = 500;
 
 const root = document.getElementById("run");
@@ -170,9 +170,19 @@ async function verify() {
   document.getElementById("damage").textContent = answer.problems.join("; ");
 }
 
-verify().catch((error) => { document.getElementById("verified").textContent = error.message; });
+async function showFigures() {
+  const row = await request(conversationPath(conversation));
+  const cost = row.usage.cost ? `, cost ${row.usage.cost.toFixed(4)}` : "";
+  const tokens = `${row.usage.input ?? 0} + ${row.usage.output ?? 0} tokens`;
+  document.getElementById("figures").textContent = `${row.turns} turns, ${row.records} records, ` +
+    `${row.model_calls} model calls, ${row.tool_calls} tool calls, ${tokens}${cost}, ${row.seconds.toFixed(1)} s` +
+    (row.models.length ? `, ${row.models.join(", ")}` : "");
+}
+
 await load();
 show(steps.seq.length - 1);
+verify().catch((error) => { document.getElementById("verified").textContent = error.message; });
+showFigures().catch(() => {}); // a damaged record: the badge says so
 const stream = new EventSource(conversationPath(conversation, `/events?last_event_id=${steps.seq.at(-1) ?? ""}`));
 let isLoading = false;
 stream.addEventListener("record", async () => {

@@ -1,0 +1,136 @@
+"""`toolchart serve`: tokens and their roles, addresses that are in use, and a start and an end."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+pytest.importorskip("starlette", reason="the server needs the extra `serve`")
+
+from agents import make_engine
+from served import make_site
+
+from toolchart.app.server import serving
+from toolchart.app.server.access.tokens import MIN_TOKEN_CHARACTERS, ROLES, TokenTable, make_tokens
+from toolchart.app.server.application import build_application
+from toolchart.app.server.serving import Address, SiteServer, open_socket
+from toolchart.app.server.site import Site
+from toolchart.states.errors import SpecError
+
+
+def test_without_a_word_there_is_one_owner_with_every_role() -> None:
+    """A server is never without a token; its value is made up and long."""
+    (token,) = make_tokens(())
+    assert (token.access.name, token.access.roles) == ("owner", frozenset(ROLES))
+    assert token.is_generated
+    assert len(token.value) >= 40
+    assert make_tokens(())[0].value != token.value
+
+
+def test_tokens_have_names_and_roles_and_everybody_may_read() -> None:
+    """Roles are those that the operator names, and `read`; a table finds a token by its whole value."""
+    tokens = make_tokens(("anna:chat,approve", "viewer:read", "bare"))
+    roles = {token.access.name: token.access.roles for token in tokens}
+    assert roles == {"anna": {"read", "chat", "approve"}, "viewer": {"read"}, "bare": {"read"}}
+    table = TokenTable(tokens)
+    assert table.find(tokens[0].value) == tokens[0].access
+    assert table.find(tokens[0].value[:-1]) is None
+    assert table.find("") is None
+
+
+def test_a_value_of_the_environment_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TOOLCHART_TOKEN_NAME sets the value, so that it holds over restarts; a short one is refused."""
+    monkeypatch.setenv("TOOLCHART_TOKEN_NIGHT_JOB", "x" * MIN_TOKEN_CHARACTERS)
+    (token,) = make_tokens(("night-job:chat",))
+    assert (token.value, token.is_generated) == ("x" * MIN_TOKEN_CHARACTERS, False)
+    monkeypatch.setenv("TOOLCHART_TOKEN_NIGHT_JOB", "short")
+    with pytest.raises(SpecError, match="can be guessed"):
+        make_tokens(("night-job:chat",))
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("anna:chatt",), "did you mean 'chat'"),
+        ((":chat",), "cannot be a name"),
+        (("a b:chat",), "cannot be a name"),
+        (("anna:read", "anna:chat"), "'anna' twice"),
+    ],
+)
+def test_wrong_words_are_refused(words: tuple[str, ...], text: str) -> None:
+    """An unknown role, no name and a name that stands twice are errors that say so."""
+    with pytest.raises(SpecError, match=text):
+        make_tokens(words)
+
+
+def test_a_port_in_use_is_an_error_that_says_so(run_cli: Callable[..., Any]) -> None:
+    """The command ends with code 2 and names the port and the option."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = run_cli("serve", "quickstart", "--log", "memory", "--port", port)
+    assert result.code == 2
+    assert f"port {port}" in result.err
+    assert "--port" in result.err
+
+
+def test_an_open_address_is_refused_before_anything_listens(run_cli: Callable[..., Any]) -> None:
+    """`--host 0.0.0.0` without TLS or a word ends with code 2."""
+    result = run_cli("serve", "quickstart", "--host", "0.0.0.0", "--port", "1")
+    assert result.code == 2
+    assert "--allow-plain-http" in result.err
+
+
+@contextmanager
+def run_server(site: Site) -> Iterator[tuple[SiteServer, int]]:
+    """The server as the command runs it, in a thread; it must end when it is asked to."""
+    address = Address(port=0)
+    listener = open_socket(address)
+    server = SiteServer(site, build_application(site), address)
+    thread = threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True)
+    thread.start()
+    try:
+        yield server, listener.getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("beginning", [b"", b"GET /health HTTP/1.1\r\nHost: 127.0", b"G"])
+def test_a_connection_without_a_request_is_closed(beginning: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever connects and sends nothing, or headers without an end, is let go."""
+    monkeypatch.setattr(serving, "HEADERS_S", 0.2)
+    with (
+        run_server(make_site(make_engine(["hello"]))) as (_, port),
+        socket.create_connection(("127.0.0.1", port), timeout=30) as connection,
+    ):
+        connection.sendall(beginning)
+        assert connection.recv(100) == b""
+
+
+def test_a_server_stops_although_a_stream_is_open() -> None:
+    """Stopping ends open streams at once, gives turns back, and frees the port."""
+    site = make_site(make_engine(["hello"]))
+    with run_server(site) as (server, port):
+        read_until_stopped(server, port)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=5)
+
+
+def read_until_stopped(server: SiteServer, port: int) -> None:
+    """Follow a conversation, stop the server, and read to the end of the stream."""
+    headers = {"Authorization": "Bearer token-of-owner-for-tests-only"}
+    url = f"http://127.0.0.1:{port}"
+    with httpx.Client(base_url=url, headers=headers, timeout=30, trust_env=False) as client:
+        client.post("/api/conversations", json={"message": "hi", "conversation": "c1"}).raise_for_status()
+        with client.stream("GET", "/api/conversations/c1/events") as response:
+            lines = response.iter_lines()
+            assert next(lines) == "id: 0"
+            server.should_exit = True
+            assert all(line is not None for line in lines)
