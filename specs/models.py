@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from toolchart.specs.sections.base import Section
 from toolchart.specs.sections.context import IntentConfig, ModelChoice, RagService, TopicConfig
+from toolchart.specs.sections.debug import DebugConfig
 from toolchart.specs.sections.keeping import LogKeyConfig, RedactConfig
 from toolchart.specs.sections.limits import LimitsConfig, RetryConfig
 from toolchart.states.chart.source_positions import SourcePosition
@@ -312,6 +313,8 @@ class AgentSpec(Section):
     """Seconds after which another worker may take over a conversation from one that shows no sign of life."""
     log_deltas: bool = False
     """Whether the log keeps the deltas of streamed replies; not allowed together with `redact`."""
+    debug: DebugConfig | None = None
+    """Switches for finding faults (`docs/howto/finding-faults.md`)."""
     redact: RedactConfig | None = None
     """What the log must not contain."""
     log_key: LogKeyConfig | None = None

@@ -13,7 +13,8 @@ from toolchart.engine.log.reading.listing import find_names
 from toolchart.engine.log.reading.records import ReadRecord, parse_line
 from toolchart.engine.log.record import parse_record
 from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
-from toolchart.states.errors import LogDamaged
+from toolchart.states.errors import LogDamaged, SpecError
+from toolchart.states.events import Configured
 from toolchart.states.ports import Store
 
 ANSWERS = ("agent_finished", "agent_failed", "agent_rested")
@@ -136,3 +137,17 @@ def _check_child(store: Store, conversation: str, record: ReadRecord) -> None:
         raise LogDamaged(f"its child {child!r} {problem}", conversation=conversation, seq=record.seq)
     if event["head"] not in map(compute_line_hash, store.read_lines(child)):
         raise LogDamaged(f"its child {child!r} was changed", conversation=conversation, seq=record.seq)
+
+
+def refuse_child(configured: Configured, name: str) -> None:
+    """Refuse to act on a child conversation: only its parent may.
+
+    Raises:
+        SpecError: it is one.
+    """
+    if configured.parent is not None and configured.conversation == name:
+        parent = configured.parent.conversation
+        raise SpecError(
+            f"conversation {name!r} is a child of {parent!r}",
+            hint=f"act on its parent, which hands on what concerns it: {parent}",
+        )

@@ -14,6 +14,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from toolchart.engine.log.continuation.versions import build_versions, encode_texts
+from toolchart.engine.log.family import refuse_child
 from toolchart.engine.log.fork import ForkPlan, find_tool_result
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.journal import Journal
@@ -44,6 +45,7 @@ from toolchart.tools.sources.source_digest import list_source_digests
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from toolchart.engine.telemetry.debug_files import DebugFiles
     from toolchart.engine.telemetry.live import Telemetry
     from toolchart.tools.sources.effect_functions import EffectFunction
 
@@ -64,6 +66,7 @@ class SharedDependencies(msgspec.Struct, frozen=True, kw_only=True):
     output_classes: Mapping[str, type[BaseModel]] = msgspec.field(default_factory=dict)
     children: ChildRunner | None = None
     telemetry: Telemetry | None = None
+    debug_files: DebugFiles | None = None
 
 
 class Conversations:
@@ -366,6 +369,7 @@ class Conversations:
             get_provider=self._get_provider,
             children=self._shared_dependencies.children,
             telemetry=self._shared_dependencies.telemetry,
+            debug_files=self._shared_dependencies.debug_files,
             # Deltas may cut a secret in two, so a redacted log does not keep them.
             keep_deltas=self._spec.log_deltas and self._redactor is None,
         )
@@ -384,17 +388,3 @@ def build_running_turn_error(name: str) -> SpecError:
         f"a turn of conversation {name!r} is running",
         hint="wait for its result, or send the message to the running turn: engine.asay(...)",
     )
-
-
-def refuse_child(configured: Configured, name: str) -> None:
-    """Refuse to act on a child conversation: only its parent may.
-
-    Raises:
-        SpecError: it is one.
-    """
-    if configured.parent is not None and configured.conversation == name:
-        parent = configured.parent.conversation
-        raise SpecError(
-            f"conversation {name!r} is a child of {parent!r}",
-            hint=f"act on its parent, which hands on what concerns it: {parent}",
-        )

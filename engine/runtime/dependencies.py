@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from toolchart.engine.runtime.flows.answer_form import AnswerForm
+    from toolchart.engine.telemetry.debug_files import DebugFiles
     from toolchart.engine.telemetry.live import Telemetry
     from toolchart.tools.sources.effect_functions import EffectFunction
 
@@ -117,6 +118,8 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     """Whether tools of children that are not idempotent need an approval: the conversation is a fork."""
     telemetry: Telemetry | None = None
     """Makes spans of what happens; it changes nothing."""
+    debug_files: DebugFiles | None = None
+    """Writes what the spec's section `debug` asks for."""
     answer_form: AnswerForm | None = None
     """The type that the program demands of the answer of this turn."""
     keep_deltas: bool = False

@@ -311,6 +311,8 @@ class Driver:
             self._cancelled_runs += list_cancelled_runs(before, event, new_step.cancels)
         if self.dependencies.telemetry is not None:
             self.dependencies.telemetry.record_step(self.conversation, event, new_step)
+        if self.dependencies.debug_files is not None:
+            self.dependencies.debug_files.record_step(self.conversation, event, new_step)
         if self.dependencies.observer is not None:
             self.dependencies.observer(event, new_step)
         return new_step

@@ -33,6 +33,7 @@ from toolchart.engine.runtime.flows.chart_functions import (
 )
 from toolchart.engine.runtime.flows.child_conversations import ChildConversations
 from toolchart.engine.runtime.turns.options import TurnOptions, build_hooks
+from toolchart.engine.telemetry.debug_files import DebugFiles, apply_strict_switch, open_debug_files
 from toolchart.providers.prices import build_pricer
 from toolchart.specs.charts import load_spec_chart
 from toolchart.specs.declared_effects import EffectResolver
@@ -98,7 +99,7 @@ class Agent:
         self, spec: AgentSpec, parts: SharedParts, base: Agent | None = None, tools: ToolManager | None = None
     ) -> None:
         functions = select_tool_functions(parts.functions)
-        self.spec = spec = offer_functions(spec, functions)
+        self.spec = spec = apply_strict_switch(offer_functions(spec, functions))
         self._parts = parts
         self._base = base
         self._children: dict[str, Agent] = {}
@@ -118,8 +119,13 @@ class Agent:
                 else build_agent_tools(spec, functions, parts.services, spec_folder, parts.dependencies)
             )
         self.tools: ToolManager = tools
+        self.debug_files: DebugFiles | None = (
+            base.debug_files if base is not None else open_debug_files(spec, spec_folder or Path())
+        )
         self.hosts: ModelHosts = (
-            base.hosts if base is not None else ModelHosts(spec, parts.providers, spec_folder)
+            base.hosts
+            if base is not None
+            else ModelHosts(spec, parts.providers, spec_folder, self.debug_files)
         )
         self.price = build_pricer(spec, spec_folder)
         self.decisions = DecisionDesk(
@@ -156,6 +162,7 @@ class Agent:
                 output_classes=self.output_classes,
                 children=ChildConversations(store, log, self._parts.clock, self.get_child),
                 telemetry=self._parts.telemetry,
+                debug_files=self.debug_files,
             ),
             function_sources=self._functions.list_sources(self.chart),
         )

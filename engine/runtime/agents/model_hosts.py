@@ -7,12 +7,14 @@ created here, because only the engine can read a log.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores import find_store, open_store
+from toolchart.providers.hosts import find_host
 from toolchart.providers.recording.host import RECORDED_HOST
 from toolchart.providers.registry import create_provider
 from toolchart.providers.text_calls.provider import accept_text_calls
@@ -25,6 +27,7 @@ from toolchart.states.messages import Reply, Request
 from toolchart.states.ports import Provider, Store
 
 if TYPE_CHECKING:
+    from toolchart.engine.telemetry.debug_files import DebugFiles
     from toolchart.providers.embeddings import HostEmbedder
     from toolchart.providers.recording.recorded_calls import RecordedCall
 
@@ -35,13 +38,21 @@ class ModelHosts:
     Args:
         ready: providers by `llms` name that replace the spec's own entries.
         spec_folder: folder of the spec, to which files in an entry are relative.
+        debug_files: names the cassettes of raw responses.
     """
 
-    def __init__(self, spec: AgentSpec, ready: Mapping[str, Provider], spec_folder: Path | None) -> None:
+    def __init__(
+        self,
+        spec: AgentSpec,
+        ready: Mapping[str, Provider],
+        spec_folder: Path | None,
+        debug_files: DebugFiles | None = None,
+    ) -> None:
         self._spec = spec
         self.providers = dict(ready)
         """The providers that exist so far, by `llms` name."""
         self._spec_folder = spec_folder
+        self._debug_files = debug_files
 
     def get_provider(self, service: str) -> Provider:
         """The provider of an `llms` entry; it describes tools in the prompt where a request says so.
@@ -53,11 +64,18 @@ class ModelHosts:
             if service not in self._spec.llms:
                 hint = suggest_name(service, self._spec.llms)
                 raise SpecError(f"the agent has no llms entry {service!r}", path="llms", hint=hint)
-            entry = self._spec.llms[service]
+            entry = self._add_cassette(service, self._spec.llms[service])
             self.providers[service] = create_model_provider(
                 entry, f"llms.{service}", beside=self._spec_folder
             )
         return accept_text_calls(self.providers[service])
+
+    def _add_cassette(self, service: str, entry: LLMConfig) -> LLMConfig:
+        """The entry, which keeps its raw responses where the section `debug` asks for it."""
+        if self._debug_files is None or entry.record or not find_host(entry.provider).needs_network:
+            return entry
+        cassette = self._debug_files.name_cassette(service, date.today().isoformat())
+        return entry.model_copy(update={"record": str(cassette.resolve())}) if cassette else entry
 
     async def aclose(self) -> None:
         """Close the connections of all providers."""
