@@ -25,7 +25,7 @@ from toolchart.providers.shared.wire_values import (
     select_other_counts,
     select_others,
 )
-from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts
+from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts, join_objects
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.schema_dialects import (
@@ -186,22 +186,24 @@ def encode_messages(messages: Sequence[Message], origin: Origin = ANY_HOST) -> l
     def encode(message: Message, _: None) -> list[dict[str, Any]]:
         return [_encode_message(message, origin)]
 
-    wire_messages: list[dict[str, Any]] = []
+    groups: list[list[EncodedObject]] = []
+    role = ""
     for message in messages:
         if message.role == "system":
             continue
         (wire,) = kept.get_parts(message, encode)
-        if wire_messages and wire_messages[-1]["role"] == wire["role"]:
-            wire_messages[-1] = {**wire, "content": [*wire_messages[-1]["content"], *wire["content"]]}
+        if wire["role"] == role:
+            groups[-1].append(wire)
         else:
-            wire_messages.append(wire)
-    return wire_messages
+            groups.append([wire])
+            role = wire["role"]
+    return [join_objects(group, "content") for group in groups]
 
 
 def _encode_message(message: Message, origin: Origin) -> dict[str, Any]:
     is_own = message.role == "assistant"
     blocks = _encode_assistant_message(message, origin) if is_own else _encode_user_message(message)
-    return {"role": "assistant" if is_own else "user", "content": list(map(EncodedObject, blocks))}
+    return {"role": "assistant" if is_own else "user", "content": blocks}
 
 
 def _encode_assistant_message(message: Message, origin: Origin) -> list[dict[str, Any]]:

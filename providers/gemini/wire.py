@@ -25,7 +25,7 @@ from toolchart.providers.shared.wire_values import (
     select_other_counts,
     select_others,
 )
-from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts
+from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts, join_objects
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.schema_dialects import GEMINI, lower_parameters
 
@@ -140,7 +140,7 @@ def encode_messages(messages: Sequence[Message], origin: Origin = ANY_HOST) -> l
     def encode(message: Message, native_id: str | None) -> list[dict[str, Any]]:
         return [_encode_message(message, native_id, origin)]
 
-    contents: list[dict[str, Any]] = []
+    groups: list[list[EncodedObject]] = []
     native_ids: dict[str, str | None] = {}
     is_after_result = False
     for message in messages:
@@ -149,11 +149,11 @@ def encode_messages(messages: Sequence[Message], origin: Origin = ANY_HOST) -> l
         native_ids.update({call.id: call.native_id for call in message.tool_calls})
         (content,) = kept.get_parts(message, encode, native_ids.get(message.tool_call_id or ""))
         if is_after_result and message.role == "tool":
-            contents[-1] = {**content, "parts": [*contents[-1]["parts"], *content["parts"]]}
+            groups[-1].append(content)
         else:
-            contents.append(content)
+            groups.append([content])
         is_after_result = message.role == "tool"
-    return contents
+    return [join_objects(group, "parts") for group in groups]
 
 
 def _encode_message(message: Message, native_id: str | None, origin: Origin) -> dict[str, Any]:
@@ -165,9 +165,9 @@ def _encode_message(message: Message, native_id: str | None, origin: Origin) -> 
     if message.role == "assistant":
         return _encode_assistant_message(message, origin)
     if message.role == "tool":
-        result = EncodedObject(_encode_tool_result(message, native_id))
+        result = _encode_tool_result(message, native_id)
         media = list_media(message, reads_files=False) if message.parts else []
-        return {"role": "user", "parts": [result, *(EncodedObject(encode_part(part)) for part in media)]}
+        return {"role": "user", "parts": [result, *map(encode_part, media)]}
     if message.parts:
         return {"role": "user", "parts": list(map(encode_part, list_sent_parts(message, reads_files=False)))}
     # The API refuses an empty part, so an empty message becomes a blank one.

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from operator import attrgetter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from operator import attrgetter, is_
 from typing import Any
 from weakref import ref
 
@@ -25,7 +25,7 @@ from toolchart.states.messages import Message
 class EncodedObject(dict[str, Any]):
     """A JSON object that does not change any more, with its bytes."""
 
-    __slots__ = ("canonical", "json")
+    __slots__ = ("canonical", "joined", "json")
 
     def __init__(self, value: Mapping[str, Any]) -> None:
         super().__init__(value)
@@ -33,6 +33,22 @@ class EncodedObject(dict[str, Any]):
         """Its JSON, keys in their order."""
         self.canonical: bytes = encode_canonical(value)
         """Its canonical JSON."""
+        self.joined: tuple[tuple[EncodedObject, ...], EncodedObject] | None = None
+        """The objects with which `join_objects` joined it last, and the result."""
+
+
+def join_objects(group: Sequence[EncodedObject], key: str) -> EncodedObject:
+    """One object for several that follow each other: their lists under a key as one list, and the other keys
+    of the last one. It is kept with the first one, until that is joined with others."""
+    first, *others = group
+    if not others:
+        return first
+    kept = first.joined
+    if kept is not None and len(kept[0]) == len(others) and all(map(is_, kept[0], others)):
+        return kept[1]
+    joined = EncodedObject({**others[-1], key: [item for one in group for item in one[key]]})
+    first.joined = (tuple(others), joined)
+    return joined
 
 
 Variant = Any

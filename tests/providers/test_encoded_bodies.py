@@ -21,6 +21,7 @@ from toolchart.providers.transport.encoded_bodies import (
     encode_canonical_body,
     encode_json,
     forget_message_parts,
+    join_objects,
 )
 from toolchart.states.canonical_json import encode_canonical
 from toolchart.states.errors import ProviderError
@@ -141,3 +142,21 @@ async def test_half_characters_and_long_integers_are_sent(entry: str) -> None:
         sent = server.requests[0]["body"].decode()
     assert str(2**80) in sent or "1208925819614629174706176" in sent.replace("\\", "")
     json.loads(sent)
+
+
+def test_joined_objects_are_encoded_once() -> None:
+    """Issue 15.7: messages that a wire joins are encoded once, and anew where one more is joined; the first
+    object stays as it is."""
+    first, second, third = (
+        EncodedObject({"role": "user", "content": [{"text": text}], "n": number})
+        for number, text in enumerate("abc")
+    )
+    joined = join_objects([first, second], "content")
+    assert joined == {"role": "user", "content": [{"text": "a"}, {"text": "b"}], "n": 1}
+    assert joined.json == encode_json(dict(joined))
+    assert join_objects([first, second], "content") is joined
+    longer = join_objects([first, second, third], "content")
+    assert [block["text"] for block in longer["content"]] == ["a", "b", "c"]
+    assert join_objects([first, second], "content") == joined
+    assert join_objects([first], "content") is first
+    assert first["content"] == [{"text": "a"}]
