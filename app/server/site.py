@@ -81,8 +81,9 @@ class Site:
         self.turns = Slots("turns", self.limits.turns)
         self.readers = Slots("event streams", self.limits.readers)
         self.feeds = Feeds(engine.store, self.limits.reader_queue)
-        self.live_turns = LiveTurns(engine, self.feeds, self.turns)
+        self.live_turns = LiveTurns(engine, self.feeds, self.turns, self.client_tools.find_engine)
         engine.watch_records(self._note_records)
+        self.client_tools.watch_records(self._note_records)
         self.running: dict[str, Any] = {}
         """What groups of routes keep while the server runs, by their names."""
         self.closing = asyncio.Event()

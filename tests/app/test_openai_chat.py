@@ -4,12 +4,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import openai
 import pytest
 from agents import make_engine, reply_with_calls
 from openai import AsyncOpenAI, OpenAI
 from pydantic import BaseModel
-from served import make_site, make_value, serve
+from served import bearer, make_site, make_value, serve
 
 from toolchart import Engine, load_spec
 
@@ -155,6 +156,27 @@ def test_streamed_call_of_a_client_tool(quickstart: str) -> None:
         "ask_browser",
         {"question": "where?"},
     )
+
+
+def test_turn_with_a_client_tool_can_be_decided_elsewhere() -> None:
+    """A decision that comes by another API goes on with the same turn. The tool of the client still is one:
+    its call waits for the client, and is no unknown tool."""
+    tools: Any = {"registry": [{"name": "echo", "requires_approval": True}]}
+    calls = [("ask_browser", {"question": "where?"}), ("echo", {"text": "hello"})]
+    engine = make_engine([reply_with_calls(*calls)], chart="approval", tools=tools)
+    with serve(make_site(engine)) as address:
+        first = connect(address).chat.completions.create(model="agent", messages=[USER], tools=[ASK_BROWSER])
+        (call,) = first.choices[0].message.tool_calls or ()
+        assert call.function.name == "ask_approval"
+        assert first.model_extra is not None
+        name = first.model_extra["toolchart"]["conversation"]
+        (waiting,) = engine.describe_turn(name).pending_approvals
+        decision = {"call_id": waiting.id, "approved": True}
+        answer = httpx.post(
+            f"{address}/api/conversations/{name}/decisions", json=decision, headers=bearer(), timeout=60
+        )
+        assert answer.status_code == 200, answer.text
+        assert [waiting.tool for waiting in engine.describe_turn(name).waiting_calls] == ["ask_browser"]
 
 
 @pytest.mark.parametrize(("approved", "streams"), [(True, True), (True, False), (False, False)])

@@ -15,7 +15,7 @@ from toolchart.app.server.answers import Refusal
 from toolchart.app.server.bodies import read_form
 from toolchart.app.server.endpoints import Endpoint, RouteGroup, require_role
 from toolchart.app.server.event_stream import stream_events
-from toolchart.app.server.protocols.served_models import find_model, list_models
+from toolchart.app.server.protocols.served_models import ServedModel, find_model, list_models
 from toolchart.app.server.protocols.turns import Pieces, continue_turn, read_answers, start_turn
 from toolchart.app.server.server_events import ServerEvent
 from toolchart.app.server.site import Site, get_access, get_site
@@ -25,10 +25,17 @@ from toolchart.states.errors import SpecError, ToolchartError
 
 
 async def run_agent(request: Request) -> Response:
-    """Run a turn, or go on with one, and answer with its events."""
+    """Run a turn of the agent, or go on with one, and answer with its events."""
+    return await _run_model(request, list_models(get_site(request).engine.spec)[0])
+
+
+async def run_handler(request: Request) -> Response:
+    """As `run_agent`, with one handler."""
+    return await _run_model(request, find_model(get_site(request).engine.spec, request.path_params["model"]))
+
+
+async def _run_model(request: Request, model: ServedModel) -> Response:
     form, site = await read_form(request, RunForm), get_site(request)
-    name = request.path_params.get("model") or list_models(site.engine.spec)[0].name
-    model = find_model(site.engine.spec, name)
     loaded = load_conversation(site.engine.store, form.thread_id)
     run = read_run(form, is_new=loaded is None)
     pieces = await _open_run(site, get_access(request), run, model.handler)
@@ -88,7 +95,7 @@ ROUTES = RouteGroup(
             method="POST",
             path="/ag-ui/{model}",
             role="chat",
-            answer=run_agent,
+            answer=run_handler,
             summary="Run a turn of a thread with one handler, as events of AG-UI.",
             body=RunForm,
         ),

@@ -26,10 +26,17 @@ RunTurn = Callable[[DeltaObserver], Awaitable[Any]]
 
 
 class LiveTurns:
-    """The turns of one site that run now, one for each conversation."""
+    """The turns of one site that run now, one for each conversation.
 
-    def __init__(self, engine: Engine, feeds: Feeds, slots: Slots) -> None:
+    Args:
+        find_engine: the engine that has the tools of a conversation, also those that its client has declared.
+    """
+
+    def __init__(
+        self, engine: Engine, feeds: Feeds, slots: Slots, find_engine: Callable[[str], Engine]
+    ) -> None:
         self._engine = engine
+        self._find_engine = find_engine
         self._feeds = feeds
         self._slots = slots
         self._tasks: dict[str, asyncio.Task[Any]] = {}
@@ -98,7 +105,8 @@ class LiveTurns:
             await asyncio.wait((task,), timeout=0.01)
 
         async def go_on(on_delta: DeltaObserver) -> TurnResult:
-            return await self._engine.aresume(conversation, decision, on_delta=on_delta)
+            engine = self._find_engine(root)
+            return await engine.aresume(conversation, decision, on_delta=on_delta)
 
         return await self.wait(root, self.begin(root, go_on), until_rest=until_rest)
 

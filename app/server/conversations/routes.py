@@ -117,7 +117,8 @@ async def answer_question(request: Request) -> Response:
     root = find_root(site.engine.store, name)
 
     async def give_answer(on_delta: DeltaObserver | None = None) -> TurnResult | None:
-        return await site.engine.aanswer(name, form.content, question=form.question, by=by)
+        engine = site.client_tools.find_engine(root)
+        return await engine.aanswer(name, form.content, question=form.question, by=by)
 
     if site.engine.is_running(root):
         return _answer_result(name, await give_answer())
@@ -134,7 +135,8 @@ async def cancel(request: Request) -> Response:
 
 async def resume(request: Request) -> Response:
     """Go on with a turn that was left open."""
-    engine, name = get_site(request).engine, _require_known(request)
+    name = _require_known(request)
+    engine = get_site(request).client_tools.find_engine(name)
     return await _answer_turn(request, name, lambda on_delta: engine.aresume(name, on_delta=on_delta))
 
 

@@ -55,7 +55,9 @@ ROUTES = RouteGroup(
     name=NAME,
     run=run_mcp,
     endpoints=tuple(
-        Endpoint(method=method, path="/mcp", role="read", answer=answer_mcp, summary=summary)
+        Endpoint(
+            method=method, path="/mcp", role="read", answer=answer_mcp, summary=summary, in_openapi=False
+        )
         for method, summary in _SUMMARIES.items()
     ),
 )

@@ -20,6 +20,7 @@ import mcp_types as types
 from mcp.server.context import HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from toolchart import __version__
 from toolchart.app.server.access.tokens import Access
@@ -238,7 +239,7 @@ async def _watch_turn(context: _Context, pieces: Pieces) -> TurnResult:
 def _can_ask(context: _Context) -> bool:
     """Whether the client shows forms to its user, and repeats a call with the answers."""
     capabilities = context.session.client_capabilities
-    is_modern = context.protocol_version in types.version.MODERN_PROTOCOL_VERSIONS
+    is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
     return is_modern and capabilities is not None and capabilities.elicitation is not None
 
 

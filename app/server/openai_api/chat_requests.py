@@ -48,7 +48,7 @@ class StreamForm(msgspec.Struct, frozen=True, kw_only=True):
     include_usage: bool = False
 
 
-class ChatForm(msgspec.Struct, frozen=True, kw_only=True):
+class CompletionForm(msgspec.Struct, frozen=True, kw_only=True):
     """The body of `POST /v1/chat/completions`. Other keys, such as options of the model, are ignored."""
 
     model: str
@@ -72,7 +72,7 @@ class ChatTurn(msgspec.Struct, frozen=True, kw_only=True):
     """The client's tools."""
 
 
-def read_chat(form: ChatForm) -> ChatTurn:
+def read_chat(form: CompletionForm) -> ChatTurn:
     """What a request asks for.
 
     Raises:

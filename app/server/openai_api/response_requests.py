@@ -12,8 +12,8 @@ import msgspec
 
 from toolchart.app.server.answers import Refusal
 from toolchart.app.server.openai_api.chat_requests import (
-    ChatForm,
     ChatTurn,
+    CompletionForm,
     FormatForm,
     ToolForm,
     read_chat,
@@ -58,13 +58,17 @@ def read_response(form: ResponseForm) -> ChatTurn:
     answers = _read_answers(entries)
     if answers:
         # Only the tools of the request are read here; the answers are ready.
-        head = read_chat(ChatForm(model=form.model, messages=[{"role": "user", "content": "-"}], tools=tools))
+        head = read_chat(
+            CompletionForm(model=form.model, messages=[{"role": "user", "content": "-"}], tools=tools)
+        )
         return ChatTurn(answers=answers, tools=head.tools)
     messages = _convert_items(entries)
     if form.instructions:
         messages.insert(0, {"role": "system", "content": form.instructions})
     format_ = _read_format(form.text)
-    return read_chat(ChatForm(model=form.model, messages=messages, tools=tools, response_format=format_))
+    return read_chat(
+        CompletionForm(model=form.model, messages=messages, tools=tools, response_format=format_)
+    )
 
 
 def _read_tool(tool: dict[str, Any]) -> ToolForm:

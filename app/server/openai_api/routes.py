@@ -13,7 +13,7 @@ from toolchart.app.server.endpoints import Endpoint, RouteGroup
 from toolchart.app.server.event_stream import stream_events
 from toolchart.app.server.openai_api import response_routes
 from toolchart.app.server.openai_api.chat_answers import build_completion, stream_completion
-from toolchart.app.server.openai_api.chat_requests import ChatForm, ChatTurn, read_chat
+from toolchart.app.server.openai_api.chat_requests import ChatTurn, CompletionForm, read_chat
 from toolchart.app.server.openai_api.errors import shape_error
 from toolchart.app.server.protocols.served_models import find_model, list_models
 from toolchart.app.server.protocols.turns import Pieces, continue_turn, finish_turn, read_answers, start_turn
@@ -39,7 +39,7 @@ def _describe_model(name: str) -> dict[str, Any]:
 
 async def complete_chat(request: Request) -> Response:
     """Run a turn, or go on with one, and answer with a chat completion."""
-    form = await read_form(request, ChatForm)
+    form = await read_form(request, CompletionForm)
     pieces = await _open_chat(request, form, read_chat(form))
     if not form.stream:
         return JsonAnswer(build_completion(await finish_turn(pieces), form.model))
@@ -47,7 +47,7 @@ async def complete_chat(request: Request) -> Response:
     return stream_events(request, stream_completion(pieces, form.model, include_usage=include_usage))
 
 
-async def _open_chat(request: Request, form: ChatForm, turn: ChatTurn) -> Pieces:
+async def _open_chat(request: Request, form: CompletionForm, turn: ChatTurn) -> Pieces:
     site, access = get_site(request), get_access(request)
     model = find_model(site.engine.spec, form.model)
     if turn.answers:
@@ -84,7 +84,7 @@ ROUTES = RouteGroup(
             role="chat",
             answer=complete_chat,
             summary="Run a turn, in the form of OpenAI's chat completions.",
-            body=ChatForm,
+            body=CompletionForm,
             shape_error=shape_error,
         ),
         *response_routes.ENDPOINTS,

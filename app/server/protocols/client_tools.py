@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from toolchart.app.server.answers import Refusal
+from toolchart.engine.log.family import find_root
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.engine import Engine
 from toolchart.states.canonical_json import encode_canonical
@@ -41,6 +42,13 @@ class ClientTools:
         self._base = engine
         self._engines: OrderedDict[bytes, Engine] = OrderedDict()
         self._outcomes: dict[tuple[str, str], CallOutcome] = {}
+        self._watchers: list[Callable[[str], None]] = []
+
+    def watch_records(self, watch: Callable[[str], None]) -> None:
+        """Let each of these engines call `watch` as `Engine.watch_records` does."""
+        self._watchers.append(watch)
+        for engine in self._engines.values():
+            engine.watch_records(watch)
 
     def get_engine(self, definitions: Sequence[ToolDefinition]) -> Engine:
         """The engine that offers these tools; the site's own where there are none.
@@ -54,7 +62,10 @@ class ClientTools:
         self._check_names([definition.name for definition in definitions])
         key = encode_canonical(msgspec.to_builtins(list(definitions)))
         if key not in self._engines:
-            self._engines[key] = self._base.with_tools([self._make_tool(item) for item in definitions])
+            engine = self._base.with_tools([self._make_tool(item) for item in definitions])
+            for watch in self._watchers:
+                engine.watch_records(watch)
+            self._engines[key] = engine
             if len(self._engines) > MAX_ENGINES:
                 self._engines.popitem(last=False)
         self._engines.move_to_end(key)
@@ -66,10 +77,12 @@ class ClientTools:
         Raises:
             Refusal: 404; there is no such conversation.
         """
-        loaded = load_conversation(self._base.store, conversation)
+        loaded = load_conversation(self._base.store, find_root(self._base.store, conversation))
         if loaded is None:
             raise Refusal(404, f"there is no conversation {conversation!r}")
-        own = set(self._base.tools.names())
+        recorded = (loaded.configured.spec.get("tools") or {}).get("registry") or ()
+        # A tool that the spec had then and has no more is no client's.
+        own = {*self._base.tools.names(), *(entry.get("name") for entry in recorded)}
         return self.get_engine([tool for tool in loaded.configured.tools if tool.name not in own])
 
     def is_client_tool(self, name: str) -> bool:
