@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -30,12 +30,14 @@ _ERROR = {
 def build_openapi(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     """The document (OpenAPI 3.1) of the endpoints that are for programs."""
     rows = [endpoint for endpoint in endpoints if endpoint.in_openapi]
-    forms = [endpoint.body for endpoint in rows if endpoint.body is not None]
-    _, components = msgspec.json.schema_components(forms, ref_template="#/components/schemas/{name}")
+    forms = list(dict.fromkeys(endpoint.body for endpoint in rows if endpoint.body is not None))
+    # Forms of different protocols may have one name; their components then have their modules' names.
+    found, components = msgspec.json.schema_components(forms, ref_template="#/components/schemas/{name}")
+    references = dict(zip(forms, found, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in rows:
         path = _PARAMETER.sub(r"{\1}", endpoint.path)
-        paths.setdefault(path, {})[endpoint.method.lower()] = _describe_endpoint(endpoint)
+        paths.setdefault(path, {})[endpoint.method.lower()] = _describe_endpoint(endpoint, references)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Toolchart", "version": __version__},
@@ -47,12 +49,12 @@ def build_openapi(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     }
 
 
-def _describe_endpoint(endpoint: Endpoint) -> dict[str, Any]:
+def _describe_endpoint(endpoint: Endpoint, references: Mapping[type[msgspec.Struct], Any]) -> dict[str, Any]:
     description = f"Needs the role `{endpoint.role}`." if endpoint.role else "Needs no token."
     operation: dict[str, Any] = {
         "summary": endpoint.summary,
         "description": description,
-        "operationId": endpoint.answer.__name__,
+        "operationId": re.sub(r"\W+", "_", f"{endpoint.method.lower()}{endpoint.path}").strip("_"),
         "security": [{"token": []}] if endpoint.role else [],
         "responses": {"200": {"description": "Done."}, "default": _ERROR},
     }
@@ -62,6 +64,6 @@ def _describe_endpoint(endpoint: Endpoint) -> dict[str, Any]:
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
         ]
     if endpoint.body is not None:
-        schema = {"$ref": f"#/components/schemas/{endpoint.body.__name__}"}
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        content = {"application/json": {"schema": references[endpoint.body]}}
+        operation["requestBody"] = {"required": True, "content": content}
     return operation

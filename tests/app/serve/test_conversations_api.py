@@ -438,6 +438,10 @@ async def test_the_openapi_document_names_every_endpoint_and_form() -> None:
         document = (await client.get("/openapi.json")).json()
     decide = document["paths"]["/api/conversations/{conversation}/decisions"]["post"]
     assert "`approve`" in decide["description"]
+    operations = [
+        operation["operationId"] for path in document["paths"].values() for operation in path.values()
+    ]
+    assert len(set(operations)) == len(operations)
     text = json.dumps(document)
     names = [part.split('"')[0] for part in text.split("#/components/schemas/")[1:]]
     assert set(names) <= set(document["components"]["schemas"])
