@@ -22,6 +22,7 @@ import json
 import os
 import re
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, NoReturn
 
 import msgspec
@@ -57,7 +58,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
     seq: int | None
     """Of a record: its number."""
-    at: bytes
+    at: str
     """Of a record: its time, as JSON."""
     key_id: str
     data: bytes
@@ -75,7 +76,7 @@ def find_envelope(line: bytes) -> Envelope | None:
     seq, at, key_id, data, prev, line_hash = match.groups(b"")
     return Envelope(
         seq=int(seq) if seq else None,
-        at=at,
+        at=at.decode("utf-8", "replace"),
         key_id=key_id.decode(),
         data=data,
         prev=prev.decode(),
@@ -90,12 +91,12 @@ def encrypt_record(keys: LogKeys, conversation: str, seq: int, line: bytes) -> b
     except (msgspec.DecodeError, UnicodeError):  # no record: only its place is shown
         shown = _ShownKeys()
     line_hash = shown.hash if len(shown.hash) == len(_GENESIS) else hashlib.sha256(line).hexdigest()
-    at = json.dumps(shown.at).encode() if shown.at else b""
-    envelope = Envelope(seq=seq, at=at, key_id=keys.newest_id, data=b"", prev=shown.prev, hash=line_hash)
-    data = _encrypt(keys, _describe_place("record", conversation, seq, envelope), line)
+    at = json.dumps(shown.at) if shown.at else ""
+    place = _describe_place("record", conversation, seq, keys.newest_id, at, shown.prev, line_hash)
+    data = _encrypt(keys, place, line)
     head = b'{"seq":%d,%b"encrypted":"%b","data":"%b","prev":"%b"}' % (
         seq,
-        b'"at":%b,' % at if at else b"",
+        b'"at":%b,' % at.encode() if at else b"",
         keys.newest_id.encode(),
         data,
         shown.prev.encode(),
@@ -109,8 +110,7 @@ def encrypt_value(keys: LogKeys, kind: str, conversation: str, place: int | str,
     Args:
         place: number of the checkpoint's record, or key of the entry.
     """
-    envelope = Envelope(seq=None, at=b"", key_id=keys.newest_id, data=b"", prev="", hash=_GENESIS)
-    data = _encrypt(keys, _describe_place(kind, conversation, place, envelope), value)
+    data = _encrypt(keys, _describe_place(kind, conversation, place, keys.newest_id, "", "", _GENESIS), value)
     return add_digest(b'{"encrypted":"%b","data":"%b"}' % (keys.newest_id.encode(), data), _GENESIS)
 
 
@@ -133,7 +133,8 @@ def decrypt(keys: LogKeys, kind: str, conversation: str, place: int | str, store
     if envelope.seq is not None and envelope.seq != seq:
         raise LogDamaged(f"it says that it is number {envelope.seq}", conversation=conversation, seq=seq)
     try:
-        return _decrypt(key, _describe_place(kind, conversation, place, envelope), envelope.data)
+        shown = (envelope.key_id, envelope.at, envelope.prev, envelope.hash)
+        return _decrypt(key, _describe_place(kind, conversation, place, *shown), envelope.data)
     except _find_tag_error():
         problem = "its encrypted content was changed, or belongs elsewhere"
     except (ValueError, binascii.Error):
@@ -200,9 +201,12 @@ def _refuse_without_key(key_id: str, conversation: str | None, known_ids: list[s
     )
 
 
-def _describe_place(kind: str, conversation: str, place: int | str, envelope: Envelope) -> bytes:
-    """The associated data of a message."""
-    shown = [envelope.key_id, envelope.at.decode("utf-8", "replace"), envelope.prev, envelope.hash]
+def _describe_place(kind: str, conversation: str, place: int | str, *shown: str) -> bytes:
+    """The associated data of a message.
+
+    Args:
+        shown: what the envelope shows: id of the key, time as JSON, `prev` and `hash`.
+    """
     return json.dumps([kind, conversation, place, *shown]).encode()
 
 
@@ -223,10 +227,15 @@ def _decrypt(key: bytes, place: bytes, data: bytes) -> bytes:
 
 
 def _make_cipher(key: bytes, salt: bytes) -> Any:
+    return _load_cipher()(hmac.digest(key, _KEY_CONTEXT + salt, "sha256"))
+
+
+@cache
+def _load_cipher() -> Any:
     # Late: the package loads a library of several megabytes, and few logs are encrypted.
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-    return AESGCM(hmac.digest(key, _KEY_CONTEXT + salt, "sha256"))
+    return AESGCM
 
 
 def _find_tag_error() -> type[Exception]:
