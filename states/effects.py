@@ -20,7 +20,7 @@ from toolchart.states.descriptors import Descriptor, find_reference_gaps, find_t
 from toolchart.states.messages import Message, Request, ToolCall
 
 
-class Effect(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+class Effect(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", gc=False):
     """The base of all effects. Subclasses add what performing the effect needs."""
 
     id: int

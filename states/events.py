@@ -120,6 +120,7 @@ class Event(
     forbid_unknown_fields=True,
     omit_defaults=True,
     tag_field="type",
+    gc=False,
 ):
     """The base of all events.
 
@@ -283,7 +284,9 @@ class Failed(Answering, frozen=True, kw_only=True, tag="failed"):
     """The reply that broke its schema; its usage counts."""
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Verdict(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
+):
     """What the review says about one call."""
 
     call_id: str

@@ -10,7 +10,7 @@ so no comparison can fail in the middle of a conversation.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 from toolchart.states.descriptors import Descriptor, Registry, find_text_gaps
@@ -137,7 +137,7 @@ FACT_ROWS = (
         type="integer",
         meaning="calls of the latest reply that have no outcome yet",
         changes="with every reply and every finished call",
-        read=lambda s: sum(call.outcome is None for call in s.calls),
+        read=lambda s: [call.outcome for call in s.calls].count(None),
         moved_by=("tool_finished",),
         reset_by=("replied",),
     ),
@@ -146,7 +146,7 @@ FACT_ROWS = (
         type="integer",
         meaning="calls that need approval and have no decision yet",
         changes="with the review and every decision",
-        read=lambda s: sum(call.ruling == "needs_approval" and call.outcome is None for call in s.calls),
+        read=lambda s: [(call.ruling, call.outcome) for call in s.calls].count(("needs_approval", None)),
         moved_by=("decided",),
         reset_by=("replied", "reviewed"),
     ),
@@ -368,8 +368,10 @@ FACT_ROWS = (
 FACTS: Registry[Fact] = Registry("fact", "toolchart.facts", Fact, lambda: FACT_ROWS)
 
 
-@cache
+@lru_cache(maxsize=1024)  # results have names of their own
 def _find_reader(name: str) -> Callable[[SnapshotFields], Any]:
+    if "." in name:
+        return partial(read_result_fact, name)
     read = FACTS.find(name).read
     assert read is not None, "a row without it is refused"
     return read
@@ -384,8 +386,6 @@ class FactView(Mapping[str, Any]):
         self._snapshot = snapshot
 
     def __getitem__(self, name: str) -> Any:
-        if "." in name:
-            return read_result_fact(name, self._snapshot)
         return _find_reader(name)(self._snapshot)
 
     def __iter__(self) -> Any:

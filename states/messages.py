@@ -35,8 +35,14 @@ FINISH_REASONS: tuple[FinishReason, ...] = (
 )
 """The normalised finish reasons; each adapter maps its provider's words to them."""
 
+# Why `gc=False` stands at the values of every step (calls, replies, events, effects, snapshots): they are frozen
+# and never refer to who holds them, so no cycle leads through them. A conversation keeps thousands, and
+# Python's search for cycles would visit each of them again and again.
 
-class ToolCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+
+class ToolCall(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
+):
     """One tool call that the model requests."""
 
     id: str = ""
@@ -158,7 +164,7 @@ MODEL_OPTIONS = (
 """Options of a model call; keys of a handler have the same names."""
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """One model request, complete and provider-neutral."""
 
     model: str
@@ -176,7 +182,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     iteration: int = 0
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Usage(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
+):
     """Token counts and cost of one reply or of a turn; None where the provider does not report them."""
 
     input: int | None = None
@@ -214,7 +222,9 @@ def _add_optional(left: Number | None, right: Number | None) -> Number | None:
     return right if left is None else left if right is None else left + right
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Reply(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
+):
     """One complete reply of a model, normalised without loss."""
 
     content: str | None = None

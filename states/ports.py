@@ -135,7 +135,7 @@ class InboxEntry(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes
 
 
-class RecordBatch(msgspec.Struct, frozen=True):
+class RecordBatch(msgspec.Struct, frozen=True, gc=False):
     """Records that are appended to one conversation together, all or none."""
 
     conversation: str

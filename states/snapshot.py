@@ -36,7 +36,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """The active leaves, joined by `+`: the name of the state in records and output."""
 
 
-class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
+class OpenCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One call of the latest reply, from request to outcome."""
 
     call: ToolCall
@@ -102,7 +102,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """Of a `for_each` that is open: what was answered so far, by the index of the item."""
 
 
-class TrackedCall(msgspec.Struct, frozen=True, kw_only=True):
+class TrackedCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One call of the turn that has its outcome."""
 
     tool: str
@@ -119,7 +119,7 @@ ENDED_BY_CORE = ("stuck", "too_many_steps", "endless")
 """Ends that no state of the chart asked for."""
 
 
-class SnapshotFields(msgspec.Struct):
+class SnapshotFields(msgspec.Struct, gc=False):
     """The fields that a snapshot and its builder share.
 
     Not keyword-only, unlike the other values: a step copies all fields twice, and by position a copy costs an
@@ -229,19 +229,22 @@ class SnapshotFields(msgspec.Struct):
     @property
     def awaits_user(self) -> bool:
         """Whether the chart runs and only waits for the user's next message, timers aside."""
-        if self.has_ended:
-            return False
+        return not self.has_ended and self._waits_for_user_only
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a new turn may start: the chart is not running, or waits for the user's next message."""
+        return self.has_ended or self._waits_for_user_only
+
+    @property
+    def _waits_for_user_only(self) -> bool:
+        """Whether the user's next message is all that is waited for, timers aside."""
         is_waiting = False
         for effect in self.open_effects:
             if not effect.waits_for_user:
                 return False
             is_waiting = is_waiting or not isinstance(effect, Wait)
         return is_waiting
-
-    @property
-    def is_over(self) -> bool:
-        """Whether a new turn may start: the chart is not running, or waits for the user's next message."""
-        return self.has_ended or self.awaits_user
 
 
 class Snapshot(SnapshotFields, frozen=True):  # type: ignore[misc]  # msgspec allows it; the builder is not frozen

@@ -44,6 +44,7 @@ class GroupCommit:
         """The leases of conversations; None where the store keeps none."""
         if self._writer is not None and isinstance(store, SharedStore):
             self.leases = LeaseKeeper(store, self._writer, lease_s)
+        self._needs_upkeep = getattr(store, "needs_upkeep", None)
         self._commits_at_once = self._store is not None and self._store.commits_at_once
         self._open_turns = 0
         self._pending: list[_PendingAppend] = []
@@ -103,7 +104,7 @@ class GroupCommit:
         if not self._append_at_once(batch):
             await self._append_later(batch)
         self._tell_listeners(conversation)
-        if held is not None:
+        if held is not None and not held.has_margin():
             await self._ensure_margin(held)
 
     def _tell_listeners(self, conversation: str) -> None:
@@ -136,8 +137,7 @@ class GroupCommit:
         return True
 
     def _let_upkeep_be_done(self) -> None:
-        needs_upkeep = getattr(self._store, "needs_upkeep", None)
-        if needs_upkeep is not None and needs_upkeep():
+        if self._needs_upkeep is not None and self._needs_upkeep():
             assert self._writer is not None
             self._writer.submit(lambda: None)
 
@@ -172,7 +172,7 @@ class GroupCommit:
         if done is not None:
             await asyncio.shield(done)
         held = self.leases.find(conversation) if self.leases is not None else None
-        if held is not None:
+        if held is not None and not held.has_margin():
             await self._ensure_margin(held)
 
     async def _ensure_margin(self, held: HeldLease) -> None:

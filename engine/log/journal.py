@@ -26,7 +26,7 @@ CHECKPOINT_EVERY = 1000
 """A checkpoint is written after at most so many records, and a few more where they share a commit."""
 
 _CONFIGURED = tuple(b'{"type":"%b"' % name.encode() for name in CONFIGURATION_TYPES)
-_CONTINUED = b'{"type":"%b"' % Continued.TYPE.encode()
+_WITH_VERSIONS = (*_CONFIGURED, b'{"type":"%b"' % Continued.TYPE.encode())
 
 
 class Journal:
@@ -95,7 +95,7 @@ class Journal:
         )
         self._prev, self._unnamed_digest, self._newest_step = digest, "", step
         self._pending_lines.append(line)
-        if event.startswith((*_CONFIGURED, _CONTINUED)):
+        if event.startswith(_WITH_VERSIONS):
             place = RecordPlace(conversation=self.conversation, seq=seq, hash=digest)
             is_configured = event.startswith(_CONFIGURED)
             configured = place if is_configured else self._basis.configured
@@ -130,8 +130,7 @@ class Journal:
         if step is None:
             return None
         snapshot = step.snapshot
-        is_turn_end = snapshot.is_over and snapshot.turn > 0
-        if not is_turn_end and seq - self._checkpoint_seq < CHECKPOINT_EVERY:
+        if seq - self._checkpoint_seq < CHECKPOINT_EVERY and not (snapshot.is_over and snapshot.turn > 0):
             return None
         if self._basis.configured is None or not self._log.keeps_checkpoints:
             return None

@@ -155,6 +155,10 @@ class Driver:
 
     async def _perform_until_rest(self) -> None:
         while not self._is_suspended:
+            only_effect = self._find_only_effect()
+            if only_effect is not None:
+                await self._perform_inline(only_effect)
+                continue
             effects = self._find_startable_effects()
             if self._rests(effects) or (self._is_draining and not self._tasks):
                 break
@@ -168,6 +172,14 @@ class Driver:
             for effect in effects:
                 self._start_task(effect)
             await self._wait_for_progress()
+
+    def _find_only_effect(self) -> Effect | None:
+        """The only open effect, where no task, no pause and no end needs a closer look: the common case."""
+        snapshot = self.snapshot
+        effects = snapshot.open_effects
+        if len(effects) != 1 or self._tasks or self._waiting or self._is_draining or snapshot.has_ended:
+            return None
+        return None if effects[0].waits_for_user else effects[0]
 
     def _is_at_rest(self) -> bool:
         """Whether nothing more is to be performed now."""

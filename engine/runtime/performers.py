@@ -165,7 +165,10 @@ class EffectPerformer:
         Raises:
             ProviderError: as `_request_reply`, and `timeout`.
         """
-        limit = asyncio.timeout(self._find_remaining_s())
+        remaining_s = self._find_remaining_s()
+        if remaining_s is None:
+            return await self._request_reply(dependencies, effect, deltas)
+        limit = asyncio.timeout(remaining_s)
         try:
             async with limit:
                 return await self._request_reply(dependencies, effect, deltas)

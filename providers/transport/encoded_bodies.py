@@ -135,6 +135,8 @@ def encode_body(body: Mapping[str, Any]) -> bytes:
 
 def encode_canonical_body(body: Mapping[str, Any]) -> bytes:
     """The canonical JSON of a body, as `encode_canonical` writes it."""
+    if not _has_parts(body):
+        return encode_canonical(body)
     return b"".join(_iterate_canonical(body))
 
 

@@ -32,6 +32,8 @@ class Vocabulary:
 
     def __init__(self, declared: Mapping[str, EffectDescriptor] | None = None) -> None:
         self.declared = dict(declared or {})
+        self._effects: dict[str, EffectDescriptor] = {}
+        """Rows that were looked up."""
         self._facts: dict[str, Fact] = {}
         for row in self.declared.values():
             for fact in row.result_facts:
@@ -54,7 +56,10 @@ class Vocabulary:
         Raises:
             SpecError: there is none of this name.
         """
-        return self.declared.get(name) or EFFECTS.find(name)
+        row = self._effects.get(name)
+        if row is None:
+            row = self._effects[name] = self.declared.get(name) or EFFECTS.find(name)
+        return row
 
     # -- events ----------------------------------------------------------------------------------
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, lru_cache
+
+import msgspec
 
 from toolchart.states.core.vocabulary import EFFECTS, EVENTS
 from toolchart.states.effects import Effect, EffectDescriptor
 from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import Answering, TurnStarted
-from toolchart.states.snapshot import Snapshot, SnapshotBuilder
+from toolchart.states.snapshot import Snapshot, SnapshotBuilder, SnapshotFields
 
 
 @cache
@@ -21,14 +24,32 @@ def describe_effect(effect: Effect) -> EffectDescriptor:
     return _find_row(effect.kind or effect.name)
 
 
-@cache
-def _list_answers_of(name: str) -> tuple[str, ...]:
-    return _find_row(name).answers
-
-
 def list_answers(effect: Effect) -> tuple[str, ...]:
     """The events that may answer an effect."""
-    return _list_answers_of(effect.kind or effect.name)
+    return describe_effect(effect).answers
+
+
+class AnswerRule(msgspec.Struct, frozen=True, kw_only=True):
+    """What one event means for one effect, whatever the conversation: made once for both names."""
+
+    event: str
+    """The event as the chart gets it, with the name of the effect."""
+    may_close: bool
+    has_open_items: Callable[[SnapshotFields, Effect], bool] | None
+    """Whether items of the effect are open after the event; None where it has none."""
+
+
+@lru_cache(maxsize=1024)  # declared effects have names of their own
+def _make_answer_rule(event: str, effect: str, kind: str) -> AnswerRule:
+    row = _find_row(kind or effect)
+    return AnswerRule(
+        event=f"{event}.{effect}", may_close=event in row.closing, has_open_items=row.has_open_items
+    )
+
+
+def find_answer_rule(event: str, effect: Effect) -> AnswerRule:
+    """What an event means for an effect that it answers or closes."""
+    return _make_answer_rule(event, effect.name, effect.kind)
 
 
 def find_answered_effect(snapshot: Snapshot, event: Answering) -> Effect | None:
@@ -77,11 +98,10 @@ def list_legal_events(snapshot: Snapshot) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*start, *answers, *(row.name for row in EVENTS if row.is_external))))
 
 
-def close_answered_effect(builder: SnapshotBuilder, effect: Effect, event: str) -> None:
+def close_answered_effect(builder: SnapshotBuilder, effect: Effect, rule: AnswerRule) -> None:
     """Close the effect, unless the event answered one item of it and others are open."""
-    row = describe_effect(effect)
-    has_open_items = row.has_open_items
-    if event not in row.closing or (has_open_items is not None and has_open_items(builder, effect)):
+    has_open_items = rule.has_open_items
+    if not rule.may_close or (has_open_items is not None and has_open_items(builder, effect)):
         return
     effects = builder.open_effects
     is_only_one = len(effects) == 1

@@ -171,7 +171,7 @@ def _has_calls_without_outcome(snapshot: SnapshotFields, effect: Effect) -> bool
 
 def has_undecided_calls(snapshot: SnapshotFields, effect: Effect) -> bool:
     """Whether a call still waits for a decision."""
-    return any(_is_undecided(open_call) for open_call in snapshot.calls)
+    return True in [_is_undecided(open_call) for open_call in snapshot.calls]
 
 
 def _build_wait(builder: SnapshotBuilder, name: str, id_: int, state: str) -> Wait:

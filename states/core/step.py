@@ -76,6 +76,7 @@ from toolchart.states.compiler import Ask, FiredTransition, Move
 from toolchart.states.core.answers import (
     close_answered_effect,
     describe_effect,
+    find_answer_rule,
     find_answered_effect,
     find_effect_closed_by,
     list_legal_events,
@@ -126,7 +127,7 @@ DERIVABLE_SEMANTICS = (2, 3, 4)
 """The numbers that this release derives. `Snapshot.semantics` says which a conversation follows."""
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one event did."""
 
     snapshot: Snapshot
@@ -170,7 +171,7 @@ def step(machine: Machine, snapshot: Snapshot, event: Event) -> Step:
     configuration = snapshot.configuration
     if configuration is None:
         raise IllegalEvent(event.TYPE, "(no turn yet)", legal=(TurnStarted.TYPE,))
-    name, effect = event.TYPE, None
+    name, rule, effect = event.TYPE, None, None
     if isinstance(event, Answering):
         effect = find_answered_effect(snapshot, event)
         if effect is None:
@@ -182,15 +183,16 @@ def step(machine: Machine, snapshot: Snapshot, event: Event) -> Step:
     else:
         effect = find_effect_closed_by(snapshot, event.TYPE)
     if effect is not None:
-        name = f"{event.TYPE}.{effect.name}"
+        rule = find_answer_rule(name, effect)
+        name = rule.event
     # A step changes the context several times. The builder is one copy that is changed in place, and
     # nobody else sees it; if the event is refused, it is dropped.
     builder = SnapshotBuilder.from_snapshot(snapshot)
     builder.now = event.at or snapshot.now
     builder.steps += 1
     row.reduce(builder, event)
-    if effect is not None:
-        close_answered_effect(builder, effect, event.TYPE)
+    if effect is not None and rule is not None:
+        close_answered_effect(builder, effect, rule)
     # Guards read the context after the event: "the iteration that has just ended" is counted.
     try:
         move = machine.try_event(configuration, name, FactView(builder))
@@ -288,8 +290,9 @@ def _continue_chart(
     assert configuration is not None, "a chart that waits for the user is running"
     effect = find_effect_closed_by(snapshot, name)
     if effect is not None:
-        name = f"{name}.{effect.name}"
-        close_answered_effect(builder, effect, UserSaid.TYPE)
+        rule = find_answer_rule(name, effect)
+        name = rule.event
+        close_answered_effect(builder, effect, rule)
     try:
         move = machine.try_event(configuration, name, FactView(builder))
     except SpecError as error:
@@ -331,17 +334,16 @@ def _complete_step(
     """Enter the move's configuration, cancel what its states had open, and build the new effects."""
     builder.configuration = configuration = move.configuration
     if builder.open_effects:
-        reset_states = move.reset_states
         cancels += cancel_effects(
             builder,
             [
                 effect.id
                 for effect in builder.open_effects
-                if configuration.terminated or effect.state in reset_states
+                if configuration.terminated or effect.state in move.reset_states
             ],
         )
     effects = build_effects(machine.vocabulary, builder, move.asks)
-    if builder.open_effects and True in [describe_effect(effect).ends_turn for effect in effects]:
+    if effects and builder.open_effects and True in [describe_effect(it).ends_turn for it in effects]:
         # An answer has closed all calls, so nobody may review, decide or run one any more.
         cancels += cancel_effects(builder, list_effects_on_calls(builder))
     if configuration.terminated:

@@ -133,9 +133,11 @@ class CallContextBuilder:
         turn, counted_messages, characters = self._shown_sum
         if turn != snapshot.turn or counted_messages > len(snapshot.messages):
             counted_messages, characters = find_turn_start(snapshot), 0
-        new_messages = snapshot.messages[counted_messages:]
-        characters += sum([len(message.content or "") for message in new_messages if message.role == "tool"])
-        self._shown_sum = (snapshot.turn, counted_messages + len(new_messages), characters)
+        length = len(snapshot.messages)
+        for message in snapshot.messages[counted_messages:]:
+            if message.role == "tool":
+                characters += len(message.content or "")
+        self._shown_sum = (snapshot.turn, length, characters)
         return characters
 
     def _use_grant(self, snapshot: Snapshot, call: ToolCall, open_call: OpenCall | None) -> bool:

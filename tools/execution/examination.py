@@ -18,6 +18,9 @@ SMALL_SCHEMA = 500
 """Nodes of a schema that is small: its lists of names and values are short."""
 TIMEOUT_S = 0.5
 
+_FLAT_TYPES = frozenset({str, int, float, bool, type(None)})
+"""Types of JSON values that hold no others."""
+
 _COMBINATORS = frozenset({"anyOf", "oneOf", "allOf", "not", "if"})
 
 _OPEN_SCHEMA_KEYWORDS = (
@@ -134,6 +137,8 @@ def _find_unknown_parameters(arguments: Mapping[str, Any], schema: Mapping[str, 
 
 def count_nodes(value: Any) -> int:
     """The number of values inside a value, itself included; counts no further than `MAX_COST`."""
+    if type(value) is dict and _FLAT_TYPES.issuperset(map(type, value.values())):
+        return len(value) + 1  # most arguments
     count, pending = 0, [value]
     while pending and count <= MAX_COST:
         item = pending.pop()

@@ -159,6 +159,8 @@ class ToolExecutor:
 
     def _find_fetch_tool(self, allowed_tools: Sequence[str]) -> str | None:
         """Name of an offered tool that gives more of earlier results."""
+        if not self._fetch_tools:
+            return None
         return next((name for name in self._fetch_tools if name in allowed_tools), None)
 
     async def _answer_from_cache(

@@ -31,6 +31,9 @@ MAX_SHOWN_CHARACTERS = 1_000_000
 MAX_PART_BYTES = 20_000_000
 """Bytes of the pictures, files and sounds of one result or message."""
 
+_PARTLESS_TYPES = frozenset({str, int, float, bool, dict, type(None)})
+"""Types of results that are certainly no parts and no lists of parts."""
+
 _CONVERSION_NOTE = "the result was turned into plain JSON"
 
 
@@ -70,6 +73,8 @@ def split_parts(value: Any) -> tuple[Any, tuple[ContentPart, ...]]:
     Raises:
         ResultTooLarge: the parts hold more than `MAX_PART_BYTES` together.
     """
+    if type(value) in _PARTLESS_TYPES:
+        return value, ()
     items = value if isinstance(value, (list, tuple)) else [value]
     parts = tuple(item for item in items if isinstance(item, ImagePart | FilePart | AudioPart))
     if not parts:
@@ -194,7 +199,7 @@ def limit_model_text(
     """
     value = event.result.get("result") if event.outcome == "succeeded" else event.result["error"]
     if not notices:
-        if isinstance(value, (int, float, bool, type(None))):
+        if value is None or isinstance(value, (int, float)):
             return event
         if isinstance(value, str) and len(value) <= size:
             return event

@@ -28,7 +28,9 @@ from toolchart.states.messages import Message
 from toolchart.states.snapshot import Snapshot
 
 
-class RecordedAsk(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class RecordedAsk(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
+):
     """An effect that a step asked for, as a record shows it: its identity, and what performing it needs."""
 
     id: int

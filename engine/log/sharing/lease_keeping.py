@@ -54,6 +54,10 @@ class HeldLease:
         """Until when effects may begin, by `read_clock_s`."""
         self.is_lost = False
 
+    def has_margin(self) -> bool:
+        """Whether enough of the lease is left for an effect to begin."""
+        return not self.is_lost and read_clock_s() < self.safe_until_s
+
 
 class LeaseKeeper:
     """The leases of one engine.
@@ -155,7 +159,7 @@ class LeaseKeeper:
         Raises:
             LeaseLost: another worker has taken it.
         """
-        if not held.is_lost and read_clock_s() < held.safe_until_s:
+        if held.has_margin():
             return
         await self._renew([held])
         if held.is_lost:
