@@ -7,10 +7,11 @@ here depends on a vendor.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 from msgspec import to_builtins
+from msgspec.structs import astuple
 
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.content import CitationPart, ContentPart, TextPart, encode_chat_part
@@ -35,8 +36,8 @@ FINISH_REASONS: tuple[FinishReason, ...] = (
 )
 """The normalised finish reasons; each adapter maps its provider's words to them."""
 
-# Why `gc=False` stands at the values of every step (calls, replies, events, effects, snapshots): they are frozen
-# and never refer to who holds them, so no cycle leads through them. A conversation keeps thousands, and
+# Why `gc=False` stands at the values of every step (calls, replies, events, effects, snapshots): they are
+# frozen and never refer to who holds them, so no cycle leads through them. A conversation keeps thousands, and
 # Python's search for cycles would visit each of them again and again.
 
 
@@ -204,22 +205,12 @@ class Usage(
         """The sum, field by field. None counts as zero, and None plus None stays None."""
         if other is None:
             return self
-        return Usage(
-            input=_add_optional(self.input, other.input),
-            output=_add_optional(self.output, other.output),
-            reasoning=_add_optional(self.reasoning, other.reasoning),
-            cached=_add_optional(self.cached, other.cached),
-            cache_write=_add_optional(self.cache_write, other.cache_write),
-            total=_add_optional(self.total, other.total),
-            cost=_add_optional(self.cost, other.cost),
-        )
-
-
-Number = TypeVar("Number", int, float)
-
-
-def _add_optional(left: Number | None, right: Number | None) -> Number | None:
-    return right if left is None else left if right is None else left + right
+        pairs = zip(self.__struct_fields__, astuple(self), astuple(other), strict=True)
+        sums = {
+            name: right if left is None else left if right is None else left + right
+            for name, left, right in pairs
+        }
+        return Usage(**sums)
 
 
 class Reply(

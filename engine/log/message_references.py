@@ -80,7 +80,10 @@ def _list_finished_ids(before: Snapshot, event: Event) -> list[str]:
 
 def _is_message(before: Snapshot, event: Replied) -> bool:
     """Whether a reply is a message of the conversation, and not a result."""
-    return not any(effect.id == event.effect and effect.result for effect in before.open_effects)
+    for effect in before.open_effects:
+        if effect.id == event.effect:
+            return not effect.result
+    return True
 
 
 def _refer_to_message(message: Message, event: Event, finished_ids: list[str], before: Snapshot) -> Any:
@@ -100,11 +103,11 @@ def list_given_call_ids(new_step: Step) -> list[str]:
     event = new_step.event
     if type(event) is not Replied or not event.reply.tool_calls or new_step.is_late:
         return []
-    if new_step.before is not None and not _is_message(new_step.before, event):
-        return []
     ids = [call.id for call in event.reply.tool_calls]
     if ids == [open_call.call.id for open_call in new_step.snapshot.calls]:
         return []  # most replies: their calls are open now
+    if new_step.before is not None and not _is_message(new_step.before, event):
+        return []
     messages, index = new_step.snapshot.messages, -1
     while not messages[index].tool_calls:  # the core may have written more, at a limit for instance
         index -= 1

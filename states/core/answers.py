@@ -24,9 +24,14 @@ def describe_effect(effect: Effect) -> EffectDescriptor:
     return _find_row(effect.kind or effect.name)
 
 
+@cache
+def _list_answers_of(name: str) -> tuple[str, ...]:
+    return _find_row(name).answers
+
+
 def list_answers(effect: Effect) -> tuple[str, ...]:
     """The events that may answer an effect."""
-    return describe_effect(effect).answers
+    return _list_answers_of(effect.kind or effect.name)
 
 
 class AnswerRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,10 +66,11 @@ def find_answered_effect(snapshot: Snapshot, event: Answering) -> Effect | None:
     Raises:
         IllegalEvent: the id was never given, or the effect is answered by other events.
     """
+    name, id_ = event.TYPE, event.effect
     for effect in reversed(snapshot.open_effects):
         answers = list_answers(effect)
-        if event.effect == effect.id or (not event.effect and event.TYPE in answers):
-            if event.TYPE not in answers:
+        if id_ == effect.id or (not id_ and name in answers):
+            if name not in answers:
                 reason = f"the effect {effect.id} ({effect.name}) is answered by {', '.join(answers)}"
                 raise IllegalEvent(event.TYPE, snapshot.state, false_conditions=(reason,))
             return effect

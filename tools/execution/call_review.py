@@ -56,10 +56,13 @@ class CallReviewer:
 
     def may_wait(self, call: ToolCall) -> bool:
         """Whether judging the call may wait for a worker; the event loop must not wait meanwhile."""
-        tool = self._registry.get(call.name)
-        if tool is None:
-            return False
-        return self._has_slow_patterns or not self._examiners[tool.name].is_cheap(call.arguments or {})
+        examiner = self._examiners.get(call.name)
+        if examiner is None:
+            tool = self._registry.get(call.name)  # by its alias
+            if tool is None:
+                return False
+            examiner = self._examiners[tool.name]
+        return self._has_slow_patterns or not examiner.is_cheap(call.arguments or {})
 
     def review(self, call: ToolCall, allowed_tools: Sequence[str]) -> Verdict:
         """Decide what happens to a call: it runs, needs approval, is denied or is invalid.
