@@ -124,8 +124,8 @@ class Event(
 ):
     """The base of all events.
 
-    The log leaves out a field that holds its default. So a default is always empty (None, an empty text or
-    container, 0 or False): a later release can then not change what an old record says.
+    The log leaves out a field that holds its default. So a default is always empty (None, an empty container,
+    0, False): a later release cannot change what an old record says.
     """
 
     TYPE: ClassVar[str]
@@ -172,8 +172,7 @@ class Configured(Event, frozen=True, kw_only=True, tag="configured"):
     """Version of the log format."""
     conversation: str
     chart: str
-    """The resolved chart as YAML text. It is text because the keys of a record are sorted, and the order
-    of states in a chart has a meaning."""
+    """The resolved chart as YAML text, because the order of states in a chart has a meaning."""
     spec: dict[str, Any]
     """The agent spec, secrets as references."""
     tools: tuple[ToolDefinition, ...] = ()
@@ -272,7 +271,7 @@ class Failed(Answering, frozen=True, kw_only=True, tag="failed"):
     retryable: bool = False
     retry_after_s: float | None = None
     jitter: float = 0.0
-    """A random number in [0, 1) for the back-off. It comes with the event, because the core draws none."""
+    """A random number in [0, 1) for the back-off: the core draws none."""
     host: str | None = None
     """Name of the `llms` entry that was asked."""
     content: str | None = None
@@ -284,9 +283,7 @@ class Failed(Answering, frozen=True, kw_only=True, tag="failed"):
     """The reply that broke its schema; its usage counts."""
 
 
-class Verdict(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
-):
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What the review says about one call."""
 
     call_id: str

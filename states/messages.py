@@ -37,8 +37,8 @@ FINISH_REASONS: tuple[FinishReason, ...] = (
 """The normalised finish reasons; each adapter maps its provider's words to them."""
 
 # Why `gc=False` stands at the values of every step (calls, replies, events, effects, snapshots): they are
-# frozen and never refer to who holds them, so no cycle leads through them. A conversation keeps thousands, and
-# Python's search for cycles would visit each of them again and again.
+# frozen and never refer to who holds them, so no cycle leads through them. A conversation keeps thousands,
+# and Python's search for cycles would visit each of them again and again.
 
 
 class ToolCall(

@@ -121,23 +121,21 @@ class Driver:
             raise
 
     def fire_overdue_timers(self) -> None:
-        """Let the timers run out whose time has come, the earliest first. For a conversation that is taken up
-        again: nothing is committed yet."""
+        """Let the timers run out whose time has come, the earliest first; nothing is committed yet."""
         now = self.dependencies.clock.now()
         for timer in list_overdue_timers(self.snapshot, now):
             if self.is_open(timer):
                 self.apply_event(Elapsed(at=now, effect=timer.id))
 
     async def perform_open_effects(self) -> Snapshot:
-        """Perform what is open and what follows from it, until nothing more can happen without an event
-        from outside."""
+        """Perform what is open and what follows, until only an event from outside can continue it."""
         self._loop_task = asyncio.current_task()
         self._is_suspended = False
         self._waiting.clear()
         try:
             is_first = True
             # An event may have come while the last records were written: look again.
-            while is_first or not self._is_at_rest():
+            while is_first or not (self._is_suspended or self._is_draining or self._rests()):
                 is_first = False
                 await self._perform_until_rest()
                 await self._end_cancelled_children()
@@ -155,12 +153,11 @@ class Driver:
 
     async def _perform_until_rest(self) -> None:
         while not self._is_suspended:
-            only_effect = self._find_only_effect()
-            if only_effect is not None:
+            if (only_effect := self._find_only_effect()) is not None:
                 await self._perform_inline(only_effect)
                 continue
             effects = self._find_startable_effects()
-            if self._rests(effects) or (self._is_draining and not self._tasks):
+            if self._rests() or (self._is_draining and not self._tasks):
                 break
             if self._is_draining:
                 await self._wait_for_progress()
@@ -175,15 +172,10 @@ class Driver:
 
     def _find_only_effect(self) -> Effect | None:
         """The only open effect, where no task, no pause and no end needs a closer look: the common case."""
-        snapshot = self.snapshot
-        effects = snapshot.open_effects
-        if len(effects) != 1 or self._tasks or self._waiting or self._is_draining or snapshot.has_ended:
+        effects, is_special = self.snapshot.open_effects, self._tasks or self._waiting or self._is_draining
+        if len(effects) != 1 or is_special or self.snapshot.has_ended or effects[0].waits_for_user:
             return None
-        return None if effects[0].waits_for_user else effects[0]
-
-    def _is_at_rest(self) -> bool:
-        """Whether nothing more is to be performed now."""
-        return self._is_suspended or self._is_draining or self._rests(self._find_startable_effects())
+        return effects[0]
 
     def _find_startable_effects(self) -> list[Effect]:
         """The open effects that nobody performs and that do not wait for an event from outside."""
@@ -195,11 +187,12 @@ class Driver:
             if effect.id not in self._tasks and effect.id not in self._waiting
         ]
 
-    def _rests(self, startable_effects: list[Effect]) -> bool:
+    def _rests(self) -> bool:
         """Whether the chart rests: nothing is performed, or only timers beside an effect that waits for an
         event from outside. Such timers are durable; `resume` lets them run out."""
         if self.snapshot.awaits_user:
             return True
+        startable_effects = self._find_startable_effects()
         others = [*startable_effects, *(e for e in self.snapshot.open_effects if e.id in self._tasks)]
         if self._waiting and all(isinstance(effect, Wait) for effect in others):
             return len(others) >= len(self._tasks)

@@ -184,7 +184,6 @@ def step(machine: Machine, snapshot: Snapshot, event: Event) -> Step:
         effect = find_effect_closed_by(snapshot, event.TYPE)
     if effect is not None:
         rule = find_answer_rule(name, effect)
-        name = rule.event
     # A step changes the context several times. The builder is one copy that is changed in place, and
     # nobody else sees it; if the event is refused, it is dropped.
     builder = SnapshotBuilder.from_snapshot(snapshot)
@@ -192,6 +191,7 @@ def step(machine: Machine, snapshot: Snapshot, event: Event) -> Step:
     builder.steps += 1
     row.reduce(builder, event)
     if effect is not None and rule is not None:
+        name = rule.event
         close_answered_effect(builder, effect, rule)
     # Guards read the context after the event: "the iteration that has just ended" is counted.
     try:
@@ -334,14 +334,9 @@ def _complete_step(
     """Enter the move's configuration, cancel what its states had open, and build the new effects."""
     builder.configuration = configuration = move.configuration
     if builder.open_effects:
-        cancels += cancel_effects(
-            builder,
-            [
-                effect.id
-                for effect in builder.open_effects
-                if configuration.terminated or effect.state in move.reset_states
-            ],
-        )
+        left = move.reset_states
+        ended = [e.id for e in builder.open_effects if configuration.terminated or e.state in left]
+        cancels += cancel_effects(builder, ended)
     effects = build_effects(machine.vocabulary, builder, move.asks)
     if effects and builder.open_effects and True in [describe_effect(it).ends_turn for it in effects]:
         # An answer has closed all calls, so nobody may review, decide or run one any more.
