@@ -21,6 +21,7 @@ from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.states.core.configurations import CONFIGURATION_TYPES
 from toolchart.states.core.step import Step
 from toolchart.states.events import Continued
+from toolchart.states.snapshot import Snapshot
 
 CHECKPOINT_EVERY = 1000
 """A checkpoint is written after at most so many records, and a few more where they share a commit."""
@@ -59,10 +60,10 @@ class Journal:
         newest = self._basis.newest
         self._unnamed_digest = newest.digest if newest is not None and newest.seq == seq - 1 else ""
         """Digest of a checkpoint that no record names yet."""
-        self._checkpoint_seq = newest.seq if newest is not None else seq - 1
+        self.checkpoint_seq = newest.seq if newest is not None else seq - 1
         """Number of the record of the newest checkpoint."""
-        self._newest_step: Step | None = None
-        """The step of the newest record."""
+        self._newest: Snapshot | None = None
+        """The snapshot after the newest record that is not committed."""
 
     @property
     def next_seq(self) -> int:
@@ -93,7 +94,7 @@ class Journal:
             sent=sent,
             salt=token_urlsafe(16),
         )
-        self._prev, self._unnamed_digest, self._newest_step = digest, "", step
+        self._prev, self._unnamed_digest, self._newest = digest, "", step.snapshot
         self._pending_lines.append(line)
         if event.startswith(_WITH_VERSIONS):
             place = RecordPlace(conversation=self.conversation, seq=seq, hash=digest)
@@ -126,15 +127,15 @@ class Journal:
 
     def _build_due_checkpoint(self) -> tuple[int, bytes] | None:
         """Number and data of a checkpoint of the newest record, where one is due."""
-        step, seq = self._newest_step, self._seq - 1
-        if step is None:
+        snapshot, seq = self._newest, self._seq - 1
+        self._newest = None
+        if snapshot is None:
             return None
-        snapshot = step.snapshot
-        if seq - self._checkpoint_seq < CHECKPOINT_EVERY and not (snapshot.is_over and snapshot.turn > 0):
+        if seq - self.checkpoint_seq < CHECKPOINT_EVERY and not (snapshot.is_over and snapshot.turn > 0):
             return None
         if self._basis.configured is None or not self._log.keeps_checkpoints:
             return None
         data, mark = build_checkpoint(snapshot, self.conversation, seq, self._prev, self._basis)
         self._basis = replace(self._basis, newest=mark)
-        self._unnamed_digest, self._checkpoint_seq = mark.digest, seq
+        self._unnamed_digest, self.checkpoint_seq = mark.digest, seq
         return seq, data

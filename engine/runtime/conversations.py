@@ -29,6 +29,7 @@ from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.flows.open_children import has_open_work
 from toolchart.engine.runtime.flows.waiting import build_open_turn_error
 from toolchart.engine.runtime.recorded_answers import RecordedAnswers, RecordedModel
+from toolchart.engine.runtime.resting import RestingConversations
 from toolchart.engine.runtime.turns.options import NO_HOOKS, TurnHooks
 from toolchart.specs.models import AgentSpec
 from toolchart.states.chart.loading import Chart
@@ -48,9 +49,6 @@ if TYPE_CHECKING:
     from toolchart.engine.telemetry.debug_files import DebugFiles
     from toolchart.engine.telemetry.live import Telemetry
     from toolchart.tools.sources.effect_functions import EffectFunction
-
-MAX_CACHED_CONVERSATIONS = 256
-"""How many conversations stay in memory between turns; any other is derived from its log again."""
 
 
 class SharedDependencies(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +101,7 @@ class Conversations:
         self._redactor = Redactor(redact.keys, redact.patterns) if redact else None
         sources = {**list_source_digests(tools.registry), **function_sources}
         self._versions = build_versions(tools.definitions(), sources)
-        self._cached_drivers: dict[str, Driver] = {}
+        self._resting = RestingConversations(store, self._build_driver, may_shrink=self._redactor is None)
         self._running_drivers: dict[str, Driver] = {}
 
     def open_driver(self, name: str, service: str, parent: ParentLink | None = None) -> Driver:
@@ -120,7 +118,7 @@ class Conversations:
         """
         if name in self._running_drivers:
             raise build_running_turn_error(name)
-        driver, token = self._cached_drivers.pop(name, None), self._log.get_lease_token(name)
+        driver, token = self._resting.take(name, service), self._log.get_lease_token(name)
         if driver is None or (token and driver.lease_token != token - 1):  # another worker was here meanwhile
             loaded_conversation = load_conversation(self._store, name)
             driver = (
@@ -151,15 +149,15 @@ class Conversations:
 
     def read_messages(self, name: str) -> Sequence[Message]:
         """The messages of a conversation so far; none where there is no such conversation."""
-        driver = self._cached_drivers.get(name)
-        if driver is not None:
-            return driver.snapshot.messages
+        messages = self._resting.find_messages(name)
+        if messages is not None:
+            return messages
         loaded_conversation = load_conversation(self._store, name)
         return loaded_conversation.snapshot.messages if loaded_conversation is not None else ()
 
     async def end_open_turn(self, name: str) -> None:
         """Go on with a turn that a crash left open, until it rests; nothing where none is open."""
-        if name in self._cached_drivers:
+        if name in self._resting:
             return
         loaded_conversation = load_conversation(self._store, name)
         if loaded_conversation is not None and not loaded_conversation.snapshot.is_over:
@@ -203,11 +201,9 @@ class Conversations:
         driver.dependencies = replace(driver.dependencies, provider=self._get_provider(service))
 
     def cache_driver(self, name: str, driver: Driver) -> None:
-        """Keep the driver of a conversation at rest for its next turn; drop the oldest of too many."""
+        """Keep a conversation at rest for its next turn."""
         if driver.snapshot.is_over and driver.machine is self._machine:
-            self._cached_drivers[name] = driver
-        if len(self._cached_drivers) > MAX_CACHED_CONVERSATIONS:
-            del self._cached_drivers[next(iter(self._cached_drivers))]
+            self._resting.keep(name, driver)
 
     async def run_driver(self, name: str, driver: Driver, *events: Event) -> Snapshot:
         """Run a turn; while it runs, `get_running_driver` finds its driver.
@@ -271,7 +267,7 @@ class Conversations:
         """
         if name in self._running_drivers:
             raise build_running_turn_error(name)
-        self._cached_drivers.pop(name, None)
+        self._resting.drop(name)
         previous, current = loaded_conversation.configured, self.build_configured_event(name)
         parts = structs.asdict(current) | {"texts": previous.texts, "parent": previous.parent}
         journal, snapshot = self._open_journal(name, loaded_conversation), loaded_conversation.snapshot

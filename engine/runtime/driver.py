@@ -66,7 +66,7 @@ class Driver:
         self.dependencies = dependencies
         self._redacted_conversation = redacted_conversation
         self.machine = machine
-        self._journal = journal
+        self.journal = journal
         self._performer = EffectPerformer(self, frozenset(effect.id for effect in snapshot.open_effects))
         self._perform = perform or self._performer.perform
         self._loop_task: asyncio.Task[object] | None = None
@@ -93,12 +93,12 @@ class Driver:
     @property
     def conversation(self) -> str:
         """Id of the conversation."""
-        return self._journal.conversation
+        return self.journal.conversation
 
     @property
     def head(self) -> str:
         """Hash of the newest record."""
-        return self._journal.head
+        return self.journal.head
 
     # -- turns -----------------------------------------------------------------------------------
 
@@ -117,7 +117,7 @@ class Driver:
         try:
             return await self.perform_open_effects()
         except NoRecordedAnswer:
-            await self._journal.commit()
+            await self.journal.commit()
             raise
 
     def fire_overdue_timers(self) -> None:
@@ -139,7 +139,7 @@ class Driver:
                 is_first = False
                 await self._perform_until_rest()
                 await self._end_cancelled_children()
-                await self._journal.commit()
+                await self.journal.commit()
             return self.snapshot
         except asyncio.CancelledError:
             await self._stop_from_outside()
@@ -165,7 +165,7 @@ class Driver:
             if len(effects) == 1 and not self._tasks:
                 await self._perform_inline(effects[0])
                 continue
-            await self._journal.commit()
+            await self.journal.commit()
             for effect in effects:
                 self._start_task(effect)
             await self._wait_for_progress()
@@ -207,7 +207,7 @@ class Driver:
     async def _perform_inline(self, effect: Effect) -> None:
         """Perform one effect in the driver's own task."""
         if not describe_effect(effect).is_pure:
-            await self._journal.commit()
+            await self.journal.commit()
         self._inline_effect = effect.id
         try:
             await self._perform(effect)
@@ -278,7 +278,7 @@ class Driver:
         """Record in the children of cancelled effects that they are cancelled, and their usage here."""
         if not self._cancelled_runs:
             return
-        await self._journal.commit()
+        await self.journal.commit()
         await self._stop_tasks()
         while self._cancelled_runs:
             await end_agents(self, self._cancelled_runs.pop())
@@ -304,11 +304,9 @@ class Driver:
         before = self.snapshot
         new_step = step(self.machine, before, event)
         if self._redacted_conversation is None:
-            self._journal.add_record(event.at, data, new_step)
+            self.journal.add_record(event.at, data, new_step)
         else:
-            self._journal.add_record(
-                event.at, *self._redacted_conversation.apply_event(event, data, new_step)
-            )
+            self.journal.add_record(event.at, *self._redacted_conversation.apply_event(event, data, new_step))
         self.snapshot = new_step.snapshot
         for effect_id in new_step.cancels:
             self._stop_effect(effect_id)
@@ -328,7 +326,7 @@ class Driver:
 
     async def commit(self) -> None:
         """Make every record durable that was added so far."""
-        await self._journal.commit()
+        await self.journal.commit()
 
     # -- events from outside ---------------------------------------------------------------------
 
@@ -347,9 +345,9 @@ class Driver:
             event = replace(event, content=self._performer.take_streamed_text())
         new_step = self.apply_event(event)
         if entry:
-            self._journal.add_taken_entry(entry)
+            self.journal.add_taken_entry(entry)
         self._stop_answered_effects()
-        await self._journal.commit()
+        await self.journal.commit()
         if isinstance(event, Cancelled) and new_step.is_untaken:
             self.suspend()
         elif self._inline_effect and not self._interrupts_inline:
@@ -369,7 +367,7 @@ class Driver:
 
     def add_taken_entry(self, number: int) -> None:
         """Mark an inbox entry as taken, together with the records that the next commit appends."""
-        self._journal.add_taken_entry(number)
+        self.journal.add_taken_entry(number)
 
     def drain(self) -> None:
         """Begin no further effect; what is being performed ends, and the turn is left open."""
@@ -400,6 +398,6 @@ class Driver:
         await asyncio.shield(self._finish_records())
 
     async def _finish_records(self) -> None:
-        await self._journal.commit()
+        await self.journal.commit()
         await self._end_cancelled_children()
-        await self._journal.commit()
+        await self.journal.commit()

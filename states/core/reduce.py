@@ -22,7 +22,7 @@ from toolchart.states.core.calls import (
     reduce_review,
 )
 from toolchart.states.core.configurations import Erased, Migrated
-from toolchart.states.core.message_list import OfferedTools
+from toolchart.states.core.message_list import MessageList, OfferedTools
 from toolchart.states.effects import RefusedCall, RunTools
 from toolchart.states.events import (
     Cancelled,
@@ -105,6 +105,33 @@ def open_turn(snapshot: Snapshot, event: TurnStarted) -> SnapshotBuilder:
     if goes_on:
         wake_agents(builder, event.message)
     return builder
+
+
+def keep_for_next_turn(snapshot: Snapshot, messages: MessageList) -> Snapshot:
+    """What `open_turn` reads of a conversation at rest, with these messages in place of equal ones.
+
+    A chart that waits for the user goes on as it is, so all of its snapshot is kept.
+    """
+    if not snapshot.has_ended:
+        return replace(snapshot, messages=messages)
+    return Snapshot(
+        configuration=snapshot.configuration,
+        tools=snapshot.tools,
+        texts=snapshot.texts,
+        semantics=snapshot.semantics,
+        messages=messages,
+        shown=snapshot.shown,
+        measured_tokens=snapshot.measured_tokens,
+        measured_messages=snapshot.measured_messages,
+        next_effect=snapshot.next_effect,
+        open_effects=snapshot.open_effects,
+        inbox=snapshot.inbox,
+        writes_tools_as_text=snapshot.writes_tools_as_text,
+        settings=snapshot.settings,
+        system=snapshot.system,
+        turn=snapshot.turn,
+        ended_by=snapshot.ended_by,
+    )
 
 
 def apply_fork(builder: SnapshotBuilder, event: Forked) -> None:
