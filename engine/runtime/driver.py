@@ -173,9 +173,8 @@ class Driver:
     def _find_only_effect(self) -> Effect | None:
         """The only open effect, where no task, no pause and no end needs a closer look: the common case."""
         effects, is_special = self.snapshot.open_effects, self._tasks or self._waiting or self._is_draining
-        if len(effects) != 1 or is_special or self.snapshot.has_ended or effects[0].waits_for_user:
-            return None
-        return effects[0]
+        is_only = len(effects) == 1 and not (is_special or self.snapshot.has_ended)
+        return effects[0] if is_only and not effects[0].waits_for_user else None
 
     def _find_startable_effects(self) -> list[Effect]:
         """The open effects that nobody performs and that do not wait for an event from outside."""
