@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from agents import make_engine, reply_with_calls
 from effort import choose_count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from toolchart.engine.log import journal
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.runtime import resting
@@ -50,12 +53,13 @@ def run_turns(chart: str, script: list[Any], turns: int, whole: int) -> tuple[li
     """
     store = MemoryStore()
     engine = make_engine([*script, *["the end"] * 40], log=store, chart=chart, clock=StandingClock())
-    limit, resting.MAX_WHOLE = resting.MAX_WHOLE, whole
-    try:
+    salts = (f"salt {number}" for number in itertools.count())
+    with (
+        patch.object(resting, "MAX_WHOLE", whole),
+        patch.object(journal, "token_urlsafe", lambda _: next(salts)),  # the same bytes each time
+    ):
         for number in range(turns * 2):
             engine.run(f"message {number}", conversation="ab"[number % 2])
-    finally:
-        resting.MAX_WHOLE = limit
     provider: Any = engine.hosts.providers["model"]
     requests = [[request.model, *request.messages] for request in provider.requests]
     return [line for name in "ab" for line in store.read_lines(name)], requests
@@ -77,11 +81,8 @@ def test_small_conversations_hold_no_messages(tmp_path: Path) -> None:
     """Of a conversation that was not used lately no message and no call stays in memory; the next turn and
     a reader get them from the log."""
     engine = make_engine(["one", "two"], log=open_store(tmp_path / "log.db"))
-    limit, resting.MAX_WHOLE = resting.MAX_WHOLE, 0
-    try:
+    with patch.object(resting, "MAX_WHOLE", 0):
         engine.run("first", conversation="c")
-    finally:
-        resting.MAX_WHOLE = limit
     words = {message.content for message in gc.get_objects() if type(message) is Message}
     assert "first" not in words
     assert [message.content for message in engine.conversations.read_messages("c")] == ["first", "one"]
