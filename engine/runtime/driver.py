@@ -24,7 +24,7 @@ from toolchart.engine.log.journal import Journal
 from toolchart.engine.log.record import encode_plain_event
 from toolchart.engine.runtime.dependencies import Dependencies
 from toolchart.engine.runtime.flows.agents import end_agents, list_cancelled_runs
-from toolchart.engine.runtime.flows.waiting import list_overdue_timers
+from toolchart.engine.runtime.flows.waiting import find_only_work, list_overdue_timers
 from toolchart.engine.runtime.performers import EffectPerformer
 from toolchart.specs.secrets import strike_secret_bytes
 from toolchart.states.compiler import Move
@@ -153,7 +153,8 @@ class Driver:
 
     async def _perform_until_rest(self) -> None:
         while not self._is_suspended:
-            if (only_effect := self._find_only_effect()) is not None:
+            is_plain = not (self._tasks or self._waiting or self._is_draining)
+            if is_plain and (only_effect := find_only_work(self.snapshot)) is not None:
                 await self._perform_inline(only_effect)
                 continue
             effects = self._find_startable_effects()
@@ -169,12 +170,6 @@ class Driver:
             for effect in effects:
                 self._start_task(effect)
             await self._wait_for_progress()
-
-    def _find_only_effect(self) -> Effect | None:
-        """The only open effect, where no task, no pause and no end needs a closer look: the common case."""
-        effects, is_special = self.snapshot.open_effects, self._tasks or self._waiting or self._is_draining
-        is_only = len(effects) == 1 and not (is_special or self.snapshot.has_ended)
-        return effects[0] if is_only and not effects[0].waits_for_user else None
 
     def _find_startable_effects(self) -> list[Effect]:
         """The open effects that nobody performs and that do not wait for an event from outside."""

@@ -106,6 +106,14 @@ def compute_remaining_s(timer: Wait, now: str) -> float:
 # -- resting -------------------------------------------------------------------------------------
 
 
+def find_only_work(snapshot: Snapshot) -> Effect | None:
+    """The only open effect, if it is to be performed: the common case; None where a closer look is needed."""
+    effects = snapshot.open_effects
+    if len(effects) != 1 or snapshot.has_ended or effects[0].waits_for_user:
+        return None
+    return effects[0]
+
+
 def has_work(
     snapshot: Snapshot,
     now: str,
