@@ -241,12 +241,12 @@ class Engine(SharedEngine):
         return self._run_blocking(lambda: self.aresume(conversation, decision, **options))
 
     def stream_resume(
-        self, conversation: str, decision: Decided | None = None
+        self, conversation: str, decision: Decided | None = None, *, output_type: Any = None
     ) -> AsyncGenerator[StepTaken | Delta | TurnResult, None]:
         """As `aresume`; yield deltas and steps as they happen, and the result last; closing it cancels."""
         from toolchart.engine.runtime.streaming import stream_turn
 
-        return stream_turn(partial(self.aresume, conversation, decision))
+        return stream_turn(partial(self.aresume, conversation, decision, output_type=output_type))
 
     async def aanswer(
         self,

@@ -242,6 +242,31 @@ def test_form_of_the_answer() -> None:
     assert provider.requests[0].options["response_format"]["type"] == "json_schema"
 
 
+def test_form_holds_after_the_tool_of_a_client_has_run() -> None:
+    """The form of the answer holds for the whole turn: also where it goes on with the output of a call."""
+    call = reply_with_calls(("ask_browser", {"question": "where?"}))
+    engine = make_engine([call, '{"score": 9, "comments": "good"}', call, "no JSON"])
+    with serve(make_site(engine)) as address:
+        client = connect(address)
+        for is_good in (True, False):
+            messages: list[Any] = [USER]
+            function = {**ASK_BROWSER["function"], "strict": True}  # the SDK wants it beside a form
+            tools = [{**ASK_BROWSER, "function": function}]
+            options: Any = {"model": "agent", "tools": tools, "response_format": Verdict}
+            first = client.chat.completions.parse(messages=messages, **options)
+            (asked,) = first.choices[0].message.tool_calls or ()
+            messages += [
+                {"role": "assistant", "tool_calls": [asked.model_dump(include={"id", "type", "function"})]},
+                {"role": "tool", "tool_call_id": asked.id, "content": "Brno"},
+            ]
+            if is_good:
+                second = client.chat.completions.parse(messages=messages, **options)
+                assert second.choices[0].message.parsed == Verdict(score=9, comments="good")
+            else:
+                with pytest.raises(openai.InternalServerError, match="bad_output"):
+                    client.chat.completions.parse(messages=messages, **options)
+
+
 def test_flow_with_structured_results() -> None:
     """A flow whose models answer by schemas gives the content of `toolchart run`, whole and streamed; its
     drafts are no part of the stream."""

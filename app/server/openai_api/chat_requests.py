@@ -70,6 +70,8 @@ class ChatTurn(msgspec.Struct, frozen=True, kw_only=True):
     """By wire id: what the client answers; empty for a new conversation."""
     tools: tuple[ToolDefinition, ...] = ()
     """The client's tools."""
+    output_type: Any = None
+    """The type of the answer; None for free text."""
 
 
 def read_chat(form: CompletionForm) -> ChatTurn:
@@ -83,15 +85,14 @@ def read_chat(form: CompletionForm) -> ChatTurn:
     if not form.messages:
         raise Refusal(400, "messages: there is none")
     tools = tuple(make_definition(_get_function(tool)) for tool in form.tools)
-    answers = _read_tool_messages(form.messages)
+    answers, output_type = _read_tool_messages(form.messages), make_output_type(_flatten_format(form))
     if answers:
-        return ChatTurn(answers=answers, tools=tools)
+        return ChatTurn(answers=answers, tools=tools, output_type=output_type)
     system = join_texts([_read_text(entry) for entry in form.messages if _is_system(entry)])
     entries = [entry for entry in form.messages if not _is_system(entry)]
     message, options = _read_message(entries)
     if system:
         options["variables"] = {"instructions": system}
-    output_type = make_output_type(_flatten_format(form.response_format))
     if output_type is not None:
         options["output_type"] = output_type
     return ChatTurn(message=message, options=options, tools=tools)
@@ -151,5 +152,6 @@ def _read_message(entries: list[dict[str, Any]]) -> tuple[str, StreamOptions]:
     return text or "", {"history": history, "attachments": parts}
 
 
-def _flatten_format(form: FormatForm | None) -> dict[str, Any] | None:
-    return None if form is None else {**(form.json_schema or {}), "type": form.type}
+def _flatten_format(form: CompletionForm) -> dict[str, Any] | None:
+    format_ = form.response_format
+    return None if format_ is None else {**(format_.json_schema or {}), "type": format_.type}

@@ -19,7 +19,7 @@ from toolchart.app.server.openai_api.chat_requests import (
     read_chat,
     read_output,
 )
-from toolchart.app.server.protocols.contents import FunctionForm, join_texts
+from toolchart.app.server.protocols.contents import FunctionForm, join_texts, make_output_type
 
 
 class TextForm(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,11 +57,8 @@ def read_response(form: ResponseForm) -> ChatTurn:
     entries = [{"role": "user", "content": form.input}] if isinstance(form.input, str) else form.input
     answers = _read_answers(entries)
     if answers:
-        # Only the tools of the request are read here; the answers are ready.
-        head = read_chat(
-            CompletionForm(model=form.model, messages=[{"role": "user", "content": "-"}], tools=tools)
-        )
-        return ChatTurn(answers=answers, tools=head.tools)
+        output_type = make_output_type(form.text.format if form.text is not None else None)
+        return ChatTurn(answers=answers, output_type=output_type)
     messages = _convert_items(entries)
     if form.instructions:
         messages.insert(0, {"role": "system", "content": form.instructions})

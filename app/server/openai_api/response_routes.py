@@ -86,7 +86,8 @@ async def _open_response(request: Request, form: ResponseForm, turn: ChatTurn) -
             raise Refusal(400, "the answers belong to another conversation than previous_response_id")
         engine = site.client_tools.find_engine(root)
         name = _name_response(site, root, is_new_turn=False)
-        return _OpenResponse(name=name, pieces=await continue_turn(site, engine, answers, access.name))
+        pieces = await continue_turn(site, engine, answers, access.name, turn.output_type)
+        return _OpenResponse(name=name, pieces=pieces)
     conversation = previous.conversation if previous is not None else generate_conversation_id()
     name = _name_response(site, conversation, is_new_turn=True)
     options: StreamOptions = {**turn.options, "handler": model.handler, "conversation": conversation}

@@ -53,7 +53,7 @@ async def _open_chat(request: Request, form: CompletionForm, turn: ChatTurn) -> 
     if turn.answers:
         answers = read_answers(turn.answers, access)
         engine = site.client_tools.find_engine(answers[0].item.root)
-        return await continue_turn(site, engine, answers, access.name)
+        return await continue_turn(site, engine, answers, access.name, turn.output_type)
     engine = site.client_tools.get_engine(turn.tools)
     options: StreamOptions = {**turn.options, "handler": model.handler}
     return await start_turn(site, engine, turn.message, **options)

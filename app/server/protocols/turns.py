@@ -64,14 +64,19 @@ async def start_turn(site: Site, engine: Engine, message: str, **options: Unpack
     return await _start(_hold_slot(site, engine.stream(message, **options)))
 
 
-async def continue_turn(site: Site, engine: Engine, answers: Sequence[AnsweredItem], by: str) -> Pieces:
+async def continue_turn(
+    site: Site, engine: Engine, answers: Sequence[AnsweredItem], by: str, output_type: Any = None
+) -> Pieces:
     """Go on with an open turn; the last answer is streamed, closing the stream cancels the turn.
+
+    Args:
+        output_type: the type of the turn's answer, as for `Engine.arun`.
 
     Raises:
         Refusal: 400; something does not wait. 429; too many turns run.
         IllegalEvent, SpecError: an answer does not fit; those before it are applied.
     """
-    return await _start(_hold_slot(site, _apply_answers(site, engine, answers, by)))
+    return await _start(_hold_slot(site, _apply_answers(site, engine, answers, by, output_type)))
 
 
 async def finish_turn(pieces: Pieces) -> TurnResult:
@@ -104,7 +109,9 @@ async def _chain(first: StepTaken | Delta | TurnResult, pieces: Pieces) -> Piece
             yield piece
 
 
-async def _apply_answers(site: Site, engine: Engine, answers: Sequence[AnsweredItem], by: str) -> Pieces:
+async def _apply_answers(
+    site: Site, engine: Engine, answers: Sequence[AnsweredItem], by: str, output_type: Any
+) -> Pieces:
     root = answers[0].item.root
     _require_open_items(engine, answers)
     outcomes = {
@@ -116,13 +123,13 @@ async def _apply_answers(site: Site, engine: Engine, answers: Sequence[AnsweredI
     others = [answered for answered in answers if not isinstance(answered.answer, CallOutcome)]
     try:
         if outcomes:
-            async with aclosing(engine.stream_resume(root)) as pieces:
+            async with aclosing(engine.stream_resume(root, output_type=output_type)) as pieces:
                 async for piece in pieces:
                     if not (others and isinstance(piece, TurnResult)):
                         yield piece
         for index, answered in enumerate(others):
             is_last = index == len(others) - 1
-            async with aclosing(_apply_answer(engine, answered, by)) as pieces:
+            async with aclosing(_apply_answer(engine, answered, by, output_type)) as pieces:
                 async for piece in pieces:
                     if is_last or not isinstance(piece, TurnResult):
                         yield piece
@@ -144,10 +151,12 @@ def _require_open_items(engine: Engine, answers: Sequence[AnsweredItem]) -> None
             raise Refusal(409, f"nothing waits for an answer to {item.id!r} any more")
 
 
-async def _apply_answer(engine: Engine, answered: AnsweredItem, by: str) -> Pieces:
+async def _apply_answer(engine: Engine, answered: AnsweredItem, by: str, output_type: Any) -> Pieces:
     item, answer = answered.item, answered.answer
     if isinstance(answer, Decided):
-        async with aclosing(engine.stream_resume(item.conversation, answer)) as pieces:
+        async with aclosing(
+            engine.stream_resume(item.conversation, answer, output_type=output_type)
+        ) as pieces:
             async for piece in pieces:
                 yield piece
         return
