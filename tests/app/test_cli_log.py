@@ -48,7 +48,7 @@ def read_line(work_dir: Path, seq: int) -> bytes:
 
 def test_the_default_log_is_the_engines() -> None:
     """The help names the default log of the engine."""
-    assert f"[default: {DEFAULT_LOG}]" in str(log_option(lambda: None).__click_params__[0].help)
+    assert f"[default: {DEFAULT_LOG}]" in str(log_option(lambda: None).__click_params__[-1].help)
 
 
 def test_the_log_is_named_before_or_after_the_command(

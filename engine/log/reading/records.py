@@ -170,14 +170,16 @@ def _check_form(record: ReadRecord, conversation: str | None) -> Event | None:
         return record.decode_event()
     except RecursionError:
         raise LogDamaged("it is nested too deeply", conversation=conversation, seq=record.seq) from None
-    except LogDamaged:
+    except LogDamaged as damage:
         fields = {"type", *EVENTS.find(name).type.__struct_encode_fields__}
         if event.keys() <= fields:
-            raise
-        msgspec.structs.replace(
-            record, event={key: value for key, value in event.items() if key in fields}
-        ).decode_event()
-        return None
+            raise LogDamaged(damage.problem, conversation=conversation, seq=record.seq) from None
+    try:
+        known = {key: value for key, value in event.items() if key in fields}
+        msgspec.structs.replace(record, event=known).decode_event()
+    except LogDamaged as damage:
+        raise LogDamaged(damage.problem, conversation=conversation, seq=record.seq) from None
+    return None
 
 
 def _is_time(text: str) -> bool:
