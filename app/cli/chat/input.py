@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, Protocol
 
@@ -36,22 +36,40 @@ class PipeSource:
 
 
 class TerminalSource:
-    """Lines typed at a terminal. Output appears above the line that is being typed.
+    """Messages typed at a terminal. Output appears above the one that is being typed.
+
+    Enter sends it; Alt-Enter (also Esc and then Enter) begins another line of it, and a text of several lines
+    can be pasted. Arrow up brings back what was sent before. No file is kept of that: what was said in an
+    earlier session comes from the log of the conversation.
 
     Args:
         on_interrupt: called for Ctrl-C; returns whether the chat continues.
-        prompt: returns the text before the line.
+        prompt: returns the text before the message.
+        list_earlier: returns what the person has sent before, the oldest first.
     """
 
-    def __init__(self, on_interrupt: Callable[[], bool], prompt: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        on_interrupt: Callable[[], bool],
+        prompt: Callable[[], str],
+        list_earlier: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
         self._on_interrupt = on_interrupt
         self._prompt = prompt
+        self._list_earlier = list_earlier
 
     async def read_lines(self) -> AsyncGenerator[str, None]:
-        """Yield every line that is not empty, until Ctrl-D or a Ctrl-C that ends the chat."""
+        """Yield every message that is not empty, until Ctrl-D or a Ctrl-C that ends the chat."""
         from prompt_toolkit import PromptSession
+        from prompt_toolkit.history import InMemoryHistory
 
-        session: PromptSession[str] = PromptSession(self._prompt)
+        session: PromptSession[str] = PromptSession(
+            self._prompt,
+            multiline=True,
+            prompt_continuation="  ",
+            key_bindings=_bind_enter(),
+            history=InMemoryHistory(list(self._list_earlier())),
+        )
         while True:
             try:
                 line = await session.prompt_async(handle_sigint=False)
@@ -69,3 +87,20 @@ class TerminalSource:
         from prompt_toolkit.patch_stdout import patch_stdout
 
         return patch_stdout(raw=True)
+
+
+def _bind_enter() -> Any:
+    """Key bindings: Enter sends the message, Alt-Enter begins another line of it."""
+    from prompt_toolkit.key_binding import KeyBindings
+
+    bindings = KeyBindings()
+
+    @bindings.add("enter")
+    def send(event: Any) -> None:
+        event.current_buffer.validate_and_handle()
+
+    @bindings.add("escape", "enter")
+    def begin_line(event: Any) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return bindings

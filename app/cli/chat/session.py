@@ -62,6 +62,11 @@ class ChatSession:
                 await asyncio.gather(reader, return_exceptions=True)
         return self.state.code
 
+    def list_earlier_messages(self) -> list[str]:
+        """What the user has said in the conversation before, the oldest first."""
+        messages = self.engine.conversations.read_messages(self.state.conversation)
+        return [message.content for message in messages if message.role == "user" and message.content]
+
     def handle_interrupt(self) -> bool:
         """Cancel the running turn; without one, leave at the second Ctrl-C.
 

@@ -42,8 +42,9 @@ def command(
     """Chat with the agent SPEC. Answers, tool calls and states appear as they happen.
 
     Lines typed during a turn interrupt it where its chart says so; elsewhere they are queued. Ctrl-C cancels
-    the turn, not the chat. /help lists the chat's commands. If standard input is not a terminal, each line
-    is a message and answers are plain text.
+    the turn, not the chat. Alt-Enter begins another line of a message, arrow up brings back earlier ones.
+    /help lists the chat's commands. If standard input is not a terminal, each line is a message and answers
+    are plain text.
 
     \b
     Example:  toolchart chat quickstart
@@ -61,7 +62,11 @@ def command(
     async def run_chat() -> int:
         chats: list[ChatSession] = []
         source: LineSource = (
-            TerminalSource(lambda: chats[0].handle_interrupt(), lambda: chats[0].prompt())
+            TerminalSource(
+                lambda: chats[0].handle_interrupt(),
+                lambda: chats[0].prompt(),
+                lambda: chats[0].list_earlier_messages(),
+            )
             if is_interactive
             else PipeSource()
         )
