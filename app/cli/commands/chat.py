@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +19,7 @@ from toolchart.app.cli.terminal.text import is_terminal, print_notice
 from toolchart.engine.runtime.clock import generate_conversation_id
 
 if TYPE_CHECKING:
+    from toolchart.app.cli.chat.session import ChatSession
     from toolchart.engine.runtime.engine import Engine
 
 
@@ -61,15 +63,7 @@ def command(
 
     async def run_chat() -> int:
         chats: list[ChatSession] = []
-        source: LineSource = (
-            TerminalSource(
-                lambda: chats[0].handle_interrupt(),
-                lambda: chats[0].prompt(),
-                lambda: chats[0].list_earlier_messages(),
-            )
-            if is_interactive
-            else PipeSource()
-        )
+        source: LineSource = _make_terminal_source(chats) if is_interactive else PipeSource()
         approver = (lambda call: chats[0].ask_approval(call)) if is_interactive else None
         asker = (lambda question: chats[0].ask_form(question)) if is_interactive else None
         people: dict[str, Any] = {"approver": approver, "signer": signer, "asker": asker}
@@ -90,6 +84,15 @@ def command(
     except asyncio.CancelledError:  # a signal has stopped the chat
         print_notice(f"toolchart: stopped; the log of conversation {state.conversation} has every step")
         return CANCELLED
+
+
+def _make_terminal_source(chats: Sequence[ChatSession]) -> TerminalSource:
+    """The source of a chat that stands in the list before the first message is typed."""
+    return TerminalSource(
+        lambda: chats[0].handle_interrupt(),
+        lambda: chats[0].prompt(),
+        lambda: chats[0].list_earlier_messages(),
+    )
 
 
 def _stop_chat_on_signals(engine: Engine) -> None:
