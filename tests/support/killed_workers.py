@@ -290,6 +290,7 @@ class Fleet:
 
     def end(self) -> None:
         """Let the workers end their turns, wait until nothing is unfinished, and stop the watcher."""
+        self._wait_for((self._folder / "results").exists)  # on a busy machine none had an end so far
         (self._folder / "stop").touch()
         for process in self._workers:
             process.join(MAX_WAIT_S)
