@@ -33,6 +33,11 @@ def escape(text: str) -> str:
     return re.sub(r"^([.'])", r"\\&\1", text, flags=re.MULTILINE)
 
 
+def make_root() -> click.Context:
+    """The context of `toolchart` itself, as when it runs."""
+    return click.Context(cli, info_name="toolchart", **cli.context_settings)
+
+
 def render_page() -> str:
     """The page as it should be."""
     lines = [
@@ -42,7 +47,7 @@ def render_page() -> str:
         ".SH SYNOPSIS",
         ".B toolchart",
         "[OPTIONS] COMMAND [ARGS]...",
-        *(".SH OPTIONS", *render_options(cli, click.Context(cli, info_name="toolchart"))),
+        *(".SH OPTIONS", *render_options(cli, make_root())),
         ".SH COMMANDS",
         *(line for row in COMMANDS.builtin_rows for line in render_command(row.name)),
         ".SH EXIT STATUS",
@@ -53,7 +58,7 @@ def render_page() -> str:
 
 def render_command(name: str) -> Iterator[str]:
     """A command, and those below it."""
-    root = click.Context(cli, info_name="toolchart")
+    root = make_root()
     command = cli.get_command(root, name)
     assert command is not None
     yield from _render(command, click.Context(command, root, info_name=name))
