@@ -19,7 +19,7 @@ from toolchart.states.events import Limits
 from toolchart.states.machine import get_machine
 from toolchart.states.proofs.bounds.costs import FindAgentCost, WorstCase, find_unbounded_agents
 from toolchart.states.proofs.bounds.cycles import find_unbounded_cycle
-from toolchart.states.proofs.bounds.formulas import compute_worst_cases, fit_formulas
+from toolchart.states.proofs.bounds.formulas import compute_worst_cases, fit_formulas, fit_item_formulas
 from toolchart.states.proofs.bounds.worst_case import MAX_NODES, NoBound, compute_worst_case
 from toolchart.states.proofs.dataflow.agents import FlowAgent
 from toolchart.states.proofs.dataflow.analysis import find_data_flows
@@ -130,13 +130,19 @@ def _compute_bound(
     # Where the proof for all limits fails, a search that is still small may show that the cycle ends.
     max_nodes = _MAX_NODES_OF_UNPROVED_CYCLES if cycle else MAX_NODES
     worst = compute_worst_case(graph, limits, find_agent_cost, max_nodes=max_nodes)
+    most_items, item_formulas = None, dict[str, str]()
+    if isinstance(worst, NoBound) and worst.reason == "items":
+        item_formulas = fit_item_formulas(graph, limits, find_agent_cost)
+        few, more = (compute_worst_case(graph, limits, find_agent_cost, most_items=n) for n in (1, 2))
+        if few == more:  # each list of the cycle has a limit of its own
+            worst, most_items = few, 1
     worst_cases = None
     if isinstance(worst, WorstCase):
-        worst_cases = compute_worst_cases(graph, worst, find_agent_cost)
+        worst_cases = compute_worst_cases(graph, worst, find_agent_cost, most_items)
     if cycle and worst_cases is None:
         problems.append(_build_unbounded_finding(chart, graph, cycle))
     elif isinstance(worst, NoBound):
-        problems.append(_build_no_number_finding(chart, graph, worst))
+        problems.append(_build_no_number_finding(chart, graph, worst, item_formulas))
     if problems or isinstance(worst, NoBound):
         return None, {}, problems
     return worst, fit_formulas(worst_cases) if worst_cases else {}, []
@@ -190,17 +196,21 @@ def _find_round(cycle: list[ExploredEdge]) -> tuple[str, ...]:
     return rounds.get(first.source, ())
 
 
-def _build_no_number_finding(chart: Chart, graph: ExplorationGraph, problem: NoBound) -> Finding:
+def _build_no_number_finding(
+    chart: Chart, graph: ExplorationGraph, problem: NoBound, item_formulas: Mapping[str, str]
+) -> Finding:
     """Every turn ends, and what it costs has no bound that could be computed."""
     if problem.reason == "nodes":
         state = graph.starts[0].state.innermost_state
         message = "every turn ends, but its counters take too many values to compute a worst case"
         return Finding(kind="too large", state=state, message=message)
     state = problem.labels[0]
+    formulas = ", ".join(f"{name} = {formula}" for name, formula in item_formulas.items())
     return Finding(
         kind="unbounded",
         state=state,
         line=find_finding_line(chart, state),
         message=f"the cycle {' -> '.join([*problem.labels, state])} goes on with every item that is answered "
-        "and asks for more each time, and nothing limits the number of items",
+        "and asks for more each time, and nothing limits the number of items"
+        + (f": a turn costs at most {formulas}" if formulas else ""),
     )

@@ -387,8 +387,8 @@ def test_templates_may_name_variables_and_every_field() -> None:
 # -- cycles that answer items --------------------------------------------------------------------
 
 
-def test_a_cycle_that_asks_for_more_with_every_item_has_no_number() -> None:
-    """Each decision of a reply's calls is followed by a wait: it ends, and has as many waits as calls."""
+def test_a_cycle_that_asks_for_more_with_every_item_has_a_formula() -> None:
+    """Each decision of a reply's calls but the last is followed by a wait: there is a formula for waits."""
     document: dict[str, Any] = {
         "states": {
             "prompting": {
@@ -420,8 +420,78 @@ def test_a_cycle_that_asks_for_more_with_every_item_has_no_number() -> None:
     }
     report = check_document(document)
     (finding,) = [finding for finding in report.findings if finding.kind == "unbounded"]
-    assert "nothing limits the number of items" in finding.message
+    assert "nothing limits the number of items: a turn costs at most" in finding.message
+    assert finding.message.endswith("a turn costs at most waits = items - 1")
     assert report.worst is None
+
+
+def test_a_cycle_over_the_items_of_a_limited_list_has_a_number() -> None:
+    """The end of each of three children begins a wait beside it again, so there are no more than four."""
+    child = {
+        "name": "child",
+        "states": {
+            "asking": {
+                "initial": True,
+                "enter": "call_model",
+                "transitions": [{"event": "replied failed", "target": "told"}],
+            },
+            "told": {"final": True, "enter": "answer"},
+        },
+    }
+    regions = {
+        "readers": {
+            "states": {
+                "reading": {
+                    "initial": True,
+                    "enter": "read_papers",
+                    "transitions": [
+                        {
+                            "event": "agent_finished.read_papers",
+                            "cond": "notes.pending == 0",
+                            "target": "read",
+                        },
+                        {"event": "agent_failed.read_papers", "cond": "notes.pending == 0", "target": "read"},
+                    ],
+                },
+                "read": {"final": True},
+            }
+        },
+        "notes": {
+            "states": {
+                "idle": {
+                    "initial": True,
+                    "enter": "pause",
+                    "transitions": [
+                        {
+                            "event": "agent_finished.read_papers",
+                            "cond": "notes.pending > 0",
+                            "target": "idle",
+                        },
+                        {"event": "elapsed.pause", "target": "done"},
+                    ],
+                },
+                "done": {"final": True},
+            }
+        },
+    }
+    document = {
+        "states": {
+            "both": {
+                "initial": True,
+                "parallel": True,
+                "states": regions,
+                "transitions": [{"event": "done.state.both", "target": "finished"}],
+            },
+            "finished": {"final": True, "enter": "answer"},
+        },
+        "effects": {
+            "read_papers": {"run_agent": {"chart": child, "for_each": "papers", "as": "notes", "at_most": 3}},
+            "pause": {"wait": {"time": 5}},
+        },
+    }
+    report = check_document(document)
+    assert report.worst is not None, report.findings
+    assert report.worst.waits == 4
 
 
 # -- regions -------------------------------------------------------------------------------------

@@ -37,12 +37,16 @@ class WorstCases(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compute_worst_cases(
-    graph: ExplorationGraph, worst_case: WorstCase, find_agent_cost: FindAgentCost | None = None
+    graph: ExplorationGraph,
+    worst_case: WorstCase,
+    find_agent_cost: FindAgentCost | None = None,
+    most_items: int | None = None,
 ) -> WorstCases | None:
     """The worst case under several values of the limits that guards read; None where one has none.
 
     Args:
         worst_case: that under the limits of the check.
+        most_items: as for `compute_worst_case`.
     """
     read_limits = list_read_limits(graph)
     names = _choose_names(read_limits)
@@ -53,7 +57,9 @@ def compute_worst_cases(
     settings += [{**settings[0], name: value} for name in others for value in (1, 4)]
     worst_cases = []
     for values in settings:
-        other = compute_worst_case(graph, Limits(**values), find_agent_cost, max_nodes=_MAX_NODES)
+        other = compute_worst_case(
+            graph, Limits(**values), find_agent_cost, max_nodes=_MAX_NODES, most_items=most_items
+        )
         if isinstance(other, NoBound):
             return None
         worst_cases.append(other)
@@ -90,6 +96,32 @@ def fit_formulas(worst_cases: WorstCases) -> dict[str, str]:
 
 def _list_numbers(worst_case: WorstCase) -> dict[str, int]:
     return {name: number for name, number in to_builtins(worst_case).items() if name != "waiting_s"}
+
+
+_ITEM_COUNTS = (2, 3, 4, 5)
+
+
+def fit_item_formulas(
+    graph: ExplorationGraph, limits: Limits, find_agent_cost: FindAgentCost | None = None
+) -> dict[str, str]:
+    """What grows with the number of items, as formulas over `items`, the most items of one reply or one list.
+
+    Empty where nothing grows with it, or where there are no such formulas.
+    """
+    worst_cases = [
+        compute_worst_case(graph, limits, find_agent_cost, max_nodes=_MAX_NODES, most_items=count)
+        for count in _ITEM_COUNTS
+    ]
+    tables = [_list_numbers(worst) for worst in worst_cases if isinstance(worst, WorstCase)]
+    formulas = {}
+    for name in tables[0] if len(tables) == len(_ITEM_COUNTS) else ():
+        first, second, *others = (table[name] for table in tables)
+        factor = second - first
+        constant = first - factor * _ITEM_COUNTS[0]
+        is_exact = others == [factor * count + constant for count in _ITEM_COUNTS[2:]]
+        if factor and is_exact:
+            formulas[name] = _format_terms((0, factor, 0, constant), ("items", ""))
+    return formulas
 
 
 _Terms = tuple[int, int, int, int]

@@ -30,6 +30,7 @@ from toolchart.states.proofs.bounds.costs import (
     WorstCase,
 )
 from toolchart.states.proofs.bounds.cycles import list_finite_edges, moves_counter, resets_counter
+from toolchart.states.proofs.bounds.item_counts import ItemCounter
 from toolchart.states.proofs.explored_states import (
     ExplorationGraph,
     ExploredEdge,
@@ -66,12 +67,18 @@ def compute_worst_case(
     find_agent_cost: FindAgentCost | None = None,
     *,
     max_nodes: int = MAX_NODES,
+    most_items: int | None = None,
 ) -> WorstCase | NoBound:
     """The most that a chart can request in one turn, under these limits.
 
     The outcomes of the calls of one reply count as one round.
+
+    Args:
+        most_items: the most calls of one reply, and items of a list that has no limit of its own; None where
+            items are not counted.
     """
-    numbers = _Search(graph, limits, find_agent_cost, max_nodes).find_longest_path()
+    counter = ItemCounter(graph.vocabulary, most_items) if most_items is not None else None
+    numbers = _Search(graph, limits, find_agent_cost, max_nodes, counter).find_longest_path()
     if isinstance(numbers, NoBound):
         return numbers
     fields: dict[str, Any] = dict(zip(COST_FIELDS, numbers, strict=True))
@@ -82,10 +89,16 @@ class _Search:
     """The nodes of one graph under given limits."""
 
     def __init__(
-        self, graph: ExplorationGraph, limits: Limits, find_agent_cost: FindAgentCost | None, max_nodes: int
+        self,
+        graph: ExplorationGraph,
+        limits: Limits,
+        find_agent_cost: FindAgentCost | None,
+        max_nodes: int,
+        items: ItemCounter | None,
     ) -> None:
         self._graph = graph
         self._max_nodes = max_nodes
+        self._items = items
         self._costs = CostTable(graph.vocabulary, limits, find_agent_cost)
         self._counters, self._limit_values = _list_known_facts(graph, limits)
         self._names = tuple(counter.name for counter in self._counters)
@@ -129,6 +142,8 @@ class _Search:
         for start in self._graph.starts:
             values = [start.counts.get(name, 0) for name in self._names]
             counts = tuple(map(_limit_value, values, self._tops))
+            if self._items is not None:
+                counts += self._items.list_first_values()
             self._add_start(
                 (start.state, False, counts), self._sum_costs(ask.effect for ask in start.move.asks)
             )
@@ -157,7 +172,13 @@ class _Search:
 
     def _find_next_node(self, node: _Node, edge: ExploredEdge) -> _Node | None:
         """Where an edge leads from a node; None where its guards are not true there."""
-        _, is_cancelled, values = node
+        _, is_cancelled, all_values = node
+        values, items = all_values[: len(self._names)], all_values[len(self._names) :]
+        if self._items is not None:
+            next_items = self._items.count_items(items, edge)
+            if next_items is None:
+                return None
+            items = next_items
         # The user's message begins a turn, and may also be taken within one: then the counters stay.
         counted = tuple(
             self._count(counter, value, top, edge)
@@ -176,7 +197,7 @@ class _Search:
         # A counter that no guard reads any more tells no nodes apart.
         are_live = self._are_live.get(edge.target, ())
         counted = tuple([value * is_live for value, is_live in zip(counted, are_live, strict=False)])
-        return edge.target, is_cancelled, counted
+        return edge.target, is_cancelled, counted + items
 
     def _count(self, counter: Fact, value: int, top: int | None, edge: ExploredEdge) -> int:
         if edge.starts_turn and "." not in counter.name:
