@@ -51,6 +51,9 @@ SAFE_SHARE = 0.75
 MAX_ACTIONS = 25
 """Actions of each worker before the world becomes calm."""
 
+LONGEST_ACTION_S = 150
+"""Seconds after which a worker is stopped: some timers of charts take a day."""
+
 MAX_CALM_ROUNDS = 200
 """Rounds in which a calm world must end; more are a fault."""
 
@@ -343,6 +346,10 @@ class Worker:
         work = asyncio.ensure_future(action())
         if self._world.draw_fault(0.05):
             fleet.loop.call_later(fleet.rng.choice([0.0, 0.005, 0.7, 4.0]), work.cancel)
+        for _ in range(LONGEST_ACTION_S):
+            if not (await asyncio.wait({work}, timeout=1.0))[1] or self._world.has_crashed:
+                break
+        work.cancel()  # where it still runs: its process is dead, or waits for a timer of a day
         try:
             await work
         except EXPECTED as error:
