@@ -22,6 +22,7 @@ from toolchart.providers.transport.connections import HttpHooks, build_client_op
 from toolchart.providers.transport.encoded_bodies import encode_body
 from toolchart.providers.transport.stream_frames import iterate_event_data
 from toolchart.specs.models import LLMConfig
+from toolchart.specs.secrets import remember_secret
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Delta, Reply, Request
 
@@ -124,10 +125,12 @@ class GeminiProvider(HostAdapter):
         from google.genai import types
 
         settings = read_adapter_settings(GeminiSettings, config)
+        vertex = settings.vertex
+        if vertex is not None:
+            hooks = {**(hooks or {}), "request": [*(hooks or {}).get("request", ()), _remember_token]}
         http_client = httpx2.AsyncClient(
             follow_redirects=True, **build_client_options(config, resolve, httpx2, hooks)
         )
-        vertex = settings.vertex
         key = None if vertex is not None else find_api_key(config, resolve)
         place: dict[str, Any] = {"api_key": key}
         if vertex is not None:  # google.auth signs in, when the first request is sent
@@ -236,6 +239,14 @@ class GeminiProvider(HostAdapter):
         """Close the connections."""
         await self._client.aio.aclose()
         await self._client._api_client._async_httpx_client.aclose()  # type: ignore[union-attr]
+
+
+async def _remember_token(request: Any) -> None:
+    """A hook of the HTTP client: the token that Google's library put into a request is a secret.
+
+    The library renews it by itself, so each request may have another.
+    """
+    remember_secret(request.headers.get("authorization", "").removeprefix("Bearer "))
 
 
 def _build_model_path(api: Any, model: str) -> str:

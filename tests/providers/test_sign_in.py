@@ -24,6 +24,7 @@ from toolchart.states.messages import Request
 
 REQUEST = Request(model="gpt", messages=[QUESTION])
 TOKEN = "entra-token-of-the-test-0123456789"
+GOOGLE_TOKEN = "vertex-token-of-the-test-0123456789"
 
 
 class FakeCredential:
@@ -50,7 +51,7 @@ class FakeGoogleCredential(google.auth.credentials.Credentials):
 
     def __init__(self) -> None:
         super().__init__()
-        self.token = "vertex-token-of-the-test-0123456789"
+        self.token = GOOGLE_TOKEN
 
     def refresh(self, request: Any) -> None:
         """Nothing: the token is valid."""
@@ -100,27 +101,47 @@ async def test_a_failed_sign_in_is_a_failed_call(monkeypatch: pytest.MonkeyPatch
         await provider.aclose()
 
 
+def make_vertex_entry(address: str) -> LLMConfig:
+    """An entry that signs in by google-auth."""
+    vertex = {"project": "harbour", "location": "europe-west4"}
+    return LLMConfig.model_validate({"provider": "gemini", "base_url": address, "vertex": vertex})
+
+
 async def test_vertex_signs_in_by_google_auth(monkeypatch: pytest.MonkeyPatch) -> None:
     """Issue 15, build 7: with `vertex` the request goes to the model's address in the project, with the token
     of google-auth and without a key; replay builds the same body."""
     monkeypatch.setattr(google.auth, "default", lambda **_: (FakeGoogleCredential(), "other"))
     monkeypatch.setenv("GEMINI_API_KEY", "key-of-the-environment")
     with serve_web(answer_with("gemini")) as server:
-        entry = LLMConfig.model_validate(
-            {
-                "provider": "gemini",
-                "base_url": f"http://127.0.0.1:{server.port}",
-                "vertex": {"project": "harbour", "location": "europe-west4"},
-            }
-        )
+        entry = make_vertex_entry(f"http://127.0.0.1:{server.port}")
         provider = create_provider(entry, resolve=str)
         assert (await provider.complete(REQUEST)).content == "Hello there"
         sent = server.requests[0]
         headers = {key.lower(): value for key, value in sent["headers"].items()}
-        assert headers["authorization"] == "Bearer vertex-token-of-the-test-0123456789"
+        assert headers["authorization"] == f"Bearer {GOOGLE_TOKEN}"
         assert "x-goog-api-key" not in headers
         place = "/v1beta1/projects/harbour/locations/europe-west4/publishers/google/models/gpt"
         assert sent["path"] == f"{place}:generateContent"
         builder = create_body_builder(entry, resolve=str)
         assert builder.build_body(REQUEST, stream=False) == provider.build_body(REQUEST, stream=False)
+        await provider.aclose()
+
+
+async def test_a_token_of_google_is_struck_where_the_host_quotes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that quotes the token in its refusal, also one that was renewed, does not bring it further."""
+    credential = FakeGoogleCredential()
+    monkeypatch.setattr(google.auth, "default", lambda **_: (credential, "other"))
+
+    def refuse(_: dict[str, Any]) -> WebAnswer:
+        said = f"whoever sent {credential.token} is not allowed here"
+        error = {"error": {"code": 403, "message": said, "status": "PERMISSION_DENIED"}}
+        return 403, {"content-type": "application/json"}, json.dumps(error).encode()
+
+    with serve_web(refuse) as server:
+        provider = create_provider(make_vertex_entry(f"http://127.0.0.1:{server.port}"), resolve=str)
+        for token in ("quoted-token-of-google-0123456789", "renewed-token-of-google-0123456789"):
+            credential.token = token
+            with pytest.raises(ProviderError, match="is not allowed here") as raised:
+                await provider.complete(REQUEST)
+            assert token not in strike_secrets(f"{raised.value}; later: {token}")
         await provider.aclose()
