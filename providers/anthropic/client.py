@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 
 
 _PATH = "/v1/messages"
-_COUNTED_KEYS = ("model", "messages", "system", "tools", "tool_choice", "thinking")
-"""The keys of a body that the counter takes."""
+_COUNTED_KEYS = ("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config")
+"""The keys of a body that the counter takes, and that may change the number.
+
+Source: anthropic 2.12.0, `types/message_count_tokens_params.py`.
+"""
 _JSON_HEADERS = {"content-type": "application/json"}
 
 
@@ -126,7 +129,8 @@ class AnthropicProvider(HostAdapter):
     async def count_body(self, body: dict[str, Any]) -> int:
         """The tokens of a body as a prompt, by `POST /v1/messages/count_tokens`.
 
-        Source: platform.claude.com, Token counting.
+        It refuses what only the Messages API takes: tools that the host runs, and files by address or id.
+        Source: anthropic 2.12.0, `types/message_tokens_count.py`; platform.claude.com, Token counting.
 
         Raises:
             ProviderError: the host did not count.

@@ -34,7 +34,8 @@ ThinkingLevel = Literal["minimal", "low", "medium", "high", "xhigh"]
 
 
 _VERTEX_COUNTED_KEYS = ("model", "contents", "systemInstruction", "tools", "generationConfig")
-"""Source: google-genai 3.4.0, `models.py`, `_CountTokensParameters_to_vertex`."""
+"""Sources: google-genai 3.4.0, `models.py`, `_CountTokensParameters_to_vertex`; cloud.google.com, Vertex AI
+REST, `publishers.models.countTokens`."""
 
 
 class ThinkingSettings(AdapterSettings):
@@ -200,9 +201,13 @@ class GeminiProvider(HostAdapter):
         yield accumulator.build_reply()
 
     async def count_body(self, body: dict[str, Any]) -> int:
-        """The tokens of a body as a prompt, by `countTokens`, which takes the whole request.
+        """The tokens of a body as a prompt, by `countTokens`.
 
-        Source: ai.google.dev, models.countTokens, `generateContentRequest`.
+        Outside Vertex it takes the whole request as `generateContentRequest`, with its `model`. The SDK's own
+        call sends only `contents` there, and refuses tools and instructions (3.4.0,
+        `_CountTokensConfig_to_mldev`).
+        Source: google.ai.generativelanguage.v1beta, `CountTokensRequest`; google-genai 3.4.0, `types.py`,
+        `CountTokensResponse`.
 
         Raises:
             ProviderError: the host did not count.

@@ -95,7 +95,7 @@ class ResponsesProvider(HostAdapter):
     async def count_body(self, body: dict[str, Any]) -> int:
         """The tokens of a body as a prompt, by `POST /responses/input_tokens`.
 
-        Source: openai 3.52.0, `types/responses/input_token_count_params.py`.
+        Source: openai 3.54.0, `types/responses/input_token_count_params.py`.
 
         Raises:
             ProviderError: the host did not count.

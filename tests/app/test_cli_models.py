@@ -1,4 +1,4 @@
-"""`toolchart models list` against local hosts that speak the APIs of OpenAI, Ollama and Gemini."""
+"""`toolchart models list` against local hosts that speak the APIs of OpenAI, Ollama, Anthropic and Gemini."""
 
 from __future__ import annotations
 
@@ -44,6 +44,17 @@ MODEL_DETAILS = {
     "old:latest": {"modelfile": "..."},
 }
 
+ANTHROPIC = {
+    "data": [
+        {
+            "id": "claude-new",
+            "max_input_tokens": 1000000,
+            "capabilities": {"image_input": {"supported": True}, "thinking": {"supported": False}},
+        },
+        {"id": "claude-old"},
+    ]
+}
+
 GEMINI = [
     {
         "models": [
@@ -62,7 +73,7 @@ GEMINI = [
 
 
 def answer_request(request: dict[str, Any]) -> WebAnswer:
-    """Answer like all three kinds of hosts."""
+    """Answer like every kind of host."""
     path, headers = request["path"], {k.lower(): v for k, v in request["headers"].items()}
     if path == "/v1/models":
         if headers.get("authorization") == "Bearer wrong":
@@ -72,6 +83,8 @@ def answer_request(request: dict[str, Any]) -> WebAnswer:
         return build_json_answer({"models": [{"name": name, "model": name} for name in MODEL_DETAILS]})
     if path == "/api/show":
         return build_json_answer(MODEL_DETAILS[json.loads(request["body"])["model"]])
+    if path == "/v1/models?limit=1000":
+        return build_json_answer(ANTHROPIC)
     if path.startswith("/v1beta/models?pageSize=1000"):
         return build_json_answer(GEMINI["pageToken=second" in path])
     if path == "/html/models":
@@ -124,6 +137,15 @@ def test_capabilities_of_ollama(run_cli: RunCli) -> None:
     ]
     assert models["gemma3:latest"]["tools"] is False
     assert models["old:latest"]["tools"] is None
+
+
+def test_capabilities_of_anthropic(run_cli: RunCli) -> None:
+    """The window and capabilities are read where the list has them; they are unknown in an older list."""
+    with serve_web(answer_request) as server:
+        models = list_models(run_cli, "anthropic", server.url)
+    keys = ("tools", "vision", "thinking", "context")
+    assert [models["claude-new"][key] for key in keys] == [None, True, False, 1000000]
+    assert [models["claude-old"][key] for key in keys] == [None] * 4
 
 
 def test_gemini_is_read_to_the_last_page(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:

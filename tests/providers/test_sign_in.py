@@ -20,7 +20,7 @@ from toolchart.providers.registry import create_body_builder, create_provider
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.errors import ProviderError
-from toolchart.states.messages import Request
+from toolchart.states.messages import Message, Request
 
 REQUEST = Request(model="gpt", messages=[QUESTION])
 TOKEN = "entra-token-of-the-test-0123456789"
@@ -125,6 +125,28 @@ async def test_vertex_signs_in_by_google_auth(monkeypatch: pytest.MonkeyPatch) -
         builder = create_body_builder(entry, resolve=str)
         assert builder.build_body(REQUEST, stream=False) == provider.build_body(REQUEST, stream=False)
         await provider.aclose()
+
+
+async def test_vertex_counts_the_contents_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vertex's counter takes contents, instructions, tools and configuration, not a request around them."""
+    monkeypatch.setattr(google.auth, "default", lambda **_: (FakeGoogleCredential(), "other"))
+
+    def count(_: dict[str, Any]) -> WebAnswer:
+        return 200, {"content-type": "application/json"}, b'{"totalTokens": 77}'
+
+    with serve_web(count) as server:
+        entry = make_vertex_entry(f"http://127.0.0.1:{server.port}").model_copy(
+            update={"count_tokens": "host"}
+        )
+        provider = create_provider(entry, resolve=str)
+        request = Request(
+            model="gpt", messages=[Message(role="system", content="Be brief."), QUESTION], options={"seed": 1}
+        )
+        assert await provider.count_tokens(request) == 77  # type: ignore[attr-defined]
+        await provider.aclose()
+        sent = server.requests[0]
+    assert sent["path"].endswith("/publishers/google/models/gpt:countTokens")
+    assert json.loads(sent["body"]).keys() == {"contents", "systemInstruction", "generationConfig"}
 
 
 async def test_a_token_of_google_is_struck_where_the_host_quotes_it(monkeypatch: pytest.MonkeyPatch) -> None:

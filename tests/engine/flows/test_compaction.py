@@ -403,6 +403,49 @@ async def test_a_host_counts_by_its_own_endpoint(name: str) -> None:
         assert b"max_tokens" not in body
 
 
+COUNTED: dict[str, set[str]] = {
+    "anthropic": {"model", "messages", "system", "thinking", "output_config"},
+    "openai responses": {"model", "input", "instructions", "text"},
+    "gemini": {"generateContentRequest"},
+}
+"""The keys of the counters' bodies for a request with instructions and a schema.
+
+Sources: anthropic 2.12.0, `message_count_tokens_params.py`; openai 3.54.0, `input_token_count_params.py`; v1beta
+`CountTokensRequest`."""
+
+
+@pytest.mark.parametrize("name", COUNTERS)
+async def test_a_counter_gets_what_counts_and_nothing_else(name: str) -> None:
+    """Instructions and the schema of the answer are counted; what only the call takes is left out."""
+    path, data = COUNTERS[name]
+
+    def answer(_: dict[str, Any]) -> WebAnswer:
+        return 200, {"content-type": "application/json"}, json.dumps(data).encode()
+
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False}
+    request = Request(
+        model="m",
+        messages=[
+            Message(role="system", content="Be brief."),
+            Message(role="user", content="How long am I?"),
+        ],
+        options={
+            "temperature": 0.5,
+            "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}},
+        },
+    )
+    with serve_web(answer) as server:
+        address = f"http://127.0.0.1:{server.port}"
+        provider = create_provider(make_config(name, address, api_key="k", count_tokens="host"), resolve=str)
+        assert await provider.count_tokens(request) == 77  # type: ignore[attr-defined]
+        await provider.aclose()
+    body = json.loads(server.requests[0]["body"])
+    assert body.keys() - {"reasoning"} == COUNTED[name]
+    assert (server.requests[0]["path"], b"Be brief." in server.requests[0]["body"]) == (path, True)
+    if name == "gemini":
+        assert body["generateContentRequest"]["model"] == "models/m"
+
+
 def test_a_host_without_a_counter_is_refused_at_load() -> None:
     """`count_tokens: host` for chat completions or Ollama is an error that says what to write."""
     for name in ("openai", "ollama", "scripted"):
