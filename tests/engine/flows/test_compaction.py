@@ -28,6 +28,7 @@ from toolchart.providers.registry import create_provider
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.specs.charts import load_chart
 from toolchart.specs.loader import load_spec
+from toolchart.specs.models import LLMConfig
 from toolchart.specs.sections.context_limits import find_context_limit, list_context_limits
 from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.core.context_window import estimate_message
@@ -371,6 +372,30 @@ def test_every_known_limit_has_a_source() -> None:
     assert find_context_limit(entry.model_copy(update={"context_limit": 9}), "llama") == 9
 
 
+@pytest.mark.parametrize(
+    ("provider", "model", "tokens"),
+    [
+        ("openai", "gpt-5", 272000),
+        ("openai", "gpt-5-2025-08-07", 272000),
+        ("openai", "gpt-5-chat-latest", 0),
+        ("openai", "gpt-5.4", 922000),
+        ("anthropic", "claude-sonnet-4-5-20250929", 200000),
+        ("anthropic", "claude-opus-4-6", 1000000),
+        ("anthropic", "claude-3-haiku-20240307", 0),
+        ("gemini", "gemini-2.5-flash", 1048576),
+        ("gemini", "gemini-2.5-flash-image", 0),
+        ("gemini", "gemini-2.5-pro-001", 1048576),
+        ("azure", "gpt-4.1", 0),
+    ],
+)
+def test_a_limit_holds_for_the_named_model_only(provider: str, model: str, tokens: int) -> None:
+    """A row holds for a model and its dated versions; another whose name begins so has its own limit."""
+    entry = LLMConfig.model_validate({"provider": provider, "model": model})
+    assert find_context_limit(entry, model) == tokens
+    own = entry.model_copy(update={"base_url": "http://127.0.0.1:1/v1"})
+    assert find_context_limit(own, model) == 0
+
+
 COUNTERS = {
     "anthropic": ("/v1/messages/count_tokens", {"input_tokens": 77}),
     "openai responses": (
@@ -410,8 +435,8 @@ COUNTED: dict[str, set[str]] = {
 }
 """The keys of the counters' bodies for a request with instructions and a schema.
 
-Sources: anthropic 2.12.0, `message_count_tokens_params.py`; openai 3.54.0, `input_token_count_params.py`; v1beta
-`CountTokensRequest`."""
+Sources: anthropic 2.12.0, `message_count_tokens_params.py`; openai 3.54.0, `input_token_count_params.py`;
+v1beta, `CountTokensRequest`."""
 
 
 @pytest.mark.parametrize("name", COUNTERS)
