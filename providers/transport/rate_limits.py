@@ -1,18 +1,20 @@
 """Reads what a host says about its limits: how many requests and tokens are left, and until when.
 
-Each host spells it in its own way. The hosts' pages on rate limits are the sources:
+Each host spells it in its own way; `docs/providers.md`, Limits in headers, names who says so:
 
 - OpenAI, Azure, Groq: `x-ratelimit-limit-requests`, `-remaining-requests`, `-reset-requests`, also `-tokens`
-- Mistral: `x-ratelimit-remaining-req-minute`, `x-ratelimit-limit-tokens-month`
+- Mistral: `x-ratelimit-remaining-req-minute`, `x-ratelimit-limit-tokens-month`, without a reset; before
+  `x-ratelimitbysize-remaining-minute`, `ratelimitbysize-reset`
 - Cerebras: `x-ratelimit-limit-requests-day`, `x-ratelimit-remaining-tokens-minute`
 - Anthropic: `anthropic-ratelimit-requests-limit`, `-remaining`, `-reset`, and for `tokens`, `input-tokens`,
   `output-tokens`
-- OpenRouter: `x-ratelimit-limit`, `-remaining`, `-reset`
-- gateways: `ratelimit-limit`, `-remaining`, `-reset` (draft-ietf-httpapi-ratelimit-headers-07); later
-  `ratelimit: "NAME";r=5;t=30` and `ratelimit-policy: "NAME";q=10;w=60` (version 10 of the draft)
+- OpenRouter: `x-ratelimit-limit`, `-remaining`, `-reset`, inside the error
+- gateways: `ratelimit-limit`, `-remaining`, `-reset` (draft-ietf-httpapi-ratelimit-headers-06);
+  `ratelimit: limit=9, remaining=5, reset=42` (version 7); `ratelimit: "NAME";r=5;t=30` and
+  `ratelimit-policy: "NAME";q=10;w=60` (version 8 and later)
 
-Gemini and Ollama send none. A reset is a duration (`6m0s`), a number of seconds, a Unix time, or a time in
-RFC 3339.
+No header of Gemini or Ollama is known. A reset is a duration (`6m0s`), a number of seconds, a Unix time in
+seconds or milliseconds, or a time in RFC 3339. Azure sends -1 where it does not know.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ RateLimits = dict[str, dict[str, float]]
 _PREFIX = re.compile(r"(?:x-|anthropic-)?ratelimit(?:bysize)?(?:-|$)")
 _FIELDS = ("limit", "remaining", "reset")
 _ITEM = re.compile(r'"?([\w-]+)"?((?:\s*;\s*\w+=\d+)+)')
+_MEMBER = re.compile(r"\b(limit|remaining|reset)=(\d+)")
 _PARAMETERS = {"q": "limit", "r": "remaining", "t": "reset_s"}
 
 
@@ -65,7 +68,9 @@ def _read_number(limits: RateLimits, words: list[str], value: str) -> None:
 
 
 def _read_items(limits: RateLimits, value: str) -> None:
-    """Add the items of a structured header: `"default";r=5;t=30`."""
+    """Add the items of a structured header: `"default";r=5;t=30`, or `limit=9, remaining=5, reset=30`."""
+    for field, number in _MEMBER.findall(value):
+        limits.setdefault("all", {})["reset_s" if field == "reset" else field] = float(number)
     for name, parameters in _ITEM.findall(value):
         for parameter in parameters.split(";"):
             key, _, number = parameter.strip().partition("=")

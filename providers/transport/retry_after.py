@@ -2,14 +2,20 @@
 
 | where | spelling | hosts |
 | --- | --- | --- |
-| `retry-after-ms`, `x-ms-retry-after-ms` | milliseconds | OpenAI, Azure |
+| `retry-after-ms` | milliseconds | read by the SDKs openai 3.54.0 and anthropic 2.12.0, `_base_client.py` |
+| `x-ms-retry-after-ms` | milliseconds | Azure (`@azure/core-rest-pipeline`) |
 | `retry-after` | seconds, or an HTTP date | RFC 9110, 10.2.3; all |
-| `x-ratelimit-reset-requests`, `-tokens` | `20ms`, `1s`, `6m0s` | OpenAI, Groq, Mistral |
+| `x-ratelimit-reset-requests`, `-tokens` | `20ms`, `1s`, `2m59.56s` | OpenAI, Groq |
+| the same | whole seconds | Azure |
+| `x-ratelimit-reset-tokens-minute`, `-requests-day` | `11.38` seconds | Cerebras |
 | `anthropic-ratelimit-requests-reset`, ... | a time in RFC 3339 | Anthropic |
-| `x-ratelimit-reset`, `ratelimit-reset` | seconds, or a Unix time in s or ms | OpenRouter, gateways |
+| `x-ratelimit-reset`, `ratelimit-reset` | seconds, or a Unix time in s or ms | OpenRouter (ms), gateways |
+| `ratelimit` | `limit=9, remaining=0, reset=42` | gateways |
 | `RetryInfo` in the error's details | `27s` | Gemini (google.rpc.RetryInfo) |
 | `metadata.headers` of the error | the headers above | OpenRouter |
-| the message | `Please try again in 1m2.5s` | OpenAI, Groq |
+| the message | `Please try again in 1m2.5s` | OpenAI, Groq; Gemini (`retry in 46s`) |
+
+`docs/providers.md`, Limits in headers, names who says so.
 """
 
 from __future__ import annotations
@@ -30,7 +36,9 @@ _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])")
 _WORDS = re.compile(r"(?i)(?:try again|retry) (?:in|after) ((?:\d+(?:\.\d+)?\s*(?:ms|[smhd])[a-z]*\s*)+)")
 _WORDS_PART = re.compile(r"(?i)(\d+(?:\.\d+)?)\s*(ms|mil|[smhd])")
 
-_RESET_HEADER = re.compile(r"(?:x-|anthropic-)?ratelimit-(?:([a-z-]+)-)?reset(?:-([a-z]+))?")
+_RESET_HEADER = re.compile(r"(?:x-|anthropic-)?ratelimit(?:bysize)?-(?:[a-z0-9_-]+-)?reset(?:-[a-z0-9_-]+)?")
+_LONG_WINDOW = re.compile(r"[-_](?:hour|day|month)")
+_COMBINED_RESET = re.compile(r"\breset=(\d+)")
 
 
 def read_retry_after_s(
@@ -75,17 +83,22 @@ def _iterate_waits(headers: Mapping[str, str], body: Any) -> Iterator[float | No
         yield read_retry_after_s(inner_headers)
     yield _parse_words(error.get("message") if isinstance(error, Mapping) else error)
     yield from _iterate_resets(headers, needs_zero=False)
+    combined = _COMBINED_RESET.search(headers.get("ratelimit", ""))
+    yield float(combined[1]) if combined else None
 
 
 def _iterate_resets(headers: Mapping[str, str], *, needs_zero: bool) -> Iterator[float | None]:
     """The waits of the `reset` headers.
 
     Args:
-        needs_zero: only where `remaining` is 0: the limit that was reached.
+        needs_zero: only where `remaining` is 0: the limit that was reached. Otherwise nobody says which limit
+            it was, and the limits of an hour and longer are left out.
     """
     for name, value in headers.items():
-        match = _RESET_HEADER.fullmatch(name)
-        if match and (not needs_zero or headers.get(name.replace("reset", "remaining")) == "0"):
+        if not _RESET_HEADER.fullmatch(name):
+            continue
+        is_spent = headers.get(name.replace("reset", "remaining")) == "0"
+        if is_spent or not (needs_zero or _LONG_WINDOW.search(name)):
             yield parse_reset(value)
 
 

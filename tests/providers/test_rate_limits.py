@@ -36,9 +36,27 @@ SPELLINGS: dict[str, tuple[dict[str, str], dict[str, dict[str, float]]]] = {
             "tokens": {"remaining": 149984, "reset_s": 360},
         },
     ),
+    "openai, by usage": (
+        {"x-ratelimit-limit-tokens_usage_based": "160000", "x-ratelimit-reset-tokens_usage_based": "9ms"},
+        {"tokens_usage_based": {"limit": 160000, "reset_s": 0.009}},
+    ),
+    "azure without numbers": ({"x-ratelimit-limit-tokens": "-1", "x-ratelimit-remaining-tokens": "-1"}, {}),
+    "groq": (
+        {"x-ratelimit-limit-requests": "14400", "x-ratelimit-reset-requests": "2m59.56s"},
+        {"requests": {"limit": 14400, "reset_s": 179.56}},
+    ),
     "mistral": (
-        {"x-ratelimit-limit-req-minute": "300", "x-ratelimit-remaining-req-minute": "299"},
-        {"req-minute": {"limit": 300, "remaining": 299}},
+        {
+            "x-ratelimit-limit-req-minute": "60",
+            "x-ratelimit-remaining-req-minute": "59",
+            "x-ratelimit-limit-tokens-month": "4000000",
+            "x-ratelimit-tokens-query-cost": "2804",
+        },
+        {"req-minute": {"limit": 60, "remaining": 59}, "tokens-month": {"limit": 4000000}},
+    ),
+    "mistral, older": (
+        {"x-ratelimitbysize-remaining-minute": "499000", "ratelimitbysize-reset": "12"},
+        {"minute": {"remaining": 499000}, "all": {"reset_s": 12}},
     ),
     "cerebras": (
         {"x-ratelimit-remaining-tokens-minute": "50000", "x-ratelimit-reset-tokens-minute": "11.38"},
@@ -48,9 +66,13 @@ SPELLINGS: dict[str, tuple[dict[str, str], dict[str, dict[str, float]]]] = {
         {"X-RateLimit-Limit": "20", "X-RateLimit-Remaining": "0"},
         {"all": {"limit": 20, "remaining": 0}},
     ),
-    "draft 7": (
+    "draft 6": (
         {"ratelimit-limit": "100, 100;w=60", "ratelimit-reset": "50"},
         {"all": {"limit": 100, "reset_s": 50}},
+    ),
+    "draft 7": (
+        {"RateLimit": "limit=300, remaining=297, reset=42", "RateLimit-Policy": "300;w=60"},
+        {"all": {"limit": 300, "remaining": 297, "reset_s": 42}},
     ),
     "draft 10": (
         {"ratelimit": '"default";r=50;t=30', "ratelimit-policy": '"default";q=100;w=60'},

@@ -32,7 +32,15 @@ SPELLINGS: list[tuple[dict[str, str], Any, float]] = [
     ({"anthropic-ratelimit-requests-remaining": "0"}
      | {"anthropic-ratelimit-requests-reset": "(time)"}, None, 600),
     ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "(unix ms)"}, None, 600),
+    ({"x-ratelimit-remaining-tokens-minute": "0", "x-ratelimit-reset-requests-day": "33011.4"}
+     | {"x-ratelimit-reset-tokens-minute": "11.38"}, None, 11.38),
+    ({"x-ratelimit-reset-requests-day": "33011.4", "x-ratelimit-reset-tokens-minute": "11.38"}, None, 11.38),
+    ({"x-ratelimit-remaining-tokens_usage_based": "0"}
+     | {"x-ratelimit-reset-requests": "1s", "x-ratelimit-reset-tokens_usage_based": "9s"}, None, 9),
+    ({"anthropic-ratelimit-unified-5h-reset": "(unix)"}, None, 600),
+    ({"ratelimitbysize-reset": "12"}, None, 12),
     ({"ratelimit-reset": "12"}, None, 12),
+    ({"ratelimit": "limit=20, remaining=0, reset=37"}, None, 37),
     ({}, {"error": {"code": 429, "details": [{"@type": "x"}, RETRY_INFO]}}, 27.5),
     ({}, {"error": {"metadata": {"headers": {"X-RateLimit-Reset": "(unix)"}}}}, 600),
     ({}, {"error": {"message": "Rate limit reached. Please try again in 1m2.5s. Visit x"}}, 62.5),
