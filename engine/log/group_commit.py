@@ -17,7 +17,7 @@ import msgspec
 
 from toolchart.engine.log.sharing.lease_keeping import LEASE_S, HeldLease, LeaseKeeper
 from toolchart.engine.log.sharing.writer import LogWriter, finish_future
-from toolchart.states.errors import LogBusy, LogUnavailable, ToolchartError
+from toolchart.states.errors import LogBusy, LogUnavailable
 from toolchart.states.ports import CheckpointStore, GroupCommitStore, RecordBatch, SharedStore, Store
 
 
@@ -184,7 +184,7 @@ class GroupCommit:
         pending, self._pending = self._pending, []
         assert self._store is not None
         assert self._writer is not None
-        faults: Sequence[ToolchartError | None]
+        faults: Sequence[BaseException | None]
         try:
             faults = self._store.append_many([entry.batch for entry in pending], wait=False)
             self._let_upkeep_be_done()
@@ -192,7 +192,7 @@ class GroupCommit:
             for entry in pending:
                 _pass_result_on(self._writer.submit(entry.batch), entry.done)
             return
-        except ToolchartError as error:
+        except BaseException as error:  # whatever it is, nobody else tells the callers
             faults = [error] * len(pending)
         for entry, fault in zip(pending, faults, strict=True):
             finish_future(entry.done, None, fault)

@@ -170,3 +170,20 @@ async def test_a_commit_without_records_waits_for_one_that_is_under_way(tmp_path
         assert list(store.read_lines("c")) == [b"line"]
         await append
         await log.wait_until_written("c")
+
+
+async def test_an_unforeseen_error_of_a_shared_commit_reaches_every_turn(tmp_path: Path) -> None:
+    """Where a shared commit ends in an error that no store should raise, each caller gets it; none waits for
+    ever for a commit that nobody makes."""
+    store: Any = open_store(tmp_path / "log.db", durable=False)
+    log = GroupCommit(store)
+
+    def fail(batches: Sequence[RecordBatch], **options: Any) -> Any:
+        raise RuntimeError("a fault of the store")
+
+    store.append_many = fail
+    with log, log:  # two open turns, so appends share a commit
+        appends = [log.append(name, 0, [b"line"]) for name in "ab"]
+        async with asyncio.timeout(20):
+            results = await asyncio.gather(*appends, return_exceptions=True)
+    assert [type(result) for result in results] == [RuntimeError] * 2
