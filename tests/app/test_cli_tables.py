@@ -19,6 +19,7 @@ import toolchart
 from toolchart.app.cli import COMMANDS, cli
 from toolchart.engine import Engine
 from toolchart.engine.log.record_schema import build_record_schema
+from toolchart.engine.log.secrecy.keys import add_key
 from toolchart.specs import agents, charts
 from toolchart.specs.loader import list_shipped_agents
 from toolchart.specs.yaml_document import parse_document
@@ -75,15 +76,18 @@ def list_examples() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("line", list(list_examples()))
-def test_every_example_is_a_command(line: str) -> None:
+def test_every_example_is_a_command(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each example in the help parses: its commands and options exist."""
+    add_key(tmp_path / "log.keys")
+    monkeypatch.chdir(tmp_path)
     words = shlex.split(line)[1:]
     command: click.Command | None = cli
     context = click.Context(cli, **cli.context_settings)
     while isinstance(command, click.Group):
         command = command.get_command(context, words.pop(0))
     assert command is not None
-    command.make_context(command.name, words, parent=context)
+    with command.make_context(command.name, words, parent=context):
+        pass
 
 
 def test_the_first_screen(run_cli: RunCli) -> None:
@@ -198,9 +202,10 @@ async def interrupt_turns(log: Path) -> None:
 
 
 async def run_flow_effects(log: Path) -> None:
-    """Write a conversation in which a function returns, a person answers and a child agent fails."""
+    """Write a conversation in which tokens are counted, a function returns, a person answers, a child fails."""
     ends = [{"event": "failed cancelled", "target": "done"}]
     steps = {
+        "measuring": ("count_tokens", "counted", "counting"),
         "counting": ("count", "returned", "asking"),
         "asking": ("ask", "answered", "delegating"),
         "delegating": ("delegate", "agent_finished agent_failed", "done"),
@@ -209,7 +214,7 @@ async def run_flow_effects(log: Path) -> None:
         name: {"enter": effect, "transitions": [{"event": event, "target": target}, ends[0]]}
         for name, (effect, event, target) in steps.items()
     }
-    states["counting"]["initial"] = True
+    states["measuring"]["initial"] = True
     for name in ("asking", "delegating"):
         states[name]["transitions"][1] = {"event": "cancelled", "target": "done"}
     spec = {
@@ -266,6 +271,7 @@ def test_records_fit_their_schema(run_cli: RunCli, work_dir: Path, monkeypatch: 
     migrate_question(run_cli, work_dir)
     run_cli("run", "triage", "my bill", "--conversation", "triage")
     run_cli("run", "plan_then_execute", "sums", "--conversation", "plan")
+    assert run_cli("erase", "plan", "--all").code == 0
     monkeypatch.setattr(toolchart, "__version__", "another")
     run_cli("run", "quickstart", "3+3", "--conversation", "quickstart")
     seen = set()

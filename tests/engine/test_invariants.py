@@ -114,6 +114,7 @@ def test_invariants(script: list[dict[str, Any]], chart: str, turns: int) -> Non
         [],
         log=store,
         chart=chart,
+        llms={"model": {"provider": "scripted", "model": "m", "context_limit": 300}},
         functions=[make_function_tool("bad", NOTHING, raise_error)],
         clock=InstantClock(),
     )

@@ -142,7 +142,8 @@ def test_tables_of_shipped_charts_stay_small(name: str) -> None:
             for world in worlds:
                 with contextlib.suppress(IllegalEvent):
                     frontier.append(chart.advance(here, event, world).configuration)
-    assert len(seen) == sum(1 for _ in chart._states_by_id) - (name == "planner")
+    passing_count = name in ("planner", "compacting")  # a state that is left at once
+    assert len(seen) == sum(1 for _ in chart._states_by_id) - passing_count
     assert chart.table_size <= 64
 
 

@@ -53,6 +53,7 @@ def _build_chart_schema() -> dict[str, Any]:
         "description": "Deadlines of the state: by a duration or a time of day, the target or the row.",
         "additionalProperties": {"type": ["string", "object"]},
     }
+    _allow_removal(schema["$defs"]["state"]["properties"])
     removal = {"type": "null", "description": "In a chart that extends another: removes the state."}
     effects = {
         "type": "object",
@@ -68,3 +69,9 @@ def _build_chart_schema() -> dict[str, Any]:
     }
     alternatives = [{"required": ["states"]}, {"required": ["extends"]}]
     return {**schema, "title": "Toolchart chart", "properties": properties, "anyOf": alternatives}
+
+
+def _allow_removal(keys: dict[str, Any]) -> None:
+    """Allow null for each key of a state: in a chart that extends another it removes the key."""
+    for name, key in keys.items():
+        keys[name] = {"anyOf": [key, {"type": "null"}]}
