@@ -133,10 +133,10 @@ def check_result(result: ResentExchange, path: str) -> str:
 
 EXPECTED_COUNTS = {
     "own": {
-        "chat whole": 9,
+        "chat whole": 10,
         "chat streamed": 6,
         "chat error": 6,
-        "responses whole": 3,
+        "responses whole": 4,
         "responses streamed": 3,
         "responses error": 2,
     },

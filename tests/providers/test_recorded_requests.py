@@ -22,11 +22,11 @@ from toolchart.states.messages import Request
 
 EXPECTED: dict[str, dict[str, tuple[int, dict[str, int]]]] = {
     "own": {
-        "chat": (21, {}),
-        "gemini": (12, {}),
-        "messages": (12, {}),
-        "ollama": (8, {}),
-        "responses": (8, {}),
+        "chat": (22, {}),
+        "gemini": (13, {}),
+        "messages": (13, {}),
+        "ollama": (9, {}),
+        "responses": (9, {}),
     },
     "recorded": {
         "chat": (373, {}),
