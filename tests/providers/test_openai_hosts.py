@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from cassette_server import CassetteServer
+from msgspec.structs import replace
 from recorded_traffic import find_recording, list_cassette_paths
 from reply_comparison import drop_digest
 
@@ -17,6 +18,7 @@ from toolchart.providers.openai.compatible_hosts import _load_profiles, find_pro
 from toolchart.providers.recording.cassettes import Exchange, read_cassette
 from toolchart.providers.recording.recorded_calls import read_recorded_reply
 from toolchart.providers.registry import create_provider
+from toolchart.providers.transport.rate_limits import read_rate_limits
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.messages import Message, Reply, Request, ToolDefinition
@@ -84,7 +86,8 @@ def test_refused_options_are_left_out() -> None:
 
 @pytest.mark.parametrize("path", AZURE)
 def test_recorded_azure_traffic(path: str) -> None:
-    """Azure's client sends deployment and API version in the address; its answers are decoded."""
+    """Azure's client sends deployment and API version in the address; its answers are decoded, with
+    what their headers say about limits."""
     exchanges = [exchange for exchange in read_cassette(find_recording(path)) if exchange.endpoint == "chat"]
     with CassetteServer(find_recording(path), match="order") as server:
         provider = create_adapter(provider="azure", base_url=server.url, api_version="2024-06-01")
@@ -99,7 +102,8 @@ def test_recorded_azure_traffic(path: str) -> None:
 
 def _find_expected_outcome(exchange: Exchange) -> Reply | str:
     try:
-        return read_recorded_reply(exchange)
+        limits = read_rate_limits(exchange.headers)
+        return replace(read_recorded_reply(exchange), rate_limits=limits or None)
     except ProviderError as error:
         return error.kind
 
