@@ -5,15 +5,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nTransfer-Encoding: chunked\r\n\r\n"
+INTERVAL_S = 0.03
+
+
+@dataclass
+class SlowHost:
+    """A host that answers without end."""
+
+    address: str
+    ticks: int = 0
+    """Intervals that it went through since its first request.
+
+    It shares its loop with the client, so where the machine is busy it is as late as the client is: a test
+    that counts ticks holds on every machine, and one that counts seconds does not.
+    """
 
 
 @asynccontextmanager
 async def serve_dribble(
-    content_type: str, piece: bytes, interval_s: float = 0.03, *, sends_head: bool = True
-) -> AsyncGenerator[str]:
-    """The address of a host that sends a piece at each interval, without end; an empty piece is silence."""
+    content_type: str, piece: bytes, *, sends_head: bool = True
+) -> AsyncGenerator[SlowHost]:
+    """A host that sends a piece at each interval, without end; an empty piece is silence."""
+    tasks: set[asyncio.Task[None]] = set()
 
     async def answer_slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -26,14 +42,23 @@ async def serve_dribble(
                 elif piece:
                     writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
                 await writer.drain()
-                await asyncio.sleep(interval_s)
+                await asyncio.sleep(INTERVAL_S)
+                host.ticks += 1
         except (OSError, asyncio.IncompleteReadError):
             pass
         finally:
             writer.close()
 
-    server = await asyncio.start_server(answer_slowly, "127.0.0.1", 0)
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A function that is no coroutine: asyncio 3.11 reports a cancelled coroutine as an error of its own.
+        tasks.add(asyncio.create_task(answer_slowly(reader, writer)))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    host = SlowHost(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
     try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        yield host
     finally:
         server.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
