@@ -31,6 +31,7 @@ from difflib import get_close_matches
 
 EXTRA_PACKAGES = {
     "archive": ("fsspec>=2024.2",),
+    "entra": ("azure-identity>=1.23",),
     "http": ("jsonpath-ng>=1.6",),
     "mcp": ("mcp>=2.3,<3",),
     "otel": ("opentelemetry-api>=1.34",),
@@ -42,13 +43,14 @@ EXTRA_PACKAGES = {
 """The packages of each extra. A test compares them with `pyproject.toml`."""
 
 
-def format_install(extra: str) -> str:
-    """The command that installs what an extra needs, wherever Toolchart itself was installed from.
+def format_install(*extras: str) -> str:
+    """The command that installs what extras need, wherever Toolchart itself was installed from.
 
     >>> format_install("pdf")
     "pip install 'pypdf>=5'"
     """
-    return " ".join(["pip install", *(f"'{package}'" for package in EXTRA_PACKAGES[extra])])
+    packages = [package for extra in extras for package in EXTRA_PACKAGES[extra]]
+    return " ".join(["pip install", *(f"'{package}'" for package in packages)])
 
 
 class ToolchartError(Exception):

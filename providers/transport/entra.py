@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from toolchart.specs.secrets import remember_secret
-from toolchart.states.errors import ProviderError
+from toolchart.states.errors import ProviderError, format_install
 
 
 def build_token_source(scope: str) -> Callable[[], Awaitable[str]]:
@@ -44,6 +44,6 @@ def _find_token_provider(scope: str) -> Callable[[], str]:
     try:
         from azure.identity import DefaultAzureCredential, get_bearer_token_provider
     except ImportError:
-        message = "`auth: entra` needs azure-identity: pip install 'toolchart[entra]'"
+        message = f"`auth: entra` needs azure-identity: {format_install('entra')}"
         raise ProviderError(kind="auth", message=message) from None
     return get_bearer_token_provider(DefaultAzureCredential(), scope)

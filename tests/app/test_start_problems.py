@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -94,3 +95,15 @@ def test_install_hints_name_the_packages_of_the_extras() -> None:
     for file in ROOT.rglob("*.py"):
         if "tests" not in file.relative_to(ROOT).parts:
             assert not re.search(r"pip install '?toolchart\[", file.read_text("utf-8")), file
+
+
+def test_a_command_whose_extras_are_missing_names_their_packages(
+    run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`toolchart mcp` without its libraries is a clear error with the command that installs all of them."""
+    monkeypatch.setitem(sys.modules, "toolchart.app.server.mcp_server.connections", None)
+    result = run_cli("mcp", "quickstart")
+    assert (result.code, result.out) == (2, "")
+    assert format_install("mcp", "serve") in result.err
+    for package in (*EXTRA_PACKAGES["mcp"], *EXTRA_PACKAGES["serve"]):
+        assert f"'{package}'" in result.err

@@ -26,6 +26,6 @@ def command(spec: str, durability: str | None, log: str | None) -> None:
     try:
         from toolchart.app.server.mcp_server.connections import serve_stdio
     except ImportError as error:
-        raise SpecError(f"mcp needs more packages: {error}", hint=format_install("mcp,serve")) from None
+        raise SpecError(f"mcp needs more packages: {error}", hint=format_install("mcp", "serve")) from None
     configure_logging(verbose=False)
     serve_stdio(spec, log=log, durability=durability)
