@@ -93,7 +93,14 @@ if TYPE_CHECKING:
         UserSaid,
         Verdict,
     )
-    from toolchart.states.flows.events import AgentFailed, AgentFinished, AgentRested, Answered, Returned
+    from toolchart.states.flows.events import (
+        AgentFailed,
+        AgentFinished,
+        AgentRested,
+        Answered,
+        Counted,
+        Returned,
+    )
     from toolchart.states.machine import Machine
     from toolchart.states.messages import (
         CallArguments,
@@ -209,6 +216,7 @@ __all__ = [
     "ToolFinished",
     "Returned",
     "Answered",
+    "Counted",
     "AgentFinished",
     "AgentFailed",
     "AgentRested",
@@ -336,6 +344,7 @@ if not TYPE_CHECKING:
         "toolchart.states.flows.events": (
             "Returned",
             "Answered",
+            "Counted",
             "AgentFinished",
             "AgentFailed",
             "AgentRested",
