@@ -19,7 +19,7 @@ class Migrated(Configured, frozen=True, kw_only=True, tag="migrated"):
     TYPE: ClassVar[str] = "migrated"
 
 
-class ErasedRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ErasedRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A record that a stand-in replaced."""
 
     seq: int

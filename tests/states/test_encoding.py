@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from toolchart.engine.log.continuation.stored_effects import restore_effect, store_effect
 from toolchart.states.content import CitationPart, FilePart, ImagePart, TextPart
-from toolchart.states.core.configurations import Migrated
+from toolchart.states.core.configurations import Erased, ErasedRecord, Migrated
 from toolchart.states.core.encoding import (
     decode,
     decode_event,
@@ -194,6 +194,14 @@ EVENT_STRATEGIES: dict[str, st.SearchStrategy[Event]] = {
     ),
     "migrated": st.builds(
         Migrated, format=st.just(2), conversation=TEXTS, chart=TEXTS, spec=st.dictionaries(TEXTS, JSON_VALUES)
+    ),
+    "erased": st.builds(
+        Erased,
+        records=st.lists(
+            st.builds(ErasedRecord, seq=st.integers(0), digest=TEXTS, is_content=st.booleans()), max_size=2
+        ).map(tuple),
+        by=st.none() | TEXTS,
+        reason=st.none() | TEXTS,
     ),
     "turn_started": st.builds(
         TurnStarted,
