@@ -57,7 +57,7 @@ def test_an_unusable_spec(run_cli: RunCli, work_dir: Path, text: str | None, mes
     ("words", "message"),
     [
         ("rnu", "Did you mean 'run'"),
-        ("frobnicate", "Commands: run, chat, batch, show"),
+        ("frobnicate", "Commands: run, chat, mcp, serve, batch, show"),
         ("run", "Missing argument 'SPEC'"),
         ("run quickstart x --var novalue", "not of the form name=value"),
         ("run quickstart x --var =v", "not of the form name=value"),

@@ -77,7 +77,8 @@ def test_a_build_leaves_nothing_in_the_tree(wheel: Path, checkout: Path) -> None
 
 
 def test_the_wheel_holds_the_tree(wheel: Path) -> None:
-    """Every module, chart, agent and marker is in the wheel; no test and no top-level room is."""
+    """Every module, chart, agent and marker is in the wheel, and the man page is data of it; no test and no
+    top-level room is."""
     names = set(zipfile.ZipFile(wheel).namelist())
     for package in list_tree_packages():
         folder = ROOT.joinpath(*package.split(".")[1:])
@@ -86,7 +87,10 @@ def test_the_wheel_holds_the_tree(wheel: Path) -> None:
                 is_included = f"{package.replace('.', '/')}/{path.name}" in names
                 assert is_included == (path != ROOT / "setup.py"), path
     tops = {name.split("/")[0] for name in names}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"toolchart"}
+    (data,) = (top for top in tops if top.endswith(".data"))
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"toolchart", data}
+    found = {name for name in names if name.startswith(data)}
+    assert found == {f"{data}/data/share/man/man1/toolchart.1"}
 
 
 def test_rooms_are_no_top_level_modules(wheel: Path, tmp_path: Path) -> None:
