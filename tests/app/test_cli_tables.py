@@ -202,7 +202,7 @@ async def interrupt_turns(log: Path) -> None:
 
 
 async def run_flow_effects(log: Path) -> None:
-    """Write a conversation in which tokens are counted, a function returns, a person answers, a child fails."""
+    """Write a log where tokens are counted, a function returns, a person answers, a child fails."""
     ends = [{"event": "failed cancelled", "target": "done"}]
     steps = {
         "measuring": ("count_tokens", "counted", "counting"),
