@@ -12,6 +12,7 @@ let stream = null;
 let writing = null;        // the bubble that deltas fill
 let isRunning = false;
 let lastText = "";
+let newestRecord = -1;     // the number of the newest record that is shown
 let calls = new Map();     // call id -> card
 let questions = new Map(); // question -> form
 
@@ -147,7 +148,9 @@ async function refresh() {
   for (const question of result?.questions ?? []) {
     showQuestion(question);
   }
-  if (!overview.is_running && result?.is_over && result.content && result.content !== lastText) {
+  // A text that no reply has, such as that of an error. Replies come as records, perhaps after this answer.
+  const hasAllRecords = newestRecord + 1 >= overview.records;
+  if (hasAllRecords && !overview.is_running && result?.is_over && result.content && result.content !== lastText) {
     lastText = result.content;
     addBubble("assistant", result.content);
   }
@@ -222,7 +225,11 @@ function follow() {
   calls = new Map();
   questions = new Map();
   stream = new EventSource(conversationPath(conversation, "/events"));
-  stream.addEventListener("record", (event) => takeRecord(JSON.parse(event.data)));
+  newestRecord = -1;
+  stream.addEventListener("record", (event) => {
+    newestRecord = Number(event.lastEventId);
+    takeRecord(JSON.parse(event.data));
+  });
   stream.addEventListener("delta", (event) => takeDelta(JSON.parse(event.data)));
   stream.addEventListener("result", () => refresh());
   stream.addEventListener("fault", (event) => {
