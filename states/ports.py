@@ -192,7 +192,16 @@ class UpkeepStore(Protocol):
 
 
 @runtime_checkable
-class SharedStore(Protocol):
+class LeasedStore(Protocol):
+    """A store that shows who works on its conversations; also one that is open for reading alone."""
+
+    def list_leases(self) -> Sequence[Lease]:
+        """The leases that are held now, the oldest first."""
+        ...
+
+
+@runtime_checkable
+class SharedStore(LeasedStore, Protocol):
     """A store that several workers share: it keeps leases, and an inbox for each conversation.
 
     A batch with a lease is appended only while its lease is the newest of the conversation. A batch without
@@ -228,10 +237,6 @@ class SharedStore(Protocol):
 
     def find_lease(self, conversation: str) -> Lease | None:
         """The newest lease of a conversation, also where it was released or has expired."""
-        ...
-
-    def list_leases(self) -> Sequence[Lease]:
-        """The leases that are held now, the oldest first."""
         ...
 
     def list_unfinished(self) -> Iterable[str]:

@@ -102,7 +102,8 @@ def test_recover_lets_timers_run_out(run_cli: RunCli, work_dir: Path) -> None:
 
 
 def test_cancel_ends_a_turn_that_rests_and_tells_a_worker(run_cli: RunCli, work_dir: Path) -> None:
-    """`cancel` ends a turn that nobody works on; for another one an entry waits in an inbox."""
+    """`cancel` ends a turn that nobody works on. Of another one `runs` shows the worker, and an entry waits
+    in its inbox."""
     (work_dir / "agent.yaml").write_text(AGENT, "utf-8")
     words = ("--spec", "agent.yaml", "--log", "log.db", "--reason", "asked twice")
     for name in ("rests", "held"):
@@ -112,6 +113,7 @@ def test_cancel_ends_a_turn_that_rests_and_tells_a_worker(run_cli: RunCli, work_
     assert "asked twice" in run_cli("show", "rests", "--json", "--log", "log.db").out
     store: Any = open_store("log.db")
     store.acquire_lease("held", name_worker(999), 60)
+    assert " since " in run_cli("runs", "--log", "log.db").out, "it shows who works on a conversation"
     result = run_cli("cancel", "held", *words)
     assert (result.code, "is told to stop" in result.err) == (0, True)
     (entry,) = store.read_inbox(["held"])

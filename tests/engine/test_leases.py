@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 from postgres_database import create_database
+from written_logs import write_conversation
 
+from toolchart.engine.log.reading.summaries import find_workers
+from toolchart.engine.log.retention import list_conversation_ages
 from toolchart.engine.log.secrecy.keys import LogKeys
-from toolchart.engine.log.sharing.workers import is_dead, name_worker
-from toolchart.engine.log.stores import open_store
+from toolchart.engine.log.sharing.workers import describe_worker, is_dead, name_worker
+from toolchart.engine.log.stores import open_store, open_store_for_reading
 from toolchart.engine.log.stores.encrypted import encrypt_store
 from toolchart.states.errors import LeaseHeld, LeaseLost
 from toolchart.states.ports import Lease, RecordBatch, SharedStore, Store
@@ -31,7 +34,7 @@ def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
     opened: list[Store] = []
     addresses = {"memory": "memory", "jsonl": f"{tmp_path}/log/", "sqlite": str(tmp_path / "log.db")}
 
-    def open_it(kind: str) -> Any:
+    def open_it(kind: str, *, for_reading: bool = False) -> Any:
         if kind == "encrypted memory":
             return encrypt_store(open_it("memory"), KEYS)
         keys, kind = KEYS if kind.startswith("encrypted ") else None, kind.removeprefix("encrypted ")
@@ -39,7 +42,8 @@ def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
             return opened[0]
         if kind == "postgres" and kind not in addresses:
             addresses[kind] = create_database(request.getfixturevalue("postgres"), tmp_path)
-        opened.append(open_store(addresses[kind], keys=keys))
+        opener = open_store_for_reading if for_reading else open_store
+        opened.append(opener(addresses[kind], keys=keys))
         return opened[-1]
 
     yield open_it
@@ -69,6 +73,20 @@ def test_one_worker_holds_a_conversation(kind: str, open_log: Callable[[str], An
     next_lease = second.acquire_lease("c", OTHER, 0.0)
     assert next_lease.token > lease.token
     assert first.acquire_lease("c", ALIVE, 30).token > next_lease.token, "the one before has expired"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ALL_KINDS if "memory" not in kind])
+def test_a_log_that_is_open_for_reading_shows_its_workers(kind: str, open_log: Callable[..., Any]) -> None:
+    """A log that is open for reading alone, encrypted or not, tells who works on which conversation;
+    and so do the ages of its conversations."""
+    store = open_log(kind)
+    write_conversation(store, name="held")
+    write_conversation(store, name="free")
+    store.acquire_lease("held", ALIVE, 30)
+    reader = open_log(kind, for_reading=True)
+    assert find_workers(reader)["held"]["worker"] == describe_worker(ALIVE)
+    ages = {age.conversation: age.is_held for age in list_conversation_ages(reader)}
+    assert ages == {"held": True, "free": False}
 
 
 @pytest.mark.parametrize("kind", KINDS)

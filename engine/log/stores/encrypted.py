@@ -28,6 +28,7 @@ from toolchart.states.ports import (
     GroupCommitStore,
     InboxEntry,
     Lease,
+    LeasedStore,
     RecordBatch,
     RewritingStore,
     SharedStore,
@@ -102,6 +103,10 @@ class EncryptedStore:
     def find_names(self, beginning: str, limit: int) -> Sequence[str]:
         """The ids that begin with a text, sorted."""
         return sorted(find_names(self.inner, beginning))[:limit]
+
+    def list_leases(self) -> Sequence[Lease]:
+        """The leases that are held now, the oldest first."""
+        return self.inner.list_leases() if isinstance(self.inner, LeasedStore) else ()
 
     def check_storage(self) -> Iterator[LogDamaged]:
         """Everything in the store below that is not as it leaves it."""
@@ -217,10 +222,6 @@ class EncryptedSharedStore(EncryptedStore):
     def find_lease(self, conversation: str) -> Lease | None:
         """The newest lease of a conversation."""
         return self._shared.find_lease(conversation)
-
-    def list_leases(self) -> Sequence[Lease]:
-        """The leases that are held now, the oldest first."""
-        return self._shared.list_leases()
 
     def list_unfinished(self) -> Iterable[str]:
         """The conversations that a worker may go on with now."""
