@@ -27,6 +27,7 @@ from toolchart.engine.log.replay import ReplayState, enter_segment, load_convers
 from toolchart.engine.log.secrecy.content import ERASED, ContentEraser, strike_digests
 from toolchart.engine.log.secrecy.stand_ins import add_digest, read_digest
 from toolchart.engine.log.sharing.workers import name_worker
+from toolchart.specs.secrets import strike_secrets
 from toolchart.states.core.configurations import Erased, ErasedRecord
 from toolchart.states.core.encoding import decode_event, read_json
 from toolchart.states.core.step import Step, step
@@ -96,7 +97,7 @@ def erase_content(
 
     Args:
         at: time of the records that say so: RFC 3339, UTC.
-        by: who has it erased.
+        by: who has it erased. Known secrets are struck from this and from the reason.
 
     Returns:
         What was changed, one entry a conversation; nothing where nothing was chosen.
@@ -116,7 +117,8 @@ def erase_content(
     chosen += _list_forks(store, [name for name, _ in chosen])
     for name, _ in chosen:
         _require_rest(store, name)
-    notice = Erased(records=(), by=by, reason=reason)
+    safe_by, safe_reason = (text and strike_secrets(text) for text in (by, reason))
+    notice = Erased(records=(), by=safe_by, reason=safe_reason)
     for name, own_choice in chosen:
         result = _erase_conversation(store, name, own_choice, notice, at)
         if result is not None:
