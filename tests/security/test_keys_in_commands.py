@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
+import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import click
+import httpx
 import pytest
 import yaml
-from command_line import run_toolchart
+from command_line import START, run_toolchart
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
 from planted_key import KEY, find_key, quote_key
 from web import serve_web
 
@@ -21,10 +30,25 @@ from toolchart.engine.log.stores import open_store
 
 WITHOUT_KEY = {
     "init": "writes a shipped agent",
-    "keys": "makes keys of its own",
+    "keys new": "makes a key of its own",
+    "keys show": "reads no file but the key that it is given, and prints its public half",
+    "keys log": "makes a key of its own",
     "chat": "runs in a process of its own below",
+    "mcp": "has a test of its own below",
+    "serve": "has a test of its own below",
 }
 """Commands that are not in `CASES`, and why."""
+
+
+def list_command_words() -> list[str]:
+    """Every command, and for a group each of its commands."""
+    words: list[str] = []
+    context = click.Context(cli)
+    for name in COMMANDS.names():
+        command = cli.get_command(context, name)
+        parts = command.commands if isinstance(command, click.Group) else None
+        words += [f"{name} {part}" for part in parts] if parts else [name]
+    return words
 
 
 def write_inputs(folder: Path, url: str) -> None:
@@ -51,11 +75,12 @@ CASES: tuple[tuple[str, ...], ...] = (
     ("approve", "a", "c1", "--spec", "agent.yaml"),
     ("migrate", "a", "--spec", "agent.yaml", "--json"),
     ("run", "agent.yaml", "hello", "--conversation", "open"),
-    ("cancel", "open", "--spec", "agent.yaml"),
+    ("cancel", "open", "--spec", "agent.yaml", "--reason", f"it held {KEY}"),
     ("recover", "agent.yaml", "--json"),
     ("resume", "a", "--spec", "agent.yaml", "--json"),
     ("fork", "a", "--spec", "agent.yaml", "--json"),
     ("fork", "a", "--offline", "--json"),
+    ("fork", "a", "--offline", "--tool-result", f"c1={json.dumps(KEY)}"),
     ("batch", "agent.yaml", "batch.jsonl"),
     ("rerun", "--spec", "agent.yaml"),
     ("rerun", "--offline"),
@@ -82,13 +107,18 @@ CASES: tuple[tuple[str, ...], ...] = (
     ("export", "a", "--format", "otel", "--content"),
     ("tools", "list", "agent.yaml", "--json"),
     ("tools", "test", "agent.yaml", "echo", "--args", '{"text": "x"}', "--yes"),
+    ("tools", "pin", "agent.yaml"),
     ("models", "list", "agent.yaml"),
+    ("models", "validate", "agent.yaml"),
     ("doctor", "agent.yaml"),
     ("doctor", "agent.yaml", "--json"),
     ("schema", "spec"),
     ("import", "../chat.json", "--conversation", "i"),
     ("show", "i"),
     ("export", "i"),
+    ("erase", "i", "--text", "I used", "--json"),
+    ("erase", "f", "--all", "--by", "owner", "--reason", f"it held {KEY}"),
+    ("verify",),
 )
 
 
@@ -97,7 +127,8 @@ def test_no_command_shows_or_keeps_the_key(
 ) -> None:
     """Files, database, cassette and every output are free of it, whatever the host quotes; a new command has
     to be added here."""
-    assert set(COMMANDS.names()) - set(WITHOUT_KEY) <= {words[0] for words in CASES}
+    covered = {" ".join(words[:count]) for words in CASES for count in (1, 2)}
+    assert [name for name in list_command_words() if name not in covered | set(WITHOUT_KEY)] == []
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -126,6 +157,88 @@ def _make_runner(capsys: pytest.CaptureFixture[str]) -> Callable[[tuple[str, ...
         return [out, err]
 
     return run
+
+
+async def test_an_mcp_server_shows_and_keeps_no_key(tmp_path: Path) -> None:
+    """`toolchart mcp`: its answers, its messages and its log are free of it, also after errors."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    answers: list[str] = []
+    with serve_web(quote_key) as web, (tmp_path / "messages").open("w+") as messages:
+        write_inputs(folder, web.url)
+        parameters = StdioServerParameters(
+            command=sys.executable,
+            args=["-c", START, "mcp", "agent.yaml"],
+            cwd=folder,
+            env={**os.environ, "BOX_KEY": KEY},
+        )
+        async with Client(stdio_client(parameters, errlog=messages)) as client:
+            (tool,) = (await client.list_tools()).tools
+            answers += [
+                (await client.call_tool(tool.name, {"message": text})).model_dump_json()
+                for text in ("hello", "fail")
+            ]
+        messages.seek(0)
+        answers.append(messages.read())
+        assert len(web.requests) >= 2
+    assert any("(secret)" in text for text in answers)
+    assert find_key(folder, *answers) == []
+
+
+def test_a_server_shows_and_keeps_no_key(tmp_path: Path) -> None:
+    """`toolchart serve`: what it answers, its messages and its log are free of it, also after an error."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    token = "token-of-this-test-only"
+    with serve_web(quote_key) as web:
+        write_inputs(folder, web.url)
+        process = subprocess.Popen(
+            [sys.executable, "-c", START, "serve", "agent.yaml", "--port", port],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "BOX_KEY": KEY, "TOOLCHART_TOKEN_OWNER": token},
+        )
+        try:
+            assert process.stderr is not None
+            answers = [process.stderr.readline()]  # it listens before it says so
+            answers += _ask_server(f"http://127.0.0.1:{port}", token)
+            process.send_signal(signal.SIGINT)
+            answers += process.communicate(timeout=120)
+        finally:
+            process.kill()
+            process.wait()
+        assert len(web.requests) >= 2
+    assert any("(secret)" in text for text in answers)
+    assert find_key(folder, *answers) == []
+
+
+def _ask_server(address: str, token: str) -> list[str]:
+    """Run a turn that ends in a call and one that fails, and read what the server knows of them."""
+    answers: list[str] = []
+    with httpx.Client(base_url=address, headers={"Authorization": f"Bearer {token}"}, timeout=120) as client:
+
+        def ask(path: str, body: Any = None) -> httpx.Response:
+            answer = client.get(path) if body is None else client.post(path, json=body)
+            answers.append(answer.text)
+            return answer
+
+        (model,) = ask("/v1/models").json()["data"]
+        for text in ("hello", "fail"):
+            body = {"model": model["id"], "messages": [{"role": "user", "content": text}]}
+            ask("/v1/chat/completions", body)
+        conversations = [row["conversation"] for row in ask("/api/conversations").json()["conversations"]]
+        assert len(conversations) == 2
+        for name in conversations:
+            for part in ("", "/records", "/messages"):
+                assert ask(f"/api/conversations/{name}{part}").status_code == 200
+        for path in ("/api/connections/providers", "/api/models/list", "/api/tools/list", "/"):
+            ask(path)
+    return answers
 
 
 @pytest.mark.parametrize(
