@@ -148,6 +148,9 @@ class _PathCounter:
         self._add_elapsed_time(datetime.fromisoformat(record.at), event)
         active = self._layout.list_active_states(record.target)
         fired = tuple(self._find_taken_rows(record))
+        # A row fired in a state that was active neither before nor after: the step passed through it.
+        passed_states = {taken.source for taken in fired} - {*active, *self.current}
+        self.states.update(passed_states)
         if event == TurnStarted.TYPE:
             self.states.update(active)
         elif event not in _QUIET_EVENTS:
