@@ -328,7 +328,7 @@ FACT_ROWS = (
         name="context_tokens",
         type="integer",
         meaning="tokens that the next request takes: what the host counted last, and an estimate of the rest",
-        changes="with every message, and with the effect `compact`",
+        changes="with every message, with `compact`, to `context_limit` where the host refuses the length",
         read=count_context_tokens,
     ),
     Fact(

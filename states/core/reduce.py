@@ -42,7 +42,7 @@ from toolchart.states.events import (
     TurnStarted,
     UserSaid,
 )
-from toolchart.states.flows.compaction import measure_context, reduce_count
+from toolchart.states.flows.compaction import measure_context, measure_refused_context, reduce_count
 from toolchart.states.flows.events import AgentFailed, AgentFinished, AgentRested, Answered, Counted, Returned
 from toolchart.states.flows.results import (
     find_open_effect,
@@ -215,6 +215,8 @@ def _reduce_failure(builder: SnapshotBuilder, event: Failed) -> None:
     builder.failure = event
     builder.attempt += 1
     builder.streamed_text = event.content
+    if event.kind == "context_length":
+        measure_refused_context(builder, effect)
     if event.reply is not None:  # an answer that breaks its type; it was paid for
         builder.usage = builder.usage.plus(event.reply.usage)
 

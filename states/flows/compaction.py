@@ -65,14 +65,25 @@ def measure_context(builder: SnapshotBuilder, effect: Effect, usage: Usage | Non
         effect: the model call that was answered. Where it showed only the end of the conversation, its usage
             does not say how long the whole is.
     """
-    shows_all = isinstance(effect, CallModel) and len(effect.request.messages) > effect.own_messages + (
-        effect.request.messages[0].role == "system"
-    )
-    if usage is not None and usage.input and shows_all:
+    if usage is not None and usage.input and _shows_conversation(effect):
         builder.measured_tokens = min(usage.input + (usage.output or 0), _MAX_TOKENS)
     else:
         builder.measured_tokens = _count_without_inbox(builder)
     builder.measured_messages = len(builder.messages)
+
+
+def measure_refused_context(builder: SnapshotBuilder, effect: Effect) -> None:
+    """The host refused the conversation as too long: so it takes at least as much as the model takes."""
+    limit = get_context_limit(builder)
+    if _shows_conversation(effect) and _count_without_inbox(builder) < limit:
+        builder.measured_tokens, builder.measured_messages = limit, len(builder.messages)
+
+
+def _shows_conversation(effect: Effect) -> bool:
+    """Whether a request has messages of the conversation, besides those of its own effect."""
+    return isinstance(effect, CallModel) and len(effect.request.messages) > effect.own_messages + (
+        effect.request.messages[0].role == "system"
+    )
 
 
 def reduce_count(builder: SnapshotBuilder, event: Counted) -> None:
