@@ -248,7 +248,8 @@ class _Search:
 def find_equivalence_key(turn: ManualTurn, terms: GuardTerms) -> Any:
     """Return a value that is equal for situations that no guard of the chart can tell apart.
 
-    Numbers above the largest one that a guard compares with count as equal.
+    Numbers above the largest one that a guard compares with count as equal, the tokens of a conversation too:
+    whether it is too long is decided by the start of the turn, and telling it apart later doubles the search.
     """
     snapshot = turn.snapshot
     bounds = [name for name in terms.facts if name.startswith("max_")]

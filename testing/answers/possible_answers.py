@@ -40,6 +40,9 @@ MAX_CALLS = 12
 TOKENS_PER_REPLY = 10
 """Tokens that every scripted reply reports."""
 
+ROOMY_CONTEXT = 1_000_000
+"""A limit of tokens that no scripted turn comes near to. With a limit of one, every request is too long."""
+
 _CALL_COUNT_FACTS = frozenset(
     ["tool_calls", "pending_calls", "undecided_calls", "approved_calls", "denied_calls"]
 )
@@ -52,7 +55,8 @@ def list_turn_starts(
     terms: GuardTerms, variables: Mapping[str, Any] | None = None
 ) -> tuple[TurnStarted, ...]:
     """Return events that begin a turn: with low limits and with high ones, and where a guard reads
-    them also with a budget, without tools, or with a limit near the number that the guard names.
+    them also with a budget, without tools, with a limit near the number that the guard names, or with
+    a model that takes much or little in one request.
 
     Args:
         variables: of the caller, for the lists that agents work on.
@@ -71,7 +75,16 @@ def list_turn_starts(
         turn_starts.append(_make_turn_start(roomy, with_tools=False))
     if "strict_warnings" in terms.facts:
         turn_starts.append(_make_turn_start(roomy, with_tools=True, is_strict=True))
+    if terms.facts & {"context_tokens", "context_limit"}:
+        short = _limit_context(_make_turn_start(roomy, with_tools=True), 1)
+        turn_starts = [*(_limit_context(start, ROOMY_CONTEXT) for start in turn_starts), short]
     return tuple(replace(turn_start, variables=dict(variables or {})) for turn_start in turn_starts)
+
+
+def _limit_context(turn_start: TurnStarted, tokens: int) -> TurnStarted:
+    """The start of a turn with a model that takes this many tokens in one request."""
+    assert turn_start.settings is not None, "a scripted turn starts with settings"
+    return replace(turn_start, settings=replace(turn_start.settings, context_limit=tokens))
 
 
 def _list_limits_near(terms: GuardTerms, base: Limits) -> Iterator[Limits]:
