@@ -18,6 +18,7 @@ from toolchart.app.server import status
 from toolchart.app.server.access.guard import Guard
 from toolchart.app.server.ag_ui import routes as ag_ui_routes
 from toolchart.app.server.answers import JsonAnswer, Refusal, make_error_answer
+from toolchart.app.server.conversations import approvals
 from toolchart.app.server.conversations import routes as conversations
 from toolchart.app.server.endpoints import Endpoint, RouteGroup, make_route
 from toolchart.app.server.mcp_server import routes as mcp_routes
@@ -26,6 +27,7 @@ from toolchart.app.server.openapi import build_openapi
 from toolchart.app.server.site import Site, get_request_id
 from toolchart.app.server.testing_api import chat, models, tools
 from toolchart.app.studio import static_files
+from toolchart.app.studio.pages import approvals as approvals_page
 from toolchart.app.studio.pages import chat as chat_page
 from toolchart.app.studio.pages import conversations as conversations_page
 from toolchart.app.studio.pages import layout, run, sign_in
@@ -51,6 +53,7 @@ ROUTE_GROUPS: tuple[RouteGroup, ...] = (
     status.ROUTES,
     _API,
     conversations.ROUTES,
+    approvals.ROUTES,
     tools.ROUTES,
     models.ROUTES,
     chat.ROUTES,
@@ -60,6 +63,7 @@ ROUTE_GROUPS: tuple[RouteGroup, ...] = (
     conversations_page.ROUTES,
     run.ROUTES,
     chat_page.ROUTES,
+    approvals_page.ROUTES,
     tools_page.ROUTES,
     openai_routes.ROUTES,
     mcp_routes.ROUTES,

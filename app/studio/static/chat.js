@@ -1,6 +1,7 @@
 // The chat: records of the log make the messages, deltas fill the one that is being written.
 
 import { conversationPath, make, request, showJson } from "/static/api.js";
+import { makeDecisionForm } from "/static/decision_form.js";
 import { makeSchemaForm } from "/static/schema_form.js";
 
 const root = document.getElementById("chat");
@@ -89,23 +90,12 @@ function showApproval(pending) {
     entry.actions.replaceChildren(make("p", { class: "hint" }, "Your token lacks the role approve."));
     return;
   }
-  const reason = make("input", { type: "text", "aria-label": `Reason to reject ${pending.tool}`, placeholder: "reason" });
-  const area = make("textarea", { rows: "4", "aria-label": `Arguments of ${pending.tool}` });
-  area.value = JSON.stringify(pending.params, null, 2);
-  const edit = () => {
-    try {
-      decide(owner, pending.id, { approved: true, arguments: JSON.parse(area.value) });
-    } catch {
-      problem.textContent = "The arguments are not JSON.";
-    }
-  };
-  entry.actions.replaceChildren(
-    make("div", { class: "row" },
-      make("button", { type: "button", class: "approve", onclick: () => decide(owner, pending.id, { approved: true }) }, "Approve"),
-      make("button", { type: "button", class: "reject bad", onclick: () => decide(owner, pending.id,
-        { approved: false, reason: reason.value || null }) }, "Reject"), reason),
-    make("details", { class: "edit" }, make("summary", {}, "Edit the arguments"), area,
-      make("button", { type: "button", onclick: edit }, "Approve with these")));
+  entry.actions.replaceChildren(...makeDecisionForm({
+    tool: pending.tool,
+    params: pending.params,
+    decide: (decision) => decide(owner, pending.id, decision),
+    complain: (text) => { problem.textContent = text; },
+  }));
 }
 
 function showQuestion(question) {

@@ -63,7 +63,7 @@ function showTimeline(index) {
   for (let row = from; row < to; row += 1) {
     rows.push(make("li", { "aria-current": row === index ? "step" : null, value: steps.seq[row] },
       make("button", { type: "button", class: "quiet", onclick: () => show(row) },
-        `${steps.seq[row]} ${steps.event[row]} → ${steps.target[row]}`),
+        `${steps.seq[row]} ${steps.event[row]}${steps.target[row] ? ` → ${steps.target[row]}` : ""}`),
       make("span", { class: "hint" }, ` ${formatGap(row)}`)));
   }
   const list = document.getElementById("timeline");
@@ -90,8 +90,8 @@ async function showDetails(index) {
   const guards = Object.entries(record.guards ?? {}).map(([text, truth]) => make("li", {},
     make("span", { class: `badge ${truth ? "good" : "bad"}` }, truth ? "true" : "false"), " ", make("code", {}, text)));
   document.getElementById("step").replaceChildren(
-    make("p", {}, make("strong", {}, record.event.type), ` in `, make("code", {}, record.source || "-"), " leads to ",
-      make("code", {}, record.target)),
+    make("p", {}, make("strong", {}, record.event.type), ...(record.source ? [" in ", make("code", {}, record.source)] : []),
+      ...(record.target ? [" leads to ", make("code", {}, record.target)] : [])),
     make("p", { class: "hint" }, `${record.at}, turn ${record.turn}, iteration ${record.iteration}`),
     make("h3", {}, "Guards"),
     guards.length ? make("ul", { class: "plain" }, ...guards) : make("p", { class: "empty" }, "None was asked."),
@@ -107,7 +107,7 @@ function show(index) {
   }
   slider.value = shown;
   const text = `${shown + 1} of ${steps.seq.length}`;
-  slider.setAttribute("aria-valuetext", `${text}: ${steps.event[shown]}, ${steps.target[shown]}`);
+  slider.setAttribute("aria-valuetext", `${text}: ${steps.event[shown]}${steps.target[shown] ? `, ${steps.target[shown]}` : ""}`);
   document.getElementById("position").textContent = text;
   markChart(shown);
   showTimeline(shown);
@@ -170,12 +170,16 @@ async function verify() {
   document.getElementById("damage").textContent = answer.problems.join("; ");
 }
 
+function count(number, noun) {
+  return `${number} ${noun}${number === 1 ? "" : "s"}`;
+}
+
 async function showFigures() {
   const row = await request(conversationPath(conversation));
   const cost = row.usage.cost ? `, cost ${row.usage.cost.toFixed(4)}` : "";
   const tokens = `${row.usage.input ?? 0} + ${row.usage.output ?? 0} tokens`;
-  document.getElementById("figures").textContent = `${row.turns} turns, ${row.records} records, ` +
-    `${row.model_calls} model calls, ${row.tool_calls} tool calls, ${tokens}${cost}, ${row.seconds.toFixed(1)} s` +
+  document.getElementById("figures").textContent = `${count(row.turns, "turn")}, ${count(row.records, "record")}, ` +
+    `${count(row.model_calls, "model call")}, ${count(row.tool_calls, "tool call")}, ${tokens}${cost}, ${row.seconds.toFixed(1)} s` +
     (row.models.length ? `, ${row.models.join(", ")}` : "");
 }
 

@@ -1,0 +1,202 @@
+"""The calls of all conversations that wait for a decision, and what was decided lately; read in threads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+from toolchart.engine.log.family import find_root
+from toolchart.engine.log.reading.listing import iterate_newest_first
+from toolchart.engine.log.reading.records import ReadRecord, parse_line
+from toolchart.engine.log.replay import ReplayedConversation, load_conversation
+from toolchart.engine.runtime.flows.waiting import list_timers, list_undecided_calls
+from toolchart.states.chart.document import Chart, walk_states
+from toolchart.states.effects import AskApproval
+from toolchart.states.errors import ToolchartError
+from toolchart.states.events import Decided
+from toolchart.states.messages import Message
+from toolchart.states.ports import Store
+from toolchart.states.snapshot import OpenCall, Snapshot
+
+MAX_LOOKED_AT = 2000
+"""The newest conversations, among which waiting calls are looked for."""
+MAX_DECIDED_IN = 100
+"""The newest conversations, among which decisions are looked for."""
+MAX_DECISIONS = 20
+
+_MAX_MESSAGES = 5
+_MAX_CHARACTERS = 1000
+_DECISION = b'{"type":"%s"' % Decided.TYPE.encode()
+
+
+def list_waiting_calls(store: Store) -> dict[str, Any]:
+    """Every call that waits for a decision, by conversation: the earliest deadline first, then the oldest.
+
+    Returns:
+        `waiting`: for each conversation what led there, its calls, who was asked when, and the deadline;
+        `unreadable`: conversations that may wait, but cannot be read, each with its `problem`;
+        `is_complete`: false where the log has more than `MAX_LOOKED_AT` conversations.
+    """
+    rows, unreadable = [], []
+    newest_first = iterate_newest_first(store)
+    for name in islice(newest_first, MAX_LOOKED_AT):
+        try:
+            row = _read_waiting(store, name)
+        except ToolchartError as error:
+            unreadable.append({"conversation": name, "problem": str(error)})
+            continue
+        if row is not None:
+            rows.append(row)
+    rows.sort(key=lambda row: (row["due"] is None, _read_time(row["due"] or row["since"])))
+    is_complete = next(newest_first, None) is None
+    return {"waiting": rows, "unreadable": unreadable, "is_complete": is_complete}
+
+
+def _read_time(text: str) -> float:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def _read_waiting(store: Store, name: str) -> dict[str, Any] | None:
+    """What waits in one conversation; None where nothing does."""
+    newest = store.read_last_line(name)
+    if newest is None or parse_line(newest[1], newest[0], name).ends_turn:
+        return None
+    loaded = load_conversation(store, name)
+    calls = list_undecided_calls(loaded.snapshot) if loaded is not None else []
+    if loaded is None or not calls:
+        return None
+    asked = _list_askings(store, name, calls[0].call.id)
+    return {
+        "conversation": name,
+        "root": find_root(store, name),
+        "state": loaded.snapshot.state,
+        "since": asked[0]["at"],
+        "asked": asked,
+        "approvers": _find_approvers(loaded.snapshot),
+        **_describe_deadline(loaded),
+        "messages": [_describe_message(message) for message in loaded.snapshot.messages[-_MAX_MESSAGES:]],
+        "calls": [_describe_call(call) for call in calls],
+    }
+
+
+def _describe_call(call: OpenCall) -> dict[str, Any]:
+    return {"id": call.call.id, "tool": call.call.name, "arguments": call.call.arguments}
+
+
+def _describe_message(message: Message) -> dict[str, Any]:
+    text = message.content or ""
+    return {
+        "role": message.role,
+        "name": message.name,
+        "content": text[:_MAX_CHARACTERS],
+        "is_cut": len(text) > _MAX_CHARACTERS,
+        "tools": [call.name for call in message.tool_calls],
+    }
+
+
+def _find_approvers(snapshot: Snapshot) -> list[str]:
+    """Who may decide now; empty for anybody."""
+    questions = [effect for effect in snapshot.open_effects if isinstance(effect, AskApproval)]
+    return list(questions[0].to) if questions else []
+
+
+def _describe_deadline(loaded: ReplayedConversation) -> dict[str, Any]:
+    """When the timer beside the question runs out (`due`), and the state to which it leads (`then`)."""
+    states = {e.state for e in loaded.snapshot.open_effects if isinstance(e, AskApproval)}
+    timers = list_timers(loaded.snapshot)
+    timer = next((timer for timer in timers if timer.state in states), None)
+    if timer is None:
+        return {"due": None, "then": None}
+    return {"due": timer.due, "then": _find_timer_target(loaded.machine.chart, timer.name)}
+
+
+def _find_timer_target(chart: Chart, timer: str) -> str | None:
+    """The state to which the end of a timer leads; None where its row stays or has no name."""
+    rows = (row for _, state, _ in walk_states(chart) for row in state.get("transitions") or ())
+    target = next((row.get("target") for row in rows if row.get("event") == f"elapsed.{timer}"), None)
+    return target if isinstance(target, str) else None
+
+
+def _list_askings(store: Store, name: str, call_id: str) -> list[dict[str, Any]]:
+    """Each time somebody was asked about a call, the first one first: `at`, `state`, and `to` whom.
+
+    A fork begins with its own first record: it asks anew.
+    """
+    mark = json.dumps(call_id)[1:-1].encode()
+    askings, first = [], None
+    for seq, line in enumerate(store.read_lines(name)):
+        if first is not None and mark not in line:
+            continue
+        record = parse_line(line, seq, name)
+        first = first or record
+        askings += _describe_askings(record, call_id)
+    assert first is not None, "the conversation has a newest record"
+    return askings or [{"at": first.at, "state": first.target, "to": []}]
+
+
+def _describe_askings(record: ReadRecord, call_id: str) -> list[dict[str, Any]]:
+    asks = [ask for ask in record.asks if call_id in (ask.data.get("calls") or ())]
+    rows = [
+        {"at": record.at, "state": record.target, "to": (ask.data.get("arguments") or {}).get("to", [])}
+        for ask in asks
+        if "outcome" not in ask.data
+    ]
+    verdicts = record.event.get("verdicts") or () if record.event_type == "reviewed" else ()
+    is_reviewed = any(verdict.get("call_id") == call_id for verdict in verdicts)
+    return rows or ([{"at": record.at, "state": record.target, "to": []}] if is_reviewed else [])
+
+
+# -- decisions -----------------------------------------------------------------------------------
+
+
+def list_decisions(store: Store) -> list[dict[str, Any]]:
+    """The newest decisions of the newest conversations, the newest first; unreadable ones are left out."""
+    rows: list[dict[str, Any]] = []
+    for name in islice(iterate_newest_first(store), MAX_DECIDED_IN):
+        try:
+            rows += _read_decisions(store, name)
+        except ToolchartError:
+            continue
+    return sorted(rows, key=lambda row: _read_time(row["at"]), reverse=True)[:MAX_DECISIONS]
+
+
+def _read_decisions(store: Store, name: str) -> Iterator[dict[str, Any]]:
+    tools: dict[str, str] = {}
+    for seq, line in enumerate(store.read_lines(name)):
+        if b'"tool_calls"' in line:
+            tools.update(_read_tools(parse_line(line, seq, name)))
+        elif _DECISION in line:
+            record = parse_line(line, seq, name)
+            if record.event_type == Decided.TYPE and record.event.get("call_id"):
+                yield _describe_decision(name, record, tools)
+
+
+def _read_tools(record: ReadRecord) -> Iterator[tuple[str, str]]:
+    """The ids of the calls of a reply, each with its tool."""
+    reply = record.event.get("reply") if record.event_type == "replied" else None
+    calls = (reply or {}).get("tool_calls") or ()
+    for index, call in enumerate(calls):
+        id_ = record.calls[index] if index < len(record.calls) else call.get("id", "")
+        yield id_, call.get("name", "")
+
+
+def _describe_decision(name: str, record: ReadRecord, tools: dict[str, str]) -> dict[str, Any]:
+    event = record.event
+    return {
+        "conversation": name,
+        "seq": record.seq,
+        "at": record.at,
+        "call_id": event["call_id"],
+        "tool": tools.get(event["call_id"], ""),
+        "approved": bool(event.get("approved")),
+        "by": event.get("by"),
+        "reason": event.get("reason"),
+        "is_changed": event.get("arguments") is not None,
+        "is_late": record.is_late,
+    }

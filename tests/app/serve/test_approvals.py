@@ -1,0 +1,202 @@
+"""Approvals over all conversations: what waits, what led there, deadlines, escalation, and who decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette", reason="the server needs the extra `serve`")
+
+from agents import make_engine, reply_with_calls
+from served import make_site, open_client
+
+from toolchart.app.server.conversations import waiting_calls
+from toolchart.engine import Engine
+from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.runtime.clock import SystemClock
+
+APPROVAL: dict[str, Any] = {"chart": "approval", "approval": {"default": "ask"}}
+ESCALATING: dict[str, Any] = {
+    "approval": {"default": "ask"},
+    "chart": {
+        "name": "escalating",
+        "extends": "approval",
+        "states": {
+            "awaiting_approval": {"enter": "ask_clerk", "after": {"10m": "escalated"}},
+            "escalated": {
+                "enter": "ask_manager",
+                "after": {"24h": "executing"},
+                "transitions": [
+                    {"event": "decided", "target": "executing", "cond": "undecided_calls == 0"},
+                    {"event": "decided"},
+                    {"event": "cancelled", "target": "error"},
+                    {"event": "user_said"},
+                ],
+            },
+        },
+    },
+    "effects": {
+        "ask_clerk": {"ask_approval": {"to": ["clerk"]}},
+        "ask_manager": {"ask_approval": {"to": ["manager", "deputy"]}},
+    },
+}
+
+
+class MovedClock(SystemClock):
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.time = datetime(2026, 11, 1, 12, tzinfo=UTC)
+
+    def now(self) -> str:
+        """The time that was set."""
+        return self.time.isoformat()
+
+
+def ask_for(*texts: str) -> dict[str, Any]:
+    """A reply that asks for an echo of each text."""
+    return reply_with_calls(*(("echo", {"text": text}) for text in texts))
+
+
+async def open_waiting(
+    store: MemoryStore, name: str, replies: Sequence[Any] = (), **changes: Any
+) -> tuple[Engine, dict[str, Any]]:
+    """An engine whose conversation waits for a decision, and the row that the list has of it."""
+    engine = make_engine(replies or [ask_for("a"), "done"], log=store, **{**APPROVAL, **changes})
+    await engine.arun(f"hi from {name}", conversation=name)
+    (row,) = [
+        row for row in waiting_calls.list_waiting_calls(store)["waiting"] if row["conversation"] == name
+    ]
+    return engine, row
+
+
+async def test_calls_of_all_conversations_are_listed_with_what_led_there() -> None:
+    """Each conversation that waits has a row: its calls with their arguments, and the last messages; one that
+    is over has none. A token that may only read sees the same."""
+    store = MemoryStore()
+    await make_engine(["done"], log=store).arun("hi", conversation="over")
+    await open_waiting(store, "first")
+    engine, _ = await open_waiting(store, "second", [ask_for("b", "c"), "done"])
+    async with open_client(make_site(engine), "viewer") as client:
+        answer = (await client.get("/api/approvals")).json()
+    first, second = answer["waiting"]
+    assert (answer["is_complete"], answer["unreadable"]) == (True, [])
+    assert [first["conversation"], second["conversation"]] == ["first", "second"]
+    assert [call["arguments"]["text"] for call in second["calls"]] == ["b", "c"]
+    assert [call["id"] for call in second["calls"]] == ["call_1_0_0", "call_1_0_1"]
+    assert [(item["role"], item["content"]) for item in first["messages"]] == [
+        *(("user", "hi from first"), ("assistant", ""))
+    ]
+    assert second["messages"][1]["tools"] == ["echo", "echo"]
+    assert (first["due"], first["approvers"], first["root"]) == (None, [], "first")
+
+
+async def test_deadline_and_escalation_are_those_of_the_chart() -> None:
+    """A row says who may decide, until when, and to which state the timer leads; after it the row says that
+    somebody else was asked, and still since when the call waits."""
+    store, clock = MemoryStore(), MovedClock()
+    engine, row = await open_waiting(store, "c", **ESCALATING, clock=clock)
+    begin = clock.time
+    assert (row["approvers"], row["then"]) == (["clerk"], "escalated")
+    assert datetime.fromisoformat(row["due"]) == begin + timedelta(minutes=10)
+    clock.time += timedelta(minutes=11)
+    await engine.aresume("c")
+    (row,) = waiting_calls.list_waiting_calls(store)["waiting"]
+    assert (row["approvers"], row["then"], row["state"]) == (["manager", "deputy"], "executing", "escalated")
+    assert [item["to"] for item in row["asked"]] == [["clerk"], ["manager", "deputy"]]
+    assert datetime.fromisoformat(row["since"]) == begin
+    assert datetime.fromisoformat(row["asked"][1]["at"]) > begin
+    clock.time += timedelta(hours=25)
+    await engine.aresume("c")
+    assert waiting_calls.list_waiting_calls(store)["waiting"] == []
+
+
+async def test_the_earliest_deadline_comes_first() -> None:
+    """Calls with a deadline stand before those without one, whichever began first."""
+    store = MemoryStore()
+    await open_waiting(store, "calm")
+    await open_waiting(store, "urgent", **ESCALATING)
+    rows = waiting_calls.list_waiting_calls(store)["waiting"]
+    assert [row["conversation"] for row in rows] == ["urgent", "calm"]
+
+
+async def test_a_decided_call_leaves_the_list_and_says_who_decided() -> None:
+    """A decision moves its call from the waiting ones to the decided ones, with name, reason, and whether the
+    arguments were changed; a second decision about it is stale and is refused."""
+    store = MemoryStore()
+    engine, row = await open_waiting(store, "c", [ask_for("a", "b"), "done"])
+    path = "/api/conversations/c/decisions"
+    first, second = (call["id"] for call in row["calls"])
+    async with open_client(make_site(engine), "decider") as client:
+        body = {"call_id": first, "approved": False, "reason": "not on a Friday"}
+        assert (await client.post(path, json=body)).status_code == 200
+        (left,) = (await client.get("/api/approvals")).json()["waiting"]
+        assert [call["id"] for call in left["calls"]] == [second]
+        assert (await client.post(path, json={"call_id": first, "approved": True})).status_code == 409
+        body = {"call_id": second, "approved": True, "arguments": {"text": "B"}}
+        assert (await client.post(path, json=body)).status_code == 200
+        assert (await client.get("/api/approvals")).json()["waiting"] == []
+        rows = (await client.get("/api/approvals/decisions")).json()["decisions"]
+    assert {(row["call_id"], row["approved"], row["reason"], row["is_changed"]) for row in rows} == {
+        *((first, False, "not on a Friday", False), (second, True, None, True))
+    }
+    assert {(row["by"], row["tool"], row["conversation"]) for row in rows} == {("decider", "echo", "c")}
+
+
+async def test_a_call_of_a_chart_without_a_state_for_approvals_is_listed() -> None:
+    """A chart that stays in its review while somebody decides has the call in the list, since its review."""
+    _, row = await open_waiting(MemoryStore(), "c", chart="tool_loop")
+    assert (row["state"], row["calls"][0]["tool"]) == ("awaiting_tools", "echo")
+    assert row["since"] == row["asked"][0]["at"]
+
+
+async def test_a_fork_waits_since_it_was_made() -> None:
+    """A fork of a conversation that waits asks anew, since its own first record."""
+    store, clock = MemoryStore(), MovedClock()
+    engine, row = await open_waiting(store, "c", clock=clock)
+    clock.time += timedelta(hours=1)
+    await engine.afork("c", name="copy")
+    rows = {row["conversation"]: row for row in waiting_calls.list_waiting_calls(store)["waiting"]}
+    assert set(rows) == {"c", "copy"}
+    assert rows["c"] == row
+    waited = datetime.fromisoformat(rows["copy"]["since"]) - datetime.fromisoformat(row["since"])
+    assert waited == timedelta(hours=1)
+
+
+async def test_a_damaged_conversation_is_named_and_hides_no_other() -> None:
+    """One that cannot be derived stands under `unreadable` with its problem; the others are listed."""
+    store = MemoryStore()
+    await open_waiting(store, "broken")
+    line = list(store.read_lines("broken"))[1]
+    store._lines["broken"][1] = line.replace(b"hi from broken", b"hi from a thief")
+    engine, _ = await open_waiting(store, "whole")
+    async with open_client(make_site(engine)) as client:
+        answer = (await client.get("/api/approvals")).json()
+        page = await client.get("/approvals")
+    assert [row["conversation"] for row in answer["waiting"]] == ["whole"]
+    (row,) = answer["unreadable"]
+    assert (row["conversation"], "record 1" in row["problem"]) == ("broken", True)
+    assert page.status_code == 200
+
+
+async def test_the_list_says_when_it_has_not_looked_at_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the newest conversations nothing is looked at, and the answer says so."""
+    store = MemoryStore()
+    await open_waiting(store, "old")
+    await open_waiting(store, "new")
+    monkeypatch.setattr(waiting_calls, "MAX_LOOKED_AT", 1)
+    answer = waiting_calls.list_waiting_calls(store)
+    assert [row["conversation"] for row in answer["waiting"]] == ["new"]
+    assert answer["is_complete"] is False
+
+
+async def test_long_messages_are_cut() -> None:
+    """A message has at most 1,000 characters in the list, and says that it was cut."""
+    store = MemoryStore()
+    engine = make_engine([ask_for("a")], log=store, **APPROVAL)
+    await engine.arun("x" * 5000, conversation="c")
+    (row,) = waiting_calls.list_waiting_calls(store)["waiting"]
+    assert [(len(item["content"]), item["is_cut"]) for item in row["messages"]] == [(1000, True), (0, False)]
