@@ -31,6 +31,7 @@ from toolchart.app.studio.pages import approvals as approvals_page
 from toolchart.app.studio.pages import chat as chat_page
 from toolchart.app.studio.pages import conversations as conversations_page
 from toolchart.app.studio.pages import layout, run, sign_in
+from toolchart.app.studio.pages import models as models_page
 from toolchart.app.studio.pages import tools as tools_page
 from toolchart.states.errors import ToolchartError
 
@@ -65,6 +66,7 @@ ROUTE_GROUPS: tuple[RouteGroup, ...] = (
     chat_page.ROUTES,
     approvals_page.ROUTES,
     tools_page.ROUTES,
+    models_page.ROUTES,
     openai_routes.ROUTES,
     mcp_routes.ROUTES,
     ag_ui_routes.ROUTES,

@@ -145,7 +145,6 @@ def _describe_askings(record: ReadRecord, call_id: str) -> list[dict[str, Any]]:
     rows = [
         {"at": record.at, "state": record.target, "to": (ask.data.get("arguments") or {}).get("to", [])}
         for ask in asks
-        if "outcome" not in ask.data
     ]
     verdicts = record.event.get("verdicts") or () if record.event_type == "reviewed" else ()
     is_reviewed = any(verdict.get("call_id") == call_id for verdict in verdicts)

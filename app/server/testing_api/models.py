@@ -6,6 +6,7 @@ import asyncio
 from functools import partial
 from typing import Any
 
+from msgspec import to_builtins
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -45,6 +46,16 @@ async def discover_models(request: Request) -> Response:
         raise Refusal(400, "LLM model discovery failed", details=details) from None
     rows = [_describe_model(model) for model in models]
     return JsonAnswer({"provider": form.provider, "count": len(rows), "models": rows})
+
+
+async def list_offered(request: Request) -> Response:
+    """The models that the host of one entry offers; the entry is named, so that nothing of it leaves here."""
+    llms, name = get_site(request).engine.spec.llms, str(request.path_params["llm"])
+    if name not in llms:
+        raise Refusal(404, f"the agent has no `llms` entry {name!r}; entries: {', '.join(llms)}")
+    resolve = partial(resolve_environment, where=f"llms.{name}")
+    models = await asyncio.to_thread(list_models, llms[name], resolve)
+    return JsonAnswer({"llm": name, "models": to_builtins(models), "count": len(models)})
 
 
 async def try_host(request: Request) -> Response:
@@ -110,6 +121,13 @@ ROUTES = RouteGroup(
             role="read",
             answer=list_named_models,
             summary="List the models that the agent names or that were tested.",
+        ),
+        Endpoint(
+            method="POST",
+            path="/api/models/{llm}/offered",
+            role="chat",
+            answer=list_offered,
+            summary="Ask the host of an `llms` entry which models it offers.",
         ),
         Endpoint(
             method="POST",

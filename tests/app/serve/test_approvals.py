@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,12 +11,13 @@ import pytest
 pytest.importorskip("starlette", reason="the server needs the extra `serve`")
 
 from agents import make_engine, reply_with_calls
+from child_agents import make_parent_chart
 from served import make_site, open_client
 
 from toolchart.app.server.conversations import waiting_calls
 from toolchart.engine import Engine
 from toolchart.engine.log.stores.memory import MemoryStore
-from toolchart.engine.runtime.clock import SystemClock
+from toolchart.testing.clock import TurnableClock
 
 APPROVAL: dict[str, Any] = {"chart": "approval", "approval": {"default": "ask"}}
 ESCALATING: dict[str, Any] = {
@@ -43,17 +44,6 @@ ESCALATING: dict[str, Any] = {
         "ask_manager": {"ask_approval": {"to": ["manager", "deputy"]}},
     },
 }
-
-
-class MovedClock(SystemClock):
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.time = datetime(2026, 11, 1, 12, tzinfo=UTC)
-
-    def now(self) -> str:
-        """The time that was set."""
-        return self.time.isoformat()
 
 
 def ask_for(*texts: str) -> dict[str, Any]:
@@ -97,19 +87,19 @@ async def test_calls_of_all_conversations_are_listed_with_what_led_there() -> No
 async def test_deadline_and_escalation_are_those_of_the_chart() -> None:
     """A row says who may decide, until when, and to which state the timer leads; after it the row says that
     somebody else was asked, and still since when the call waits."""
-    store, clock = MemoryStore(), MovedClock()
+    store, clock = MemoryStore(), TurnableClock()
     engine, row = await open_waiting(store, "c", **ESCALATING, clock=clock)
-    begin = clock.time
+    begin = datetime.fromisoformat(clock.now())
     assert (row["approvers"], row["then"]) == (["clerk"], "escalated")
     assert datetime.fromisoformat(row["due"]) == begin + timedelta(minutes=10)
-    clock.time += timedelta(minutes=11)
+    clock.advance("11m")
     await engine.aresume("c")
     (row,) = waiting_calls.list_waiting_calls(store)["waiting"]
     assert (row["approvers"], row["then"], row["state"]) == (["manager", "deputy"], "executing", "escalated")
     assert [item["to"] for item in row["asked"]] == [["clerk"], ["manager", "deputy"]]
     assert datetime.fromisoformat(row["since"]) == begin
     assert datetime.fromisoformat(row["asked"][1]["at"]) > begin
-    clock.time += timedelta(hours=25)
+    clock.advance("25h")
     await engine.aresume("c")
     assert waiting_calls.list_waiting_calls(store)["waiting"] == []
 
@@ -153,11 +143,32 @@ async def test_a_call_of_a_chart_without_a_state_for_approvals_is_listed() -> No
     assert row["since"] == row["asked"][0]["at"]
 
 
+async def test_calls_of_sub_agents_are_listed_and_decided() -> None:
+    """The call of a child stands under the child, with the conversation that it works for; a decision about
+    it, made there, lets both go on."""
+    child = {"chart": "tool_loop", "message": "do it", "as": "outcome"}
+    effects = {"work": {"run_agent": child}, "publish": {"answer": "{{outcome}}"}}
+    engine = make_engine(
+        [ask_for("a"), "the child is done"],
+        chart=make_parent_chart(),
+        effects=effects,
+        approval={"default": "ask"},
+    )
+    async with open_client(make_site(engine)) as client:
+        await engine.arun("hi", conversation="parent")
+        (row,) = (await client.get("/api/approvals")).json()["waiting"]
+        assert (row["root"], row["conversation"].startswith("parent.")) == ("parent", True)
+        body = {"call_id": row["calls"][0]["id"], "approved": True}
+        answer = await client.post(f"/api/conversations/{row['conversation']}/decisions", json=body)
+        assert (answer.status_code, answer.json()["content"]) == (200, "the child is done")
+        assert (await client.get("/api/approvals")).json()["waiting"] == []
+
+
 async def test_a_fork_waits_since_it_was_made() -> None:
     """A fork of a conversation that waits asks anew, since its own first record."""
-    store, clock = MemoryStore(), MovedClock()
+    store, clock = MemoryStore(), TurnableClock()
     engine, row = await open_waiting(store, "c", clock=clock)
-    clock.time += timedelta(hours=1)
+    clock.advance("1h")
     await engine.afork("c", name="copy")
     rows = {row["conversation"]: row for row in waiting_calls.list_waiting_calls(store)["waiting"]}
     assert set(rows) == {"c", "copy"}

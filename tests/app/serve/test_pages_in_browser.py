@@ -113,6 +113,51 @@ async def test_one_call_is_approved_one_edited_and_one_rejected(tmp_path: Path) 
 
 
 @only_long
+async def test_approvals_of_all_conversations_are_decided_on_one_page(tmp_path: Path) -> None:
+    """By the keyboard alone one call is rejected with a reason, and one approved with other arguments. A call
+    that somebody else decides says so, and stays until it is removed. What begins to wait appears by
+    itself."""
+    engine = make_engine([ask_for("a", "b"), "done", ask_for("c"), "done"], **APPROVAL)
+    with serve(make_served(engine, tmp_path)) as url:
+        async with open_browser() as context:
+            page = await sign_in(context, url, "/approvals")
+            await page.get_by_text("No call waits for a decision").wait_for()
+
+            async def post(path: str, body: dict[str, Any]) -> None:
+                headers = {"Origin": url}
+                address = f"{url}/api/conversations{path}"
+                answer = await page.request.post(address, data=body, headers=headers)
+                assert answer.ok, await answer.text()
+
+            await post("", {"message": "go", "conversation": "c1"})
+            cards = page.locator("[data-conversation=c1] li.call")
+            await cards.nth(1).locator("button.approve").wait_for()
+            assert await page.inner_text("#count") == "2 calls wait"
+            await cards.nth(0).locator("input").focus()
+            await page.keyboard.type("not on a Friday")
+            await page.keyboard.press("Shift+Tab")
+            await page.keyboard.press("Enter")
+            await cards.nth(0).get_by_text("rejected", exact=True).wait_for()
+            await cards.nth(1).locator("summary").focus()
+            await page.keyboard.press("Enter")
+            await page.keyboard.press("Tab")
+            await page.keyboard.press("Control+A")
+            await page.keyboard.type('{"text": "B"}')
+            await page.keyboard.press("Tab")
+            await page.keyboard.press("Enter")
+            await cards.nth(1).get_by_text("approved", exact=True).wait_for()
+            await page.get_by_text("with other arguments").wait_for()
+            assert "not on a Friday" in await page.inner_text("#decided")
+            await post("", {"message": "go", "conversation": "c2"})
+            await page.locator("[data-conversation=c2] button.approve").wait_for()
+            await post("/c2/decisions?wait=false", {"call_id": "call_1_0_0", "approved": False})
+            await page.locator("[data-conversation=c2]").get_by_text("rejected by owner").wait_for()
+            await page.locator("[data-conversation=c2]").get_by_text("Remove").press("Enter")
+            assert await page.locator("[data-conversation=c2]").count() == 0
+            assert await page.inner_text("#count") == "0 calls wait"
+
+
+@only_long
 async def test_a_finished_run_is_stepped_and_damage_turns_red(tmp_path: Path) -> None:
     """Keys move through the records, the chart marks where the run is, the guards of a step are shown; a
     record that somebody changed turns the badge red, and the page still opens."""
@@ -163,16 +208,25 @@ async def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
     calls = reply_with_calls(*(("echo", {"text": text}) for text in texts), ("<b>nobody</b>", {"<i>": "<u>"}))
     engine = make_engine([calls, "<h1 id=planted>x</h1>" + "".join(texts)], name="<em id=planted>agent</em>")
     await engine.arun("<p id=planted>hi</p>" + "".join(texts), conversation="c1")
+    asking = make_engine([calls], log=engine.store, **APPROVAL)
+    await asking.arun("<p id=planted>hi</p>", conversation="c2")
     with serve(make_served(engine, tmp_path)) as url:
         async with open_browser() as context:
             page = await sign_in(context, url, "/conversations")
             alerts: list[str] = []
             page.on("dialog", lambda dialog: alerts.append(dialog.message))
-            for path in ("/conversations", "/conversations/c1", "/chat/c1", "/tools"):
+            for path in (
+                "/conversations",
+                "/conversations/c1",
+                "/chat/c1",
+                "/tools",
+                "/approvals",
+                "/models",
+            ):
                 await page.goto(url + path)
                 await page.wait_for_load_state("load")
-                if path.endswith("c1"):
-                    await page.locator("#step pre, article.call").first.wait_for()
+                if path.endswith(("c1", "approvals")):
+                    await page.locator("#step pre, .call pre").first.wait_for()
                 planted = await page.locator(
                     "#planted, main img, main script, main b, main u, main i"
                 ).count()

@@ -1,0 +1,105 @@
+"""The page of models: hosts, the models that the agent names, scores, prices and limits; never a key."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.site import Site, get_site
+from toolchart.app.server.testing_api.tools import get_bench
+from toolchart.app.studio.pages.layout import show_page
+from toolchart.engine.log.reading.listing import iterate_newest_first
+from toolchart.engine.log.reading.seen_limits import SeenLimits, find_seen_limits
+from toolchart.providers.hosts import find_host
+from toolchart.providers.prices import PriceTable, load_price_table
+from toolchart.providers.transport.rate_limits import describe_rate_limits
+from toolchart.specs.models import LLMConfig
+from toolchart.specs.sections.context_limits import find_context_limit
+
+MAX_LOOKED_AT = 50
+"""The newest conversations, among which the limits that hosts named are looked for."""
+
+
+async def show_models(request: Request) -> Response:
+    """Show the hosts of the agent and their models."""
+    values = await asyncio.to_thread(read_hosts, get_site(request))
+    return show_page(request, "models.html", "/models", max_looked_at=MAX_LOOKED_AT, **values)
+
+
+def read_hosts(site: Site) -> dict[str, Any]:
+    """Each `llms` entry with its models, and the currency of the prices."""
+    spec, store = site.engine.spec, site.engine.store
+    prices = load_price_table(spec.prices, Path(spec.source).parent if spec.source else None)
+    seen = find_seen_limits(store, islice(iterate_newest_first(store), MAX_LOOKED_AT))
+    statuses = get_bench(site).list_statuses()
+    rows = []
+    for name, entry in spec.llms.items():
+        own = [status for status in statuses if status["modelId"].partition("/")[0] == name]
+        models = [_describe_model(status, entry, prices) for status in own]
+        rows.append({**_describe_host(name, entry, seen.get(name)), "models": models})
+    return {"hosts": rows, "currency": prices.currency if prices is not None else None}
+
+
+def _describe_host(name: str, entry: LLMConfig, seen: SeenLimits | None) -> dict[str, Any]:
+    return {
+        "name": name,
+        "provider": entry.provider,
+        "address": clean_address(entry.base_url or ""),
+        "timeout_s": entry.timeout_s,
+        "limits": {
+            "requests a minute": entry.requests_per_minute,
+            "tokens a minute": entry.tokens_per_minute,
+            "at the same time": entry.concurrent,
+        },
+        "has_list": bool(find_host(entry.provider).list_models),
+        "seen": describe_rate_limits(seen.limits) if seen is not None else "",
+        "seen_at": seen.at if seen is not None else "",
+    }
+
+
+def _describe_model(status: dict[str, Any], entry: LLMConfig, prices: PriceTable | None) -> dict[str, Any]:
+    model = status["modelId"].partition("/")[2]
+    return {
+        "name": model,
+        "status": status,
+        "context": find_context_limit(entry, model),
+        "price": prices.find_price(model) if prices is not None else None,
+    }
+
+
+def clean_address(address: str) -> str:
+    """An address as the spec writes it, without what may be a secret: user, password, query and fragment.
+
+    >>> clean_address("https://me:secret@host.example:8080/v1?key=1")
+    'https://host.example:8080/v1'
+    """
+    if address.startswith("${") and address.endswith("}"):
+        return address
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return ""
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
+ROUTES = RouteGroup(
+    name="models page",
+    endpoints=(
+        Endpoint(
+            method="GET",
+            path="/models",
+            role="read",
+            answer=show_models,
+            summary="The page of models.",
+            is_page=True,
+            in_openapi=False,
+        ),
+    ),
+)
