@@ -28,6 +28,7 @@ from toolchart.app.server.site import Site, get_request_id
 from toolchart.app.server.testing_api import chat, models, tools
 from toolchart.app.studio import static_files
 from toolchart.app.studio.pages import approvals as approvals_page
+from toolchart.app.studio.pages import charts as charts_page
 from toolchart.app.studio.pages import chat as chat_page
 from toolchart.app.studio.pages import conversations as conversations_page
 from toolchart.app.studio.pages import layout, run, sign_in
@@ -66,6 +67,7 @@ ROUTE_GROUPS: tuple[RouteGroup, ...] = (
     chat_page.ROUTES,
     approvals_page.ROUTES,
     tools_page.ROUTES,
+    charts_page.ROUTES,
     models_page.ROUTES,
     openai_routes.ROUTES,
     mcp_routes.ROUTES,

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from toolchart.app.chart_checks import describe_agent_chart, format_bound
 from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import json_option
 from toolchart.app.cli.terminal.text import escape_controls
 from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.specs.yaml_document import read_document
 from toolchart.states.core.encoding import encode
-from toolchart.states.proofs.check import CheckReport, Finding, WorstCase, check
+from toolchart.states.proofs.check import CheckReport, Finding, check
 
 if TYPE_CHECKING:
     from toolchart.specs.models import AgentSpec
@@ -68,27 +69,14 @@ def _list_start_problems(spec: AgentSpec | None) -> list[str]:
 
 def _load_subject(name: str) -> tuple[Any, AgentSpec | None, dict[str, Any]]:
     """Return the chart that was named, its agent if it is one, and the options that an agent adds."""
-    from toolchart.specs.agent_costs import build_cost_finder, find_widest_limits
     from toolchart.specs.loader import list_shipped_agents, load_spec
-    from toolchart.specs.unread_limits import load_agent_chart
-    from toolchart.tools.data_flow import describe_data_flow
 
     path = Path(name)
     is_agent = name in list_shipped_agents() or (path.is_file() and "llms" in read_document(path).data)
     if name in list_shipped_charts() or not is_agent:
         return load_chart(name), None, {"risky": True}
     spec = load_spec(name)
-    risky = any(
-        tool.requires_approval or tool.risk == "high" for tool in (spec.tools.registry if spec.tools else ())
-    )
-    chart = load_agent_chart(spec)
-    options = {
-        "risky": risky,
-        "limits": find_widest_limits(spec),
-        "unbounded": spec.limits.unbounded,
-        "find_agent_cost": build_cost_finder(spec),
-        "flow_agent": describe_data_flow(spec, chart),
-    }
+    chart, options = describe_agent_chart(spec)
     return chart, spec, options
 
 
@@ -129,34 +117,8 @@ def _print_report(report: CheckReport, runs: Sequence[Counterexample], source: s
         click.echo(escape_controls(f"{_format_location(note, source)}note: {note.message}"))
     count = len(report.findings)
     verdict = f"{count} finding{'s' if count > 1 else ''}" if count else "clean"
-    bound = (
-        _format_bound(report.worst, report.formulas) if report.worst else "the length of a turn has no bound"
-    )
     size = f"{report.state_count} explored states, {report.table_size} table entries"
-    click.echo(escape_controls(f"{report.chart}: {verdict}; {size}; {bound}"))
-
-
-def _format_bound(worst: WorstCase, formulas: Mapping[str, str]) -> str:
-    """The worst case in words; the parts that only flows have are left out where they are 0."""
-    parts = [
-        _format_count(worst.model_calls, "model calls", formulas.get("model_calls")),
-        _format_count(worst.tool_rounds, "rounds of tools", formulas.get("tool_rounds")),
-    ]
-    for field, noun in (
-        ("agent_runs", "runs of agents"),
-        ("function_calls", "calls of functions"),
-        ("questions", "questions to people"),
-    ):
-        if getattr(worst, field):
-            parts.append(_format_count(getattr(worst, field), noun, formulas.get(field)))
-    parts.append(_format_count(worst.waits, "waits", formulas.get("waits")))
-    total_wait = f" of {worst.waiting_s:g} s in total" if worst.waits else ""
-    unknown = ", and what its agents cost" if worst.unknown_agent_runs else ""
-    return "a turn takes at most " + ", ".join(parts) + total_wait + unknown
-
-
-def _format_count(number: int, noun: str, formula: str | None) -> str:
-    return f"{number} {noun}" + (f" ({formula})" if formula and formula != str(number) else "")
+    click.echo(escape_controls(f"{report.chart}: {verdict}; {size}; {format_bound(report)}"))
 
 
 def _format_location(finding: Finding, source: str) -> str:

@@ -25,6 +25,7 @@ PAGES = (
     PageLink(path="/chat", title="Chat"),
     PageLink(path="/approvals", title="Approvals"),
     PageLink(path="/tools", title="Tools"),
+    PageLink(path="/charts", title="Charts"),
     PageLink(path="/models", title="Models"),
 )
 """The pages, in the order of the navigation. The first one is where `/` leads."""

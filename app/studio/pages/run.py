@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,6 +14,7 @@ from toolchart.app.server.answers import JsonAnswer
 from toolchart.app.server.conversations import reading
 from toolchart.app.server.endpoints import Endpoint, RouteGroup
 from toolchart.app.server.site import get_site
+from toolchart.app.studio.drawings import draw_for_page
 from toolchart.app.studio.pages.layout import show_page
 from toolchart.engine.log.family import list_children
 from toolchart.engine.log.reading.records import parse_line, read_conversation
@@ -28,15 +27,12 @@ from toolchart.engine.log.reading.visited_path import (
 from toolchart.engine.log.verify import verify_store
 from toolchart.states.chart.document import Chart
 from toolchart.states.core.configurations import CONFIGURATION_TYPES
-from toolchart.states.diagram import draw
 from toolchart.states.errors import LogDamaged, ToolchartError
 from toolchart.states.events import Forked
 from toolchart.states.ports import Store
 
-_STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
 _CHART_MARKS = tuple(f'{{"type":"{name}"'.encode() for name in CONFIGURATION_TYPES)
 """What stands in the records that hold a chart."""
-_DECLARATION = re.compile(r"^<\?xml[^>]*\?>\s*")
 
 
 async def show_run(request: Request) -> Response:
@@ -55,12 +51,8 @@ def read_run(store: Store, conversation: str) -> dict[str, Any]:
         children = list_children(store, conversation)
     except ToolchartError:
         summary, children = {"conversation": conversation, "state": "?", "parent": ""}, []
-    svg, no_svg = None, ""
-    try:
-        svg = prepare_svg(draw(load_chart(store, conversation), "svg"))
-    except ToolchartError as error:
-        no_svg = f"The chart cannot be drawn: {error}"
-    return {"summary": summary, "children": children, "svg": svg, "no_svg": no_svg}
+    drawing = draw_for_page(lambda: load_chart(store, conversation))
+    return {"summary": summary, "children": children, **drawing}
 
 
 async def verify(request: Request) -> Response:
@@ -70,13 +62,6 @@ async def verify(request: Request) -> Response:
     outcomes = await asyncio.to_thread(lambda: list(verify_store(store, [name])))
     problems = [str(outcome) for outcome in outcomes if isinstance(outcome, LogDamaged)]
     return JsonAnswer({"is_sound": not problems, "problems": problems})
-
-
-def prepare_svg(drawing: str | bytes) -> Markup:
-    """A drawing of our own renderer for a page: its style is in a file, because pages allow none inside."""
-    text = drawing.decode() if isinstance(drawing, bytes) else drawing
-    # The renderer escapes every text of the chart, so what it gives is markup.
-    return Markup(_STYLE.sub("", _DECLARATION.sub("", text)))
 
 
 async def list_steps(request: Request) -> Response:

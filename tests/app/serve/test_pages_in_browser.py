@@ -176,6 +176,8 @@ async def test_a_finished_run_is_stepped_and_damage_turns_red(tmp_path: Path) ->
             await page.focus("#slider")
             await page.press("#slider", "Home")
             assert (await page.inner_text("#position")).startswith("1 of ")
+            assert await page.inner_text("#timeline [aria-current] button") == "0 configured"
+            await page.get_by_text("1 turn, ").wait_for()
             assert await page.locator("#diagram .visited").count() == 0
             (file,) = log.glob("*.jsonl")
             file.write_bytes(file.read_bytes().replace(b'"message":"hi"', b'"message":"ho"'))
@@ -222,6 +224,7 @@ async def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
                 "/tools",
                 "/approvals",
                 "/models",
+                "/charts",
             ):
                 await page.goto(url + path)
                 await page.wait_for_load_state("load")
