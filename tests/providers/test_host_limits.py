@@ -6,6 +6,7 @@ import asyncio
 import json
 import ssl
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -16,6 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from host_answers import WHOLE_BODIES
+from simulation import VirtualLoop
 from web import WebAnswer, serve_web
 from wire_requests import QUESTION, make_config
 
@@ -30,62 +32,81 @@ REQUEST = Request(model="m", messages=[QUESTION])
 WIRES = ("openai", "openai responses", "azure", "ollama", "gemini", "anthropic")
 
 
+class _VirtualClock:
+    """The module `time` of the limiter, on the virtual time of the running loop."""
+
+    @staticmethod
+    def monotonic() -> float:
+        return asyncio.get_running_loop().time()
+
+
+@pytest.fixture
+def virtual_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
+    """A loop in which waiting costs nothing, so that times are exact however busy the machine is."""
+    monkeypatch.setattr(host_limits, "time", _VirtualClock)
+    loop = VirtualLoop()
+    yield loop
+    loop.close()
+
+
 async def time_calls(limiter: HostLimiter, count: int, tokens: int = 0, work_s: float = 0.0) -> list[float]:
     """The seconds after which each of several calls at once was admitted."""
-    start = time.monotonic()
+    loop = asyncio.get_running_loop()
+    start = loop.time()
     request = Request(model="m", messages=[Message(role="user", content="x" * tokens * 4)])
     times: list[float] = []
 
     async def call() -> None:
         async with limiter.admit(request):
-            times.append(time.monotonic() - start)
+            times.append(round(loop.time() - start, 3))
             await asyncio.sleep(work_s)
 
     await asyncio.gather(*(call() for _ in range(count)))
     return times
 
 
-async def test_calls_of_a_minute_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_of_a_minute_are_limited(virtual_time: VirtualLoop) -> None:
     """Issue 15, to build 4: in any window at most that many calls start, in their order; none starves."""
-    monkeypatch.setattr(host_limits, "_WINDOW_S", 0.3)
-    times = await time_calls(HostLimiter(requests_per_minute=2), 6)
-    assert times == sorted(times)
-    for first, third in zip(times, times[2:], strict=False):
-        assert third - first >= 0.29
-    assert times[-1] < 0.9
+    times = virtual_time.run_until_complete(time_calls(HostLimiter(requests_per_minute=2), 6))
+    assert times == [0, 0, 60, 60, 120, 120]
 
 
-async def test_tokens_of_a_minute_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_of_a_minute_are_limited(virtual_time: VirtualLoop) -> None:
     """Issue 15, to build 4: estimated tokens count until the reply says how many they were."""
-    monkeypatch.setattr(host_limits, "_WINDOW_S", 0.3)
-    times = await time_calls(HostLimiter(tokens_per_minute=100), 3, tokens=60)
-    assert [round(seconds / 0.3) for seconds in times] == [0, 1, 2]
+    run = virtual_time.run_until_complete
+    assert run(time_calls(HostLimiter(tokens_per_minute=100), 3, tokens=60)) == [0, 60, 120]
     limiter = HostLimiter(tokens_per_minute=100)
     request = Request(model="m", messages=[QUESTION], options={"max_tokens": 80})
-    start = time.monotonic()
-    for _ in range(3):
-        async with limiter.admit(request) as reservation:
-            reservation.count_tokens(Reply(finish_reason="stop", usage=Usage(total=5)))
-    assert time.monotonic() - start < 0.1
-    assert await time_calls(HostLimiter(tokens_per_minute=10), 1, tokens=60) == [pytest.approx(0, abs=0.1)]
+
+    async def make_short_calls() -> float:
+        for _ in range(3):
+            async with limiter.admit(request) as reservation:
+                reservation.count_tokens(Reply(finish_reason="stop", usage=Usage(total=5)))
+        return virtual_time.time()
+
+    assert run(make_short_calls()) == pytest.approx(120, abs=0.01)  # three short calls wait for nothing more
+    assert run(time_calls(HostLimiter(tokens_per_minute=10), 1, tokens=60)) == [0]
 
 
-async def test_calls_at_the_same_time_are_limited() -> None:
+def test_calls_at_the_same_time_are_limited(virtual_time: VirtualLoop) -> None:
     """Issue 15, to build 4: `concurrent` calls run at once, and the next starts when one ends."""
-    times = await time_calls(HostLimiter(concurrent=2), 4, work_s=0.2)
-    assert [round(seconds / 0.2) for seconds in times] == [0, 0, 1, 1]
+    times = virtual_time.run_until_complete(time_calls(HostLimiter(concurrent=2), 4, work_s=0.2))
+    assert times == [0, 0, 0.2, 0.2]
 
 
-async def test_a_cancelled_call_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancelled_call_gives_its_place_back(virtual_time: VirtualLoop) -> None:
     """Issue 15, to build 4: a call that is cancelled while it waits leaves no gap."""
-    monkeypatch.setattr(host_limits, "_WINDOW_S", 0.4)
     limiter = HostLimiter(requests_per_minute=1, concurrent=3)
-    await time_calls(limiter, 1)
-    waiting = asyncio.ensure_future(time_calls(limiter, 1))
-    await asyncio.sleep(0.05)
-    waiting.cancel()
-    await asyncio.gather(waiting, return_exceptions=True)
-    assert (await time_calls(limiter, 1))[0] < 0.45
+
+    async def cancel_the_second() -> list[float]:
+        await time_calls(limiter, 1)
+        waiting = asyncio.ensure_future(time_calls(limiter, 1))
+        await asyncio.sleep(5)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        return await time_calls(limiter, 1)
+
+    assert virtual_time.run_until_complete(cancel_the_second()) == [55]
 
 
 def test_a_limiter_serves_one_loop_after_the_other() -> None:
