@@ -27,7 +27,7 @@ async def run_mutant(document: dict[str, Any], rng: random.Random) -> None:
     world, store = FlowEngineWorld(rng), MemoryStore()
     spec = {
         "chart": document,
-        "llms": {"model": {"provider": "scripted", "model": "m"}},
+        "llms": {"model": {"provider": "scripted", "model": "m", "context_limit": 300}},
         "tools": {},
         "limits": {"max_steps": 200},
         "responses": [{"llm": "model", "prompt": "Be.", "tools": {"enabled": True}}],

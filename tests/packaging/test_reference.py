@@ -13,6 +13,8 @@ import pytest
 import toolchart
 import toolchart.testing
 
+pytestmark = pytest.mark.xdist_group("reference")  # what its fixtures make is made once
+
 ROOT = Path(__file__).resolve().parents[2]
 
 _FOREIGN_RESOURCE = re.compile(

@@ -41,7 +41,7 @@ async def run_flow(document: dict[str, Any], report: CheckReport, rng: random.Ra
     spec = {
         "chart": {key: value for key, value in document.items() if key != "effects"},
         "effects": document.get("effects", {}),
-        "llms": {"model": {"provider": "scripted", "model": "m"}},
+        "llms": {"model": {"provider": "scripted", "model": "m", "context_limit": 300}},
         "tools": {},
         "responses": [{"llm": "model", "prompt": "Be.", "tools": {"enabled": True}}],
     }
