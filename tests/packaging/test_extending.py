@@ -146,8 +146,6 @@ NOTES = '''
 from toolchart import Tool, ToolDefinition
 from toolchart.tools.sources.table import ToolSourceDescriptor
 
-pytestmark = pytest.mark.xdist_group("extending")  # what its fixtures make is made once
-
 ROW = ToolSourceDescriptor(
     name="notes", summary="fixed notes", load="notes:load", place="section", checks_settings=True
 )

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("packaging")  # what its fixtures make is made once
-
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("states", "workers", "specs", "tools", "providers", "engine", "testing", "app")
 

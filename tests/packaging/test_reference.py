@@ -13,8 +13,6 @@ import pytest
 import toolchart
 import toolchart.testing
 
-pytestmark = pytest.mark.xdist_group("reference")  # what its fixtures make is made once
-
 ROOT = Path(__file__).resolve().parents[2]
 
 _FOREIGN_RESOURCE = re.compile(
