@@ -175,6 +175,7 @@ def test_a_source_may_own_a_section(tmp_path: Path) -> None:
         run_with_packages("tools", "list", spec, packages=tmp_path / "packages", cwd=tmp_path)
         for spec in ("good.yaml", "bad.yaml")
     )
+    assert good.returncode == 0, good.stderr
     assert good.stdout.split() == ["one", "mock", "one", "(mock)", "hint", "notes", "look", "up"]
     assert "one note is missing" in good.stderr
     assert bad.returncode == 2
