@@ -1,6 +1,7 @@
 """The table of commands: name, one-sentence help, and where the click command is.
 
-To add a command, write `app/cli/commands/<name>.py` with a click command called `command`, and add one row.
+To add a command, write `<name>.py` in a folder of `app/cli/commands`, with a click command called `command`,
+and add one row.
 Another package adds a row by an entry point of the group `toolchart.commands`; see `docs/extending.md`.
 """
 
@@ -31,43 +32,44 @@ class CommandDescriptor(Descriptor, frozen=True, kw_only=True):
 
 
 _BUILTIN = {
-    "run": "Run one turn of an agent.",
-    "chat": "Chat with an agent.",
-    "mcp": "Serve an agent to one MCP client, over standard input and output.",
-    "serve": "Serve an agent over HTTP, with pages for a browser.",
-    "batch": "Run an agent over many inputs, each once.",
-    "show": "Show a conversation, step by step.",
-    "tail": "Print the newest records of a conversation, and follow it.",
-    "runs": "List the conversations of a log.",
-    "stats": "Sum up turns, tokens, cost and tool calls.",
-    "verify": "Check a log, or an evidence file.",
-    "seal": "Seal a log, so that removed records show later.",
-    "replay": "Recompute a conversation from its log and compare, offline.",
-    "check": "Prove properties of a chart before it runs.",
-    "draw": "Draw a chart, or the path of a conversation through it.",
-    "coverage": "Measure which states and transitions of a chart were visited.",
-    "migrate": "Move an open conversation to a changed chart.",
-    "resume": "Continue an unfinished turn.",
-    "recover": "Go on with turns that no worker goes on with.",
-    "cancel": "Stop an open turn.",
-    "diff": "Compare two conversations.",
-    "fork": "Branch from a record of a conversation, with changes.",
-    "rerun": "Run recorded conversations again under changes, and compare.",
-    "approve": "Approve or deny a tool call that waits for a decision.",
-    "keys": "Make keys that sign decisions or encrypt logs.",
-    "erase": "Erase what somebody said inside a kept conversation.",
-    "prune": "Delete old conversations.",
-    "import": "Import conversations from message lists into a log.",
-    "convert": "Convert conversations of an older format, so that they can go on.",
-    "export": "Print a conversation, or a chart, in another format.",
-    "agents": "List the agents that ship, and those in this folder.",
-    "charts": "List the charts that ship, and those in this folder.",
-    "tools": "List the tools of an agent, or run one of them.",
-    "models": "List the models of a host, or test one.",
-    "init": "Write an agent, copied from one that ships.",
-    "doctor": "Check API keys, hosts, models, packages and the log.",
-    "schema": "Print a JSON Schema.",
+    "run": ("turns", "Run one turn of an agent."),
+    "chat": ("turns", "Chat with an agent."),
+    "mcp": ("turns", "Serve an agent to one MCP client, over standard input and output."),
+    "serve": ("turns", "Serve an agent over HTTP, with pages for a browser."),
+    "batch": ("turns", "Run an agent over many inputs, each once."),
+    "show": ("reading", "Show a conversation, step by step."),
+    "tail": ("reading", "Print the newest records of a conversation, and follow it."),
+    "runs": ("reading", "List the conversations of a log."),
+    "stats": ("reading", "Sum up turns, tokens, cost and tool calls."),
+    "verify": ("keeping", "Check a log, or an evidence file."),
+    "seal": ("keeping", "Seal a log, so that removed records show later."),
+    "replay": ("reading", "Recompute a conversation from its log and compare, offline."),
+    "check": ("charts", "Prove properties of a chart before it runs."),
+    "draw": ("charts", "Draw a chart, or the path of a conversation through it."),
+    "coverage": ("charts", "Measure which states and transitions of a chart were visited."),
+    "migrate": ("charts", "Move an open conversation to a changed chart."),
+    "resume": ("turns", "Continue an unfinished turn."),
+    "recover": ("turns", "Go on with turns that no worker goes on with."),
+    "cancel": ("turns", "Stop an open turn."),
+    "diff": ("reading", "Compare two conversations."),
+    "fork": ("turns", "Branch from a record of a conversation, with changes."),
+    "rerun": ("turns", "Run recorded conversations again under changes, and compare."),
+    "approve": ("turns", "Approve or deny a tool call that waits for a decision."),
+    "keys": ("keeping", "Make keys that sign decisions or encrypt logs."),
+    "erase": ("keeping", "Erase what somebody said inside a kept conversation."),
+    "prune": ("keeping", "Delete old conversations."),
+    "import": ("keeping", "Import conversations from message lists into a log."),
+    "convert": ("keeping", "Convert conversations of an older format, so that they can go on."),
+    "export": ("keeping", "Print a conversation, or a chart, in another format."),
+    "agents": ("agents", "List the agents that ship, and those in this folder."),
+    "charts": ("charts", "List the charts that ship, and those in this folder."),
+    "tools": ("agents", "List the tools of an agent, or run one of them."),
+    "models": ("agents", "List the models of a host, or test one."),
+    "init": ("agents", "Write an agent, copied from one that ships."),
+    "doctor": ("agents", "Check API keys, hosts, models, packages and the log."),
+    "schema": ("charts", "Print a JSON Schema."),
 }
+"""By name: the folder of its module in `app/cli/commands`, and the sentence."""
 
 
 def _list_builtin_commands() -> list[CommandDescriptor]:
@@ -76,9 +78,9 @@ def _list_builtin_commands() -> list[CommandDescriptor]:
         CommandDescriptor(
             name=name,
             summary=summary,
-            command=f"toolchart.app.cli.commands.{modules.get(name, name)}:command",
+            command=f"toolchart.app.cli.commands.{folder}.{modules.get(name, name)}:command",
         )
-        for name, summary in _BUILTIN.items()
+        for name, (folder, summary) in _BUILTIN.items()
     ]
 
 

@@ -56,8 +56,6 @@ class SiteSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The file with the scores of models."""
     allow_inline: bool = False
     """Whether the testing API takes configurations of mock and builtin tools from requests."""
-    allow_edit: bool = False
-    """Whether charts may be saved to the operator's files."""
 
 
 class Site:

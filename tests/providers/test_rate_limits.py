@@ -13,7 +13,7 @@ from host_answers import WHOLE_BODIES
 from web import WebAnswer, serve_web
 from wire_requests import QUESTION, make_config
 
-from toolchart.app.cli.commands.show import describe_event
+from toolchart.app.cli.commands.reading.show import describe_event
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.providers.registry import create_provider

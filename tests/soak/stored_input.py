@@ -14,7 +14,7 @@ import yaml
 from agents import make_engine, reply_with_calls
 from hostile_values import build_text, build_value, edit_bytes, edit_value
 
-from toolchart.app.cli.commands.show import format_record
+from toolchart.app.cli.commands.reading.show import format_record
 from toolchart.engine.exchange.conversion import plan_conversion
 from toolchart.engine.exchange.exports import export_openai, export_otel, export_process
 from toolchart.engine.exchange.messages import import_messages

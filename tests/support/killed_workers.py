@@ -30,7 +30,7 @@ from unittest.mock import patch
 import orjson
 from killed_process import SCHEMA, append_mark
 
-from toolchart.app.cli.commands import recover
+from toolchart.app.cli.commands.turns import recover
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay
 from toolchart.engine.log.stores import open_store, sqlite

@@ -8,7 +8,7 @@ import pytest
 from effort import choose_count
 from random_flows import make_flow
 
-from toolchart.app.cli.commands.check import command as check_command
+from toolchart.app.cli.commands.charts.check import command as check_command
 from toolchart.specs.charts import load_chart
 from toolchart.states.chart.loading import make_chart, parse_chart
 from toolchart.states.errors import SpecError

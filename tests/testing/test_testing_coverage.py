@@ -215,7 +215,7 @@ def run_coverage_command(*words: Any) -> Any:
     """Run `toolchart coverage` in this process."""
     from click.testing import CliRunner
 
-    from toolchart.app.cli.commands.coverage import command as coverage_command
+    from toolchart.app.cli.commands.charts.coverage import command as coverage_command
 
     return CliRunner().invoke(coverage_command, [str(word) for word in words], standalone_mode=False)
 

@@ -11,7 +11,7 @@ import yaml
 from effort import choose_count
 from random_data_flows import make_random_agent
 
-from toolchart.app.cli.commands.check import command as check_command
+from toolchart.app.cli.commands.charts.check import command as check_command
 from toolchart.specs.flows import list_shipped_flows, read_flow_text
 from toolchart.specs.loader import list_shipped_agents, load_spec
 from toolchart.specs.unread_limits import load_agent_chart

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import orjson
 
-from toolchart.app.cli.commands.show import format_record
+from toolchart.app.cli.commands.reading.show import format_record
 from toolchart.app.cli.terminal.text import escape_controls, print_notice, print_text, shorten
 from toolchart.engine.exchange.messages import export_messages
 from toolchart.engine.log.reading.records import read_conversation

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from toolchart.app.cli.commands.models_list import list_command
-from toolchart.app.cli.commands.models_validate import validate_command
+from toolchart.app.cli.commands.agents.models_list import list_command
+from toolchart.app.cli.commands.agents.models_validate import validate_command
 
 
 @click.group(short_help="List the models of a host, or test one.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolchart.app.cli.commands.models_validate import results_option
+from toolchart.app.cli.commands.agents.models_validate import results_option
 from toolchart.app.cli.parameters.options import durability_option, log_option
 from toolchart.app.cli.terminal.log_messages import configure_logging
 from toolchart.app.cli.terminal.text import print_notice
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Let the testing API take configurations from requests: of mock and builtin tools only.",
 )
-@click.option("--edit", "allow_edit", is_flag=True, help="Let tokens with the role edit save charts.")
 @click.option("--turns", type=click.IntRange(1), metavar="N", help="Turns that run at once.  [default: 64]")
 @results_option
 @durability_option
@@ -77,7 +76,6 @@ def command(
     names: tuple[str, ...],
     origins: tuple[str, ...],
     allow_inline: bool,
-    allow_edit: bool,
     turns: int | None,
     results: str,
     durability: str | None,
@@ -110,7 +108,7 @@ def command(
     configure_logging(verbose=False)
     address = Address(host=host, port=port, certificate=certificate, key=key, allows_plain=allow_plain_http)
     check_address(address)
-    options: dict[str, Any] = {"allow_inline": allow_inline, "allow_edit": allow_edit, "results": results}
+    options: dict[str, Any] = {"allow_inline": allow_inline, "results": results}
     settings = make_settings(address, names, source=spec, origins=origins, **options)
     new_tokens = make_tokens(tokens)
     limits = Limits() if turns is None else Limits(turns=turns)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import click
 
-from toolchart.app.cli.commands.show import format_record
+from toolchart.app.cli.commands.reading.show import format_record
 from toolchart.app.cli.exit_codes import SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log
 from toolchart.app.cli.newest_conversation import find_newest_conversation

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import to_builtins
 
-from toolchart.app.cli.commands.tools_test import try_command
+from toolchart.app.cli.commands.agents.tools_test import try_command
 from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import json_option
 from toolchart.app.cli.terminal.text import print_notice, print_text, shorten, terminal_width

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import to_builtins
 
-from toolchart.app.cli.commands.models_validate import encode_rating, format_badge, results_option
+from toolchart.app.cli.commands.agents.models_validate import encode_rating, format_badge, results_option
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import json_option

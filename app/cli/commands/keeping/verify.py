@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from toolchart.app.cli.commands.verify_decisions import load_policy, verify_decisions
+from toolchart.app.cli.commands.keeping.verify_decisions import load_policy, verify_decisions
 from toolchart.app.cli.exit_codes import DAMAGED_LOG, SUCCESS, USAGE_ERROR
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
 from toolchart.app.cli.parameters.keys import key_option, public_key_option, read_seal_key, read_seal_verifier

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from toolchart.app.cli.commands.show import describe_event
+from toolchart.app.cli.commands.reading.show import describe_event
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
 from toolchart.app.cli.parameters.options import log_option

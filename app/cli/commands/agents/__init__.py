@@ -1,0 +1,1 @@
+"""Commands about agents, their tools, models and hosts."""

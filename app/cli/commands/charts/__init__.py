@@ -1,0 +1,1 @@
+"""Commands about charts, before they run and after."""

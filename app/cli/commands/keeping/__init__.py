@@ -1,0 +1,1 @@
+"""Commands that check, seal, prune, erase, import and export logs."""

@@ -1,0 +1,1 @@
+"""Commands that run, continue, decide, stop and repeat turns."""
