@@ -16,23 +16,11 @@ __all__ = ["load_spec", "AgentSpec", "load_chart"]
 
 # Type checkers do not see this part, so a name that does not exist is an error for them.
 if not TYPE_CHECKING:
-    import importlib
+    from toolchart.late_names import make_late_names
 
     _NAMES = {
         "toolchart.specs.loader": ("load_spec",),
         "toolchart.specs.models": ("AgentSpec",),
         "toolchart.specs.charts": ("load_chart",),
     }
-    _HOMES = {name: home for home, names in _NAMES.items() for name in names}
-
-    def __getattr__(name):
-        """Import an exported name when it is first used."""
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(_HOMES[name]), name)
-        globals()[name] = value
-        return value
-
-    def __dir__():
-        """The exported names, whether or not they are loaded yet."""
-        return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = make_late_names(globals(), _NAMES)
