@@ -111,7 +111,7 @@ class HostAdapter(ABC):
     """Whether the host's own counter is asked (`count_tokens: host`)."""
 
     has_counter: bool = False
-    """Whether the host has a counter: a subclass that says so has `count_body`."""
+    """Whether `count_body` asks a counter of the host."""
 
     limiter: HostLimiter | None = None
     """Keeps the calls of the host below its limits; the wait for it does not count for `timeout_s`."""
@@ -139,13 +139,13 @@ class HostAdapter(ABC):
         async for item in stream_reply(await self.send_body(body)):
             yield item
 
-    async def count_body(self, body: dict[str, Any]) -> int:
-        """Send this body to the host's counter; the tokens of it as a prompt.
+    async def count_body(self, body: dict[str, Any]) -> int | None:
+        """Send this body to the host's counter; the tokens of it as a prompt. None: the host has no counter.
 
         Raises:
             ProviderError: the host did not count.
         """
-        raise NotImplementedError("a host with a counter has this function")
+        return None
 
     @final
     async def count_tokens(self, request: Request) -> int | None:
@@ -154,7 +154,7 @@ class HostAdapter(ABC):
         Raises:
             ProviderError: the host did not count.
         """
-        if not (self.counts_tokens and self.has_counter):
+        if not self.counts_tokens:
             return None
         body = self._prepare_body(request, stream=False)
         return await await_in_time(self.count_body(body), self.timeout_s)
