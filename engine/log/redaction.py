@@ -48,7 +48,7 @@ that group is replaced."""
 
 MARK_PATTERN = re.compile(r"(\[redacted:[0-9a-f]{8}\])")
 
-_STRUCTURE_KEYS = frozenset(
+STRUCTURE_KEYS = frozenset(
     [
         "type",
         "id",
@@ -148,7 +148,7 @@ class Redactor:
             return self._redact_json_text(value)
         if isinstance(value, dict):
             return {
-                name: item if name in _STRUCTURE_KEYS else self._redact_structure(item, name)
+                name: item if name in STRUCTURE_KEYS else self._redact_structure(item, name)
                 for name, item in value.items()
             }
         if isinstance(value, list):

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import threading
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from asgi_server import serve_application
 from effort import choose_count
 
 from toolchart import Delta, Engine, Reply, Request, TextDelta, ToolCall
@@ -24,7 +23,6 @@ ROOT = Path(__file__).resolve().parents[2]
 CLIENTS = choose_count(short=60, long=200)
 """The page promises 200; a run of the whole suite tries fewer."""
 
-uvicorn = pytest.importorskip("uvicorn", reason="the example needs a web server")
 pytest.importorskip("fastapi", reason="the example needs FastAPI")
 
 
@@ -67,25 +65,6 @@ class Clerk:
 
     async def aclose(self) -> None:
         """Nothing to close."""
-
-
-@contextmanager
-def serve(app: Any) -> Iterator[str]:
-    """Serve an application on loopback, in a thread; its address."""
-    config = uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=5)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        assert thread.is_alive(), "the server did not start"
-        thread.join(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        thread.join(60)
-        assert not thread.is_alive(), "a stream did not end"
 
 
 async def read_result(response: httpx.Response) -> dict[str, Any]:
@@ -151,7 +130,7 @@ def test_many_clients_of_which_a_third_disconnects(tmp_path: Path) -> None:
     }
     log = tmp_path / "log.db"
     engine = Engine(spec, log=log, functions=[pay], providers={"clerk": clerk})
-    with serve(load_example()["make_app"](engine)) as address:
+    with serve_application(load_example()["make_app"](engine)) as address:
         decisions = asyncio.run(visit(address))
     assert all(codes == [200, 409] for codes in decisions)
     assert set(payments.values()) == {1}

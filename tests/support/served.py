@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Any
 
 import httpx
-import uvicorn
 from agents import make_engine
+from asgi_server import serve_application
 
 from toolchart.app.server.access.tokens import ROLES, Access, NewToken
 from toolchart.app.server.application import build_application
@@ -70,22 +69,6 @@ async def open_client(
         yield client
 
 
-@contextmanager
-def serve(site: Site) -> Iterator[str]:
+def serve(site: Site) -> AbstractContextManager[str]:
     """Serve a site on loopback, in a thread; its address."""
-    config = uvicorn.Config(
-        build_application(site), port=0, http="h11", log_config=None, timeout_graceful_shutdown=5
-    )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        assert thread.is_alive(), "the server did not start"
-        thread.join(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        thread.join(60)
-        assert not thread.is_alive(), "a stream did not end"
+    return serve_application(build_application(site))

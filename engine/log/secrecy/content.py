@@ -10,36 +10,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from toolchart.engine.log.redaction import STRUCTURE_KEYS
+
 ERASED = "[erased]"
 
-_FORM_KEYS = frozenset(
-    [
-        "type",
-        "id",
-        "call_id",
-        "native_id",
-        "tool_call_id",
-        "name",
-        "tool_name",
-        "role",
-        "kind",
-        "outcome",
-        "ruling",
-        "finish_reason",
-        "native_reason",
-        "model",
-        "provider",
-        "service",
-        "response_id",
-        "host",
-        "conversation",
-        "head",
-        "handler",
-        "by",
-        "limit_reached",
-        "source",
-    ]
-)
+_FORM_KEYS = STRUCTURE_KEYS | {"host", "handler", "by", "limit_reached", "source"}
 """Keys of the log format whose texts are names, ids and words of a fixed list."""
 
 _KEPT_KEYS = frozenset(["settings", "usage", "signature"])
