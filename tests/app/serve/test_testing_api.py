@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -181,14 +180,24 @@ class FailingProvider(ScriptedProvider):
         raise self._failure
 
 
-async def test_tests_leave_no_threads_behind(settings: SiteSettings) -> None:
-    """The agent of a test is closed with it; the hosts and the log of the served agent stay open."""
-    async with open_client(make_bench(settings, *["x"] * 10)) as client:
-        await post(client, "/api/tools/test", 200, llm="model", model="m", query="q")
-        before = threading.active_count()
-        for _ in range(4):
+async def test_the_agent_of_a_test_is_closed_with_it(
+    settings: SiteSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each test closes the agent that it made; the hosts and the log of the served agent stay open."""
+    site = make_bench(settings, "x", "x", "x", "x")
+    closed: list[Engine] = []
+    close = Engine.aclose
+
+    async def note_close(engine: Engine) -> None:
+        closed.append(engine)
+        await close(engine)
+
+    monkeypatch.setattr(Engine, "aclose", note_close)
+    async with open_client(site) as client:
+        for count in (1, 2, 3):
             await post(client, "/api/tools/test", 200, llm="model", model="m", query="q")
-        assert threading.active_count() <= before + 1
+            assert len(closed) == count
+        assert site.engine not in closed
         answer = await client.post("/api/conversations", json={"message": "hi"})
     assert answer.json()["content"] == "x"
 
