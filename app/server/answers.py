@@ -28,6 +28,7 @@ class Refusal(Exception):
     Args:
         headers: further headers of the answer.
         details: further keys of its JSON.
+        view: the page that a browser gets for it; empty for the one of the status.
     """
 
     def __init__(
@@ -37,11 +38,13 @@ class Refusal(Exception):
         *,
         headers: Mapping[str, str] | None = None,
         details: Mapping[str, Any] | None = None,
+        view: str = "",
     ) -> None:
         self.status = status
         self.message = message
         self.headers = dict(headers or {})
         self.details = dict(details or {})
+        self.view = view
         super().__init__(message)
 
 
@@ -87,22 +90,23 @@ def make_error_answer(
     Args:
         shape: the JSON of an error of a protocol, from its status and text.
     """
-    headers = {}
-    match error:
-        case Refusal():
-            status, headers = error.status, error.headers
-            content = {"error": error.message, **error.details}
-        case HTTPException():
-            status, headers = error.status_code, dict(error.headers or {})
-            content = {"error": str(error.detail)}
-        case ToolchartError():
-            status = find_status(error)
-            content = {"error": str(error)}
-        case _:
-            status, content = 500, {"error": "internal error"}
+    status, headers, content = describe_error(error)
     if shape is not None:
         return JsonAnswer(shape(status, content["error"]), status_code=status, headers=headers)
     return JsonAnswer({**content, "request_id": request_id}, status_code=status, headers=headers)
+
+
+def describe_error(error: Exception) -> tuple[int, dict[str, str], dict[str, Any]]:
+    """The HTTP status of an error, the headers of its answer, and its text as `error` with details."""
+    match error:
+        case Refusal():
+            return error.status, error.headers, {"error": error.message, **error.details}
+        case HTTPException():
+            return error.status_code, dict(error.headers or {}), {"error": str(error.detail)}
+        case ToolchartError():
+            return find_status(error), {}, {"error": str(error)}
+        case _:
+            return 500, {}, {"error": "internal error"}
 
 
 def find_status(error: ToolchartError) -> int:

@@ -17,16 +17,17 @@ from starlette.responses import Response
 from toolchart.app.server import status
 from toolchart.app.server.access.guard import Guard
 from toolchart.app.server.ag_ui import routes as ag_ui_routes
-from toolchart.app.server.answers import JsonAnswer, Refusal, make_error_answer
+from toolchart.app.server.answers import JsonAnswer, Refusal
 from toolchart.app.server.conversations import approvals
 from toolchart.app.server.conversations import routes as conversations
 from toolchart.app.server.endpoints import Endpoint, RouteGroup, make_route
 from toolchart.app.server.mcp_server import routes as mcp_routes
 from toolchart.app.server.openai_api import routes as openai_routes
 from toolchart.app.server.openapi import build_openapi
-from toolchart.app.server.site import Site, get_request_id
+from toolchart.app.server.site import Site
 from toolchart.app.server.testing_api import chat, models, tools
 from toolchart.app.studio import static_files
+from toolchart.app.studio.errors import answer_error
 from toolchart.app.studio.pages import approvals as approvals_page
 from toolchart.app.studio.pages import charts as charts_page
 from toolchart.app.studio.pages import chat as chat_page
@@ -118,4 +119,4 @@ def _allow_origins(site: Site) -> list[Middleware]:
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
-    return make_error_answer(error, get_request_id(request))
+    return answer_error(request, error)

@@ -4,7 +4,7 @@
 
 What is checked here needs no session: the Host header against DNS rebinding, the Origin header against
 requests that other sites make in a browser's name, the number of requests, and size and time of the body.
-The answer gets its security headers here too, and an error becomes JSON with a request id.
+The answer gets its security headers here too, and an error becomes JSON, or a page, with a request id.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolchart.app.server.access.tokens import Access
-from toolchart.app.server.answers import Refusal, make_error_answer
+from toolchart.app.server.answers import Refusal
 from toolchart.app.server.site import Site
+from toolchart.app.studio.errors import answer_error
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.errors import ToolchartError
 
@@ -75,7 +76,7 @@ class Guard:
             _log_error(error, scope, request_id)
             if answer.has_begun:  # too late for a status: the connection ends without its end
                 raise
-            await make_error_answer(error, request_id)(scope, receive, answer.send)
+            await answer_error(Request(scope), error)(scope, receive, answer.send)
 
     # -- checks ----------------------------------------------------------------------------------
 
