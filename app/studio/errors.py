@@ -105,7 +105,7 @@ ERROR_VIEWS: tuple[ErrorView, ...] = (
         statuses=(500, 502),
         title="The server has failed",
         advice="Nothing of what was recorded is lost. Load the page again. If it fails again, give the "
-        "number of the request to whoever runs the server: the messages of the server have the cause under it.",
+        "number of the request to whoever runs the server: its messages name the cause beside it.",
     ),
 )
 """Every page of errors. The last one is for what no other one is for."""
