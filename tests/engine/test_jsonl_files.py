@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from toolchart.engine.log.sharing.workers import name_worker
+from toolchart.engine.log.stores.access import jsonl_leases
 from toolchart.engine.log.stores.jsonl import JsonlStore
 from toolchart.states.errors import LeaseLost, LogBusy, LogConflict
 from toolchart.states.ports import Lease, RecordBatch
@@ -42,6 +43,30 @@ def test_a_conversation_that_another_store_deleted_is_not_written_on(tmp_path: P
     assert append(other, 0) is None
     assert append(store, 1) is None
     assert [count_lines(store), count_lines(other)] == [2, 2]
+
+
+def test_nobody_takes_the_lease_of_a_conversation_that_is_being_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at the lease and the end of the deletion no other worker can take it, so that none
+    works on a conversation whose records vanish; afterwards it can."""
+    store, other = JsonlStore(tmp_path), JsonlStore(tmp_path)
+    assert append(store, 0) is None
+    tries: list[type[BaseException]] = []
+    find_fault = jsonl_leases.find_lease_fault
+
+    def take_meanwhile(*arguments: Any) -> Any:
+        fault = find_fault(*arguments)
+        with pytest.raises(LogBusy) as refused:
+            other.acquire_lease("c", OTHER, 30, wait=False)
+        tries.append(refused.type)
+        return fault
+
+    monkeypatch.setattr(jsonl_leases, "find_lease_fault", take_meanwhile)
+    store.delete("c")
+    assert tries == [LogBusy]
+    assert list(tmp_path.iterdir()) == []
+    assert other.acquire_lease("c", OTHER, 30, wait=False).worker == OTHER
 
 
 def test_a_lease_that_another_worker_has_taken_is_seen(tmp_path: Path) -> None:

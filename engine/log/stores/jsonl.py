@@ -276,11 +276,11 @@ class JsonlStore:
         """Delete a whole conversation with its checkpoints."""
         path = self._build_path(conversation)
         try:
-            self._leases.delete(conversation)
-            # The checkpoints first: they are worth nothing without the records.
-            self._build_path(conversation, CHECKPOINTS).unlink(missing_ok=True)
-            path.unlink(missing_ok=True)
-            self._build_path(conversation, NAME).unlink(missing_ok=True)
+            with self._leases.hold_for_deletion(conversation):
+                # The checkpoints first: they are worth nothing without the records.
+                self._build_path(conversation, CHECKPOINTS).unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
+                self._build_path(conversation, NAME).unlink(missing_ok=True)
         except OSError as error:
             raise build_os_failure(error, f"the log {path} cannot be deleted: {error}") from None
         with self._lock:

@@ -65,13 +65,16 @@ def lock_file(handle: int, *, wait: bool) -> None:
 
 @contextlib.contextmanager
 def open_locked(path: Path, flags: int = os.O_RDWR | os.O_CREAT, *, wait: bool = True) -> Iterator[int]:
-    """A file with its lock, within the block."""
-    handle = open_private(path, flags)
-    try:
-        lock_file(handle, wait=wait)
-        yield handle
-    finally:
-        os.close(handle)
+    """A file with its lock, within the block; one that was deleted before it was locked is opened again."""
+    while True:
+        handle = open_private(path, flags)
+        try:
+            lock_file(handle, wait=wait)
+            if os.fstat(handle).st_nlink:
+                yield handle
+                return
+        finally:
+            os.close(handle)
 
 
 def write_at(handle: int, end: int, data: bytes, size: int | None = None) -> None:

@@ -140,10 +140,9 @@ class JsonlLeases:
     def find(self, conversation: str) -> Lease | None:
         """The newest lease of a conversation."""
         path = self._build_path(conversation, LEASE_SUFFIX)
-        if not path.is_file():
-            return None
-        with open_locked(path, os.O_RDONLY) as handle:
+        with suppress(FileNotFoundError), open_locked(path, os.O_RDONLY) as handle:
             return _read_lease(handle)
+        return None
 
     def list_held(self) -> list[Lease]:
         """The leases that are held now, the oldest first."""
@@ -166,17 +165,20 @@ class JsonlLeases:
             if is_unfinished(lease, now, has_entries=has_entries):
                 yield name
 
-    def delete(self, conversation: str) -> None:
-        """Delete the lease and the inbox of a conversation.
+    @contextmanager
+    def hold_for_deletion(self, conversation: str) -> Iterator[None]:
+        """Within the block nobody takes the lease; after it, the lease and the inbox are deleted.
 
         Raises:
             LeaseHeld: a worker holds it.
         """
-        fault = find_lease_fault(conversation, self.find(conversation), None, time.time())
-        if fault is not None:
-            raise fault
-        for suffix in (INBOX_SUFFIX, LEASE_SUFFIX):
-            self._build_path(conversation, suffix).unlink(missing_ok=True)
+        with self._change_lease(conversation) as (_, newest):
+            fault = find_lease_fault(conversation, newest, None, time.time())
+            if fault is not None:
+                raise fault
+            yield
+            for suffix in (INBOX_SUFFIX, LEASE_SUFFIX):
+                self._build_path(conversation, suffix).unlink(missing_ok=True)
 
     # -- inbox -----------------------------------------------------------------------------------
 
@@ -215,10 +217,9 @@ class JsonlLeases:
 
     def read_entries(self, conversation: str) -> list[InboxEntry]:
         """The entries that are not taken yet, the oldest first."""
+        lines: list[_InboxLine] = []
         path = self._build_path(conversation, INBOX_SUFFIX)
-        if not path.is_file():
-            return []
-        with open_locked(path, os.O_RDONLY) as handle:
+        with suppress(FileNotFoundError), open_locked(path, os.O_RDONLY) as handle:
             lines, _ = _read_inbox(handle, conversation)
         done = {number for line in lines if self._is_done(conversation, line) for number in line.taken}
         entries = [line for line in lines if line.key]
