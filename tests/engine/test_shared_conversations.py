@@ -258,6 +258,42 @@ async def test_recover_goes_on_with_turns_of_dead_workers(kind: str, tmp_path: P
     store.close()
 
 
+async def test_a_turn_that_takes_long_holds_no_recovery_up() -> None:
+    """While `watch_unfinished` goes on with one turn, it goes on with others whose workers die meanwhile, and
+    begins none twice; stopping the engine ends it."""
+    store: Any = open_store("memory")
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def pay(arguments: Any) -> str:
+        if arguments["text"] == "slow":
+            begun.set()
+            await may_end.wait()
+        return "paid"
+
+    engine = make_engine(store, pay, approval=True)
+    for words in ("slow", "quick"):
+        await engine.arun(words, conversation=words)
+
+    def die(conversation: str) -> None:
+        store.acquire_lease(conversation, DEAD, 3600)
+        entry = b'{"conversation":"%b","event":%b}' % (conversation.encode(), decide(engine, conversation))
+        store.post(conversation, "key", entry)
+
+    done: asyncio.Queue[Any] = asyncio.Queue()
+    die("slow")
+    async with asyncio.timeout(60):
+        watch = asyncio.create_task(engine.awatch_unfinished(done.put_nowait, every_s=0.01))
+        await begun.wait()
+        die("quick")
+        first = await done.get()
+        may_end.set()
+        second = await done.get()
+        await engine.astop()
+        await watch
+    assert [turn.result.content for turn in (first, second)] == ["paid quick", "paid slow"]
+    assert done.empty()
+
+
 def decide(engine: Engine, conversation: str) -> bytes:
     """The JSON of a decision for the call that waits."""
     (call,) = read_waiting_calls(engine, conversation)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import inspect
 import json
 from typing import Any
 
@@ -147,4 +147,4 @@ def test_a_huge_result_is_refused() -> None:
     assert "16000000" in huge.result["error"]
     assert "16000000" in wide.result["error"]
     assert len(json.dumps(rings.result)) < 10_000
-    assert asyncio.iscoroutinefunction(ex.run)
+    assert inspect.iscoroutinefunction(ex.run)

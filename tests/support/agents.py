@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -61,5 +61,5 @@ def reply_with_calls(*tool_calls: tuple[str, Any]) -> dict[str, Any]:
 def make_function_tool(name: str, parameters: dict[str, Any], run: Callable[..., Any]) -> Tool:
     """Make a tool from a function of the test."""
     definition = ToolDefinition(name=name, description=name, parameters=parameters)
-    way = "async" if asyncio.iscoroutinefunction(run) else "inline"
+    way = "async" if inspect.iscoroutinefunction(run) else "inline"
     return Tool(definition=definition, run=run, execution_mode=way)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -38,7 +39,7 @@ def make_engine(log: Any, pay: Callable[[Any], Any], *, approval: bool = False, 
     tool = Tool(
         definition=ToolDefinition(name="pay", description="Pay.", parameters=SCHEMA),
         run=pay,
-        execution_mode="async" if asyncio.iscoroutinefunction(pay) else "thread",
+        execution_mode="async" if inspect.iscoroutinefunction(pay) else "thread",
         requires_approval=approval,
     )
     spec = {

@@ -6,7 +6,7 @@ variables and those that the tool names (`environment`), so no key of another ho
 
 from __future__ import annotations
 
-import asyncio
+import inspect
 import os
 import pickle
 import sys
@@ -62,7 +62,7 @@ def _build_work(tool: Tool, arguments: Mapping[str, Any]) -> Work:
         module=function.__module__,
         function=function.__qualname__,
         file=getattr(sys.modules.get(function.__module__), "__file__", None),
-        is_async=asyncio.iscoroutinefunction(function),
+        is_async=inspect.iscoroutinefunction(function),
         arguments=tool.run.convert_arguments(arguments),  # type: ignore[attr-defined]
         environment={name: os.environ[name] for name in tool.environment if name in os.environ},
         memory_mb=tool.memory_mb,

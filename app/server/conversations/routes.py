@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -37,9 +38,12 @@ from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.dependencies import DeltaObserver
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.sharing.recovery import RecoveredTurn
 from toolchart.engine.runtime.turns.options import TurnOptions
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided
+
+log = logging.getLogger("toolchart.server")
 
 RECOVERY_S = 5.0
 """Seconds between two looks for turns that nobody goes on with: timers that ran out, workers that died."""
@@ -262,18 +266,19 @@ async def follow_events(request: Request) -> Response:
 async def run_beside(site: Site) -> AsyncIterator[None]:
     """Look for records of other processes, and go on with turns that nobody goes on with."""
 
-    async def recover_for_ever() -> None:
-        while True:
-            await site.engine.arecover()
-            await asyncio.sleep(RECOVERY_S)
-
-    task = asyncio.create_task(recover_for_ever())
+    watch = site.engine.awatch_unfinished(_report_recovered, every_s=RECOVERY_S)
+    task = asyncio.create_task(watch)
     try:
         async with site.feeds.poll():
             yield
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+def _report_recovered(turn: RecoveredTurn) -> None:
+    if turn.error is not None:
+        log.warning("conversation %s does not go on: %s", turn.conversation, turn.error)
 
 
 _ONE = "/api/conversations/{conversation}"

@@ -9,6 +9,7 @@ lies there unseen.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -78,8 +79,7 @@ class Ownership:
         """Conversations that this engine works on."""
         self._ends: dict[str, asyncio.Event] = {}
         """Of conversations on which it works briefly: set at the end."""
-        self.is_stopping = False
-        """Whether this engine begins nothing more."""
+        self._stopping = asyncio.Event()
         if log_.leases is not None:
             log_.leases.on_entries = self._receive_entries
             log_.leases.on_loss = self._stop_lost
@@ -234,9 +234,20 @@ class Ownership:
 
     # -- stopping --------------------------------------------------------------------------------
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether this engine begins nothing more."""
+        return self._stopping.is_set()
+
+    async def wait_for_stop(self, seconds: float) -> None:
+        """Wait until the engine is being stopped, at most so long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+
     async def stop(self, grace_s: float) -> None:
         """Let what is being done end, begin nothing more, and stop what is left after the grace time."""
-        self.is_stopping = True
+        self._stopping.set()
         until = time.monotonic() + grace_s
         for driver in self._agent.list_all_running_drivers():
             driver.drain()

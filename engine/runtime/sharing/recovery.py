@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable
+
+import msgspec
 
 from toolchart.engine.log.family import read_parent
 from toolchart.engine.log.replay import load_conversation
@@ -11,9 +15,19 @@ from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.sharing.open_turns import OpenTurns
 from toolchart.engine.runtime.sharing.ownership import Hold, Ownership
 from toolchart.states.errors import LogConflict, ToolchartError
-from toolchart.states.ports import Store
+from toolchart.states.ports import SharedStore, Store
 
 log = logging.getLogger("toolchart.engine")
+
+
+class RecoveredTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """What `recover` did with one conversation."""
+
+    conversation: str
+    result: TurnResult | None = None
+    """The result of the turn that went on."""
+    error: str | None = None
+    """Why it did not go on."""
 
 
 class Recovery:
@@ -26,6 +40,53 @@ class Recovery:
         self._open_turns = open_turns
         self._foreign: set[str] = set()
         """Conversations of other charts, which this engine leaves alone."""
+
+    async def recover(self, at_once: int) -> list[RecoveredTurn]:
+        """Look once, and go on with every conversation that was found, at most `at_once` at a time."""
+        permits = asyncio.Semaphore(at_once)
+        names = await self._list_unfinished()
+        turns = await asyncio.gather(*(self._recover_one(name, permits) for name in names))
+        return [turn for turn in turns if turn is not None]
+
+    async def watch(self, on_turn: Callable[[RecoveredTurn], None], every_s: float, at_once: int) -> None:
+        """Look again and again, until the engine is stopped; a turn that takes long holds no other one up."""
+        permits, busy = asyncio.Semaphore(at_once), set[str]()
+
+        async def recover_found(name: str) -> None:
+            try:
+                turn = await self._recover_one(name, permits)
+            finally:
+                busy.discard(name)
+            if turn is not None:
+                on_turn(turn)
+
+        async with asyncio.TaskGroup() as group:
+            while not self._ownership.is_stopping:
+                for name in await self._look():
+                    if name not in busy:
+                        busy.add(name)
+                        group.create_task(recover_found(name))
+                await self._ownership.wait_for_stop(every_s)
+
+    async def _look(self) -> list[str]:
+        """What is found now; nothing where the log cannot be read, which may pass."""
+        try:
+            return await self._list_unfinished()
+        except ToolchartError as error:
+            log.warning("open turns were not looked for, which is tried again: %s", error)
+            return []
+
+    async def _list_unfinished(self) -> list[str]:
+        if not isinstance(self._store, SharedStore):
+            return []
+        return await asyncio.to_thread(lambda store: list(store.list_unfinished()), self._store)
+
+    async def _recover_one(self, conversation: str, permits: asyncio.Semaphore) -> RecoveredTurn | None:
+        async with permits:
+            result, error = await self.go_on(conversation)
+        if result is None and error is None:
+            return None
+        return RecoveredTurn(conversation=conversation, result=result, error=error)
 
     async def go_on(self, conversation: str) -> tuple[TurnResult | None, str | None]:
         """Go on with a conversation, if it has something to do.

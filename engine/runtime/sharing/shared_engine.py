@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
-
 from toolchart.engine.log.family import find_root
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.runtime.clock import generate_conversation_id
@@ -23,23 +21,13 @@ if TYPE_CHECKING:
     from toolchart.engine.runtime.result import TurnResult
     from toolchart.engine.runtime.sharing.open_turns import OpenTurns
     from toolchart.engine.runtime.sharing.ownership import Ownership
-    from toolchart.engine.runtime.sharing.recovery import Recovery
+    from toolchart.engine.runtime.sharing.recovery import RecoveredTurn, Recovery
     from toolchart.tools.sources.attachments import Attachment
 
 Value = TypeVar("Value")
 
 GRACE_S = 10.0
 """Seconds that running work has to end when an engine is stopped."""
-
-
-class RecoveredTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """What `recover` did with one conversation."""
-
-    conversation: str
-    result: TurnResult | None = None
-    """The result of the turn that went on."""
-    error: str | None = None
-    """Why it did not go on."""
 
 
 class SharedEngine:
@@ -177,25 +165,31 @@ class SharedEngine:
         Args:
             at_once: how many turns run at the same time.
         """
-        import asyncio
-
-        if not isinstance(self.store, SharedStore):
-            return []
-        names = await asyncio.to_thread(lambda store: list(store.list_unfinished()), self.store)
-        permits = asyncio.Semaphore(at_once)
-
-        async def go_on(name: str) -> RecoveredTurn | None:
-            async with permits:
-                result, error = await self._recovery.go_on(name)
-                has_done = result is not None or error is not None
-                return RecoveredTurn(conversation=name, result=result, error=error) if has_done else None
-
-        turns = await asyncio.gather(*(go_on(name) for name in names))
-        return [turn for turn in turns if turn is not None]
+        return await self._recovery.recover(at_once)
 
     def recover(self) -> list[RecoveredTurn]:
         """The blocking form of `arecover`."""
         return self._run_blocking(self.arecover)
+
+    async def awatch_unfinished(
+        self, on_turn: Callable[[RecoveredTurn], None], *, every_s: float = 2.0, at_once: int = 16
+    ) -> None:
+        """Do as `arecover`, again and again, until the engine is stopped or this call is cancelled.
+
+        A turn that takes long holds no other one up.
+
+        Args:
+            on_turn: called in the event loop with what was done with a conversation.
+            every_s: seconds between two looks into the log.
+            at_once: how many turns run at the same time.
+        """
+        await self._recovery.watch(on_turn, every_s, at_once)
+
+    def watch_unfinished(
+        self, on_turn: Callable[[RecoveredTurn], None], *, every_s: float = 2.0, at_once: int = 16
+    ) -> None:
+        """The blocking form of `awatch_unfinished`."""
+        self._run_blocking(lambda: self.awatch_unfinished(on_turn, every_s=every_s, at_once=at_once))
 
     async def astop(self, grace_s: float = GRACE_S) -> None:
         """Begin nothing more: calls that run now end and are recorded, then their turns are given back.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import click
 
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
@@ -12,7 +10,7 @@ from toolchart.app.cli.parameters.options import durability_option, json_option,
 from toolchart.app.cli.terminal.stopping import stop_on_signals
 from toolchart.app.cli.terminal.text import escape_controls, print_notice, print_text
 from toolchart.engine.runtime.engine import Engine
-from toolchart.engine.runtime.sharing.shared_engine import RecoveredTurn
+from toolchart.engine.runtime.sharing.recovery import RecoveredTurn
 
 
 @click.command(short_help="Go on with turns that no worker goes on with.")
@@ -41,21 +39,22 @@ def command(
     Example:  toolchart recover agent.yaml
               toolchart recover agent.yaml --watch --log postgresql://bot@db/logs
     """
-    has_failures = False
-    with Engine(spec, log=log, durability=durability) as engine, stop_on_signals(engine) as request:
+    errors: list[str] = []
+
+    def show(turn: RecoveredTurn) -> None:
+        errors.extend([turn.error] if turn.error is not None else [])
+        _print_turn(turn, as_json)
+
+    with Engine(spec, log=log, durability=durability) as engine, stop_on_signals(engine):
         try:
-            while True:
+            if watch:
+                engine.watch_unfinished(show, every_s=every)
+            else:
                 for turn in engine.recover():
-                    has_failures = has_failures or turn.error is not None
-                    _print_turn(turn, as_json)
-                if not watch or request.is_made:
-                    break
-                until = time.monotonic() + every
-                while time.monotonic() < until and not request.is_made:
-                    time.sleep(min(0.1, every))
+                    show(turn)
         except KeyboardInterrupt:
             return SUCCESS
-    return NEGATIVE if has_failures else SUCCESS
+    return NEGATIVE if errors else SUCCESS
 
 
 def _print_turn(turn: RecoveredTurn, as_json: bool) -> None:
