@@ -18,6 +18,7 @@ def read_results(folder: Path, name: str = "r.jsonl") -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / name).read_text("utf-8").splitlines()]
 
 
+@pytest.mark.slow
 def test_a_killed_batch_answers_each_input_once(tmp_path: Path) -> None:
     """Issue 16: a batch that is killed three times ends with each input answered once, in one turn each;
     `tests/soak/batches.py` does the same with 2,000 inputs."""

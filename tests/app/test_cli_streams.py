@@ -13,6 +13,8 @@ from command_line import START, run_on_terminal, run_toolchart
 
 from toolchart.app.cli.terminal.text import escape_controls, shorten
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "\x1b]0;owned\x07\x1b[2Jred\x9b31m\r\nnext\ttab"
 
 

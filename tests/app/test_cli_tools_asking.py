@@ -9,6 +9,8 @@ from command_line import CTRL_C, CTRL_D, run_and_type, run_toolchart
 
 from toolchart.engine import Engine
 
+pytestmark = pytest.mark.slow
+
 CHOICE, WHY, OTHER = b"[l]ater: ", b"(optional): ", b"keep them): "
 RUN = ["run", "careful", "delete report.txt", "--conversation", "c"]
 

@@ -15,6 +15,7 @@ from postgres_database import create_database
 KILLS = {"sqlite": 100, "jsonl": 100, "postgres": 30}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 @pytest.mark.parametrize("kind", KILLS)
 def test_kill_and_resume(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:

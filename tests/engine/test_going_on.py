@@ -41,6 +41,7 @@ def read_types(log: Path) -> list[str]:
     return types
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["texts", "semantics"])
 def test_another_release_goes_on(change: str, tmp_path: Path) -> None:
     """A release with other texts or other semantics takes the next turn of a conversation of this one, reads

@@ -40,6 +40,7 @@ def test_no_seed_breaks_an_invariant(batch: int) -> None:
         run_simulation(seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "jsonl", "postgres"])
 def test_no_seed_breaks_an_invariant_on_any_store(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
@@ -62,6 +63,7 @@ def test_a_seed_is_one_run() -> None:
         assert world.story == second_world.story
 
 
+@pytest.mark.slow
 def test_the_world_goes_wrong_in_every_way() -> None:
     """A hundred seeds include crashes, refusals of the log, cancellations, time-outs and every outcome."""
     counts = Counter[str]()

@@ -22,6 +22,8 @@ from toolchart.states.effects import EffectDescriptor, Perform
 from toolchart.states.facts import FACTS, Fact
 from toolchart.states.snapshot import SnapshotBuilder
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "extending.md").read_text("utf-8")
 TEA = ("run", "stock.yaml", "How much is tea?", "--conversation", "one", "--log", "log.db")

@@ -6,9 +6,12 @@ import doctest
 import importlib
 import pkgutil
 
+import pytest
+
 import toolchart
 
 
+@pytest.mark.slow
 def test_doctests() -> None:
     """The doctests of every module of the package pass."""
     example_count = 0

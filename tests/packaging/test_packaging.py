@@ -67,6 +67,7 @@ def wheel(checkout: Path) -> Path:
     return next(checkout.parent.glob("*.whl"))
 
 
+@pytest.mark.slow
 def test_a_build_leaves_nothing_in_the_tree(wheel: Path, checkout: Path) -> None:
     """`pip install .` leaves no file and no folder behind: no `build/`, no `toolchart.egg-info`."""
     assert wheel.is_file()

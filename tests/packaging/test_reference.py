@@ -13,6 +13,8 @@ import pytest
 import toolchart
 import toolchart.testing
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 
 _FOREIGN_RESOURCE = re.compile(

@@ -24,6 +24,8 @@ import toolchart.tools
 from toolchart.states.core.vocabulary import EVENTS
 from toolchart.states.errors import ToolchartError
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 MISTAKES = Path(__file__).with_name("seeded_mistakes.py")
 FACES = (toolchart, toolchart.engine, toolchart.specs, toolchart.testing, toolchart.tools)

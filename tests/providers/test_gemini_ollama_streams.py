@@ -94,6 +94,7 @@ MINIMUM_COUNTS = {
 """By corpus: the least number of exchanges of each kind."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("corpus", CORPORA)
 def test_every_cassette_is_read_without_loss(corpus: str) -> None:
     """S2.13, S3.4: each recorded exchange of Gemini, Vertex and Ollama, sent again through the SDKs.

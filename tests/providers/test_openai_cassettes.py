@@ -151,6 +151,7 @@ EXPECTED_COUNTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("corpus", CORPORA)
 def test_every_cassette_is_read_without_loss(corpus: str) -> None:
     """S2.13, S3.4, S4.2: text, calls, ids, arguments and tokens of every exchange, and every error."""

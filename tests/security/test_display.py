@@ -71,6 +71,7 @@ def test_no_link_of_a_chat_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b]8" not in out.getvalue()
 
 
+@pytest.mark.slow
 def test_every_export_is_clean(tmp_path: Path) -> None:
     """A hostile conversation is shown, exported and replayed without a raw control; XES is well-formed."""
     log = tmp_path / "log.db"

@@ -28,6 +28,7 @@ def echo_key(request: dict[str, Any]) -> WebAnswer:
     return 401, headers, json.dumps({"error": {"message": f"the key {key} is wrong"}}).encode()
 
 
+@pytest.mark.slow
 def test_a_host_that_echoes_the_key_leaves_it_nowhere(tmp_path: Path) -> None:
     """Database, cassette, exports, doctor and every output are free of a key that the host gave back."""
     with serve_web(echo_key) as web:

@@ -241,6 +241,7 @@ def _ask_server(address: str, token: str) -> list[str]:
     return answers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

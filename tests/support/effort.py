@@ -1,6 +1,6 @@
 """How much the fuzzers and the simulator try: a short form in every run, the long form on request.
 
-TOOLCHART_LONG=1 pytest tests/providers tests/engine/test_simulation.py tests/states
+TOOLCHART_LONG=1 pytest -m '' tests/providers tests/engine/test_simulation.py tests/states
 """
 
 from __future__ import annotations

@@ -41,6 +41,7 @@ def all_paths() -> dict[str, Paths]:
     return {name: find_paths(name) for name in list_shipped_charts()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list_shipped_charts())
 def test_every_transition_is_taken_or_explained(all_paths: dict[str, Paths], name: str) -> None:
     """Scenarios take every transition of a shipped chart except those listed in IMPOSSIBLE."""

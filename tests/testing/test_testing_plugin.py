@@ -25,6 +25,8 @@ SUITE = """
 import pytest
 from toolchart import Engine
 
+pytestmark = pytest.mark.slow
+
 SPEC = {
     "llms": {"model": {"provider": "scripted", "model": "m", "replies": ["unused"]}},
     "tools": {"registry": [{"name": "calculator"}]},

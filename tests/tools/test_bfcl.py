@@ -128,6 +128,7 @@ KEYS = ("parameters", "parameters_json_schema", "input_schema")
 """The key of the schema in each provider's tool format."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("corpus", CORPORA)
 def test_every_definition_converts_to_every_form(corpus: str) -> None:
     """S2.2, issue 6: all definitions convert to valid schemas with portable names for every provider."""
@@ -184,6 +185,7 @@ def iterate_mutations(tool: ToolDefinition, arguments: dict[str, Any]) -> Iterat
             yield name, {**arguments, name: "no such value at all"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("corpus", CORPORA)
 def test_mutated_answers_are_rejected_by_name(corpus: str) -> None:
     """S2.6, issue 6: a wrong type, a missing and an unlisted value are refused by the parameter's name."""

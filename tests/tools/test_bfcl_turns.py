@@ -76,6 +76,7 @@ def judge_case(case: Case, replies: Sequence[Sequence[ToolCall]]) -> Outcome:
     return asyncio.run(run_case(ScriptedModel(replies), "m", case, {}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("corpus", "turn_count", "unfit"),
     [("own", 5, set()), pytest.param("recorded", 4 * 371, UNFIT, marks=needs_recorded)],
