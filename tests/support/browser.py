@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from served import make_value
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 """The program; empty where there is none."""
 
@@ -41,3 +43,13 @@ async def open_browser(**options: Any) -> AsyncIterator[Any]:
         finally:
             await browser.close()
     assert problems == []
+
+
+async def sign_in(context: Any, url: str, path: str, name: str = "owner") -> Any:
+    """A page that is signed in by the form."""
+    page = await context.new_page()
+    await page.goto(url + path)
+    await page.fill("#token", make_value(name))
+    await page.click("main button")
+    await page.wait_for_url(f"**{path}")
+    return page

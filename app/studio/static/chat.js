@@ -41,7 +41,7 @@ function scrollToEnd() {
 function addBubble(kind, text) {
   const body = make("div", { class: "text" }, text);
   const bubble = make("article", { class: `bubble ${kind}` },
-    make("h3", { class: "who" }, kind === "user" ? "You" : "Assistant"), body);
+    make("h2", { class: "who" }, kind === "user" ? "You" : "Assistant"), body);
   append(bubble);
   return body;
 }
@@ -51,7 +51,7 @@ function addCall(id, call) {
   const body = make("div", { class: "call-body" }, showJson(call.arguments ?? call.raw ?? {}));
   const actions = make("div", { class: "actions" });
   const card = make("article", { class: "card call", "data-call": id },
-    make("h4", {}, call.name, " ", status), body, actions);
+    make("h2", {}, call.name, " ", status), body, actions);
   append(card);
   calls.set(id, { card, status, body, actions, call });
 }
@@ -104,7 +104,7 @@ function showQuestion(question) {
   if (questions.has(key)) {
     return;
   }
-  const card = make("article", { class: "card question" }, make("h4", {}, question.question || question.effect),
+  const card = make("article", { class: "card question" }, make("h2", {}, question.question || question.effect),
     question.due ? make("p", { class: "hint" }, `until ${question.due}`) : null);
   if (mayApprove) {
     const submit = async (content) => {
@@ -178,14 +178,14 @@ function takeRecord(record) {
     case "decided":
       setCallStatus(event.call_id, `${event.approved ? "approved" : "rejected"} by ${event.by ?? "?"}`, event.approved ? "good" : "bad");
       if (event.arguments) {
-        calls.get(event.call_id)?.body.append(make("h5", {}, "Approved with"), showJson(event.arguments));
+        calls.get(event.call_id)?.body.append(make("h3", {}, "Approved with"), showJson(event.arguments));
       }
       break;
     case "tool_finished": {
       const entry = calls.get(event.call_id);
       if (entry) {
         setCallStatus(event.call_id, event.outcome, event.outcome === "succeeded" ? "good" : "bad");
-        entry.body.append(make("h5", {}, "Result"), showJson(event.result.success ? event.result.result : event.result.error));
+        entry.body.append(make("h3", {}, "Result"), showJson(event.result.success ? event.result.result : event.result.error));
       }
       break;
     }

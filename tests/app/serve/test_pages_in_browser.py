@@ -11,10 +11,10 @@ pytest.importorskip("starlette", reason="the server needs the extra `serve`")
 pytest.importorskip("playwright.async_api", reason="pages are tested with Playwright")
 
 from agents import make_engine, reply_with_calls
-from browser import CHROMIUM, open_browser
+from browser import CHROMIUM, open_browser, sign_in
 from effort import IS_LONG
 from hostile_texts import HOSTILE_TEXTS
-from served import make_site, make_value, serve
+from served import make_site, serve
 
 from toolchart.app.server.site import Site, SiteSettings
 from toolchart.engine import Engine
@@ -24,16 +24,6 @@ pytestmark = pytest.mark.skipif(not CHROMIUM, reason="pages are tested with Chro
 only_long = pytest.mark.skipif(not IS_LONG, reason="browsers are slow; TOOLCHART_LONG=1 runs all")
 
 APPROVAL: dict[str, Any] = {"chart": "approval", "approval": {"default": "ask"}}
-
-
-async def sign_in(context: Any, url: str, path: str, name: str = "owner") -> Any:
-    """A page that is signed in by the form."""
-    page = await context.new_page()
-    await page.goto(url + path)
-    await page.fill("#token", make_value(name))
-    await page.click("main button")
-    await page.wait_for_url(f"**{path}")
-    return page
 
 
 def make_served(engine: Engine, tmp_path: Path) -> Site:
