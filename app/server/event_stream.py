@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import Iterable
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import StreamingResponse
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from toolchart.app.server.server_events import Events, ServerEvent, encode_event
+from toolchart.app.server.server_events import Events, encode_event
 from toolchart.app.server.site import Site, get_site
 
+_SIGN_OF_LIFE = b": still here\n\n"
 
-def stream_events(request: Request, events: Events) -> StreamingResponse:
+
+def stream_events(request: Request, events: Events) -> Response:
     """The response that sends these events; when the reader goes, `events` is closed.
 
     It is refused with 429 where too many streams are open.
@@ -22,55 +24,68 @@ def stream_events(request: Request, events: Events) -> StreamingResponse:
     return _EventStream(get_site(request), events)
 
 
-class _EventStream(StreamingResponse):
-    """A streaming response that holds one slot of the site while it is sent."""
+class _EventStream(Response):
+    """A response that holds one slot of the site while it is sent.
+
+    Events are taken and sent by one task, without another one for each event: with hundreds of readers the
+    loop would be held up by that.
+    """
 
     def __init__(self, site: Site, events: Events) -> None:
         self._site = site
         self._events = events
-        self._body = _write_events(events, site)
-        super().__init__(self._body, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+        self._count = 0
+        super().__init__(media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             with self._site.readers.hold():
-                await super().__call__(scope, receive, send)
+                await send(
+                    {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+                )
+                await self._send_until_an_end(receive, send)
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            await self._body.aclose()
             await self._events.aclose()
 
+    async def _send_until_an_end(self, receive: Receive, send: Send) -> None:
+        """Send events until there are no more, the reader has gone, or the server stops."""
+        sending = asyncio.ensure_future(self._send_events(send))
+        others = (
+            asyncio.ensure_future(_wait_for_disconnect(receive)),
+            asyncio.ensure_future(self._site.closing.wait()),
+            asyncio.ensure_future(self._show_life(send)),
+        )
+        try:
+            await asyncio.wait((sending, *others), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            has_ended = sending.done()
+            await _cancel_tasks((sending, *others))
+        if has_ended:
+            sending.result()
 
-async def _write_events(events: Events, site: Site) -> AsyncGenerator[bytes, None]:
-    """The events, and a comment after each time without one; ends when the server stops."""
-    closing = asyncio.ensure_future(site.closing.wait())
-    pending: asyncio.Task[ServerEvent | None] | None = None
-    try:
+    async def _send_events(self, send: Send) -> None:
+        async for event in self._events:
+            self._count += 1
+            await send({"type": "http.response.body", "body": encode_event(event), "more_body": True})
+
+    async def _show_life(self, send: Send) -> None:
+        """Send a comment after each time without an event."""
         while True:
-            pending = pending or asyncio.ensure_future(_take_next(events))
-            await asyncio.wait(
-                (pending, closing), timeout=site.limits.heartbeat_s, return_when=asyncio.FIRST_COMPLETED
-            )
-            if pending.done():
-                event, pending = pending.result(), None
-                if event is None:
-                    return
-                yield encode_event(event)
-            elif closing.done():
-                return
-            else:
-                yield b": still here\n\n"
-    finally:
-        await _cancel_tasks(closing, pending)
-        await events.aclose()
+            before = self._count
+            await asyncio.sleep(self._site.limits.heartbeat_s)
+            if self._count == before:
+                await send({"type": "http.response.body", "body": _SIGN_OF_LIFE, "more_body": True})
 
 
-async def _take_next(events: Events) -> ServerEvent | None:
-    """The next event; None at the end."""
-    return await anext(events, None)
+async def _wait_for_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
-async def _cancel_tasks(*tasks: asyncio.Task[Any] | None) -> None:
-    running = [task for task in tasks if task is not None]
-    for task in running:
+async def _cancel_tasks(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    waiting = list(tasks)
+    for task in waiting:
         task.cancel()
-    await asyncio.gather(*running, return_exceptions=True)
+    await asyncio.gather(*waiting, return_exceptions=True)

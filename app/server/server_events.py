@@ -18,6 +18,8 @@ class ServerEvent(msgspec.Struct, frozen=True, kw_only=True):
     event: str = ""
     id: str = ""
     """A reader that comes back sends it as `Last-Event-ID`."""
+    encoded: bytes = b""
+    """The event as it is sent, where it goes to many readers; else it is encoded when it is sent."""
 
 
 def encode_event(event: ServerEvent) -> bytes:
@@ -26,6 +28,8 @@ def encode_event(event: ServerEvent) -> bytes:
     >>> encode_event(ServerEvent(event="record", id="3", data={"a": 1}))
     b'id: 3\\nevent: record\\ndata: {"a":1}\\n\\n'
     """
+    if event.encoded:
+        return event.encoded
     text = event.data.encode() if isinstance(event.data, str) else encode_json(event.data)
     lines = [f"id: {event.id}".encode()] if event.id else []
     lines += [f"event: {event.event}".encode()] if event.event else []

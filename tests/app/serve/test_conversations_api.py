@@ -355,6 +355,31 @@ async def test_a_slow_reader_is_let_go_and_loses_nothing() -> None:
     assert numbers == list(range(total))
 
 
+async def test_many_readers_get_the_same_by_and_by() -> None:
+    """Of more readers than get an event at once each gets every record once and in order, and the result."""
+    engine = make_engine([ask_for("a"), "done", "again"])
+    site = make_site(engine)
+    async with open_client(site) as client:
+        await post(client, "", message="hi", conversation="c1")
+
+        async def read_whole(readers: list[AsyncGenerator[Any, None]]) -> list[list[str]]:
+            seen: list[list[str]] = [[] for _ in readers]
+            for events, names in zip(readers, seen, strict=True):
+                async for event in events:
+                    names += [event.id or event.event] if event.event != "delta" else []
+                    if event.event == "result":
+                        break
+            return seen
+
+        readers = [site.feeds.follow("c1", 0) for _ in range(100)]
+        firsts = [(await anext(events)).id for events in readers]
+        await post(client, "/c1/messages", message="more")
+        rest = await read_whole(readers)
+        count = engine.store.read_last_line("c1")[0] + 1  # type: ignore[index]
+    assert firsts == ["0"] * 100
+    assert rest == [[*map(str, range(1, count)), "result"]] * 100
+
+
 async def test_many_turns_at_once_are_limited_and_not_lost() -> None:
     """Beyond the limit a turn is refused with a time to wait, and nothing of it is written; tried again, each
     is run once."""
