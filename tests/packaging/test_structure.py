@@ -14,9 +14,13 @@ import source_tree
 from source_tree import Import, Module
 
 MODULES = source_tree.load_modules()
-IMPORTS: dict[str, list[Import]] = {
-    name: source_tree.list_imports(module, MODULES) for name, module in MODULES.items()
-}
+
+
+@cache
+def list_all_imports() -> dict[str, list[Import]]:
+    """The imports of every module; read when a test asks, since every worker collects this file."""
+    return {name: source_tree.list_imports(module, MODULES) for name, module in MODULES.items()}
+
 
 MAX_ROOM_MODULES = 14
 MAX_FUNCTION_LINES = 45
@@ -143,7 +147,7 @@ def list_layer_breaks(module: Module) -> list[str]:
     if not module.room:
         return []
     breaks = []
-    for entry in IMPORTS[module.name]:
+    for entry in list_all_imports()[module.name]:
         target_room = MODULES[entry.target].room if entry.target in MODULES else ""
         is_inner = target_room in ("", module.room)
         if not is_inner and RANKS[target_room] >= RANKS[module.room]:
@@ -160,7 +164,7 @@ def test_there_is_no_import_cycle() -> None:
     """No module imports itself through others, not even inside a function or for type checking only."""
     graph = {
         name: {entry.target for entry in entries if entry.target in MODULES} - {name}
-        for name, entries in IMPORTS.items()
+        for name, entries in list_all_imports().items()
     }
     assert source_tree.find_cycles(graph) == []
 
@@ -272,7 +276,7 @@ def list_loaded_modules(name: str) -> frozenset[str]:
         loaded.add(current)
         if current not in MODULES:
             continue
-        queue += [entry.target for entry in IMPORTS[current] if entry.runs_at_import]
+        queue += [entry.target for entry in list_all_imports()[current] if entry.runs_at_import]
         parts = current.split(".")
         queue += [".".join(parts[:count]) for count in range(1, len(parts))]
     return frozenset(loaded)
@@ -300,7 +304,7 @@ def test_imports_inside_functions_keep_the_start_light() -> None:
     late = [
         (module, entry)
         for module in MODULES.values()
-        for entry in IMPORTS[module.name]
+        for entry in list_all_imports()[module.name]
         if entry.function is not None
     ]
     assert [
@@ -313,7 +317,7 @@ def test_imports_inside_functions_keep_the_start_light() -> None:
 
 def test_each_exception_is_used() -> None:
     """Every package that may be imported late is imported late somewhere, directly or through a module."""
-    late = {entry.target for entries in IMPORTS.values() for entry in entries if entry.function}
+    late = {entry.target for entries in list_all_imports().values() for entry in entries if entry.function}
     packages = {find_package(target) for target in late}
     for target in late & set(MODULES):
         packages |= list_heavy_packages(target)

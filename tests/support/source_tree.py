@@ -94,6 +94,8 @@ def list_imports(module: Module, known_modules: Mapping[str, Module]) -> list[Im
 
     def visit(node: ast.AST, function: str | None, is_for_types: bool) -> None:
         for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):  # holds no statement, and most of a tree are expressions
+                continue
             targets = _list_targets(child, known_modules)
             for target in targets:
                 imports.append(
