@@ -323,7 +323,8 @@ class AgentSpec(Section):
     """Ed25519 public keys (`ed25519:` and Base64) that may sign seals of the log; for `verify --spec`."""
     output: dict[str, Any] | None = None
     """Most characters of tool output that a model gets: `total`, `per_tool`, `listing`, `least`; `{}` chooses
-    6000, 2000, 5000 and 300. Without this section the model gets each result whole."""
+    6000, 2000, 5000 and 300. `per_tool_after: {4: 1000}` leaves each call 1000 after 4 calls of the turn.
+    Without this section the model gets each result whole."""
 
     _source: str | None = PrivateAttr(default=None)
     _warnings: tuple[str, ...] = PrivateAttr(default=())

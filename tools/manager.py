@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from toolchart.tools.sources.http.tool import SecretResolver
 
 
+_Positive = Annotated[int, Field(gt=0)]
+
+
 class OutputSettings(BaseModel):
     """The spec's `output` section: characters of tool output that a model sees; without it all of them."""
 
@@ -43,6 +46,8 @@ class OutputSettings(BaseModel):
     """From one call to a tool whose results are listings."""
     least: int = Field(default=300, gt=0)
     """From one call when the total is used up."""
+    per_tool_after: dict[_Positive, _Positive] = Field(default_factory=dict)
+    """Calls and characters: after so many calls of the turn, one call gets no more than that."""
 
 
 class ToolsSettings(BaseModel):
@@ -216,7 +221,9 @@ def _parse_output_limits(data: Any) -> OutputLimits:
         data = data.model_dump(exclude_unset=True)
     settings = {key: value for key, value in (data or {}).items() if key != "comment"}
     try:
-        return OutputLimits(**OutputSettings.model_validate(settings).model_dump())
+        limits = OutputSettings.model_validate(settings)
+        steps = tuple(sorted(limits.per_tool_after.items()))
+        return OutputLimits(**{**limits.model_dump(), "per_tool_after": steps})
     except ValidationError as error:
         raise _convert_validation_error(error, "output") from None
 

@@ -279,6 +279,27 @@ def test_the_output_budget_shrinks_and_is_shared() -> None:
     assert [len(json.loads(e.shown)["result"]) for e in fresh] == [1499] * 4
 
 
+def test_the_limit_of_a_call_falls_with_the_calls_of_the_turn() -> None:
+    """Issue 16, to build 4: `per_tool_after` counts the calls of earlier replies; the model and the record
+    read which limit it was."""
+    limits = OutputLimits(total=90_000, per_tool=2000, least=100, per_tool_after=((1, 1000), (3, 50)))
+    executor = make_executor(build_tool("read", lambda arguments: "word " * 2000), output=limits)
+    calls = [make_call("read", id=f"call_{n}") for n in range(2)]
+    tracked_call = TrackedCall(
+        tool="read", params={}, result={}, iteration=0, execution_time_ms=0.0, outcome="succeeded", repeat=1
+    )
+    sizes, reasons = [], []
+    for count in (0, 1, 2, 3):
+        snapshot = build_snapshot(*calls, tracked_calls=PersistentList([tracked_call] * count))
+        events = run_calls(executor.bind("c", lambda s=snapshot: s), *calls)
+        sizes.append([len(json.loads(event.shown)["result"]) for event in events])
+        reasons.append(json.loads(events[0].shown)["truncated"])
+        assert reasons[-1].partition("(")[2].partition(")")[0] in events[0].notes[-1]
+    assert sizes == [[1999] * 2, [999] * 2, [999] * 2, [49] * 2]
+    assert "(a result may have 2000)" in reasons[0]
+    assert "(after 2 calls of this turn a result may have 1000)" in reasons[2]
+
+
 def test_listings_have_a_larger_budget_and_tools_their_own() -> None:
     """S3.6: the limit of listings is 5000 characters; `max_result_size` overrides every limit."""
     text = "word " * 4000

@@ -17,6 +17,7 @@ import msgspec
 from toolchart.states.messages import Message, ToolCall
 from toolchart.states.snapshot import OpenCall, Snapshot
 from toolchart.tools.approval import Policy
+from toolchart.tools.execution.results import OutputUse
 from toolchart.tools.grants import Grant, create_grant
 from toolchart.tools.registry import Registry
 from toolchart.tools.tool_context import ToolContext, compute_idempotency_key
@@ -38,10 +39,8 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     """Replies of this turn that asked for this tool with these arguments, this one included."""
     max_repeats: int | None = None
     """At this number of replies the model gets a notice; None: no limit."""
-    characters_shown: int = 0
-    """Characters of tool output that the model saw in this turn, before this reply's calls."""
-    calls_in_reply: int = 1
-    """Calls of this reply; they share the rest of the output limit."""
+    output_use: OutputUse = OutputUse()
+    """What the turn has used of its output limits."""
     use_grant: Callable[[], bool] | None = None
     """Uses up the grant for this call and returns whether there was one; None: the caller is
     responsible for approvals."""
@@ -111,8 +110,11 @@ class CallContextBuilder:
             call_id=call.id,
             repeat_count=open_call.repeat if open_call else 1,
             max_repeats=limits.max_repeats if limits else None,
-            characters_shown=self._count_characters_shown(snapshot),
-            calls_in_reply=max(1, len(snapshot.calls)),
+            output_use=OutputUse(
+                characters_shown=self._count_characters_shown(snapshot),
+                earlier_calls=len(snapshot.tracked_calls),
+                calls_in_reply=max(1, len(snapshot.calls)),
+            ),
             use_grant=partial(self._use_grant, snapshot, call, open_call),
             messages=snapshot.messages,
             finished_siblings=_list_finished_siblings(snapshot),

@@ -32,6 +32,7 @@ from toolchart.tools.execution.results import (
     build_tool_finished,
     compute_max_characters,
     convert_result,
+    explain_max_characters,
     limit_model_text,
     split_parts,
 )
@@ -136,9 +137,7 @@ class ToolExecutor:
             denial = _find_denial(*ruling, context)
             if denial is not None:
                 return self.refuse(call, "denied", denial)
-        max_characters = compute_max_characters(
-            self.output, tool, context.characters_shown, context.calls_in_reply
-        )
+        max_characters = compute_max_characters(self.output, tool, context.output_use)
         if tool.needs_context:
             context = replace(
                 context,
@@ -155,7 +154,8 @@ class ToolExecutor:
             _log_run(tool, arguments, event)
         notice = _find_repetition_notice(tool, context) if context.repeat_count > 1 else None
         fetch_tool = self._find_fetch_tool(allowed_tools)
-        return limit_model_text(event, max_characters, (notice,) if notice else (), fetch_tool)
+        explain_size = partial(explain_max_characters, self.output, tool, context.output_use)
+        return limit_model_text(event, max_characters, (notice,) if notice else (), fetch_tool, explain_size)
 
     def _find_fetch_tool(self, allowed_tools: Sequence[str]) -> str | None:
         """Name of an offered tool that gives more of earlier results."""

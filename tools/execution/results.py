@@ -8,7 +8,7 @@ the model gets a part of it (the model text), cut at a line or a word, with a no
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -136,6 +136,9 @@ class OutputLimits(msgspec.Struct, frozen=True, kw_only=True):
     """From one call to a tool whose results are listings."""
     least: int = 300
     """From one call when the total is used up; enough to explain how to continue."""
+    per_tool_after: tuple[tuple[int, int], ...] = ()
+    """Calls and characters, in ascending order: after so many calls in earlier replies of the turn, one call
+    gets no more than that."""
 
 
 UNLIMITED_OUTPUT = OutputLimits(
@@ -147,23 +150,53 @@ UNLIMITED_OUTPUT = OutputLimits(
 """What holds where a spec chooses no limits: a model sees every usual result whole."""
 
 
-def compute_max_characters(
-    limits: OutputLimits, tool: Tool, characters_shown: int, calls_in_reply: int = 1
-) -> int:
+class OutputUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What a turn has used of its output limits, before the calls of the newest reply."""
+
+    characters_shown: int = 0
+    """Tool output that the model saw."""
+    earlier_calls: int = 0
+    """Calls that have their outcome."""
+    calls_in_reply: int = 1
+    """Calls of the newest reply; they share what is left."""
+
+
+def compute_max_characters(limits: OutputLimits, tool: Tool, use: OutputUse) -> int:
     """Characters of one call's result that the model may see.
 
-    The number falls as the turn's total is used up. The calls of one reply get equal shares of the
-    rest, so that the order in which they end makes no difference. A tool's own `max_result_size`
-    overrides every limit.
-
-    Args:
-        characters_shown: tool output that the model saw earlier in this turn.
+    The number falls as the turn's total is used up, and by `per_tool_after` with the calls of the turn. The
+    calls of one reply get equal shares of the rest, so that the order in which they end makes no difference.
+    A tool's own `max_result_size` overrides every limit.
     """
     if tool.max_result_size is not None:
         return tool.max_result_size
     call_limit = limits.listing if tool.listing else limits.per_tool
-    share = max(0, limits.total - characters_shown) // max(1, calls_in_reply)
+    if limits.per_tool_after:
+        call_limit = min([call_limit, *_list_smaller_limits(limits, use)])
+    share = _compute_share(limits, use)
     return max(min(call_limit, share), min(call_limit, limits.least))
+
+
+def _list_smaller_limits(limits: OutputLimits, use: OutputUse) -> list[int]:
+    """The limits of one call that hold after so many calls."""
+    return [size for calls, size in limits.per_tool_after if use.earlier_calls >= calls]
+
+
+def _compute_share(limits: OutputLimits, use: OutputUse) -> int:
+    """Characters that are left of the turn's total for each call of the reply."""
+    return max(0, limits.total - use.characters_shown) // max(1, use.calls_in_reply)
+
+
+def explain_max_characters(limits: OutputLimits, tool: Tool, use: OutputUse) -> str:
+    """Which limit `compute_max_characters` has followed, for whoever reads that a result was cut."""
+    size = compute_max_characters(limits, tool, use)
+    if tool.max_result_size is not None:
+        return f"a result of {tool.name} may have {size}"
+    if size in _list_smaller_limits(limits, use) and size <= _compute_share(limits, use):
+        return f"after {use.earlier_calls} calls of this turn a result may have {size}"
+    if size in (limits.per_tool, limits.listing) and size <= _compute_share(limits, use):
+        return f"a result may have {size}"
+    return f"{size} of the {limits.total} of this turn are left for this result"
 
 
 def format_result_text(value: Any) -> str:
@@ -189,12 +222,17 @@ def truncate_text(text: str, size: int) -> str:
 
 
 def limit_model_text(
-    event: ToolFinished, size: int, notices: tuple[str, ...] = (), fetch_tool: str | None = None
+    event: ToolFinished,
+    size: int,
+    notices: tuple[str, ...] = (),
+    fetch_tool: str | None = None,
+    explain_size: Callable[[], str] | None = None,
 ) -> ToolFinished:
     """Add a model text to an event whose result is too long, or that has notices for the model.
 
     Args:
         size: characters of the result that the model may see.
+        explain_size: says which limit that is; asked only where it cuts the result.
         fetch_tool: name of the tool that gives the model more of a result, where it is offered one.
     """
     value = event.result.get("result") if event.outcome == "succeeded" else event.result["error"]
@@ -204,19 +242,23 @@ def limit_model_text(
         if isinstance(value, str) and len(value) <= size:
             return event
     advice = f'; {fetch_tool} with handle "{event.call_id}" and offset ' if fetch_tool else ""
-    model_text, hidden_count = _build_model_text(event.result, size, advice, notices)
+    model_text, hidden_count, limit = _build_model_text(event.result, size, advice, notices, explain_size)
     if model_text is None:
         return event
     notes = event.notes
     if hidden_count:
-        notes = (*notes, f"cut: {hidden_count} characters were not shown to the model")
+        notes = (*notes, f"cut: {hidden_count} characters were not shown to the model{limit}")
     return replace(event, shown=model_text, notes=notes)
 
 
 def _build_model_text(
-    result: Mapping[str, Any], size: int, advice: str, notices: tuple[str, ...]
-) -> tuple[str | None, int]:
-    """The text for the model, and the number of characters that it leaves out.
+    result: Mapping[str, Any],
+    size: int,
+    advice: str,
+    notices: tuple[str, ...],
+    explain_size: Callable[[], str] | None,
+) -> tuple[str | None, int, str]:
+    """The text for the model, the number of characters that it leaves out, and the limit that says so.
 
     None where the result fits and there are no notices: then the model gets the result itself.
     """
@@ -225,18 +267,19 @@ def _build_model_text(
     visible_text = truncate_text(text, size)
     hidden_count = len(text) - len(visible_text)
     if not hidden_count and not notices:
-        return None, 0
+        return None, 0, ""
+    limit = f" ({explain_size()})" if hidden_count and explain_size is not None else ""
     model_result = dict(result)
     if hidden_count:
         model_result[key] = visible_text
-        model_result["truncated"] = _format_cut_notice(len(visible_text), hidden_count, advice)
+        model_result["truncated"] = _format_cut_notice(len(visible_text), hidden_count, advice, limit)
     if notices:
         model_result["notice"] = " ".join(notices)
-    return encode_canonical_text(model_result), hidden_count
+    return encode_canonical_text(model_result), hidden_count, limit
 
 
-def _format_cut_notice(visible_count: int, hidden_count: int, advice: str) -> str:
-    left_out = f"{hidden_count} of {visible_count + hidden_count} characters were left out"
+def _format_cut_notice(visible_count: int, hidden_count: int, advice: str, limit: str) -> str:
+    left_out = f"{hidden_count} of {visible_count + hidden_count} characters were left out{limit}"
     return f"{left_out}{advice}{visible_count} gives more" if advice else f"{left_out}; ask for less"
 
 
