@@ -88,6 +88,27 @@ class SpecError(ToolchartError):
         return f"{first_line}\n  {self.hint}" if self.hint else first_line
 
 
+def find_missing_package(error: ImportError) -> str | None:
+    """The package of somebody else that an import did not find, or not in a version that will do.
+
+    None where the fault is in a module of our own: that is a defect, and no installation mends it.
+    """
+    package = (error.name or "").partition(".")[0]
+    return package if package and package != __name__.partition(".")[0] else None
+
+
+def explain_import_fault(error: ImportError, what: str, *extras: str) -> ImportError | SpecError:
+    """The error to raise where a part with packages of its own cannot be imported.
+
+    Args:
+        what: the part that needs them.
+        extras: the extras that bring them.
+    """
+    if find_missing_package(error) is None:
+        return error
+    return SpecError(f"{what} needs more packages: {error}", hint=format_install(*extras))
+
+
 class IllegalEvent(ToolchartError):
     """An event for which no transition is enabled. The snapshot does not change."""
 

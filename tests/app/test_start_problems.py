@@ -101,9 +101,22 @@ def test_a_command_whose_extras_are_missing_names_their_packages(
     run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`toolchart mcp` without its libraries is a clear error with the command that installs all of them."""
-    monkeypatch.setitem(sys.modules, "toolchart.app.server.mcp_server.connections", None)
+    monkeypatch.delitem(sys.modules, "toolchart.app.server.mcp_server.connections", raising=False)
+    monkeypatch.setitem(sys.modules, "mcp.server.stdio", None)
     result = run_cli("mcp", "quickstart")
     assert (result.code, result.out) == (2, "")
     assert format_install("mcp", "serve") in result.err
     for package in (*EXTRA_PACKAGES["mcp"], *EXTRA_PACKAGES["serve"]):
         assert f"'{package}'" in result.err
+
+
+@pytest.mark.parametrize(("command", "module"), [("mcp", "mcp_server.connections"), ("serve", "serving")])
+def test_a_fault_of_our_own_modules_is_no_missing_package(
+    command: str, module: str, run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module of Toolchart that cannot be imported is a defect, and nothing is said about packages."""
+    monkeypatch.setitem(sys.modules, f"toolchart.app.server.{module}", None)
+    result = run_cli(command, "quickstart")
+    assert (result.code, result.out) == (70, "")
+    assert "pip install" not in result.err
+    assert module in result.err

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 from toolchart.app.server.answers import Refusal
 from toolchart.app.server.endpoints import Endpoint, RouteGroup
 from toolchart.app.server.site import Site, get_site
-from toolchart.states.errors import format_install
+from toolchart.states.errors import find_missing_package, format_install
 
 NAME = "mcp"
 
@@ -34,7 +34,9 @@ async def run_mcp(site: Site) -> AsyncIterator[None]:
     """Run the MCP server of a site as long as the server does."""
     try:
         from toolchart.app.server.mcp_server.connections import run_http
-    except ImportError:
+    except ImportError as error:
+        if find_missing_package(error) is None:
+            raise
         yield
         return
     async with run_http(site) as application:

@@ -6,7 +6,7 @@ import click
 
 from toolchart.app.cli.parameters.options import durability_option, log_option
 from toolchart.app.cli.terminal.log_messages import configure_logging
-from toolchart.states.errors import SpecError, format_install
+from toolchart.states.errors import explain_import_fault
 
 
 @click.command(short_help="Serve an agent to one MCP client, over standard input and output.")
@@ -26,6 +26,6 @@ def command(spec: str, durability: str | None, log: str | None) -> None:
     try:
         from toolchart.app.server.mcp_server.connections import serve_stdio
     except ImportError as error:
-        raise SpecError(f"mcp needs more packages: {error}", hint=format_install("mcp", "serve")) from None
+        raise explain_import_fault(error, "mcp", "mcp", "serve") from None
     configure_logging(verbose=False)
     serve_stdio(spec, log=log, durability=durability)

@@ -12,7 +12,7 @@ from toolchart.app.cli.parameters.options import durability_option, log_option
 from toolchart.app.cli.terminal.log_messages import configure_logging
 from toolchart.app.cli.terminal.text import print_notice
 from toolchart.app.server.access.tokens import NewToken, make_tokens
-from toolchart.states.errors import SpecError, format_install
+from toolchart.states.errors import explain_import_fault
 
 if TYPE_CHECKING:
     from toolchart.app.server.serving import Address
@@ -100,7 +100,7 @@ def command(
             serve_site,
         )
     except ImportError as error:
-        raise SpecError(f"serve needs more packages: {error}", hint=format_install("serve")) from None
+        raise explain_import_fault(error, "serve", "serve") from None
     from toolchart.app.server.application import build_application
     from toolchart.app.server.site import Limits, Site
     from toolchart.engine.runtime.engine import Engine
