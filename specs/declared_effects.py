@@ -75,8 +75,8 @@ class EffectResolver:
         if not isinstance(parameters, Mapping):
             return body
         parameters = self._resolve_schema(name, kind, dict(parameters))
-        if kind == "call_model":
-            parameters = self._resolve_attachments(name, self._resolve_model(name, parameters))
+        if kind in ("call_model", "summarise_result"):
+            parameters = self._resolve_attachments(name, self._resolve_model(name, kind, parameters))
         elif kind == "call_function":
             parameters = self._resolve_function(name, parameters)
         elif kind == "run_agent" and parameters.get("handler"):
@@ -108,12 +108,12 @@ class EffectResolver:
             raise self._build_problem(f"{reference!r} is no pydantic class", path, "derive it from BaseModel")
         return found
 
-    def _resolve_model(self, name: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    def _resolve_model(self, name: str, kind: str, parameters: dict[str, Any]) -> dict[str, Any]:
         """The parameters with the model of the host that they name."""
         spec, llm = self._spec, parameters.get("llm")
         if not llm:
             return parameters
-        path = f"effects.{name}.call_model.llm"
+        path = f"effects.{name}.{kind}.llm"
         if llm not in spec.llms:
             raise self._build_problem(f"there is no llm {llm!r}", path, suggest_name(str(llm), spec.llms))
         model = parameters.get("model") or spec.llms[llm].model

@@ -206,6 +206,7 @@ def build_limits(spec: AgentSpec, handler: Handler) -> Limits:
         max_seconds=limits.max_seconds,
         max_tool_calls=limits.max_tool_calls,
         max_steps=limits.max_steps,
+        long_result_size=limits.long_result_size,
     )
 
 

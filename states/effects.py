@@ -53,6 +53,8 @@ class CallModel(Effect, frozen=True, kw_only=True, tag="call_model"):
     own_messages: int = 0
     """How many messages at the end of the request are its own: all before them are the first messages of the
     conversation."""
+    summarises: str = ""
+    """The call whose result the reply stands for in later requests; empty for none."""
 
 
 class RunAgent(Effect, frozen=True, kw_only=True, tag="run_agent"):

@@ -71,6 +71,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Wall clock of the turn."""
     max_tool_calls: int | None = None
     """Tool calls of the turn."""
+    long_result_size: int = 8000
+    """Characters above which the result of a tool counts as long."""
     max_steps: int = 100_000
     """Events of the turn. A backstop: a turn that reaches it ends in error, whatever its chart says."""
 
@@ -364,11 +366,7 @@ class UserSaid(Event, frozen=True, kw_only=True, tag="user_said"):
 
 
 Reduce = Callable[[Any, Any], None]
-"""Changes the context of a `SnapshotBuilder` by an event.
-
-Raises:
-    IllegalEvent: the event does not fit the context.
-"""
+"""Changes the context of a `SnapshotBuilder` by an event; raises `IllegalEvent` where it does not fit."""
 
 
 class EventDescriptor(Descriptor, frozen=True, kw_only=True):

@@ -24,11 +24,11 @@ from toolchart.states.flows.budgets import (
 )
 from toolchart.states.flows.compaction import count_context_tokens, get_context_limit
 from toolchart.states.flows.results import name_failure_kind, read_result_fact
+from toolchart.states.flows.summaries import count_long_results
 from toolchart.states.messages import FINISH_REASONS
 from toolchart.states.snapshot import SnapshotFields
 
 FactType = Literal["integer", "boolean", "text"]
-
 TestEffect = Callable[[EffectDescriptor], bool]
 
 
@@ -46,8 +46,7 @@ class Fact(Descriptor, frozen=True, kw_only=True):
     words: tuple[str, ...] = ()
     """The possible values of a text fact."""
     moved_by: tuple[str, ...] = ()
-    """Events that move a counter by one: up to its limit, or down to zero if it has none. A counter begins
-    each turn at zero, and `check` bounds cycles by it."""
+    """Events that move a counter by one: from zero to its limit, or down to zero. They bound cycles."""
     reset_by: tuple[str, ...] = ()
     """Events that set a counter back."""
     changed_by: tuple[str, ...] | None = None
@@ -95,7 +94,6 @@ class Fact(Descriptor, frozen=True, kw_only=True):
 
 PRIMARY = "primary"
 """The word for host and model of the turn. A chart adds those that its declared effects name."""
-
 _WORDS_OF_MODEL = ("replied", "agent_finished", "agent_rested")
 """Events that bring words of the conversation's own model, or of an agent that speaks in its place."""
 
@@ -325,6 +323,14 @@ FACT_ROWS = (
         read=lambda s: len(s.inbox),
     ),
     Fact(
+        name="long_results",
+        reads_limits=("long_result_size",),
+        type="integer",
+        meaning="results of the latest reply's calls that are long and have no summary",
+        changes="when the last call has its outcome, with every summary, back to 0 with a model call",
+        read=count_long_results,
+    ),
+    Fact(
         name="context_tokens",
         type="integer",
         meaning="tokens that the next request takes: what the host counted last, and an estimate of the rest",
@@ -363,7 +369,6 @@ FACT_ROWS = (
         read=lambda s: s.fallbacks,
     ),
 )
-
 
 FACTS: Registry[Fact] = Registry("fact", "toolchart.facts", Fact, lambda: FACT_ROWS)
 

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import to_builtins
 
 from toolchart.engine.runtime.flows.waiting import describe_questions, find_earliest_due, list_undecided_calls
+from toolchart.states.core.calls import build_tracked_call
 from toolchart.states.core.encoding import encode
 from toolchart.states.effects import AskApproval
 from toolchart.states.events import Outcome
@@ -100,7 +101,8 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     """The requested model; the log has the one that the host reported."""
     tool_calls: list[FinishedCall]
-    """The calls that have their outcome, in order; empty where no tool ran."""
+    """The calls that have their outcome, in order; empty where none has. In a turn that waits, others of the
+    same reply may stand in `pending_approvals` or `waiting_calls`."""
     state: str
     """The state in which the chart rests: a final one, or one that waits for a decision."""
     is_over: bool
@@ -217,7 +219,7 @@ def build_turn_result(
         data=_read_json_answer(snapshot.answer or "") if is_json else None,
         service=settings.service,
         model=settings.model,
-        tool_calls=[_describe_tool_call(call) for call in snapshot.tracked_calls],
+        tool_calls=_list_finished_calls(snapshot),
         state=snapshot.state,
         is_over=snapshot.is_over,
         ended_by=snapshot.ended_by,
@@ -250,6 +252,17 @@ def _find_finish_reason(snapshot: Snapshot) -> str:
     if snapshot.reply is not None:
         return snapshot.reply.finish_reason
     return "stop" if snapshot.answer is not None and snapshot.error is None else "error"
+
+
+def _list_finished_calls(snapshot: Snapshot) -> list[FinishedCall]:
+    """The calls of the turn that have their outcome.
+
+    The calls of a reply are tracked when the last of them ends; until then all of them are open calls.
+    """
+    ended = [call for call in snapshot.calls if call.outcome is not None]
+    open_reply = ended if len(ended) < len(snapshot.calls) else []
+    tracked = [*snapshot.tracked_calls, *(build_tracked_call(snapshot, call) for call in open_reply)]
+    return [_describe_tool_call(call) for call in tracked]
 
 
 def _describe_tool_call(call: TrackedCall) -> FinishedCall:
@@ -320,9 +333,15 @@ def list_result_warnings(snapshot: Snapshot) -> list[str]:
         word = f" ({reply.native_reason})" if reply.native_reason else ""
         warnings.append(f"{_FINISH_WARNINGS[reply.finish_reason]}{word}")
     if snapshot.turn and snapshot.tracked_calls:
+        summaries = dict(snapshot.shown.view.summaries) if snapshot.shown is not None else {}
         for message in snapshot.messages[find_turn_start(snapshot) :]:
             cut = find_cut_notice(message.content) if message.role == "tool" else None
-            if cut is not None:
+            if message.tool_call_id in summaries:
+                size = json.loads(summaries[message.tool_call_id])["summary_of"]["characters"]
+                warnings.append(
+                    f"the model read a summary of the result of {message.name!r}, which has {size} characters"
+                )
+            elif cut is not None:
                 warnings.append(f"the model did not see the whole result of {cut[0]!r}: {cut[1]}")
     return warnings
 

@@ -26,6 +26,8 @@ class LimitsConfig(Section):
     """Most seconds of wall clock time."""
     max_tool_calls: int | None = Field(default=None, gt=0)
     """Most tool calls."""
+    long_result_size: int = Field(default=8000, ge=1)
+    """Characters above which the result of a tool is long, for charts that let a model sum it up."""
     max_steps: int = Field(default=100_000, ge=10)
     """Most events of a turn. A backstop that no chart has to read: a turn that reaches it ends in error."""
     unbounded: bool = False

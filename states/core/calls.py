@@ -28,7 +28,7 @@ from toolchart.states.effects import AskApproval, RunTools
 from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import Decided, Outcome, Reviewed, ToolFinished, Verdict
 from toolchart.states.messages import Message, ToolCall
-from toolchart.states.snapshot import OpenCall, Snapshot, SnapshotBuilder, TrackedCall
+from toolchart.states.snapshot import OpenCall, Snapshot, SnapshotBuilder, SnapshotFields, TrackedCall
 
 # -- a new reply ---------------------------------------------------------------------------------
 
@@ -231,7 +231,7 @@ def _append_results(builder: SnapshotBuilder) -> None:
     """
     for open_call in builder.calls:
         builder.append_message(build_result_message(open_call))
-        tracked_call = _build_tracked_call(builder, open_call)
+        tracked_call = build_tracked_call(builder, open_call)
         builder.tracked_calls = builder.tracked_calls.append(tracked_call, key=open_call.key)
 
 
@@ -249,14 +249,15 @@ def build_result_message(open_call: OpenCall) -> Message:
     )
 
 
-def _build_tracked_call(builder: SnapshotBuilder, open_call: OpenCall) -> TrackedCall:
+def build_tracked_call(snapshot: SnapshotFields, open_call: OpenCall) -> TrackedCall:
+    """A call of the latest reply that has its outcome, as the turn keeps it."""
     result = open_call.result or {}
     duration_ms = result.get("execution_time_ms", 0.0)
     return TrackedCall(
         tool=open_call.call.name,
         params=open_call.call.arguments,
         result=result,
-        iteration=builder.iteration,
+        iteration=snapshot.iteration,
         execution_time_ms=float(duration_ms) if isinstance(duration_ms, (int, float)) else 0.0,
         outcome=open_call.outcome or "skipped",
         repeat=open_call.repeat,

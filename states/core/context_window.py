@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from toolchart.states.content import CitationPart, TextPart
+from toolchart.states.content import CitationPart, TextPart, add_text
 from toolchart.states.core.message_list import MessageList, StoredMessages
 from toolchart.states.messages import Message, Request, ToolDefinition, encode_arguments
 
@@ -34,6 +34,8 @@ class ContextView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     cleared: int = 0
     """Results of tools before this index are replaced by `cleared_text`, where that is shorter."""
     cleared_text: str = ""
+    summaries: tuple[tuple[str, str], ...] = ()
+    """Call id and text: what is shown in place of the result of a call."""
 
     @property
     def first_count(self) -> int:
@@ -46,8 +48,11 @@ class ContextView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             yield messages[index]
         if self.summary:
             yield Message(role="user", content=self.summary)
+        summaries = dict(self.summaries)
         for index in range(self.start, len(messages)):
             message = messages[index]
+            if summaries and message.role == "tool" and message.tool_call_id in summaries:
+                message = _replace_text(message, summaries[message.tool_call_id])
             yield self._clear_result(message) if index < self.cleared else message
 
     def _clear_result(self, message: Message) -> Message:
@@ -56,6 +61,12 @@ class ContextView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if message.role != "tool" or not is_long:
             return message
         return replace(message, content=self.cleared_text, parts=())
+
+
+def _replace_text(message: Message, text: str) -> Message:
+    """The message with another text; pictures, files and sounds stay."""
+    others = [part for part in message.parts if not isinstance(part, TextPart | CitationPart)]
+    return replace(message, content=text, parts=add_text(text, others))
 
 
 class ShownMessages(MessageList):

@@ -54,6 +54,7 @@ from toolchart.states.flows.results import (
     reduce_return,
     wake_agents,
 )
+from toolchart.states.flows.summaries import show_summary
 from toolchart.states.messages import Message, Reply, Usage
 from toolchart.states.snapshot import Snapshot, SnapshotBuilder
 
@@ -249,6 +250,7 @@ def _reduce_reply(builder: SnapshotBuilder, event: Replied) -> None:
     effect = find_open_effect(builder, event.effect)
     if effect.result:
         reduce_result_reply(builder, effect, event)
+        show_summary(builder, effect, event)
         return
     reply = _correct_finish_reason(event.reply)
     calls = assign_call_ids(builder, reply.tool_calls)

@@ -135,11 +135,7 @@ def build_compaction(
     view = builder.shown.view if builder.shown is not None else ContextView()
     new_view = _choose_view(parameters, builder, view, tokens, size)
     if new_view != view:
-        builder.shown = ShownMessages.from_view(new_view, builder.messages)
-        new_size = prefix + estimate_messages(builder.shown)
-        # The estimate says by which share the conversation became shorter; the host said how long it was.
-        builder.measured_tokens = tokens * new_size // max(1, size)
-        builder.measured_messages = len(builder.messages)
+        show_view(builder, new_view)
     return Compact(
         id=id_,
         name=name,
@@ -149,6 +145,18 @@ def build_compaction(
         tokens_before=tokens,
         tokens_after=_count_without_inbox(builder),
     )
+
+
+def show_view(builder: SnapshotBuilder, view: ContextView) -> None:
+    """From now on requests show this view of the conversation; its measured size changes with it."""
+    tokens = _count_without_inbox(builder)
+    prefix = estimate_prefix(builder.system, builder.offered_tools)
+    size = prefix + estimate_messages(builder.request_messages)
+    builder.shown = ShownMessages.from_view(view, builder.messages)
+    new_size = prefix + estimate_messages(builder.shown)
+    # The estimate says by which share the conversation became shorter; the host said how long it was.
+    builder.measured_tokens = tokens * new_size // max(1, size)
+    builder.measured_messages = len(builder.messages)
 
 
 def _choose_view(
@@ -173,8 +181,20 @@ def _choose_view(
     if parameters.summary:
         summary = fill_template(parameters.summary, build_template_reader(builder))
     return replace(
-        view, start=start, kept=_list_kept(builder.messages, start, parameters.keep_first), summary=summary
+        view,
+        start=start,
+        kept=_list_kept(builder.messages, start, parameters.keep_first),
+        summary=summary,
+        summaries=_list_kept_summaries(builder.messages, start, view),
     )
+
+
+def _list_kept_summaries(messages: MessageList, start: int, view: ContextView) -> tuple[tuple[str, str], ...]:
+    """The summaries of results that are still shown."""
+    if not view.summaries:
+        return ()
+    shown_ids = {messages[index].tool_call_id for index in range(start, len(messages))}
+    return tuple(row for row in view.summaries if row[0] in shown_ids)
 
 
 def _find_kept_start(shown: MessageList, view: ContextView, keep: int | None, keep_tokens: int | None) -> int:

@@ -39,6 +39,7 @@ from toolchart.states.flows.parameters import (
     FunctionParameters,
     ModelCallParameters,
     RunAgentParameters,
+    SummaryParameters,
     WaitParameters,
     check_attachments,
     check_history,
@@ -48,6 +49,7 @@ from toolchart.states.flows.parameters import (
     read_parameters,
 )
 from toolchart.states.flows.results import has_open_items
+from toolchart.states.flows.summaries import build_summary_call
 from toolchart.states.messages import MODEL_OPTIONS
 
 
@@ -87,6 +89,31 @@ def declare_model_call(name: str, data: Any) -> EffectDescriptor:
             parameters.system or "",
             *(["{{user_message}}"] if USER_PARTS in parameters.attach else []),
         ),
+    )
+
+
+def declare_summary(name: str, data: Any) -> EffectDescriptor:
+    """The row of a declared `summarise_result`."""
+    parameters = read_parameters(data, SummaryParameters)
+    if not parameters.result:
+        raise DeclarationProblem("a summary needs a result", ("as",), "name the result: `as: NAME`")
+    for option in parameters.options or {}:
+        if option not in MODEL_OPTIONS:
+            raise DeclarationProblem(
+                f"unknown option {option!r}", ("options", option), suggest_name(option, MODEL_OPTIONS)
+            )
+    return EffectDescriptor(
+        name=name,
+        kind="summarise_result",
+        meaning="let a model sum up the longest result of the latest reply, for later requests",
+        build=partial(build_summary_call, parameters),
+        closing=("replied", "failed"),
+        calls_model=True,
+        uses_messages=True,
+        parameters=parameters,
+        result=parameters.result,
+        result_facts=build_result_facts(parameters.result, name, ("replied",), ("failed",), None),
+        templates=(parameters.prompt, parameters.system),
     )
 
 
@@ -243,6 +270,7 @@ def declare_answer(name: str, data: Any) -> EffectDescriptor:
 
 DECLARE: dict[str, DeclareEffect] = {
     "call_model": declare_model_call,
+    "summarise_result": declare_summary,
     "run_agent": declare_agent_run,
     "call_function": declare_function_call,
     "ask_approval": declare_approval,
@@ -255,6 +283,12 @@ DECLARE: dict[str, DeclareEffect] = {
 """The function of each kind; some kinds are also effects that charts name without a declaration."""
 
 KIND_ROWS = (
+    EffectDescriptor(
+        name="summarise_result",
+        meaning="let a model sum up a long result, for later requests",
+        closing=("replied", "failed"),
+        calls_model=True,
+    ),
     EffectDescriptor(
         name="run_agent",
         meaning="run a turn of another agent as a child conversation",

@@ -75,6 +75,8 @@ def list_turn_starts(
         turn_starts.append(_make_turn_start(roomy, with_tools=False))
     if "strict_warnings" in terms.facts:
         turn_starts.append(_make_turn_start(roomy, with_tools=True, is_strict=True))
+    if "long_results" in terms.facts:
+        turn_starts.append(_make_turn_start(replace(roomy, long_result_size=0), with_tools=True))
     if terms.facts & {"context_tokens", "context_limit"}:
         short = _limit_context(_make_turn_start(roomy, with_tools=True), 1)
         turn_starts = [*(_limit_context(start, ROOMY_CONTEXT) for start in turn_starts), short]

@@ -57,9 +57,11 @@ async def test_other_calls_of_the_reply_run_to_their_end() -> None:
     engine = make_waiting_engine(desk, [reply_with_calls(*calls), "Done."])
     waiting = await engine.arun("go", conversation="c")
     first, second = waiting.waiting_calls
+    assert [(call.tool, call.value, call.iteration) for call in waiting.tool_calls] == [("echo", "hello", 0)]
     desk.outcomes[second.id] = "now"
     partly = await engine.aresume("c")
     assert [call.id for call in partly.waiting_calls] == [first.id]
+    assert sorted(str(call.value) for call in partly.tool_calls) == ["hello", "now"]
     desk.outcomes[first.id] = "here"
     result = await engine.aresume("c")
     assert result.content == "Done."

@@ -34,6 +34,7 @@ MESSAGES: dict[str, tuple[str, ...]] = {
     "interview": ("Hello",),
     "judge": ("Is it open?",),
     "long_conversation": ("My number is 17. Please keep it in mind.", "Which number did I say?"),
+    "long_results": ("Which room is free on Monday?",),
     "map_reduce": ("Why are there tides?",),
     "plan_and_review": ("What is 6 * 7?",),
     "plan_then_execute": ("sums",),

@@ -296,6 +296,7 @@ def make_flow(effects: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """A flow of three effects, `first`, `second` and `last`, one after the other."""
     kinds = {
         "call_model": "replied",
+        "summarise_result": "replied",
         "call_function": "returned",
         "run_agent": "agent_finished",
         "ask_person": "answered",
@@ -350,6 +351,14 @@ def test_a_function_gets_only_fields_without_free_text(value: str, is_clean: boo
     )
     effects = {"first": form, "last": {"call_function": {"function": FUNCTION, "arguments": {"p": value}}}}
     assert (find_flows(make_flow(effects)) == []) is is_clean
+
+
+def test_a_summary_of_a_result_carries_words_of_strangers() -> None:
+    """A summary is from the messages of the conversation, whatever its prompt shows."""
+    first = {"summarise_result": {"as": "summary", "prompt": "Sum up: {{item.result}}"}}
+    last = {"call_function": {"function": FUNCTION, "arguments": {"p": "{{summary}}"}}}
+    assert find_flows(make_flow({"first": first, "last": last}))
+    assert find_flows(make_flow({"first": first, "last": last}, message_trust="trusted")) == []
 
 
 def test_a_function_may_be_declared_harmless_or_untrusted() -> None:

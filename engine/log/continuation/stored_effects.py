@@ -45,6 +45,7 @@ class StoredModelCall(
     iteration: int
     view: ContextView | None = None
     """What the request shows of the conversation, where that is not its first messages."""
+    summarises: str = ""
 
 
 def store_effect(effect: Effect) -> dict[str, Any]:
@@ -74,6 +75,7 @@ def store_effect(effect: Effect) -> dict[str, Any]:
         turn=request.turn,
         iteration=request.iteration,
         view=messages.messages.view if isinstance(messages.messages, ShownMessages) else None,
+        summarises=effect.summarises,
     )
     stored: dict[str, Any] = msgspec.to_builtins(call)
     return stored
@@ -115,6 +117,7 @@ def restore_effect(data: dict[str, Any], messages: MessageList, tools: tuple[Too
         host=call.host,
         schema=call.schema,
         own_messages=len(call.own),
+        summarises=call.summarises,
     )
 
 

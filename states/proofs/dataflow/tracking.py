@@ -18,6 +18,7 @@ from toolchart.states.flows.parameters import (
     FunctionParameters,
     ModelCallParameters,
     RunAgentParameters,
+    SummaryParameters,
     iterate_templates,
 )
 from toolchart.states.proofs.dataflow.agents import FlowAgent, FlowHandler, Hop, Trail
@@ -159,6 +160,12 @@ class Tracker:
     def _read_request(self, carriers: Carriers, row: EffectDescriptor, handler: FlowHandler) -> Trail | None:
         """The trail of what the model is shown."""
         parameters = row.parameters
+        if isinstance(parameters, SummaryParameters):  # a result stands among the messages
+            return (
+                carriers.read_templates(row.templates)
+                or carriers.find("messages")
+                or carriers.find(f"error:{row.result}")
+            )
         if not isinstance(parameters, ModelCallParameters):
             return carriers.find("messages") or self._read_prompt(carriers, handler) or handler.descriptions
         default = "none" if parameters.result and parameters.prompt else "all"

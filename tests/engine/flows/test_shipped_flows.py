@@ -40,6 +40,11 @@ CONVERSATIONS: dict[str, tuple[list[str], str, str]] = {
         "finished",
         "You said 17.",
     ),
+    "long_results": (
+        ["Which room is free on Monday?", "And on Friday?"],
+        "finished",
+        "The calendar of Friday says: Room 4 is free from 10:00 to 11:00; all other rooms are taken.",
+    ),
     "fallback": (["what is 2 + 3"], "finished", "It is 5."),
     "interview": (["Hello", "Ann", "Rome"], "finished", "Thank you. A name and a place."),
     "action_selector": (["file the invoice"], "reported", "Done."),
@@ -73,6 +78,10 @@ def run_flow(name: str, log: Any = "memory") -> tuple[Engine, TurnResult]:
     return engine, results[-1]
 
 
+WARNING = {"long_results": "the model read a summary"}
+"""What a flow says about each turn by its purpose."""
+
+
 def test_every_flow_has_its_conversation() -> None:
     """No flow ships without the tests below."""
     assert sorted(CONVERSATIONS) == sorted(list_shipped_flows())
@@ -85,7 +94,7 @@ def test_a_flow_runs_offline_replays_and_verifies(name: str) -> None:
     _, state, content = CONVERSATIONS[name]
     with engine:
         assert (result.state, result.content, result.error) == (state, content, None)
-        assert not result.warnings
+        assert [text for text in result.warnings if name not in WARNING or WARNING[name] not in text] == []
         for conversation in engine.store.list_conversations():
             assert list(replay_conversation(engine.store, conversation))
             verify_conversation(engine.store.read_lines(conversation), conversation)
