@@ -25,7 +25,7 @@ from toolchart.app.server.mcp_server import routes as mcp_routes
 from toolchart.app.server.openai_api import routes as openai_routes
 from toolchart.app.server.openapi import build_openapi
 from toolchart.app.server.site import Site
-from toolchart.app.server.testing_api import chat, models, tools
+from toolchart.app.server.testing_api import chat, configuration, context_tests, models, tools
 from toolchart.app.studio import static_files
 from toolchart.app.studio.errors import answer_error
 from toolchart.app.studio.pages import approvals as approvals_page
@@ -59,6 +59,8 @@ ROUTE_GROUPS: tuple[RouteGroup, ...] = (
     approvals.ROUTES,
     tools.ROUTES,
     models.ROUTES,
+    configuration.ROUTES,
+    context_tests.ROUTES,
     chat.ROUTES,
     static_files.ROUTES,
     sign_in.ROUTES,

@@ -137,9 +137,7 @@ def require_conversation(store: Store, conversation: str) -> None:
         Refusal: 404.
     """
     if store.read_last_line(conversation) is None:
-        raise Refusal(
-            404, f"there is no conversation {conversation!r} in this log", view="no conversation"
-        )
+        raise Refusal(404, f"there is no conversation {conversation!r} in this log", view="no conversation")
 
 
 def read_overview(store: Store, conversation: str) -> dict[str, Any]:

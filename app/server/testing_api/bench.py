@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from toolchart.app.server.site import Site
+from toolchart.app.server.testing_api.side_engines import open_side_engine
 from toolchart.engine.runtime.clock import generate_conversation_id
-from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.result import FinishedCall, TurnResult
 from toolchart.specs.models import AgentSpec, Handler, HandlerTools, LLMConfig, ToolsConfig
 from toolchart.states.events import Decided
@@ -91,24 +91,13 @@ class Bench:
 
     async def _ask_model(self, query: BenchQuery) -> TurnResult:
         served = self._site.engine
-        providers = {}
-        if query.llm_config is None:
-            served.hosts.get_provider(query.llm)
-            providers = {query.llm: served.hosts.providers[query.llm]}
+        llms = [query.llm] if query.llm_config is None else []
         spec = build_bench_spec(served.spec, query)
         tools = [tool for tool in served.tools.registry if query.tools is None or tool.name in query.tools]
-        engine = await asyncio.to_thread(
-            lambda: Engine(
-                spec, log=served.store, functions=tools, providers=providers, approver=_reject_call
-            )
-        )
-        try:
-            name = f"test-{generate_conversation_id()}"
+        name = f"test-{generate_conversation_id()}"
+        opening = open_side_engine(self._site, spec, llms, functions=tools, approver=_reject_call)
+        async with opening as engine:
             return await engine.arun(query.query, conversation=name, llm=query.llm, model=query.model)
-        finally:
-            if query.llm_config is None:
-                engine.hosts.providers.clear()  # they are those of the served agent, and stay open
-            await engine.aclose()
 
     def list_statuses(self) -> list[dict[str, Any]]:
         """The score of every model of the agent's hosts that was tested, or that the agent names."""
@@ -240,9 +229,14 @@ def find_entry(llms: Mapping[str, LLMConfig], config: Mapping[str, Any]) -> str 
     for name, entry in llms.items():
         known = entry.model_dump(exclude_none=True, exclude_defaults=True)
         known["provider"] = entry.provider
-        if all(_is_same(known, key, value) for key, value in config.items()):
+        if is_described_by(known, config):
             return name
     return None
+
+
+def is_described_by(known: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    """Whether a configuration of a request says nothing else than one of the operator's."""
+    return all(_is_same(known, key, value) for key, value in config.items())
 
 
 def _is_same(known: Mapping[str, Any], key: str, value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -15,6 +16,10 @@ from toolchart.app.server.testing_api.forms import ChatForm
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.result import TurnResult
+from toolchart.providers.hosts import find_host
+from toolchart.providers.shared.host_client import find_api_key
+from toolchart.specs.models import LLMConfig
+from toolchart.specs.secrets import resolve_environment
 from toolchart.states.errors import SpecError
 
 
@@ -74,6 +79,8 @@ async def describe_interface(request: Request) -> Response:
         for collection in service.collections
     ]
     llms = {name: {"provider": entry.provider, "model": entry.model} for name, entry in spec.llms.items()}
+    status = {name: {"configured": is_configured(entry)} for name, entry in spec.llms.items()}
+    has_working_hosts = any(row["configured"] for row in status.values())
     open_handlers = [index for index, handler in enumerate(spec.responses) if not handler.match]
     return JsonAnswer(
         {
@@ -85,12 +92,23 @@ async def describe_interface(request: Request) -> Response:
             "defaultTopicPrompt": "",
             "hasConfig": True,
             "isZeroConfig": False,
-            "providerStatus": {name: {"configured": True} for name in llms},
-            "hasWorkingProviders": True,
+            "providerStatus": status,
+            "hasWorkingProviders": has_working_hosts,
             "hasResponseHandlers": True,
-            "chatReady": True,
+            "chatReady": has_working_hosts,
         }
     )
+
+
+def is_configured(config: LLMConfig) -> bool:
+    """Whether an entry has the key that its host wants, as far as can be said without asking the host."""
+    if config.base_url and not config.api_key:
+        return True
+    try:
+        key = find_api_key(config, partial(resolve_environment, where="api_key"))
+    except SpecError:
+        return False
+    return bool(key) or not find_host(config.provider).key_variables
 
 
 ROUTES = RouteGroup(

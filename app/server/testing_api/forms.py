@@ -40,3 +40,27 @@ class ChatForm(msgspec.Struct, frozen=True, kw_only=True):
     retryCount: int = 0  # noqa: N815
     selectedCollections: list[dict[str, Any]] = []  # noqa: N815
     topic: str | None = None
+
+
+class ConfigForm(msgspec.Struct, frozen=True, kw_only=True):
+    """A configuration to be checked."""
+
+    config: Any = None
+
+
+class SearchForm(msgspec.Struct, frozen=True, kw_only=True):
+    """The document service to be searched: by its name, or by its configuration."""
+
+    service: str = ""
+    provider: str = ""
+    config: dict[str, Any] = {}
+    collection: str = ""
+    query: str = "test"
+
+
+class IntentForm(msgspec.Struct, frozen=True, kw_only=True):
+    """A message whose intent or topic is wanted."""
+
+    query: str = ""
+    config: dict[str, Any] = {}
+    previousMessages: list[dict[str, Any]] = []  # noqa: N815
