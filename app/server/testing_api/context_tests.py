@@ -7,7 +7,6 @@ conversation `test-...` of the log.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,20 +20,19 @@ from toolchart.app.server.site import Site, get_site
 from toolchart.app.server.testing_api.bench import is_described_by
 from toolchart.app.server.testing_api.forms import IntentForm, SearchForm
 from toolchart.app.server.testing_api.side_engines import open_side_engine
-from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.agents.turn_context import (
     build_search_variables,
+    describe_context,
     make_search_function,
-    read_context,
 )
 from toolchart.engine.runtime.clock import generate_conversation_id
+from toolchart.engine.runtime.result import TurnResult
 from toolchart.specs.history import read_history
 from toolchart.specs.models import AgentSpec
 from toolchart.specs.secrets import hide_secrets
 from toolchart.specs.sections.context import RagService
 from toolchart.specs.sections.preparation import build_preparation_spec
 from toolchart.states.errors import SpecError
-from toolchart.states.snapshot import Snapshot
 from toolchart.tools.retrieval.services import list_places, search_services
 
 
@@ -83,10 +81,12 @@ async def try_intent(request: Request) -> Response:
     form, site = await read_form(request, IntentForm), get_site(request)
     section = site.engine.spec.intent
     _require_section("intent", section, form)
-    name, snapshot = await _find_context(site, form, asks_topic=False)
-    context, problems = read_context(snapshot, form.query)
+    result = await _find_context(site, form, asks_topic=False)
+    errors = {name: error.message for name, error in result.result_errors.items()}
+    context, problems = describe_context(result.results, errors, form.query)
     intent = context.get("intent")
-    answer = {"success": intent is not None and not problems, "intent": intent, "conversation": name}
+    is_found = intent is not None and not problems
+    answer = {"success": is_found, "intent": intent, "conversation": result.conversation}
     return JsonAnswer({**answer, "rag_results": context["rag_results"], **_describe_problems(problems)})
 
 
@@ -94,12 +94,11 @@ async def try_topic(request: Request) -> Response:
     """Find the topic of a message as a turn does that has earlier messages."""
     form, site = await read_form(request, IntentForm), get_site(request)
     _require_section("topic", site.engine.spec.topic, form)
-    name, snapshot = await _find_context(site, form, asks_topic=True)
-    result = snapshot.results.get("topic")
-    found = dict(result.value or {}) if result is not None else {}
-    problems = (str(result.error),) if result is not None and result.error else ()
+    result = await _find_context(site, form, asks_topic=True)
+    found, error = result.results.get("topic", {}), result.result_errors.get("topic")
     answer = {"success": bool(found), "topic": found.get("topic_summary") or form.query}
-    status = {"topic_status": found.get("topic_status"), "conversation": name}
+    status = {"topic_status": found.get("topic_status"), "conversation": result.conversation}
+    problems = (error.message,) if error is not None else ()
     return JsonAnswer({**answer, **status, **_describe_problems(problems)})
 
 
@@ -121,8 +120,8 @@ def _describe_problems(problems: tuple[str, ...]) -> dict[str, str]:
     return {"error": hide_secrets("; ".join(problems))} if problems else {}
 
 
-async def _find_context(site: Site, form: IntentForm, *, asks_topic: bool) -> tuple[str, Snapshot]:
-    """The conversation in which the context was found, and its end."""
+async def _find_context(site: Site, form: IntentForm, *, asks_topic: bool) -> TurnResult:
+    """The turn in which the context was found."""
     served = site.engine.spec
     spec = build_preparation_spec(served, asks_topic=asks_topic)
     name = f"test-{generate_conversation_id()}"
@@ -131,9 +130,7 @@ async def _find_context(site: Site, form: IntentForm, *, asks_topic: bool) -> tu
     functions = [make_search_function(served)]
     with site.turns.hold():
         async with open_side_engine(site, spec, _list_llms(spec), functions=functions) as engine:
-            await engine.arun(form.query, conversation=name, variables=variables)
-    loaded = await asyncio.to_thread(load_conversation, site.engine.store, name)
-    return name, loaded.snapshot
+            return await engine.arun(form.query, conversation=name, variables=variables)
 
 
 def _convert_message(message: dict[str, Any]) -> dict[str, Any]:

@@ -88,9 +88,17 @@ def build_search_variables(
 def read_context(snapshot: Snapshot, message: str) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The variables that the chart has found, and warnings about what it could not ask."""
     values = {name: result.value or {} for name, result in snapshot.results.items()}
+    errors = {name: result.error for name, result in snapshot.results.items() if result.error}
+    return describe_context(values, errors, message)
+
+
+def describe_context(
+    values: Mapping[str, Mapping[str, Any]], errors: Mapping[str, str], message: str
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """As `read_context`, from the results of the chart and the errors of those that have failed."""
     search = values.get("search", {})
     problems = [*search.get("problems", ())]
-    problems += [f"{name}: {result.error}" for name, result in snapshot.results.items() if result.error]
+    problems += [f"{name}: {error}" for name, error in errors.items()]
     context: dict[str, Any] = {
         "topic": values.get("topic", {}).get("topic_summary") or message,
         "rag_results": search.get("rag_results", "none"),
