@@ -322,7 +322,8 @@ class Engine(SharedEngine):
         self._open_turns.adapt_fork(driver, plan, conversation, run_tools=run_tools)
         async with self._ownership.work_on(name) as hold:
             snapshot = await driver.run_turn(*plan.replacements)
-            hold.note(self._open_turns.build_result(snapshot, name))
+            if snapshot.settings is not None:  # else the parent had no turn there yet
+                hold.note(self._open_turns.build_result(snapshot, name))
         return build_fork_result(name, plan, driver.snapshot, None, self._agent.output_classes)
 
     def fork(

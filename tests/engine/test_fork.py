@@ -44,6 +44,20 @@ def list_transitions(engine: Engine, conversation: str) -> list[tuple[str, str]]
     return [(result.event["type"], result.target) for result in records][1:]
 
 
+def test_a_fork_before_the_first_turn_takes_another_message() -> None:
+    """A fork at record 0 has no turn and no result; the message that follows begins its first turn."""
+    engine = agents.make_engine(["one", "two"])
+    engine.run("first", conversation="c")
+    fork = engine.fork("c", at=0, name="f")
+    assert (fork.at, fork.result, fork.stopped) == (0, None, None)
+    assert engine.run("another", conversation="f").content == "two"
+    assert [
+        message["content"]
+        for message in export_messages(engine.store.read_lines("f"), "f", parents=engine.store.read_lines)
+        if message["role"] == "user"
+    ] == ["another"]
+
+
 LENGTH = len(list(run_two_turns().store.read_lines("c")))
 
 
