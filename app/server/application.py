@@ -18,7 +18,7 @@ from toolchart.app.server import status
 from toolchart.app.server.access.guard import Guard
 from toolchart.app.server.ag_ui import routes as ag_ui_routes
 from toolchart.app.server.answers import JsonAnswer, Refusal
-from toolchart.app.server.conversations import approvals
+from toolchart.app.server.conversations import approvals, copies, exports
 from toolchart.app.server.conversations import routes as conversations
 from toolchart.app.server.endpoints import Endpoint, RouteGroup, make_route
 from toolchart.app.server.mcp_server import routes as mcp_routes
@@ -31,8 +31,8 @@ from toolchart.app.studio.errors import answer_error
 from toolchart.app.studio.pages import approvals as approvals_page
 from toolchart.app.studio.pages import charts as charts_page
 from toolchart.app.studio.pages import chat as chat_page
+from toolchart.app.studio.pages import comparison, layout, run, sign_in
 from toolchart.app.studio.pages import conversations as conversations_page
-from toolchart.app.studio.pages import layout, run, sign_in
 from toolchart.app.studio.pages import models as models_page
 from toolchart.app.studio.pages import tools as tools_page
 from toolchart.states.errors import ToolchartError
@@ -56,6 +56,8 @@ ROUTE_GROUPS: tuple[RouteGroup, ...] = (
     status.ROUTES,
     _API,
     conversations.ROUTES,
+    copies.ROUTES,
+    exports.ROUTES,
     approvals.ROUTES,
     tools.ROUTES,
     models.ROUTES,
@@ -67,6 +69,7 @@ ROUTE_GROUPS: tuple[RouteGroup, ...] = (
     layout.ROUTES,
     conversations_page.ROUTES,
     run.ROUTES,
+    comparison.ROUTES,
     chat_page.ROUTES,
     approvals_page.ROUTES,
     tools_page.ROUTES,

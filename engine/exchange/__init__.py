@@ -22,6 +22,8 @@ class ExportFormat(Descriptor, frozen=True, kw_only=True):
     the same. `limits` are numbers by the names of limits."""
     takes_seals: bool = False
     """Whether the function has an argument `seals`, the path of a seal journal."""
+    ending: str = "json"
+    """The ending of the name of a file in this format."""
 
     def find_gaps(self) -> list[str]:
         """What this row lacks, one sentence each."""
@@ -50,7 +52,7 @@ def _list_builtin_formats() -> tuple[ExportFormat, ...]:
             summary="a message list with a call and its result in one message",
             export=f"{module}:export_call_messages",
         ),
-        ExportFormat(name="jsonl", summary="the records", export=f"{module}:export_records"),
+        ExportFormat(name="jsonl", summary="the records", export=f"{module}:export_records", ending="jsonl"),
         ExportFormat(name="otel", summary="GenAI spans (OTLP JSON)", export=f"{module}:export_otel"),
         ExportFormat(
             name="evidence",
@@ -58,7 +60,7 @@ def _list_builtin_formats() -> tuple[ExportFormat, ...]:
             export=f"{module}:export_evidence_file",
             takes_seals=True,
         ),
-        ExportFormat(name="xes", summary="process mining", export=f"{module}:export_process"),
+        ExportFormat(name="xes", summary="process mining", export=f"{module}:export_process", ending="xes"),
         ExportFormat(name="promela", summary="a chart for Spin", export_chart=f"{module}:export_promela"),
     )
 

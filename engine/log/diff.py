@@ -9,15 +9,19 @@ identified by their order of appearance, not by their ids.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import Any
 
 import msgspec
 
 from toolchart.engine.log.reading.records import AskedEffect, ReadRecord, read_conversation
-from toolchart.states.canonical_json import find_first_difference
+from toolchart.states.canonical_json import encode_canonical_text, find_first_difference
 from toolchart.states.events import Continued, Forked
 from toolchart.states.ports import Store
+
+_MAX_ALIGNED = 2000
+"""Records of a conversation that are aligned; the time grows with their square."""
 
 _VOLATILE_KEYS = frozenset(
     [
@@ -57,6 +61,15 @@ class ConversationDifference(msgspec.Struct, frozen=True, kw_only=True):
     right: Any
 
 
+class AlignedSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """Two steps that stand beside each other."""
+
+    left: ReadRecord | None
+    """None where only the right conversation has such a step."""
+    right: ReadRecord | None
+    is_equal: bool = False
+
+
 class ConversationDiff(msgspec.Struct, frozen=True, kw_only=True):
     """The comparison of two conversations."""
 
@@ -69,6 +82,29 @@ class ConversationDiff(msgspec.Struct, frozen=True, kw_only=True):
     left_rest: tuple[ReadRecord, ...]
     """Records of the left conversation after the common ones."""
     right_rest: tuple[ReadRecord, ...]
+
+    def align_rest(self) -> list[AlignedSteps]:
+        """The records after the common ones, side by side: equal steps beside each other, also after one
+        conversation took a detour. Beyond 2,000 records they stand beside each other by their order."""
+        if max(len(self.left_rest), len(self.right_rest)) > _MAX_ALIGNED:
+            return self._pair(0, len(self.left_rest), 0, len(self.right_rest))
+        left_texts, right_texts = (
+            # Fresh names of calls in each record: after a detour the same call has another number.
+            [encode_canonical_text(_describe_compared(record, {})) for record in rest]
+            for rest in (self.left_rest, self.right_rest)
+        )
+        matcher = SequenceMatcher(None, left_texts, right_texts, autojunk=False)
+        return [
+            row
+            for kind, left, left_end, right, right_end in matcher.get_opcodes()
+            for row in self._pair(left, left_end, right, right_end, is_equal=kind == "equal")
+        ]
+
+    def _pair(
+        self, left: int, left_end: int, right: int, right_end: int, *, is_equal: bool = False
+    ) -> list[AlignedSteps]:
+        pairs = zip_longest(self.left_rest[left:left_end], self.right_rest[right:right_end])
+        return [AlignedSteps(left=old, right=new, is_equal=is_equal) for old, new in pairs]
 
 
 def compare_conversations(store: Store, left: str, right: str) -> ConversationDiff:
@@ -106,16 +142,18 @@ def _read_comparable_steps(store: Store, conversation: str) -> Iterator[_Compara
     for record in read_conversation(store, conversation, include_shared=True):
         if record.event_type in (Forked.TYPE, Continued.TYPE):
             continue
-        yield (
-            record,
-            {
-                "event": normalize_value(record.event, names),
-                "source": record.source,
-                "guards": record.guards,
-                "target": record.target,
-                "effects": [normalize_ask(ask, names) for ask in record.asks],
-            },
-        )
+        yield record, _describe_compared(record, names)
+
+
+def _describe_compared(record: ReadRecord, names: dict[str, str]) -> dict[str, Any]:
+    """The part of a record that is compared."""
+    return {
+        "event": normalize_value(record.event, names),
+        "source": record.source,
+        "guards": record.guards,
+        "target": record.target,
+        "effects": [normalize_ask(ask, names) for ask in record.asks],
+    }
 
 
 def normalize_ask(ask: AskedEffect, names: dict[str, str]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from msgspec import to_builtins
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,21 +18,16 @@ from toolchart.app.server.conversations.forms import (
     AnswerForm,
     CancelForm,
     DecisionForm,
-    ForkForm,
     MessageForm,
     NewConversation,
-    RerunForm,
     check_new_id,
     decode_attachments,
 )
+from toolchart.app.server.conversations.parameters import find_named_conversation, must_wait
 from toolchart.app.server.endpoints import Endpoint, RouteGroup
 from toolchart.app.server.event_stream import stream_events
 from toolchart.app.server.site import Site, get_access, get_site
 from toolchart.engine.log.family import find_root
-from toolchart.engine.log.fork import ForkChanges
-from toolchart.engine.rerun.campaign import arerun
-from toolchart.engine.rerun.changes import RerunChanges
-from toolchart.engine.rerun.report import RerunReport
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.dependencies import DeltaObserver
 from toolchart.engine.runtime.engine import Engine
@@ -64,7 +58,7 @@ async def start_conversation(request: Request) -> Response:
 async def send_message(request: Request) -> Response:
     """Send a message: a turn begins, or the running one gets it."""
     form = await read_form(request, MessageForm)
-    site, name = get_site(request), _require_known(request)
+    site, name = get_site(request), find_named_conversation(request)
     if site.engine.is_running(name):
         await site.engine.asay(name, form.message, attachments=decode_attachments(form.attachments))
         return JsonAnswer({"conversation": name, "as": "user_said"}, status_code=202)
@@ -96,13 +90,13 @@ async def _answer_turn(request: Request, name: str, run_turn: Any) -> Response:
     """Begin a turn and answer with its result; with `?wait=false` as soon as its first record is durable."""
     turns = get_site(request).live_turns
     task = turns.begin(name, run_turn)
-    return _answer_result(name, await turns.wait(name, task, until_rest=_waits(request)))
+    return _answer_result(name, await turns.wait(name, task, until_rest=must_wait(request)))
 
 
 async def decide(request: Request) -> Response:
     """Decide about a call that waits."""
     form = await read_form(request, DecisionForm)
-    name = _require_known(request)
+    name = find_named_conversation(request)
     decision = Decided(
         call_id=form.call_id,
         approved=form.approved,
@@ -111,13 +105,13 @@ async def decide(request: Request) -> Response:
         by=get_access(request).name,
     )
     turns = get_site(request).live_turns
-    return _answer_result(name, await turns.decide(name, decision, until_rest=_waits(request)))
+    return _answer_result(name, await turns.decide(name, decision, until_rest=must_wait(request)))
 
 
 async def answer_question(request: Request) -> Response:
     """Answer a question of the chart."""
     form = await read_form(request, AnswerForm)
-    site, name, by = get_site(request), _require_known(request), get_access(request).name
+    site, name, by = get_site(request), find_named_conversation(request), get_access(request).name
     root = find_root(site.engine.store, name)
 
     async def give_answer(on_delta: DeltaObserver | None = None) -> TurnResult | None:
@@ -132,14 +126,14 @@ async def answer_question(request: Request) -> Response:
 async def cancel(request: Request) -> Response:
     """Stop the turn of a conversation."""
     form = await read_form(request, CancelForm)
-    name = _require_known(request)
+    name = find_named_conversation(request)
     reason = form.reason or f"cancelled by {get_access(request).name}"
     return _answer_result(name, await get_site(request).engine.acancel(name, reason))
 
 
 async def resume(request: Request) -> Response:
     """Go on with a turn that was left open."""
-    name = _require_known(request)
+    name = find_named_conversation(request)
     engine = get_site(request).client_tools.find_engine(name)
     return await _answer_turn(request, name, lambda on_delta: engine.aresume(name, on_delta=on_delta))
 
@@ -148,68 +142,6 @@ def _answer_result(name: str, result: TurnResult | None) -> JsonAnswer:
     if result is None:
         return JsonAnswer({"conversation": name}, status_code=202)
     return JsonAnswer({**result.to_dict(), "is_over": result.is_over})
-
-
-def _waits(request: Request) -> bool:
-    return request.query_params.get("wait") != "false"
-
-
-def _require_known(request: Request) -> str:
-    """The conversation of the path.
-
-    Raises:
-        Refusal: 404; there is none.
-    """
-    name = str(request.path_params["conversation"])
-    reading.require_conversation(get_site(request).engine.store, name)
-    return name
-
-
-# -- copies --------------------------------------------------------------------------------------
-
-
-async def fork(request: Request) -> Response:
-    """Begin a new conversation from a record of this one, with changes."""
-    form = await read_form(request, ForkForm)
-    site, parent = get_site(request), _require_known(request)
-    name = check_new_id(form.conversation) or generate_conversation_id()
-    changes = ForkChanges(settings=form.settings, system=form.system, results=form.results)
-
-    async def run_fork(on_delta: DeltaObserver) -> Any:
-        return await site.engine.afork(
-            parent, form.at, changes, name=name, from_log=form.from_log, run_tools=form.run_tools
-        )
-
-    task = site.live_turns.begin(name, run_fork)
-    forked = await site.live_turns.wait(name, task, until_rest=_waits(request))
-    if forked is None:
-        return JsonAnswer({"conversation": name, "parent": parent}, status_code=202)
-    result = forked.result.to_dict() if forked.result is not None else None
-    row = {"conversation": name, "parent": parent, "at": forked.at, "stopped": forked.stopped}
-    return JsonAnswer({**row, "result": result})
-
-
-async def rerun(request: Request) -> Response:
-    """Run a recorded conversation again under changes, and compare; nothing is written."""
-    form = await read_form(request, RerunForm)
-    site, name = get_site(request), _require_known(request)
-    changes = RerunChanges(settings=form.settings, system=form.system)
-    engine = site.engine
-
-    async def run_again() -> RerunReport:
-        return await arerun(
-            engine.store,
-            engine.spec,
-            conversations=[name],
-            changes=changes,
-            offline=form.offline,
-            providers={} if form.offline else engine.hosts.providers,
-        )
-
-    with site.turns.hold():
-        # Answers from the log need no connection of this loop, so that work is done beside it.
-        report = await (asyncio.to_thread(asyncio.run, run_again()) if form.offline else run_again())
-    return JsonAnswer(to_builtins(report.results[0]))
 
 
 # -- reading -------------------------------------------------------------------------------------
@@ -224,7 +156,7 @@ async def list_conversations(request: Request) -> Response:
 
 async def read_conversation(request: Request) -> Response:
     """A conversation with its figures, and the result of its newest turn as it stands."""
-    site, name = get_site(request), _require_known(request)
+    site, name = get_site(request), find_named_conversation(request)
     overview = await asyncio.to_thread(reading.read_overview, site.engine.store, name)
     result = await asyncio.to_thread(_describe_newest_turn, site.engine, name)
     is_running = site.live_turns.is_running(find_root(site.engine.store, name))
@@ -241,7 +173,7 @@ def _describe_newest_turn(engine: Engine, name: str) -> TurnResult | None:
 
 async def read_records(request: Request) -> Response:
     """The records of a conversation, as they are stored."""
-    store, name = get_site(request).engine.store, _require_known(request)
+    store, name = get_site(request).engine.store, find_named_conversation(request)
     start = reading.parse_number(request.query_params, "start", 0, 2**40)
     limit = max(1, reading.parse_number(request.query_params, "limit", 1000, 10_000))
     body = await asyncio.to_thread(reading.read_records, store, name, start, limit)
@@ -250,13 +182,13 @@ async def read_records(request: Request) -> Response:
 
 async def read_messages(request: Request) -> Response:
     """The messages of a conversation, as the model saw them."""
-    store, name = get_site(request).engine.store, _require_known(request)
+    store, name = get_site(request).engine.store, find_named_conversation(request)
     return JsonAnswer(await asyncio.to_thread(reading.read_messages, store, name))
 
 
 async def follow_events(request: Request) -> Response:
     """Records as they are written, deltas of replies as they stream, and results of turns."""
-    name = _require_known(request)
+    name = find_named_conversation(request)
     last = request.headers.get("last-event-id") or request.query_params.get("last_event_id") or ""
     start = int(last) + 1 if last.isascii() and last.isdecimal() and len(last) < 12 else 0
     return stream_events(request, get_site(request).feeds.follow(name, start))
@@ -368,22 +300,6 @@ ROUTES = RouteGroup(
             role="chat",
             answer=resume,
             summary="Go on with a turn that was left open.",
-        ),
-        Endpoint(
-            method="POST",
-            path=f"{_ONE}/fork",
-            role="chat",
-            answer=fork,
-            body=ForkForm,
-            summary="Begin a new conversation from a record of this one, with changes.",
-        ),
-        Endpoint(
-            method="POST",
-            path=f"{_ONE}/rerun",
-            role="chat",
-            answer=rerun,
-            body=RerunForm,
-            summary="Run it again under changes and compare; nothing is written.",
         ),
     ),
 )

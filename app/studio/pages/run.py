@@ -12,19 +12,23 @@ from starlette.responses import Response
 
 from toolchart.app.server.answers import JsonAnswer
 from toolchart.app.server.conversations import reading
+from toolchart.app.server.conversations.exports import list_formats
+from toolchart.app.server.conversations.parameters import find_named_conversation
 from toolchart.app.server.endpoints import Endpoint, RouteGroup
 from toolchart.app.server.site import get_site
 from toolchart.app.studio.drawings import draw_for_page
 from toolchart.app.studio.pages.layout import show_page
-from toolchart.engine.log.family import list_children
+from toolchart.engine.log.family import list_children, read_parent
+from toolchart.engine.log.fork import SETTABLE_NAMES
 from toolchart.engine.log.reading.records import parse_line, read_conversation
 from toolchart.engine.log.reading.summaries import summarize_conversation
 from toolchart.engine.log.reading.visited_path import (
+    draw_conversation_path,
     find_active_states,
     find_configuration,
     load_recorded_chart,
 )
-from toolchart.engine.log.verify import verify_store
+from toolchart.engine.log.replay import load_conversation
 from toolchart.states.chart.document import Chart
 from toolchart.states.core.configurations import CONFIGURATION_TYPES
 from toolchart.states.errors import LogDamaged, ToolchartError
@@ -37,10 +41,18 @@ _CHART_MARKS = tuple(f'{{"type":"{name}"'.encode() for name in CONFIGURATION_TYP
 
 async def show_run(request: Request) -> Response:
     """Show a conversation as a run through its chart."""
-    store, name = get_site(request).engine.store, str(request.path_params["conversation"])
-    reading.require_conversation(store, name)
+    store, name = get_site(request).engine.store, find_named_conversation(request)
     values = await asyncio.to_thread(read_run, store, name)
-    return show_page(request, "run.html", "/conversations", **values)
+    spec = get_site(request).engine.spec
+    return show_page(
+        request,
+        "run.html",
+        "/conversations",
+        formats=list_formats(),
+        llms=list(spec.llms),
+        settings=SETTABLE_NAMES,
+        **values,
+    )
 
 
 def read_run(store: Store, conversation: str) -> dict[str, Any]:
@@ -48,33 +60,22 @@ def read_run(store: Store, conversation: str) -> dict[str, Any]:
     so the page asks for them afterwards."""
     try:
         summary, _ = summarize_conversation(store, conversation)
-        children = list_children(store, conversation)
     except ToolchartError:
-        summary, children = {"conversation": conversation, "state": "?", "parent": ""}, []
+        summary = {"conversation": conversation, "state": "?", "parent": ""}
     drawing = draw_for_page(lambda: load_chart(store, conversation))
-    return {"summary": summary, "children": children, **drawing}
-
-
-async def verify(request: Request) -> Response:
-    """Whether the hashes of all records hold."""
-    store, name = get_site(request).engine.store, str(request.path_params["conversation"])
-    reading.require_conversation(store, name)
-    outcomes = await asyncio.to_thread(lambda: list(verify_store(store, [name])))
-    problems = [str(outcome) for outcome in outcomes if isinstance(outcome, LogDamaged)]
-    return JsonAnswer({"is_sound": not problems, "problems": problems})
+    return {"summary": summary, **drawing}
 
 
 async def list_steps(request: Request) -> Response:
     """The steps of a conversation in columns, as the page marks them on the chart."""
-    store, name = get_site(request).engine.store, str(request.path_params["conversation"])
-    reading.require_conversation(store, name)
+    store, name = get_site(request).engine.store, find_named_conversation(request)
     start = reading.parse_number(request.query_params, "start", 0, 2**40)
     return JsonAnswer(await asyncio.to_thread(read_steps, store, name, start))
 
 
 def read_steps(store: Store, conversation: str, start: int) -> dict[str, list[Any]]:
-    """Number, time, event, target, rows and active states of each record from `start` on, as far as they can
-    be read."""
+    """Number, time, event, target, rows, active states and effects of each record from `start` on, as far as
+    they can be read."""
     steps = list(_read_until_damage(store, conversation, start))
     labels = {step.target for step in steps}
     try:
@@ -89,16 +90,27 @@ def read_steps(store: Store, conversation: str, start: int) -> dict[str, list[An
         "turn": [step.turn for step in steps],
         "fired": [[[row.source, row.row] for row in step.fired] for step in steps],
         "active": [active[step.target] for step in steps],
+        "asks": [[[ask.id, ask.effect] for ask in step.asks] for step in steps],
+        "answers": [0 if step.late else step.event.effect for step in steps],
+        "cancels": [step.cancels for step in steps],
+        "ended": [step.ended is not None for step in steps],
     }
 
 
-class _EventName(msgspec.Struct):
+class _Event(msgspec.Struct):
     type: str
+    effect: Any = 0
+    """The effect that it answers; 0 for none."""
 
 
 class _FiredRow(msgspec.Struct):
     source: str
     row: int
+
+
+class _Ask(msgspec.Struct):
+    id: int = 0
+    effect: str = ""
 
 
 class _Step(msgspec.Struct):
@@ -107,9 +119,13 @@ class _Step(msgspec.Struct):
     seq: int
     at: str
     turn: int
-    event: _EventName
+    event: _Event
     target: str
     fired: list[_FiredRow] = []
+    asks: list[_Ask] = []
+    cancels: list[int] = []
+    late: bool = False
+    ended: Any = None
 
 
 _decode_step = msgspec.json.Decoder(_Step).decode
@@ -121,6 +137,44 @@ def _read_until_damage(store: Store, conversation: str, start: int) -> Iterator[
             yield _decode_step(line)
         except (msgspec.DecodeError, UnicodeError):
             return
+
+
+async def list_run_children(request: Request) -> Response:
+    """The sub-agents of a conversation."""
+    store, name = get_site(request).engine.store, find_named_conversation(request)
+    return JsonAnswer({"children": await asyncio.to_thread(read_children, store, name)})
+
+
+def read_children(store: Store, conversation: str) -> list[dict[str, Any]]:
+    """The conversations that effects of this one run, in the order in which they were asked for."""
+    return [_read_child(store, name) for name in list_children(store, conversation)]
+
+
+def _read_child(store: Store, name: str) -> dict[str, Any]:
+    link = read_parent(store, name) or {}
+    row = {"conversation": name, "effect": link.get("effect", 0), "item": link.get("item", 0)}
+    try:
+        summary, _ = summarize_conversation(store, name)
+    except ToolchartError as error:
+        return {**row, "state": "?", "records": 0, "problem": str(error)}
+    return {**row, "state": summary["state"], "records": summary["records"], "problem": ""}
+
+
+async def count_visits(request: Request) -> Response:
+    """How often each state and each row of the chart was visited, and for how long."""
+    store, name = get_site(request).engine.store, find_named_conversation(request)
+    _, overlay = await asyncio.to_thread(draw_conversation_path, store, name)
+    edges = [[source, row, count] for (source, row), count in overlay.edges.items()]
+    return JsonAnswer({"visits": overlay.states, "seconds": overlay.seconds, "edges": edges})
+
+
+async def list_open_effects(request: Request) -> Response:
+    """What the newest step leaves open: effects that were asked for and not answered."""
+    store, name = get_site(request).engine.store, find_named_conversation(request)
+    loaded = await asyncio.to_thread(load_conversation, store, name)
+    effects = loaded.snapshot.open_effects if loaded is not None else ()
+    rows = [{"id": item.id, "effect": item.name, "state": item.state} for item in effects]
+    return JsonAnswer({"open": rows, "next": loaded.next_seq if loaded is not None else 0})
 
 
 def load_chart(store: Store, conversation: str) -> Chart:
@@ -156,17 +210,32 @@ ROUTES = RouteGroup(
         ),
         Endpoint(
             method="GET",
-            path="/api/conversations/{conversation}/verify",
-            role="read",
-            answer=verify,
-            summary="Check the hashes of all records.",
-        ),
-        Endpoint(
-            method="GET",
             path="/api/conversations/{conversation}/steps",
             role="read",
             answer=list_steps,
-            summary="The steps from `start` on in columns: number, time, event, target, rows, active states.",
+            summary="The steps from `start` on in columns: number, time, event, target, rows, active states, "
+            "effects.",
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/conversations/{conversation}/children",
+            role="read",
+            answer=list_run_children,
+            summary="The sub-agents that it runs, each with the effect that asked for it.",
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/conversations/{conversation}/visits",
+            role="read",
+            answer=count_visits,
+            summary="How often each state and row of its chart was visited, and the seconds in each state.",
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/conversations/{conversation}/open",
+            role="read",
+            answer=list_open_effects,
+            summary="The effects that its newest step leaves open.",
         ),
     ),
 )

@@ -1,14 +1,21 @@
 // The page of a run: a slider over the records marks the chart by toggling classes of its drawing.
 
 import { conversationPath, make, request, showJson } from "/static/api.js";
+import { findEnds, listOpen } from "/static/run_effects.js";
+import { clearHeat, showHeat } from "/static/run_heat.js";
+import { offerComparison, offerForks, offerMessages, offerReruns } from "/static/run_tasks.js";
+import { readChildren, showTimeline } from "/static/run_timeline.js";
 
-const WINDOW = 20; // rows of the timeline before and after the current one
 const PLAY_MS = 500;
 
 const root = document.getElementById("run");
 const conversation = root.dataset.conversation;
 const slider = document.getElementById("slider");
-let steps = { seq: [], at: [], event: [], target: [], fired: [], active: [], turn: [] };
+const timeline = document.getElementById("timeline");
+const marks = document.getElementById("marks");
+let steps = { seq: [], at: [], event: [], target: [], fired: [], active: [], turn: [], asks: [], answers: [], cancels: [], ended: [] };
+let effects = [];            // every effect with the steps between which it was open
+let children = new Map();    // effect id -> the sub-agents that it runs
 let firstVisits = new Map(); // element id or class -> index of its first visit
 let details = new Map();
 let player = null;
@@ -51,30 +58,7 @@ function markChart(index) {
   }
 }
 
-function formatGap(index) {
-  const gap = index ? (Date.parse(steps.at[index]) - Date.parse(steps.at[index - 1])) / 1000 : 0;
-  return gap < 1 ? `+${Math.round(gap * 1000)} ms` : gap < 90 ? `+${gap.toFixed(1)} s` : `+${Math.round(gap / 60)} min`;
-}
-
-function showTimeline(index) {
-  const from = Math.max(0, index - WINDOW);
-  const to = Math.min(steps.seq.length, index + WINDOW + 1);
-  const rows = [];
-  for (let row = from; row < to; row += 1) {
-    rows.push(make("li", { "aria-current": row === index ? "step" : null, value: steps.seq[row] },
-      make("button", { type: "button", class: "quiet", onclick: () => show(row) },
-        `${steps.seq[row]} ${steps.event[row]}${steps.target[row] ? ` → ${steps.target[row]}` : ""}`),
-      make("span", { class: "hint" }, ` ${formatGap(row)}`)));
-  }
-  const list = document.getElementById("timeline");
-  list.replaceChildren(...rows);
-  const current = list.querySelector("[aria-current]");
-  if (current) {
-    list.scrollTop = current.offsetTop - list.offsetTop - list.clientHeight / 2;
-  }
-}
-
-async function showDetails(index) {
+async function readRecord(index) {
   const seq = steps.seq[index];
   if (!details.has(seq)) {
     const page = await request(conversationPath(conversation, `/records?start=${seq}&limit=1`));
@@ -83,10 +67,14 @@ async function showDetails(index) {
       details.delete(details.keys().next().value);
     }
   }
+  return details.get(seq);
+}
+
+async function showDetails(index) {
+  const record = await readRecord(index);
   if (index !== shown) {
     return;
   }
-  const record = details.get(seq);
   const guards = Object.entries(record.guards ?? {}).map(([text, truth]) => make("li", {},
     make("span", { class: `badge ${truth ? "good" : "bad"}` }, truth ? "true" : "false"), " ", make("code", {}, text)));
   document.getElementById("step").replaceChildren(
@@ -95,9 +83,16 @@ async function showDetails(index) {
     make("p", { class: "hint" }, `${record.at}, turn ${record.turn}, iteration ${record.iteration}`),
     make("h3", {}, "Guards"),
     guards.length ? make("ul", { class: "plain" }, ...guards) : make("p", { class: "empty" }, "None was asked."),
+    make("h3", {}, "Open effects"), showOpenEffects(index),
     make("h3", {}, "Asked for"),
     record.asks?.length ? showJson(record.asks) : make("p", { class: "empty" }, "Nothing."),
     make("h3", {}, "Event"), showJson(record.event));
+}
+
+function showOpenEffects(index) {
+  const rows = listOpen(effects, index).map((row) => make("li", {}, make("code", {}, row.name),
+    make("span", { class: "hint" }, ` asked for by record ${steps.seq[row.index]}`)));
+  return rows.length ? make("ul", { class: "plain open" }, ...rows) : make("p", { class: "empty" }, "None.");
 }
 
 function show(index) {
@@ -110,10 +105,11 @@ function show(index) {
   slider.setAttribute("aria-valuetext", `${text}: ${steps.event[shown]}${steps.target[shown] ? `, ${steps.target[shown]}` : ""}`);
   document.getElementById("position").textContent = text;
   markChart(shown);
-  showTimeline(shown);
+  showTimeline(timeline, steps, shown, children, show);
   showDetails(shown).catch((error) => {
     document.getElementById("step").replaceChildren(make("p", { class: "problem" }, error.message));
   });
+  updateFork();
 }
 
 async function load() {
@@ -125,6 +121,21 @@ async function load() {
   noteVisits(start);
   slider.max = Math.max(0, steps.seq.length - 1);
   return steps.seq.length > start;
+}
+
+// What the newest step leaves open is derived by the server; a damaged log has no answer to it.
+async function loadOpenEffects() {
+  const answer = await request(conversationPath(conversation, "/open")).catch(() => ({ open: [] }));
+  effects = findEnds(steps, answer.open.map((row) => row.id));
+}
+
+async function loadChildren() {
+  children = await readChildren(conversation).catch(() => children);
+}
+
+async function loadMore() {
+  await Promise.all([loadOpenEffects(), loadChildren()]);
+  show(shown);
 }
 
 function stopPlaying() {
@@ -162,12 +173,78 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+// -- heat --------------------------------------------------------------------------------------------
+
+async function showMarks() {
+  const kind = marks.value;
+  document.getElementById("diagram").classList.toggle("hot", kind !== "path");
+  document.getElementById("heat-problem").textContent = "";
+  if (kind === "path") {
+    clearHeat(elements);
+    return;
+  }
+  await showHeat(conversation, elements, kind);
+}
+
+const reportHeat = (error) => { document.getElementById("heat-problem").textContent = error.message; };
+marks.addEventListener("change", () => showMarks().catch(reportHeat));
+
+// -- forks -------------------------------------------------------------------------------------------
+
+const forkPanel = document.getElementById("fork-panel");
+
+// The record that is shown, as far as a fork may change it: the message of its turn, and the result of its call.
+async function findStep() {
+  const start = steps.event.lastIndexOf("turn_started", shown);
+  const [record, beginning] = await Promise.all([readRecord(shown), start < 0 ? null : readRecord(start)]);
+  const event = record.event;
+  const isResult = event.type === "tool_finished" && Boolean(event.call_id);
+  return {
+    seq: steps.seq[shown],
+    beforeTurn: start < 0 ? null : steps.seq[start] - 1,
+    message: beginning?.event.message ?? null,
+    call: isResult ? event.call_id : null,
+    result: isResult ? JSON.stringify(event.result.success ? event.result.result : event.result.error, null, 2) : "",
+  };
+}
+
+const showStepInFork = offerForks(conversation, findStep);
+
+function updateFork() {
+  const index = shown;
+  if (forkPanel.open && index >= 0) {
+    findStep().then((step) => (index === shown ? showStepInFork(step) : null)).catch(() => {});
+  }
+}
+
+forkPanel.addEventListener("toggle", updateFork);
+offerReruns(conversation);
+offerMessages(conversation);
+
+// -- what is known about the run ----------------------------------------------------------------------
+
+const SEALS = {
+  sealed: ["good", (seal) => `sealed up to record ${seal.records - 1}`],
+  unsealed: ["warn", () => "not sealed yet"],
+  broken: ["bad", () => "seal broken"],
+  unchecked: ["warn", () => "seals not checked"],
+};
+
 async function verify() {
   const badge = document.getElementById("verified");
   const answer = await request(conversationPath(conversation, "/verify"));
   badge.textContent = answer.is_sound ? "hashes verified" : "damaged";
   badge.className = `badge ${answer.is_sound ? "good" : "bad"}`;
-  document.getElementById("damage").textContent = answer.problems.join("; ");
+  const problems = answer.seal.problem ? [...answer.problems, answer.seal.problem] : answer.problems;
+  document.getElementById("damage").textContent = problems.join("; ");
+  const known = SEALS[answer.seal.state];
+  if (known) {
+    const seal = document.getElementById("seal");
+    seal.hidden = false;
+    seal.textContent = known[1](answer.seal);
+    seal.className = `badge ${known[0]}`;
+    seal.title = answer.seal.at ? `sealed at ${answer.seal.at}` : "";
+  }
 }
 
 function count(number, noun) {
@@ -178,22 +255,49 @@ async function showFigures() {
   const row = await request(conversationPath(conversation));
   const cost = row.usage.cost ? `, cost ${row.usage.cost.toFixed(4)}` : "";
   const tokens = `${row.usage.input ?? 0} + ${row.usage.output ?? 0} tokens`;
+  document.getElementById("state").textContent = row.state;
   document.getElementById("figures").textContent = `${count(row.turns, "turn")}, ${count(row.records, "record")}, ` +
     `${count(row.model_calls, "model call")}, ${count(row.tool_calls, "tool call")}, ${tokens}${cost}, ${row.seconds.toFixed(1)} s` +
     (row.models.length ? `, ${row.models.join(", ")}` : "");
 }
 
+async function showOrigin() {
+  const first = steps.event[0] === "forked" ? (await readRecord(0)).event : null;
+  offerComparison(conversation, first);
+}
+
 await load();
+effects = findEnds(steps, []);
 show(steps.seq.length - 1);
+const ignore = () => {}; // a damaged record: the badge says so
 verify().catch((error) => { document.getElementById("verified").textContent = error.message; });
-showFigures().catch(() => {}); // a damaged record: the badge says so
+showFigures().catch(ignore);
+showOrigin().catch(ignore);
+loadMore().catch(ignore);
+
+// -- what is new -------------------------------------------------------------------------------------
+
 const stream = new EventSource(conversationPath(conversation, `/events?last_event_id=${steps.seq.at(-1) ?? ""}`));
 let isLoading = false;
+let pause = null;
+
+function lookAgainSoon() {
+  clearTimeout(pause);
+  pause = setTimeout(() => {
+    Promise.all([loadMore(), showFigures()]).catch(ignore);
+    if (marks.value !== "path") {
+      showMarks().catch(reportHeat);
+    }
+  }, 500);
+}
+
 stream.addEventListener("record", async () => {
   if (!isLoading) {
     isLoading = true;
     const wasAtEnd = shown === steps.seq.length - 1;
     await load().finally(() => { isLoading = false; });
+    effects = findEnds(steps, effects.filter((row) => row.end === Infinity).map((row) => row.id));
     show(wasAtEnd ? steps.seq.length - 1 : shown);
+    lookAgainSoon();
   }
 });

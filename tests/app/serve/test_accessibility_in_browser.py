@@ -27,6 +27,8 @@ pytestmark = [
     ),
 ]
 
+COMPARISON = "/conversations/asks/diff?with=over"
+
 READY = {
     "/approvals": "li.call button.approve",
     "/conversations/asks": "#step p",
@@ -34,7 +36,14 @@ READY = {
 }
 """What is there when the script of a page has filled it."""
 
-PATHS = (*(page.path for page in PAGES), "/conversations/asks", "/chat/asks", "/charts/full", "/nowhere")
+PATHS = (
+    *(page.path for page in PAGES),
+    "/conversations/asks",
+    "/chat/asks",
+    "/charts/full",
+    "/nowhere",
+    COMPARISON,
+)
 
 LAPTOP, PHONE = {"width": 1280, "height": 800}, {"width": 360, "height": 740}
 
@@ -66,6 +75,8 @@ async def test_no_page_has_a_serious_finding(address: str, scheme: str, viewport
         for path in PATHS:
             await page.goto(address + path)
             await page.locator(READY.get(path, "main h1")).first.wait_for()
+            for panel in await page.locator(".tasks > details > summary").all():
+                await panel.click()
             found += [(path, text) for text in await list_serious_violations(page)]
             width = await page.evaluate("document.documentElement.scrollWidth")
             found += [(path, f"it is {width} wide")] if width > viewport["width"] else []

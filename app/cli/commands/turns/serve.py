@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolchart.app.cli.commands.agents.models_validate import results_option
+from toolchart.app.cli.parameters.keys import VARIABLE, read_seal_verifier
 from toolchart.app.cli.parameters.options import durability_option, log_option
 from toolchart.app.cli.terminal.log_messages import configure_logging
 from toolchart.app.cli.terminal.text import print_notice
 from toolchart.app.server.access.tokens import NewToken, make_tokens
+from toolchart.engine.log.sealing.journal import load_journal
+from toolchart.specs.loader import load_spec
 from toolchart.states.errors import explain_import_fault
 
 if TYPE_CHECKING:
@@ -62,6 +65,13 @@ if TYPE_CHECKING:
     help="Let the testing API take configurations from requests: of mock and builtin tools only.",
 )
 @click.option("--turns", type=click.IntRange(1), metavar="N", help="Turns that run at once.  [default: 64]")
+@click.option(
+    "--seals",
+    type=click.Path(),
+    metavar="FILE",
+    help="A seal journal: the page of a run says whether its seals hold. Keys are `seal_keys` in SPEC and "
+    f"{VARIABLE}.",
+)
 @results_option
 @durability_option
 @log_option
@@ -77,6 +87,7 @@ def command(
     origins: tuple[str, ...],
     allow_inline: bool,
     turns: int | None,
+    seals: str | None,
     results: str,
     durability: str | None,
     log: str | None,
@@ -108,7 +119,7 @@ def command(
     configure_logging(verbose=False)
     address = Address(host=host, port=port, certificate=certificate, key=key, allows_plain=allow_plain_http)
     check_address(address)
-    options: dict[str, Any] = {"allow_inline": allow_inline, "results": results}
+    options: dict[str, Any] = {"allow_inline": allow_inline, "results": results, **_open_seals(seals, spec)}
     settings = make_settings(address, names, source=spec, origins=origins, **options)
     new_tokens = make_tokens(tokens)
     limits = Limits() if turns is None else Limits(turns=turns)
@@ -119,6 +130,15 @@ def command(
         with suppress(KeyboardInterrupt):  # uvicorn raises it again when everything has ended
             serve_site(site, build_application(site), address, listener)
     print_notice("stopped")
+
+
+def _open_seals(path: str | None, spec: str) -> dict[str, Any]:
+    """The settings of a seal journal that can be read; nothing where none is named."""
+    if path is None:
+        return {}
+    verifier = read_seal_verifier(None, spec_keys=tuple(load_spec(spec).seal_keys))
+    load_journal(path, verifier, must_exist=True)
+    return {"seals": path, "seal_verifier": verifier}
 
 
 def _print_start(site: Site, address: Address, tokens: list[NewToken]) -> None:

@@ -1,0 +1,147 @@
+"""The endpoints that make something of a recorded conversation: forks, reruns, and the comparison of two."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from msgspec import to_builtins
+from starlette.requests import Request
+from starlette.responses import Response
+
+from toolchart.app.server.answers import JsonAnswer, Refusal
+from toolchart.app.server.bodies import read_form
+from toolchart.app.server.conversations.forms import ForkForm, RerunForm, check_new_id
+from toolchart.app.server.conversations.parameters import find_named_conversation, must_wait
+from toolchart.app.server.conversations.reading import require_conversation
+from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.site import get_site
+from toolchart.engine.log.diff import compare_conversations
+from toolchart.engine.log.fork import ForkChanges
+from toolchart.engine.log.reading.records import ReadRecord
+from toolchart.engine.rerun.campaign import arerun
+from toolchart.engine.rerun.changes import RerunChanges
+from toolchart.engine.rerun.report import RerunReport
+from toolchart.engine.runtime.clock import generate_conversation_id
+from toolchart.engine.runtime.dependencies import DeltaObserver
+from toolchart.states.ports import Store
+
+
+async def fork(request: Request) -> Response:
+    """Begin a new conversation from a record of this one, with changes."""
+    form = await read_form(request, ForkForm)
+    site, parent = get_site(request), find_named_conversation(request)
+    name = check_new_id(form.conversation) or generate_conversation_id()
+    changes = ForkChanges(settings=form.settings, system=form.system, results=form.results)
+
+    async def run_fork(on_delta: DeltaObserver) -> Any:
+        return await site.engine.afork(
+            parent, form.at, changes, name=name, from_log=form.from_log, run_tools=form.run_tools
+        )
+
+    task = site.live_turns.begin(name, run_fork)
+    forked = await site.live_turns.wait(name, task, until_rest=must_wait(request))
+    if forked is None:
+        return JsonAnswer({"conversation": name, "parent": parent}, status_code=202)
+    result = forked.result.to_dict() if forked.result is not None else None
+    row = {"conversation": name, "parent": parent, "at": forked.at, "stopped": forked.stopped}
+    return JsonAnswer({**row, "result": result})
+
+
+async def rerun(request: Request) -> Response:
+    """Run a recorded conversation again under changes, and compare; nothing is written."""
+    form = await read_form(request, RerunForm)
+    site, name = get_site(request), find_named_conversation(request)
+    changes = RerunChanges(settings=form.settings, system=form.system)
+    engine = site.engine
+
+    async def run_again() -> RerunReport:
+        return await arerun(
+            engine.store,
+            engine.spec,
+            conversations=[name],
+            changes=changes,
+            offline=form.offline,
+            providers={} if form.offline else engine.hosts.providers,
+        )
+
+    with site.turns.hold():
+        # Answers from the log need no connection of this loop, so that work is done beside it.
+        report = await (asyncio.to_thread(asyncio.run, run_again()) if form.offline else run_again())
+    return JsonAnswer(to_builtins(report.results[0]))
+
+
+# -- comparing -----------------------------------------------------------------------------------
+
+
+async def compare(request: Request) -> Response:
+    """Compare two conversations, step by step."""
+    store = get_site(request).engine.store
+    left, right = find_compared(request)
+    return JsonAnswer(await asyncio.to_thread(_describe_comparison, store, left, right))
+
+
+def find_compared(request: Request) -> tuple[str, str]:
+    """The conversation of the path, and the one that the query names as `with`.
+
+    Raises:
+        Refusal: 400 where the query names none, 404 where one does not exist.
+    """
+    left, right = find_named_conversation(request), request.query_params.get("with", "").strip()
+    if not right:
+        raise Refusal(400, "name the other conversation: ?with=ID")
+    require_conversation(get_site(request).engine.store, right)
+    return left, right
+
+
+def _describe_comparison(store: Store, left: str, right: str) -> dict[str, Any]:
+    compared = compare_conversations(store, left, right)
+    return {
+        "left": left,
+        "right": right,
+        "is_equal": compared.first is None,
+        "common": len(compared.common),
+        "first": to_builtins(compared.first),
+        "rows": [
+            {"left": _encode_step(row.left), "right": _encode_step(row.right), "is_equal": row.is_equal}
+            for row in compared.align_rest()
+        ],
+    }
+
+
+def _encode_step(record: ReadRecord | None) -> dict[str, Any] | None:
+    if record is None:
+        return None
+    return {"seq": record.seq, "event": record.event, "source": record.source, "target": record.target}
+
+
+_ONE = "/api/conversations/{conversation}"
+
+ROUTES = RouteGroup(
+    name="copies",
+    endpoints=(
+        Endpoint(
+            method="POST",
+            path=f"{_ONE}/fork",
+            role="chat",
+            answer=fork,
+            body=ForkForm,
+            summary="Begin a new conversation from a record of this one, with changes.",
+        ),
+        Endpoint(
+            method="POST",
+            path=f"{_ONE}/rerun",
+            role="chat",
+            answer=rerun,
+            body=RerunForm,
+            summary="Run it again under changes and compare; nothing is written.",
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{_ONE}/diff",
+            role="read",
+            answer=compare,
+            summary="Compare it with another conversation (`?with=ID`): what is equal, and the rest aligned.",
+        ),
+    ),
+)

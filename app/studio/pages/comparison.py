@@ -1,0 +1,84 @@
+"""The page that shows two conversations side by side."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from toolchart.app.cli.commands.reading.show import describe_event
+from toolchart.app.server.conversations.copies import find_compared
+from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.site import get_site
+from toolchart.app.studio.pages.layout import show_page
+from toolchart.engine.log.diff import AlignedSteps, compare_conversations
+from toolchart.engine.log.reading.records import ReadRecord
+from toolchart.states.canonical_json import encode_canonical_text
+from toolchart.states.ports import Store
+
+MAX_ROWS = 500
+"""Rows that the page shows after the common ones."""
+
+_MAX_CHARACTERS = 2000
+
+
+async def show_comparison(request: Request) -> Response:
+    """Show what two conversations have in common, and the rest side by side."""
+    left, right = find_compared(request)
+    values = await asyncio.to_thread(read_comparison, get_site(request).engine.store, left, right)
+    return show_page(request, "comparison.html", "/conversations", **values)
+
+
+def read_comparison(store: Store, left: str, right: str) -> dict[str, Any]:
+    """What the page shows of two conversations."""
+    compared = compare_conversations(store, left, right)
+    rows = compared.align_rest()
+    first = compared.first
+    return {
+        "left": left,
+        "right": right,
+        "first": first,
+        "first_values": [_shorten(encode_canonical_text(value)) for value in (first.left, first.right)]
+        if first
+        else [],
+        "common": [_describe_side(record) for record in compared.common[:MAX_ROWS]],
+        "common_count": len(compared.common),
+        "rows": [_describe_row(row) for row in rows[:MAX_ROWS]],
+        "row_count": len(rows),
+    }
+
+
+def _describe_row(row: AlignedSteps) -> dict[str, Any]:
+    kind = "equal" if row.is_equal else "changed"
+    if row.left is None or row.right is None:
+        kind = "only right" if row.left is None else "only left"
+    return {"kind": kind, "left": _describe_side(row.left), "right": _describe_side(row.right)}
+
+
+def _describe_side(record: ReadRecord | None) -> dict[str, Any] | None:
+    if record is None:
+        return None
+    details = [_shorten(text) for text in describe_event(record.event)]
+    return {"seq": record.seq, "event": record.event_type, "target": record.target, "details": details}
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}..."
+
+
+ROUTES = RouteGroup(
+    name="comparison page",
+    endpoints=(
+        Endpoint(
+            method="GET",
+            path="/conversations/{conversation}/diff",
+            role="read",
+            answer=show_comparison,
+            summary="The page that compares two conversations.",
+            is_page=True,
+            in_openapi=False,
+        ),
+    ),
+)
