@@ -26,12 +26,19 @@ GRACE_S = 10
 HEADERS_S = 20.0
 """Seconds within which the headers of a request must have arrived."""
 
+READING_S = 30.0
+"""Seconds after which a client is cut off that does not read what waits for it."""
+
 
 class TimedProtocol(H11Protocol):
-    """HTTP/1.1 that closes a connection whose next request does not arrive: uvicorn has a time for idle
-    connections, and none for those that send their headers byte by byte."""
+    """HTTP/1.1 that closes a connection whose next request does not arrive, or whose answer is not read.
+
+    uvicorn has a time for idle connections, and none for those that send their headers byte by byte, or that
+    open a stream and read nothing of it.
+    """
 
     _timer: asyncio.TimerHandle | None = None
+    _reading_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
@@ -49,7 +56,25 @@ class TimedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
         self._stop_waiting()
+        self._stop_waiting_for_reader()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Wait until the client has read something."""
+        super().pause_writing()
+        self._stop_waiting_for_reader()
+        # Not `close`, which would wait until the client has read everything.
+        self._reading_timer = self.loop.call_later(READING_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on writing."""
+        self._stop_waiting_for_reader()
+        super().resume_writing()
+
+    def _stop_waiting_for_reader(self) -> None:
+        if self._reading_timer is not None:
+            self._reading_timer.cancel()
+            self._reading_timer = None
 
     def _wait_for_headers(self) -> None:
         self._timer = self.loop.call_later(HEADERS_S, self._close_if_waiting)

@@ -42,7 +42,7 @@ async def open_browser(**options: Any) -> AsyncIterator[Any]:
             yield context
         finally:
             await browser.close()
-    assert problems == []
+    assert not problems, problems
 
 
 async def sign_in(context: Any, url: str, path: str, name: str = "owner") -> Any:

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("starlette", reason="the server needs the extra `serve`")
 
 from agents import make_engine
-from served import make_site
+from served import bearer, make_site
 
 from toolchart.app.server import serving
 from toolchart.app.server.access.tokens import MIN_TOKEN_CHARACTERS, ROLES, TokenTable, make_tokens
@@ -112,6 +112,26 @@ def test_a_connection_without_a_request_is_closed(beginning: bytes, monkeypatch:
     ):
         connection.sendall(beginning)
         assert connection.recv(100) == b""
+
+
+def test_a_reader_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever opens a stream and does not read what comes holds no place of a reader for ever."""
+    monkeypatch.setattr(serving, "READING_S", 0.2)
+    engine = make_engine(["x" * 8_000_000])
+    engine.run("hi", conversation="c1")
+    site = make_site(engine)
+    with run_server(site) as (_, port), socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(30)
+        connection.connect(("127.0.0.1", port))
+        request = "GET /api/conversations/c1/events HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: "
+        connection.sendall(f"{request}{bearer()['Authorization']}\r\n\r\n".encode())
+        assert connection.recv(15) == b"HTTP/1.1 200 OK"
+        for _ in range(3000):
+            if site.readers.free == site.limits.readers:
+                return
+            threading.Event().wait(0.01)
+    raise AssertionError("the reader still holds its place")
 
 
 def test_a_server_stops_although_a_stream_is_open() -> None:
