@@ -122,6 +122,15 @@ function showQuestion(question) {
 }
 
 async function refresh() {
+  try {
+    await showOverview();
+  } catch (error) { // a log that cannot go on: its messages are there, and this says why there are no more
+    problem.textContent = error.message;
+    setState("cannot go on", false);
+  }
+}
+
+async function showOverview() {
   const overview = await request(conversationPath(conversation));
   const result = overview.result;
   setState(overview.is_running ? `running: ${overview.state}` : overview.state, overview.is_running);
