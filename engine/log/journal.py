@@ -11,13 +11,13 @@ The next record holds its digest.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from secrets import token_urlsafe
 
 from msgspec.structs import replace
 
 from toolchart.engine.log import record as records
 from toolchart.engine.log.continuation.checkpoint import CheckpointBasis, RecordPlace, build_checkpoint
 from toolchart.engine.log.group_commit import GroupCommit
+from toolchart.engine.log.secrecy.salts import generate_salt
 from toolchart.states.core.configurations import CONFIGURATION_TYPES
 from toolchart.states.core.step import Step
 from toolchart.states.events import Continued
@@ -85,14 +85,7 @@ class Journal:
         """
         seq = self._seq + len(self._pending_lines)
         line, digest = records.encode_record(
-            seq,
-            at,
-            event,
-            step,
-            self._prev,
-            checkpoint=self._unnamed_digest,
-            sent=sent,
-            salt=token_urlsafe(16),
+            seq, at, event, step, self._prev, checkpoint=self._unnamed_digest, sent=sent, salt=generate_salt()
         )
         self._prev, self._unnamed_digest, self._newest = digest, "", step.snapshot
         self._pending_lines.append(line)

@@ -81,9 +81,11 @@ def measure_refused_context(builder: SnapshotBuilder, effect: Effect) -> None:
 
 def _shows_conversation(effect: Effect) -> bool:
     """Whether a request has messages of the conversation, besides those of its own effect."""
-    return isinstance(effect, CallModel) and len(effect.request.messages) > effect.own_messages + (
-        effect.request.messages[0].role == "system"
-    )
+    if not isinstance(effect, CallModel):
+        return False
+    messages = effect.request.messages
+    surplus = len(messages) - effect.own_messages
+    return surplus > 1 or (surplus == 1 and messages[0].role != "system")
 
 
 def reduce_count(builder: SnapshotBuilder, event: Counted) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,7 @@ from toolchart.engine.log.sealing.keys import SealSigner, SealVerifier
 from toolchart.engine.log.sealing.log_seals import check_log, seal_log
 from toolchart.engine.log.secrecy.erasing import ErasedConversation, ErasureChoice, erase_content
 from toolchart.engine.log.secrecy.keys import LogKeys
+from toolchart.engine.log.secrecy.salts import SALT_CHARACTERS, generate_salt
 from toolchart.engine.log.secrecy.stand_ins import add_digest, is_undamaged
 from toolchart.engine.log.sharing.workers import name_worker
 from toolchart.engine.log.stores import open_store
@@ -249,3 +253,33 @@ def test_what_cannot_be_erased_now() -> None:
         erase(store, "nobody", everything=True)
     assert erase(store, records=(0,)) == []
     engine.close()
+
+
+FORKED_SALTS = """
+import os, sys
+from toolchart.engine.log.secrecy.salts import generate_salt
+generate_salt()
+reader, writer = os.pipe()
+if os.fork() == 0:
+    os.write(writer, "\\n".join(generate_salt() for _ in range(100)).encode())
+    os._exit(0)
+os.wait()
+childs = os.read(reader, 100_000).decode().split()
+own = [generate_salt() for _ in range(100)]
+sys.exit(not (len(childs) == 100 and set(childs).isdisjoint(own)))
+"""
+
+
+def test_salts_are_used_once() -> None:
+    """Salts are drawn many at once, and yet no two records get the same one: not from several threads, and
+    not on both sides of a fork."""
+    with ThreadPoolExecutor(4) as threads:
+        salts = [salt for some in threads.map(lambda _: draw_salts(200), range(8)) for salt in some]
+    assert len(set(salts)) == 1600
+    assert {len(salt) for salt in salts} == {SALT_CHARACTERS}
+    subprocess.run([sys.executable, "-c", FORKED_SALTS], check=True, timeout=60)
+
+
+def draw_salts(count: int) -> list[str]:
+    """So many salts."""
+    return [generate_salt() for _ in range(count)]

@@ -56,7 +56,7 @@ def run_turns(chart: str, script: list[Any], turns: int, whole: int) -> tuple[li
     salts = (f"salt {number}" for number in itertools.count())
     with (
         patch.object(resting, "MAX_WHOLE", whole),
-        patch.object(journal, "token_urlsafe", lambda _: next(salts)),  # the same bytes each time
+        patch.object(journal, "generate_salt", lambda: next(salts)),  # the same bytes each time
     ):
         for number in range(turns * 2):
             engine.run(f"message {number}", conversation="ab"[number % 2])

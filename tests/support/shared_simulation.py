@@ -477,7 +477,7 @@ def _simulated_time(fleet: Fleet) -> Iterator[None]:
         patch.object(lease_rules, "is_dead", fleet.dead_names.__contains__),
         patch.object(postgres_tables, "read_time", lambda _: fleet.read_time()),
         patch.object(group_commit, "LogWriter", SimulatedWriter),
-        patch.object(journal, "token_urlsafe", lambda _: f"salt {next(salts)}"),
+        patch.object(journal, "generate_salt", lambda: f"salt {next(salts)}"),
     ):
         yield
 

@@ -387,7 +387,7 @@ def run_simulation(seed: int, inner: Store | None = None) -> tuple[World, list[b
         salts = (f"salt {number}" for number in itertools.count())
         with (
             patch("time.perf_counter", world.loop.time),
-            patch.object(journal, "token_urlsafe", lambda _: next(salts)),
+            patch.object(journal, "generate_salt", lambda: next(salts)),
         ):
             world.loop.run_until_complete(_run_conversation(world, log))
     except BaseException as error:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from secrets import token_urlsafe
 from typing import Any
 
 import msgspec
@@ -25,6 +24,7 @@ from toolchart.engine.log.reading.listing import read_ends
 from toolchart.engine.log.record import Record, RecordLine
 from toolchart.engine.log.replay import ReplayState, enter_segment, load_conversation, load_parent_state
 from toolchart.engine.log.secrecy.content import ERASED, ContentEraser, strike_digests
+from toolchart.engine.log.secrecy.salts import generate_salt
 from toolchart.engine.log.secrecy.stand_ins import add_digest, read_digest
 from toolchart.engine.log.sharing.workers import name_worker
 from toolchart.specs.secrets import strike_secrets
@@ -215,7 +215,7 @@ def _erase_conversation(
         event=read_json(records.encode_plain_event(event)[1]),
         source=last.target,
         target=last.target,
-        salt=token_urlsafe(16),
+        salt=generate_salt(),
         prev=last.hash,
         hash="",
     )
