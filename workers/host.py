@@ -143,9 +143,18 @@ def _is_abandoned(work: socket.socket) -> bool:
 
 # -- in the child --------------------------------------------------------------------------------
 
+_is_in_child = False
+
+
+def is_bounded() -> bool:
+    """Whether this process is a child with limits, so that what it calls needs no process of its own."""
+    return _is_in_child
+
 
 def _run_child(work: socket.socket, memory: int, cpu_s: int) -> None:
     """Set the limits, read the request, run it, answer, and end. Never returns."""
+    global _is_in_child
+    _is_in_child = True
     try:
         os.setsid()
         adopt_orphans()

@@ -18,6 +18,7 @@ from toolchart.app.server import status
 from toolchart.app.server.access.guard import Guard
 from toolchart.app.server.ag_ui import routes as ag_ui_routes
 from toolchart.app.server.answers import JsonAnswer, Refusal
+from toolchart.app.server.charts import routes as charts
 from toolchart.app.server.conversations import approvals, copies, exports
 from toolchart.app.server.conversations import routes as conversations
 from toolchart.app.server.endpoints import Endpoint, RouteGroup, make_route
@@ -29,9 +30,9 @@ from toolchart.app.server.testing_api import chat, configuration, context_tests,
 from toolchart.app.studio import static_files
 from toolchart.app.studio.errors import answer_error
 from toolchart.app.studio.pages import approvals as approvals_page
+from toolchart.app.studio.pages import chart_editor, comparison, layout, run, sign_in
 from toolchart.app.studio.pages import charts as charts_page
 from toolchart.app.studio.pages import chat as chat_page
-from toolchart.app.studio.pages import comparison, layout, run, sign_in
 from toolchart.app.studio.pages import conversations as conversations_page
 from toolchart.app.studio.pages import models as models_page
 from toolchart.app.studio.pages import tools as tools_page
@@ -59,6 +60,7 @@ ROUTE_GROUPS: tuple[RouteGroup, ...] = (
     copies.ROUTES,
     exports.ROUTES,
     approvals.ROUTES,
+    charts.ROUTES,
     tools.ROUTES,
     models.ROUTES,
     configuration.ROUTES,
@@ -73,6 +75,7 @@ ROUTE_GROUPS: tuple[RouteGroup, ...] = (
     chat_page.ROUTES,
     approvals_page.ROUTES,
     tools_page.ROUTES,
+    chart_editor.ROUTES,
     charts_page.ROUTES,
     models_page.ROUTES,
     openai_routes.ROUTES,

@@ -38,6 +38,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Event streams that are open at the same time."""
     reader_queue: int = 1000
     """Events that wait for one slow reader; beyond it the reader is closed and may come back."""
+    checks: int = 4
+    """Charts of the browser that are checked at the same time."""
+    check_s: float = 10.0
+    """Seconds within which a chart of the browser must be checked."""
     heartbeat_s: float = 15.0
     """Seconds between two signs of life on an idle event stream."""
 
@@ -61,6 +65,8 @@ class SiteSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Knows the keys that may have signed the seals."""
     allow_inline: bool = False
     """Whether the testing API takes configurations of mock and builtin tools from requests."""
+    edit_folder: str | None = None
+    """The folder in which tokens with the role edit save charts; None where nothing is saved."""
 
 
 class Site:

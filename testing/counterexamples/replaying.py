@@ -43,6 +43,14 @@ class Counterexample(msgspec.Struct, frozen=True, kw_only=True):
         return f"the engine {verdict}: {' > '.join(self.events)}"
 
 
+class DrivenRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of driving the counterexample of a finding through the engine, step by step."""
+
+    outcome: Outcome
+    moments: tuple[Moment, ...] = ()
+    """The steps of the engine, without the configuration."""
+
+
 def replay_counterexample(
     chart: Chart, finding: Finding, flow_agent: FlowAgent | None = None
 ) -> Counterexample:
@@ -55,37 +63,39 @@ def replay_counterexample(
     Args:
         flow_agent: the agent, for findings about its data flow.
     """
+    run = drive_counterexample(chart, finding, flow_agent)
+    return Counterexample(outcome=run.outcome, events=tuple(map(describe_moment, run.moments)))
+
+
+def drive_counterexample(chart: Chart, finding: Finding, flow_agent: FlowAgent | None = None) -> DrivenRun:
+    """The run of `replay_counterexample` with every step, to look at one after the other."""
     if finding.kind == "data flow" and flow_agent is not None:
-        return _replay_data_flow(flow_agent, finding)
+        return _drive_data_flow(flow_agent, finding)
     if finding.kind not in SIGHTINGS or not finding.run:
-        return Counterexample(outcome="no run")
+        return DrivenRun(outcome="no run")
     events = RunSearch(chart).find_run(finding)
     if events is None:
-        return Counterexample(outcome="not found")
+        return DrivenRun(outcome="not found")
     run = ScriptedRun(chart, events)
     asyncio.run(run.run())
-    moments = run.moments[1:]  # without the configuration
+    moments = tuple(run.moments[1:])
     is_confirmed = run.is_used_up and _shows_run(finding, moments)
-    return Counterexample(
-        outcome="confirmed" if is_confirmed else "not confirmed", events=tuple(map(describe_moment, moments))
-    )
+    return DrivenRun(outcome="confirmed" if is_confirmed else "not confirmed", moments=moments)
 
 
-def _replay_data_flow(agent: FlowAgent, finding: Finding) -> Counterexample:
+def _drive_data_flow(agent: FlowAgent, finding: Finding) -> DrivenRun:
     runs = FlowSearch(agent).iterate_runs()
     found = (run for run in runs if run.state == finding.state and run.sink in finding.message)
     flow_run = next(found, None)
     if flow_run is None:
-        return Counterexample(outcome="not found")
+        return DrivenRun(outcome="not found")
     run = ScriptedRun(agent.chart, flow_run.events, flow_run.configured)
     asyncio.run(run.run())
-    moments = run.moments[1:]
+    moments = tuple(run.moments[1:])
     effects = moments[-1].step.effects if moments else ()
     sinks = [sink for effect in effects for sink in flow_run.world.list_sinks(effect)]
     is_confirmed = run.is_used_up and flow_run.sink in sinks
-    return Counterexample(
-        outcome="confirmed" if is_confirmed else "not confirmed", events=tuple(map(describe_moment, moments))
-    )
+    return DrivenRun(outcome="confirmed" if is_confirmed else "not confirmed", moments=moments)
 
 
 def _shows_run(finding: Finding, moments: Sequence[Moment]) -> bool:
@@ -97,10 +107,11 @@ def _shows_run(finding: Finding, moments: Sequence[Moment]) -> bool:
 
 def describe_moment(moment: Moment) -> str:
     """One step in a few words: the event and the state that it led to."""
-    return f"{_name_event(moment)} ({moment.after.state})"
+    return f"{name_event(moment)} ({moment.after.state})"
 
 
-def _name_event(moment: Moment) -> str:
+def name_event(moment: Moment) -> str:
+    """The event of a step, and the effect that it answers: `replied.write_draft`."""
     event: Event = moment.event
     if isinstance(event, Answering):
         for effect in moment.before.open_effects:

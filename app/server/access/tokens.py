@@ -15,9 +15,9 @@ import msgspec
 from toolchart.specs.secrets import remember_secret
 from toolchart.states.errors import SpecError, suggest_name
 
-Role = Literal["read", "chat", "approve"]
-"""What a token may do: read everything; start turns and run tools; decide about calls and answer forms.
-Every token may read."""
+Role = Literal["read", "chat", "approve", "edit"]
+"""What a token may do: read everything; start turns and run tools; decide about calls and answer forms;
+check charts of their own, and save them to the operator's folder. Every token may read."""
 
 ROLES: tuple[Role, ...] = get_args(Role)
 

@@ -1,8 +1,12 @@
-"""The page of charts: the agent's own and those that ship, each drawn, with what `check` proves about it."""
+"""The page of charts: the agent's own, those that ship, and the operator's, each drawn and checked.
+
+Nothing changes here; `chart_editor.py` is the page that edits a chart.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -11,9 +15,10 @@ from starlette.responses import Response
 
 from toolchart.app.chart_checks import describe_agent_chart, format_bound
 from toolchart.app.server.answers import Refusal
+from toolchart.app.server.charts.workbench import find_workbench
 from toolchart.app.server.endpoints import Endpoint, RouteGroup
-from toolchart.app.server.site import Site, get_site
-from toolchart.app.studio.drawings import draw_for_page
+from toolchart.app.server.site import Site, get_access, get_site
+from toolchart.app.studio.drawings import draw_for_page, prepare_svg
 from toolchart.app.studio.pages.layout import show_page
 from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.states.chart.document import Chart
@@ -29,7 +34,42 @@ async def show_charts(request: Request) -> Response:
         known = ", ".join(list_shipped_charts())
         raise Refusal(404, f"there is no shipped chart {name!r}; shipped charts: {known}")
     values = await asyncio.to_thread(read_chart, get_site(request), name)
-    return show_page(request, "charts.html", "/charts", name=name, names=list_shipped_charts(), **values)
+    origin = f"?shipped={name}" if name else ""
+    subject = "for an agent whose tools need approvals, under the usual limits" if name else _WITH_AGENT
+    return await _show(request, f"/charts/{name}" if name else "/charts", origin, subject, values)
+
+
+async def show_file(request: Request) -> Response:
+    """Show a chart of the operator's folder, checked with the limits and tools of the agent."""
+    name, bench = str(request.path_params["name"]), find_workbench(get_site(request))
+    file = await asyncio.to_thread(bench.require_folder().read, name)
+    report = await bench.examine(await bench.make_text(file.text, name, for_agent=True))
+    saved = f"{file.saved_by} saved it at {file.saved_at}." if file.saved_by else ""
+    values = {**report, "chart": report["chart"] or name, "yaml": file.text, "saved": saved}
+    if report["svg"]:
+        values["svg"] = prepare_svg(report["svg"])
+    return await _show(request, f"/charts/files/{name}", f"?file={name}", _WITH_AGENT, values)
+
+
+async def _show(
+    request: Request, path: str, origin: str, subject: str, values: Mapping[str, Any]
+) -> Response:
+    folder = find_workbench(get_site(request)).folder
+    return show_page(
+        request,
+        "charts.html",
+        "/charts",
+        path=path,
+        names=list_shipped_charts(),
+        files=await asyncio.to_thread(folder.list_names) if folder else (),
+        folder=str(folder.path) if folder else "",
+        edit_path=f"/charts/edit{origin}" if get_access(request).may("edit") else "",
+        subject=subject,
+        **{"problem": None, "saved": "", **values},
+    )
+
+
+_WITH_AGENT = "with the limits and tools of this agent"
 
 
 def read_chart(site: Site, name: str) -> dict[str, Any]:
@@ -57,7 +97,11 @@ def _describe_chart(chart: Chart, options: dict[str, Any]) -> dict[str, Any]:
     return {
         "chart": chart.name,
         "yaml": chart.to_yaml(),
-        "report": report,
+        "findings": report.findings,
+        "notes": report.notes,
+        "places": report.state_count,
+        "answers": report.table_size,
+        "has_bound": report.worst is not None,
         "bound": format_bound(report),
         **draw_for_page(lambda: chart),
     }
@@ -70,11 +114,16 @@ ROUTES = RouteGroup(
             method="GET",
             path=path,
             role="read",
-            answer=show_charts,
+            answer=answer,
             summary="The page of charts.",
             is_page=True,
             in_openapi=False,
         )
-        for path in ("/charts", "/charts/{name}")
+        for path, answer in (
+            ("/charts", show_charts),
+            ("/charts/files/{name}", show_file),
+            ("/charts/{name}", show_charts),
+        )
     ),
 )
+"""The page of charts."""

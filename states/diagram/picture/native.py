@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolchart.states.errors import SpecError, format_install
+from toolchart.workers.host import is_bounded
 from toolchart.workers.pool import BoundExceeded, Work, WorkFailed, run_bounded
 
 _MEMORY_MB = 2048
@@ -29,6 +30,8 @@ def run_native(function: str, arguments: Mapping[str, Any], *, timeout_s: float 
     Raises:
         SpecError: the library is not installed, it aborted, or it needed too long or too much memory.
     """
+    if is_bounded():
+        return _run_here(function, arguments)
     work = Work(
         module=__name__,
         function=function,
@@ -45,6 +48,14 @@ def run_native(function: str, arguments: Mapping[str, Any], *, timeout_s: float 
         raise _build_error(failure) from None
     except (OSError, RuntimeError) as error:
         raise SpecError(f"the process that draws cannot be started: {error}", hint=_LATER_HINT) from None
+
+
+def _run_here(function: str, arguments: Mapping[str, Any]) -> Any:
+    """The answer of a function in a process that is a bounded worker itself."""
+    try:
+        return globals()[function](**arguments)
+    except Exception as error:  # the library may fail in any way
+        raise _build_error(WorkFailed(type(error).__name__, str(error))) from None
 
 
 def _describe_limit(error: BoundExceeded, timeout_s: float) -> str:

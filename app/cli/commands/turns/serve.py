@@ -64,6 +64,13 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Let the testing API take configurations from requests: of mock and builtin tools only.",
 )
+@click.option(
+    "--edit",
+    "edit_folder",
+    type=click.Path(exists=True, file_okay=False),
+    metavar="FOLDER",
+    help="Let tokens with the role edit save charts to files of this folder.",
+)
 @click.option("--turns", type=click.IntRange(1), metavar="N", help="Turns that run at once.  [default: 64]")
 @click.option(
     "--seals",
@@ -86,6 +93,7 @@ def command(
     names: tuple[str, ...],
     origins: tuple[str, ...],
     allow_inline: bool,
+    edit_folder: str | None,
     turns: int | None,
     seals: str | None,
     results: str,
@@ -100,6 +108,7 @@ def command(
     \b
     Example:  toolchart serve quickstart
               toolchart serve agent.yaml --token anna:chat,approve --token viewer:read
+              toolchart serve agent.yaml --edit charts
               toolchart serve agent.yaml --host 0.0.0.0 --certificate chain.pem --key key.pem
     """
     try:
@@ -120,12 +129,11 @@ def command(
     address = Address(host=host, port=port, certificate=certificate, key=key, allows_plain=allow_plain_http)
     check_address(address)
     options: dict[str, Any] = {"allow_inline": allow_inline, "results": results, **_open_seals(seals, spec)}
-    settings = make_settings(address, names, source=spec, origins=origins, **options)
+    settings = make_settings(address, names, source=spec, origins=origins, edit_folder=edit_folder, **options)
     new_tokens = make_tokens(tokens)
-    limits = Limits() if turns is None else Limits(turns=turns)
     with open_socket(address) as listener:
         engine = Engine(spec, log=log, durability=durability)
-        site = Site(engine, new_tokens, settings=settings, limits=limits)
+        site = Site(engine, new_tokens, settings=settings, limits=Limits(turns=turns) if turns else None)
         _print_start(site, address, new_tokens)
         with suppress(KeyboardInterrupt):  # uvicorn raises it again when everything has ended
             serve_site(site, build_application(site), address, listener)

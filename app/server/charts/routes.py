@@ -1,0 +1,179 @@
+"""The charts API: list, read, check, replay, save."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from toolchart.app.server.answers import JsonAnswer, Refusal
+from toolchart.app.server.bodies import read_form
+from toolchart.app.server.charts.folder import ChartFile
+from toolchart.app.server.charts.workbench import find_workbench
+from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.site import get_access, get_site
+from toolchart.specs.charts import list_shipped_charts, read_shipped_chart
+
+log = logging.getLogger("toolchart.server")
+
+
+class CheckForm(msgspec.Struct, kw_only=True):
+    """A chart to check."""
+
+    yaml: str
+    name: str = ""
+    """The file that it is, or will be: places of findings begin with it."""
+    for_agent: bool = True
+    """Whether it is checked with limits, tools and trust of the agent that is served."""
+
+
+class ReplayForm(CheckForm, kw_only=True):
+    """A finding whose counterexample is replayed."""
+
+    finding: int
+    """Its index among the findings of the check."""
+
+
+class SaveForm(msgspec.Struct, kw_only=True):
+    """A chart to save; it is checked as `CheckForm` says first."""
+
+    yaml: str
+    for_agent: bool = True
+    base: str = ""
+    """The `digest` of the file that the text was made from; empty for a new file."""
+
+
+async def list_charts(request: Request) -> Response:
+    """List the charts that ship, and those of the operator's folder."""
+    folder = find_workbench(get_site(request)).folder
+    files = await asyncio.to_thread(folder.list_names) if folder else []
+    return JsonAnswer(
+        {
+            "shipped": list_shipped_charts(),
+            "files": files,
+            "folder": str(folder.path) if folder else None,
+            "may_save": folder is not None and get_access(request).may("edit"),
+        }
+    )
+
+
+async def read_shipped(request: Request) -> Response:
+    """The YAML of a shipped chart."""
+    name = str(request.path_params["name"])
+    return JsonAnswer({"name": name, "yaml": read_shipped_text(name)})
+
+
+def read_shipped_text(name: str) -> str:
+    """The YAML of a shipped chart.
+
+    Raises:
+        Refusal: 404; there is none of this name.
+    """
+    if name not in list_shipped_charts():
+        known = ", ".join(list_shipped_charts())
+        raise Refusal(404, f"there is no shipped chart {name!r}; shipped charts: {known}")
+    return read_shipped_chart(name)
+
+
+async def read_file(request: Request) -> Response:
+    """A chart of the operator's folder."""
+    folder = find_workbench(get_site(request)).require_folder()
+    file = await asyncio.to_thread(folder.read, str(request.path_params["name"]))
+    return JsonAnswer({**_describe_file(file), "yaml": file.text})
+
+
+async def check_chart(request: Request) -> Response:
+    """Check and draw a chart."""
+    form, bench = await read_form(request, CheckForm), find_workbench(get_site(request))
+    return JsonAnswer(
+        await bench.examine(await bench.make_text(form.yaml, form.name, for_agent=form.for_agent))
+    )
+
+
+async def replay_finding(request: Request) -> Response:
+    """Drive the counterexample of a finding through the engine."""
+    form, bench = await read_form(request, ReplayForm), find_workbench(get_site(request))
+    if form.finding < 0:
+        raise Refusal(404, "findings are counted from 0")
+    chart = await bench.make_text(form.yaml, form.name, for_agent=form.for_agent)
+    return JsonAnswer(await bench.replay(chart, form.finding))
+
+
+async def save_file(request: Request) -> Response:
+    """Save a chart to the operator's folder. A text that is no chart is refused, one with findings is not."""
+    form, bench = await read_form(request, SaveForm), find_workbench(get_site(request))
+    folder, name = bench.require_folder(), str(request.path_params["name"])
+    report = await bench.check(await bench.make_text(form.yaml, name, for_agent=form.for_agent))
+    problem = report["problem"]
+    if problem is not None:
+        raise Refusal(422, f"nothing was saved: {_format_problem(problem)}", details={"problem": problem})
+    by = get_access(request).name
+    file = await asyncio.to_thread(lambda: folder.save(name, form.yaml, base=form.base, by=by))
+    # A warning, since it changes what agents do: it is printed without further settings.
+    log.warning("%s saved the chart %s", by, folder.path / name)
+    return JsonAnswer({**_describe_file(file), "findings": len(report["findings"])})
+
+
+def _describe_file(file: ChartFile) -> dict[str, Any]:
+    return {"name": file.name, "digest": file.digest, "saved_by": file.saved_by, "saved_at": file.saved_at}
+
+
+def _format_problem(problem: dict[str, Any]) -> str:
+    return ": ".join(part for part in (problem["place"], problem["path"], problem["message"]) if part)
+
+
+ROUTES = RouteGroup(
+    name="charts",
+    endpoints=(
+        Endpoint(
+            method="GET",
+            path="/api/charts",
+            role="read",
+            answer=list_charts,
+            summary="List the charts that ship, and those of the folder that `--edit` names.",
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/charts/shipped/{name}",
+            role="read",
+            answer=read_shipped,
+            summary="The YAML of a shipped chart.",
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/charts/files/{name}",
+            role="read",
+            answer=read_file,
+            summary="The YAML of a chart of the folder, with the `digest` that saving it wants.",
+        ),
+        Endpoint(
+            method="POST",
+            path="/api/charts/check",
+            role="edit",
+            answer=check_chart,
+            body=CheckForm,
+            summary="What `toolchart check` says about a chart, and its drawing.",
+        ),
+        Endpoint(
+            method="POST",
+            path="/api/charts/replay",
+            role="edit",
+            answer=replay_finding,
+            body=ReplayForm,
+            summary="The counterexample of a finding, driven through the engine, step by step.",
+        ),
+        Endpoint(
+            method="POST",
+            path="/api/charts/files/{name}",
+            role="edit",
+            answer=save_file,
+            body=SaveForm,
+            summary="Save a chart; refused (409) where the file is not the one of `base` any more.",
+        ),
+    ),
+)
+"""The charts API."""
