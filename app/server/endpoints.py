@@ -62,7 +62,8 @@ def make_route(endpoint: Endpoint) -> Route:
         request.state.access = access = find_access(request)
         if endpoint.role is not None:
             if access is None and endpoint.is_page:
-                return RedirectResponse(f"{SIGN_IN_PATH}?next={quote(request.url.path)}", status_code=303)
+                target = f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
+                return RedirectResponse(f"{SIGN_IN_PATH}?next={quote(target)}", status_code=303)
             require_role(access, endpoint.role)
         return await endpoint.answer(request)
 

@@ -213,7 +213,7 @@ class ChartFolder:
         if data is None and base:
             raise Refusal(
                 409,
-                f"{name} is gone since you opened it; nothing was saved. Save it under a new name, or as new",
+                f"{name} is gone since you opened it; nothing was saved. Save again to write it anew",
                 details={"digest": ""},
             )
         if data is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -49,6 +50,18 @@ class Workbench:
         if self.folder is None:
             raise Refusal(409, NO_FOLDER)
         return self.folder
+
+    def find_agent_file(self) -> str:
+        """The name of the agent's chart in the operator's folder; empty where it is none of its files."""
+        spec = self._site.engine.spec
+        if self.folder is None or not isinstance(spec.chart, str):
+            return ""
+        for base in (Path(spec.source).parent if spec.source else Path(), Path()):
+            path = (base / spec.chart).absolute()
+            if path.is_file():
+                is_inside = path.parent.resolve() == self.folder.path.resolve()
+                return path.name if is_inside and path.name in self.folder.list_names() else ""
+        return ""
 
     async def make_text(self, text: str, name: str, *, for_agent: bool) -> ChartText:
         """A chart as a worker takes it.

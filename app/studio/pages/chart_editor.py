@@ -65,13 +65,15 @@ def _find_chart(request: Request) -> EditedChart:
         Refusal: 404; there is no such chart.
     """
     site, query = get_site(request), request.query_params
-    if query.get("file"):
-        file = find_workbench(site).require_folder().read(query["file"])
-        origin = f"{file.saved_by} saved this text at {file.saved_at}." if file.saved_by else ""
-        return EditedChart(title=file.name, yaml=file.text, origin=origin, name=file.name, base=file.digest)
+    bench = find_workbench(site)
     if query.get("shipped"):
         return _copy_shipped(query["shipped"])
-    return _copy_own(site)
+    name = query.get("file") or bench.find_agent_file()
+    if not name:
+        return _copy_own(site)
+    file = bench.require_folder().read(name)
+    origin = f"{file.saved_by} saved this text at {file.saved_at}." if file.saved_by else ""
+    return EditedChart(title=file.name, yaml=file.text, origin=origin, name=file.name, base=file.digest)
 
 
 def _copy_shipped(name: str) -> EditedChart:

@@ -34,7 +34,8 @@ async def show_charts(request: Request) -> Response:
         known = ", ".join(list_shipped_charts())
         raise Refusal(404, f"there is no shipped chart {name!r}; shipped charts: {known}")
     values = await asyncio.to_thread(read_chart, get_site(request), name)
-    origin = f"?shipped={name}" if name else ""
+    own_file = "" if name else await asyncio.to_thread(find_workbench(get_site(request)).find_agent_file)
+    origin = f"?shipped={name}" if name else f"?file={own_file}" if own_file else ""
     subject = "for an agent whose tools need approvals, under the usual limits" if name else _WITH_AGENT
     return await _show(request, f"/charts/{name}" if name else "/charts", origin, subject, values)
 

@@ -20,7 +20,7 @@ export async function request(path, body) {
   };
   const response = await fetch(path, options);
   if (response.status === 401) {
-    location.assign(`/sign-in?next=${encodeURIComponent(location.pathname)}`);
+    location.assign(`/sign-in?next=${encodeURIComponent(location.pathname + location.search)}`);
   }
   const answer = await response.json().catch(() => ({}));
   if (!response.ok) {

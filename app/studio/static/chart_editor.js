@@ -36,7 +36,7 @@ async function check() {
   }
   isChecking = true;
   const asked = { yaml: editor.text, name: byId("name").value, for_agent: byId("scope").value === "agent" };
-  setVerdict("checking...", "");
+  byId("checking").classList.add("shown");
   let pause = null;
   try {
     const answer = await request("/api/charts/check", asked);
@@ -52,6 +52,7 @@ async function check() {
     }
   } finally {
     isChecking = false;
+    byId("checking").classList.remove("shown");
   }
   if (pause !== null || editor.text !== asked.yaml) {
     scheduleCheck(pause ?? PAUSE_MS);
@@ -70,9 +71,11 @@ function showReport() {
   const { problem, findings, notes } = report;
   if (problem) {
     setVerdict("not a chart", "bad");
+    editor.field.setAttribute("aria-invalid", "true");
     byId("bound").textContent = "Nothing is proved before the text is a chart.";
     byId("findings").replaceChildren(describeProblem(problem));
   } else {
+    editor.field.removeAttribute("aria-invalid");
     setVerdict(findings.length ? `${findings.length} finding${findings.length === 1 ? "" : "s"}` : "clean", findings.length ? "bad" : "good");
     byId("bound").textContent = `${report.bound[0].toUpperCase()}${report.bound.slice(1)}${report.without ? ` (${report.without})` : ""}.`;
     byId("findings").replaceChildren(
@@ -255,6 +258,9 @@ async function save(event) {
   } catch (error) {
     say(error.message, true);
     byId("compare").hidden = !(error.status === 409 && error.body.digest);
+    if (error.status === 409 && error.body.digest === "") {
+      base = ""; // the file is gone, so the next save begins a new one
+    }
     if (error.body?.problem?.line) {
       editor.goTo(error.body.problem.line);
     }
@@ -326,6 +332,7 @@ function takeDraft() {
 
 editor.field.addEventListener("input", () => { keepDraft(); scheduleCheck(); });
 byId("scope").addEventListener("change", () => scheduleCheck(0));
+byId("name").addEventListener("change", () => scheduleCheck(0));
 byId("save").addEventListener("submit", save);
 byId("compare").addEventListener("click", compare);
 byId("filter").addEventListener("input", filterWords);

@@ -1,17 +1,23 @@
 // Marks a drawing of a chart: the states and rows that a run has visited, and those where it is now.
 // A run is a list of steps with `active` (ids of states) and `fired` (pairs of a state and the index of a row).
 
+// What is drawn (`state ID`, `row STATE INDEX`), with its elements.
+export function collectElements(root) {
+  const elements = new Map();
+  for (const state of root.querySelectorAll("[data-state]")) {
+    elements.set(`state ${state.dataset.state}`, [state]);
+  }
+  for (const label of root.querySelectorAll("[data-source]")) {
+    const name = [...label.classList].find((item) => /^transition-\d+$/.test(item));
+    elements.set(`row ${label.dataset.source} ${label.dataset.row}`, [...root.querySelectorAll(`.${name}`)]);
+  }
+  return elements;
+}
+
 export class ChartMarks {
   constructor(root) {
     this.root = root;
-    this.elements = new Map(); // what is drawn -> its elements
-    for (const state of root.querySelectorAll("[data-state]")) {
-      this.elements.set(`state ${state.dataset.state}`, [state]);
-    }
-    for (const label of root.querySelectorAll("[data-source]")) {
-      const name = [...label.classList].find((item) => /^transition-\d+$/.test(item));
-      this.elements.set(`row ${label.dataset.source} ${label.dataset.row}`, [...root.querySelectorAll(`.${name}`)]);
-    }
+    this.elements = collectElements(root);
   }
 
   show(steps, index) {

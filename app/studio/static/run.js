@@ -1,6 +1,7 @@
 // The page of a run: a slider over the records marks the chart by toggling classes of its drawing.
 
 import { conversationPath, make, request, showJson } from "/static/api.js";
+import { collectElements } from "/static/chart_marks.js";
 import { findEnds, listOpen } from "/static/run_effects.js";
 import { clearHeat, showHeat } from "/static/run_heat.js";
 import { offerComparison, offerForks, offerMessages, offerReruns } from "/static/run_tasks.js";
@@ -21,14 +22,7 @@ let details = new Map();
 let player = null;
 let shown = -1;
 
-const elements = new Map();
-for (const state of document.querySelectorAll("#diagram [data-state]")) {
-  elements.set(`state ${state.dataset.state}`, [state]);
-}
-for (const label of document.querySelectorAll("#diagram [data-source]")) {
-  const name = [...label.classList].find((item) => /^transition-\d+$/.test(item));
-  elements.set(`row ${label.dataset.source} ${label.dataset.row}`, [...document.querySelectorAll(`#diagram .${name}`)]);
-}
+const elements = collectElements(document.getElementById("diagram"));
 
 function noteVisits(from) {
   for (let index = from; index < steps.seq.length; index += 1) {

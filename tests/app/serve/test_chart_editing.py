@@ -310,6 +310,29 @@ async def test_the_page_of_charts_lists_and_shows_files(tmp_path: Path) -> None:
     assert "readonly" in editor
 
 
+async def test_the_agents_own_file_is_edited_in_place(tmp_path: Path) -> None:
+    """Where the agent's chart is a file of the folder, its editor begins with that file and not with a copy;
+    where it lies elsewhere, with a copy."""
+    (tmp_path / "charts").mkdir()
+    for path in (tmp_path / "charts" / "shop.yaml", tmp_path / "other.yaml"):
+        path.write_text(TOOL_LOOP)
+    for name, start in (("charts/shop.yaml", "shop.yaml"), ("other.yaml", "other_chart.yaml")):
+        engine = make_engine(["hi"], chart=str(tmp_path / name))
+        async with open_client(make_editing_site(tmp_path / "charts", engine)) as client:
+            page = (await client.get("/charts/edit")).text
+            charts = (await client.get("/charts")).text
+        assert f'data-name="{start}"' in page
+        assert ('href="/charts/edit?file=shop.yaml"' in charts) == (start == "shop.yaml")
+
+
+async def test_signing_in_leads_back_to_the_file() -> None:
+    """Whoever must sign in first comes to the chart that the address names."""
+    async with open_client(make_editing_site(None), None) as client:
+        answer = await client.get("/charts/edit?shipped=full")
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/sign-in?next=/charts/edit%3Fshipped%3Dfull"
+
+
 def test_the_openapi_document_has_the_charts() -> None:
     """Every endpoint for charts stands in the document, those that change something with their body."""
     paths = build_openapi(list_endpoints())["paths"]
