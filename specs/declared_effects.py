@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from toolchart.specs.models import AgentSpec
-from toolchart.specs.own_modules import load_own_reference
+from toolchart.specs.own_modules import explain_own_fault, load_own_reference
 from toolchart.specs.yaml_document import find_spec_line
 from toolchart.states.chart.plain_data import copy_plain_data
 from toolchart.states.chart.source_positions import SourceLines
@@ -99,11 +99,10 @@ class EffectResolver:
         try:
             found = load_own_reference(reference, self._folder)
         except Exception as error:  # the user's module may fail in any way
-            raise self._build_problem(
-                f"the class {reference!r} cannot be imported: {type(error).__name__}: {error}",
-                path,
-                "write `module:Class`, or a JSON Schema",
-            ) from error
+            reason, known = explain_own_fault(error, reference, self._folder)
+            hint = known or "write `module:Class`, or a JSON Schema"
+            message = f"the class {reference!r} cannot be imported: {reason}"
+            raise self._build_problem(message, path, hint) from error
         if not (isinstance(found, type) and issubclass(found, BaseModel)):
             raise self._build_problem(f"{reference!r} is no pydantic class", path, "derive it from BaseModel")
         return found

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 from toolchart.states.descriptors import load_reference
+from toolchart.states.errors import suggest_name
 
 
 def load_own_reference(reference: str, folder: Path | None) -> Any:
@@ -30,6 +32,26 @@ def load_own_reference(reference: str, folder: Path | None) -> Any:
             raise
     sys.path.append(str(folder.resolve()))
     return load_reference(reference)
+
+
+def explain_own_fault(error: Exception, reference: str, folder: Path | None) -> tuple[str, str | None]:
+    """Why `load_own_reference` failed, in words for whoever wrote the module; and what to do, if it is known.
+
+    A fault inside of the module is told with its file and line.
+    """
+    module, _, name = reference.partition(":")
+    if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
+        known = sorted(file.stem for file in folder.glob("*.py")) if folder is not None else []
+        hint = suggest_name(module, known) if known else "put its file beside the spec, or install it"
+        return f"there is no module {module!r}, neither installed nor beside the spec", hint
+    if isinstance(error, AttributeError) and module in sys.modules and not hasattr(sys.modules[module], name):
+        names = [key for key in vars(sys.modules[module]) if not key.startswith("_")]
+        return f"the module {module!r} has no {name!r}", suggest_name(name, names)
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}: {error.msg}", None
+    frames = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+    return f"{frames[-1].filename}:{frames[-1].lineno}: {text}" if frames else text, None
 
 
 def _has_module(folder: Path, name: str) -> bool:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +59,7 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text("utf-8-sig")
     except FileNotFoundError:
-        raise SpecError("there is no such file", file=source) from None
+        raise SpecError("there is no such file", file=source, hint=_suggest_file(path)) from None
     except UnicodeDecodeError as error:
         raise SpecError(
             f"not UTF-8 text ({error.reason} at byte {error.start})",
@@ -67,6 +68,16 @@ def read_text(path: Path) -> str:
         ) from None
     except OSError as error:
         raise SpecError(f"cannot be read: {error.strerror}", file=source) from None
+
+
+def _suggest_file(path: Path) -> str | None:
+    """The file of the same folder with the nearest name, or that there is no such folder."""
+    folder = path.parent
+    if not folder.is_dir():
+        return f"there is no folder {folder}"
+    names = [file.name for file in folder.iterdir() if file.suffix == path.suffix]
+    near = get_close_matches(path.name, names, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"the folder is {folder.resolve()}"
 
 
 def parse_document(

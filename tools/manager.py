@@ -240,8 +240,14 @@ def _convert_validation_error(error: ValidationError, section: str) -> SpecError
 def _add_registry_tools(registry: Registry, config: ToolsConfig, context: LoadingContext) -> list[str]:
     """Add the tools of the spec's own entries, and return warnings."""
     warnings: list[str] = []
-    for entry in config.registry:
-        loaded_entry = load_entry(entry, config, context)
+    for index, entry in enumerate(config.registry):
+        try:
+            loaded_entry = load_entry(entry, config, context)
+        except SpecError as error:
+            path = error.path or f"tools.registry[{index}]"
+            raise SpecError(
+                error.message, file=error.file, line=error.line, path=path, hint=error.hint
+            ) from error
         warnings += loaded_entry.warnings
         if loaded_entry.tool is not None:
             registry.add(loaded_entry.tool)

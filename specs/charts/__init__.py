@@ -100,6 +100,11 @@ def load_spec_chart(spec: AgentSpec, resolver: EffectResolver | None = None) -> 
         if _is_in_spec_effects(spec, error.path):
             line = find_spec_line(spec.source, error.path or "")
             raise SpecError(error.message, file=source, line=line, path=error.path, hint=error.hint) from None
+        if error.file is None and isinstance(spec.chart, str):
+            line = find_spec_line(spec.source, "chart")
+            raise SpecError(
+                error.message, file=spec.source, line=line, path="chart", hint=error.hint
+            ) from None
         if error.file != source or not isinstance(spec.chart, Mapping):
             raise
         path = ".".join(("chart", error.path)) if error.path else "chart"

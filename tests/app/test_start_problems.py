@@ -86,6 +86,49 @@ def test_a_handler_beside_the_spec_is_imported(run_cli: RunCli, tmp_path: Path, 
     assert run_cli("run", file, "hi").out.strip() == "ok"
 
 
+@pytest.mark.parametrize(
+    ("text", "handler", "words"),
+    [
+        ("def broken(:\n", "NAME:f", "NAME.py:1: invalid syntax"),
+        ("\nx = 1 / 0\n", "NAME:f", "NAME.py:2: ZeroDivisionError: division by zero"),
+        ("import no_such_package\n", "NAME:f", "NAME.py:1: ModuleNotFoundError"),
+        ("def look_up() -> str:\n    return 'x'\n", "NAME:lookup", "did you mean 'look_up'?"),
+        ("", "NAM:f", "did you mean 'NAME'?"),
+    ],
+)
+def test_a_fault_in_a_module_of_tools_names_its_line(
+    text: str, handler: str, words: str, run_cli: RunCli, work_dir: Path
+) -> None:
+    """Issue 16: a mistake in one's own module is the spec's: exit code 2, the entry in the spec, and the file
+    and line of the mistake."""
+    name = f"tools_{abs(hash((str(work_dir), text)))}"
+    (work_dir / f"{name}.py").write_text(text, "utf-8")
+    file = write_agent(
+        work_dir, registry=[make_python_entry(handler.replace("NAME", name).replace("NAM", name[:-1]))]
+    )
+    result = run_cli("run", str(file), "hi")
+    assert (result.code, result.out) == (2, "")
+    assert f"{file}:1: tools.registry[0]: tool 'own'" in result.err
+    assert words.replace("NAME", name) in result.err
+
+
+def test_a_misspelt_file_or_chart_names_the_nearest(run_cli: RunCli, work_dir: Path) -> None:
+    """A chart that does not exist is named with its line in the spec; a file, with its neighbour."""
+    write_agent(work_dir)
+    result = run_cli("run", "agnet.json", "hi")
+    assert (result.code, "did you mean 'agent.json'?" in result.err) == (2, True)
+    result = run_cli("run", str(work_dir / "no" / "agent.json"), "hi")
+    assert "there is no folder" in result.err
+    (work_dir / "own.yaml").write_text(
+        "llms: {m: {provider: scripted, model: m, replies: [ok]}}\nchart: aproval\nresponses: [{llm: m}]\n",
+        "utf-8",
+    )
+    result = run_cli("run", "own.yaml", "hi")
+    assert result.code == 2
+    assert "own.yaml:2: chart: no chart 'aproval'" in result.err
+    assert "did you mean 'approval'?" in result.err
+
+
 def test_install_hints_name_the_packages_of_the_extras() -> None:
     """Issue 16: a hint installs the packages themselves, so it holds wherever Toolchart came from; they are
     those of the extras, and no text names `toolchart[...]`."""

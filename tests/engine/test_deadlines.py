@@ -187,7 +187,7 @@ def test_a_message_to_a_conversation_in_which_a_person_must_decide_is_refused() 
     with pytest.raises(SpecError, match="waits for a person's decision on 'echo'") as refusal:
         engine.run("hello?", conversation="c")
     assert "until 2027-01-05T09:00:00.000Z" in refusal.value.message
-    assert refusal.value.hint == f"decide first: toolchart approve c {call_id}"
+    assert refusal.value.hint == f"decide first: toolchart approve c {call_id} --spec SPEC"
 
 
 # -- timers on any state -----------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 
-from toolchart.specs.own_modules import load_own_reference
+from toolchart.specs.own_modules import explain_own_fault, load_own_reference
 from toolchart.states.descriptors import find_reference_gaps
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.tools.definition import Tool
@@ -146,9 +146,9 @@ def load_effect_function(
     try:
         function = load_own_reference(reference, folder)
     except Exception as error:  # the user's module may fail in any way
-        raise SpecError(
-            f"the function {reference!r} cannot be imported: {type(error).__name__}: {error}"
-        ) from error
+        reason, known = explain_own_fault(error, reference, folder)
+        message = f"the function {reference!r} cannot be imported: {reason}"
+        raise SpecError(message, hint=known) from error
     if not callable(function):
         raise SpecError(f"{reference!r} is no function, but {type(function).__name__}")
     return make_effect_function(function)

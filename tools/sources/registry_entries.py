@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from toolchart.specs.models import ToolEntry, ToolsConfig
-from toolchart.specs.own_modules import load_own_reference
+from toolchart.specs.own_modules import explain_own_fault, load_own_reference
 from toolchart.specs.secrets import resolve_environment
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.descriptors import load_reference
@@ -345,8 +345,9 @@ def load_python_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
         raise SpecError(f"tool {entry.name!r} names no Python function", hint=hint)
     try:
         function = load_own_reference(f"{module}:{name}", context.base_folder)
-    except (ImportError, AttributeError) as error:
-        raise SpecError(f"tool {entry.name!r}: {error}", hint=hint) from None
+    except Exception as error:  # the user's module may fail in any way
+        reason, known = explain_own_fault(error, f"{module}:{name}", context.base_folder)
+        raise SpecError(f"tool {entry.name!r}: {reason}", hint=known or hint) from error
     tool = make_tool(function)
     return replace(tool, definition=_merge_definition(entry, tool.definition))
 

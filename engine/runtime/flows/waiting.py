@@ -56,12 +56,12 @@ def build_open_turn_error(snapshot: Snapshot, conversation: str) -> SpecError:
         name, id_ = calls[0].call.name, calls[0].call.id
         return SpecError(
             f"conversation {conversation!r} waits for a person's decision on {name!r}{until}",
-            hint=f"decide first: toolchart approve {conversation} {id_}",
+            hint=f"decide first: toolchart approve {conversation} {id_} --spec SPEC",
         )
     if questions:
         return SpecError(
             f"conversation {conversation!r} waits for a person's answer to {questions[0].name!r}{until}",
-            hint=f"answer first: toolchart resume {conversation} --answer JSON",
+            hint=f"answer first: toolchart resume {conversation} --answer JSON --spec SPEC",
         )
     return SpecError(
         f"conversation {conversation!r} rests in state {snapshot.state!r} in the middle of a turn",
