@@ -14,8 +14,6 @@ import time
 from functools import lru_cache
 from typing import Any
 
-import re2
-
 MAX_PATTERN_CHARACTERS = 5_000
 TIMEOUT_S = 0.5
 """Seconds for one text on Python's engine."""
@@ -124,6 +122,8 @@ def _compile_python(text: str, flags: str) -> re.Pattern[str]:
 
 def _compile_linear(text: str, flags: str) -> Any:
     """The compiled pattern of RE2; None where RE2 has no such syntax."""
+    import re2
+
     if "x" in flags:
         return None
     options = re2.Options()

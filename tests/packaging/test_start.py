@@ -26,6 +26,7 @@ HEAVY = {
     "opentelemetry",
     "prompt_toolkit",
     "psycopg",
+    "re2",
     "rich",
     "sympy",
     "toolchart.engine.rerun",

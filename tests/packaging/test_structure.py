@@ -57,6 +57,7 @@ SAME_TASK_IN_EACH_ADAPTER = {
 """Private functions that do the same task for the wire format of each host, and so share a name."""
 
 HEAVY_PACKAGES = {
+    "re2": "2.5 MB; only agents with patterns need it",
     "anyio": "loaded with the MCP client",
     "azure": "extra `entra`",
     "asyncio": "not needed by the child process that runs untrusted work",

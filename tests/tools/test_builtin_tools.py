@@ -13,6 +13,7 @@ from tool_calls import build_snapshot, build_tool, make_call, make_executor, run
 
 from toolchart.states.messages import Message, ToolCall
 from toolchart.tools.builtin import BUILTINS, make_builtin
+from toolchart.tools.builtin.algebra import solve_symbolically
 from toolchart.tools.builtin.dates import run_date_operation
 from toolchart.tools.builtin.planner import MAX_STEPS
 from toolchart.tools.definition import Tool, ToolFailure
@@ -263,6 +264,14 @@ def test_an_unknown_handle_or_offset_is_an_error() -> None:
     (event,) = run_calls(make_executor(BUILTINS["fetch_result"]).bind("c", lambda: snapshot), call)
     assert "no result of this conversation has the handle 'zzz'" in event.result["error"]
     assert "behind the end" in run_fetch_result("abc", offset=3).result["error"]
+
+
+@pytest.mark.parametrize("variable", ["", "x y", "__class__", "x1", "ä"])
+async def test_a_variable_is_a_word_of_letters(variable: str) -> None:
+    """Anything else fails before a worker is started, and says what a variable is."""
+    arguments = {"expression": "2*y + 6", "operation": "solve", "variable": variable}
+    with pytest.raises(ToolFailure, match="one to ten letters"):
+        await solve_symbolically(arguments)
 
 
 def test_cut_output_and_fetch_result_fit_together() -> None:

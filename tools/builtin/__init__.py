@@ -49,8 +49,8 @@ _CALCULATOR = _make_object_schema(
         },
         "variable": {
             "type": "string",
-            "pattern": "^[A-Za-z]{1,10}$",
-            "description": "solve, derivative, integral: by which symbol; x when left out.",
+            "maxLength": 10,
+            "description": "solve, derivative, integral: by which symbol (letters only); x when left out.",
         },
     },
     "expression",

@@ -52,10 +52,17 @@ async def solve_symbolically(arguments: Mapping[str, Any]) -> Any:
     values = {
         "operation": arguments["operation"],
         "expression": require_expression_text(arguments["expression"]),
-        "variable": arguments.get("variable", "x"),
+        "variable": _require_variable(arguments.get("variable", "x")),
     }
     parse_sides(values["expression"])  # refuse a bad expression before a process is started
     return await run_in_worker("compute_symbolic_result", values, timeout_s=TIMEOUT_S)
+
+
+def _require_variable(name: str) -> str:
+    """A symbol that a call names. The schema has no pattern, so that arithmetic loads no matcher."""
+    if not _is_symbol(name):
+        raise ToolFailure(f"{name[:20]!r} is no variable: write one to ten letters, for instance x")
+    return name
 
 
 # -- reading -------------------------------------------------------------------------------------
