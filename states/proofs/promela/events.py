@@ -191,6 +191,7 @@ class EventWriter:
         facts = self._facts
         lines = [*facts.count(f"{result}.count"), *facts.assign(f"{result}.attempt", "0")]
         lines += facts.assign_word(f"{result}.error_kind", "none")
+        lines += facts.choose_number("long_results")  # it may be a summary of one
         for name, fact in self._tree.chart.vocabulary.result_facts.items():
             field = name.partition(".")[2]
             if name.startswith(f"{result}.") and field not in (*_RESULT_COUNTERS, "pending", "error_kind"):
@@ -275,15 +276,9 @@ class EventWriter:
                 *self._spend(),
             ],
         )
+        last = [*facts.count("iteration"), *facts.choose_number("long_results"), f"{slot.open} = 0;"]
         for name in CALLS:
-            yield (
-                f"{name} > 0",
-                [
-                    f"{name}--;",
-                    *write_if(f"{PENDING} == 0", [*facts.count("iteration"), f"{slot.open} = 0;"]),
-                    *self._spend(),
-                ],
-            )
+            yield (f"{name} > 0", [f"{name}--;", *write_if(f"{PENDING} == 0", last), *self._spend()])
 
     # -- agents and the user ---------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ def ask_for(*texts: str) -> dict[str, Any]:
 
 
 async def test_the_test_bench_and_a_single_tool(tmp_path: Path) -> None:
-    """An example question runs on the shipped agent: call, arguments, result, answer and badge are shown; a
+    """S2.10: an example question runs on the shipped agent: call, result, answer and badge are shown; a
     form made from the schema runs one tool."""
     with serve(make_served(Engine("quickstart", log="memory"), tmp_path)) as url:
         async with open_browser() as context:

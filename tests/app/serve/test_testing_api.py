@@ -42,7 +42,7 @@ async def post(client: httpx.AsyncClient, path: str, status: int, /, **body: Any
 
 
 async def test_tools_are_listed_with_type_and_schema(settings: SiteSettings) -> None:
-    """The list has name, description, type and parameters of each tool, and the settings about tools."""
+    """S2.10: the list has name, description, type and schema of each tool, and the settings about tools."""
     async with open_client(make_bench(settings), "viewer") as client:
         listed = (await client.get("/api/tools/list")).json()
         available = (await client.get("/api/tools/available")).json()
@@ -67,7 +67,7 @@ async def test_an_agent_without_tools_says_so(settings: SiteSettings) -> None:
 
 
 async def test_a_test_by_name_gives_calls_answer_and_score(settings: SiteSettings) -> None:
-    """A test has the calls with arguments, result, iteration from 1 and milliseconds, and the new score."""
+    """S2.10: a test has the calls with arguments, result, iteration and milliseconds, and the new score."""
     call = reply_with_calls(("weather", {"city": "Oslo"}))
     async with open_client(make_bench(settings, call, "It is blue.")) as client:
         tested = await post(client, "/api/tools/test", 200, llm="model", model="m", query="How is Oslo?")
