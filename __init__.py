@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         Wait,
     )
     from toolchart.states.errors import (
+        DurableHostUnavailable,
         ForeignLog,
         IllegalEvent,
         LeaseHeld,
@@ -243,6 +244,7 @@ __all__ = [
     "ReplayMismatch",
     "UnknownSemantics",
     "LogConflict",
+    "DurableHostUnavailable",
     "LogDamaged",
     "LogUnavailable",
     "MissingKey",
@@ -370,6 +372,7 @@ if not TYPE_CHECKING:
             "ReplayMismatch",
             "UnknownSemantics",
             "LogConflict",
+            "DurableHostUnavailable",
             "LogDamaged",
             "LogUnavailable",
             "MissingKey",

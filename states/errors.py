@@ -10,6 +10,7 @@
     |-- LogConflict            another writer appended first
     |   |-- LeaseHeld          another worker works on the conversation
     |   `-- LeaseLost          this worker has lost its lease, so it appends nothing
+    |-- DurableHostUnavailable a durable host that cannot be reached, so a stretch was not started
     |-- LogDamaged             a log that fails verification
     `-- LogUnavailable         a store that cannot be opened, read or written
         |-- ForeignLog         a file or database that is no log of Toolchart
@@ -31,6 +32,8 @@ from difflib import get_close_matches
 
 EXTRA_PACKAGES = {
     "archive": ("fsspec>=2024.2",),
+    "durable": ("dbos>=3.4,<4",),
+    "durabletask": ("durabletask>=1.12,<2",),
     "entra": ("azure-identity>=1.23",),
     "http": ("jsonpath-ng>=1.6",),
     "mcp": ("mcp>=2.3,<3",),
@@ -220,6 +223,10 @@ class LeaseHeld(LogConflict):
 
 class LeaseLost(LogConflict):
     """Another worker has taken the conversation over; nothing was written, and nothing more is begun."""
+
+
+class DurableHostUnavailable(ToolchartError):
+    """A durable host that cannot be reached. Nothing was started; asking again is safe."""
 
 
 class LogDamaged(ToolchartError):

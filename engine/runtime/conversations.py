@@ -65,6 +65,7 @@ class SharedDependencies(msgspec.Struct, frozen=True, kw_only=True):
     children: ChildRunner | None = None
     telemetry: Telemetry | None = None
     debug_files: DebugFiles | None = None
+    longest_wait_s: float | None = None
 
 
 class Conversations:
@@ -242,8 +243,15 @@ class Conversations:
     def has_work(self, snapshot: Snapshot, name: str) -> bool:
         """Whether going on with a conversation would do anything now."""
         shared = self._shared_dependencies
-        now = shared.clock.now()
-        return has_open_work(self._store, snapshot, name, now, shared.approver, shared.asker)
+        return has_open_work(
+            self._store,
+            snapshot,
+            name,
+            shared.clock.now(),
+            shared.approver,
+            shared.asker,
+            shared.longest_wait_s,
+        )
 
     def resume_driver(self, name: str, loaded_conversation: ReplayedConversation) -> Driver:
         """The driver of a conversation whose turn is open, with the chart that the turn began with."""
@@ -366,6 +374,7 @@ class Conversations:
             children=self._shared_dependencies.children,
             telemetry=self._shared_dependencies.telemetry,
             debug_files=self._shared_dependencies.debug_files,
+            longest_wait_s=self._shared_dependencies.longest_wait_s,
             # Deltas may cut a secret in two, so a redacted log does not keep them.
             keep_deltas=self._spec.log_deltas and self._redactor is None,
         )

@@ -116,6 +116,8 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     """Runs the children of `run_agent`."""
     asks_first: bool = False
     """Whether tools of children that are not idempotent need an approval: the conversation is a fork."""
+    longest_wait_s: float | None = None
+    """Seconds that the turn waits for a timer where nothing else is open; a longer one leaves it at rest."""
     telemetry: Telemetry | None = None
     """Makes spans of what happens; it changes nothing."""
     debug_files: DebugFiles | None = None

@@ -24,7 +24,7 @@ from toolchart.engine.log.journal import Journal
 from toolchart.engine.log.record import encode_plain_event
 from toolchart.engine.runtime.dependencies import Dependencies
 from toolchart.engine.runtime.flows.agents import end_agents, list_cancelled_runs
-from toolchart.engine.runtime.flows.waiting import find_only_work, list_overdue_timers
+from toolchart.engine.runtime.flows.waiting import find_only_work, list_overdue_timers, rests_on_timers
 from toolchart.engine.runtime.performers import EffectPerformer
 from toolchart.specs.secrets import strike_secret_bytes
 from toolchart.states.compiler import Move
@@ -152,7 +152,7 @@ class Driver:
                 await self._stop_tasks()
 
     async def _perform_until_rest(self) -> None:
-        while not self._is_suspended:
+        while not (self._is_suspended or self._is_left_to_timers()):
             is_plain = not (self._tasks or self._waiting or self._is_draining)
             if is_plain and (only_effect := find_only_work(self.snapshot)) is not None:
                 await self._perform_inline(only_effect)
@@ -173,24 +173,23 @@ class Driver:
 
     def _find_startable_effects(self) -> list[Effect]:
         """The open effects that nobody performs and that do not wait for an event from outside."""
-        if self.snapshot.is_over:
-            return []
-        return [
-            effect
-            for effect in self.snapshot.open_effects
-            if effect.id not in self._tasks and effect.id not in self._waiting
-        ]
+        open_effects = () if self.snapshot.is_over else self.snapshot.open_effects
+        return [effect for effect in open_effects if effect.id not in {*self._tasks, *self._waiting}]
 
     def _rests(self) -> bool:
         """Whether the chart rests: nothing is performed, or only timers beside an effect that waits for an
         event from outside. Such timers are durable; `resume` lets them run out."""
-        if self.snapshot.awaits_user:
+        if self.snapshot.awaits_user or self._is_left_to_timers():
             return True
         startable_effects = self._find_startable_effects()
         others = [*startable_effects, *(e for e in self.snapshot.open_effects if e.id in self._tasks)]
         if self._waiting and all(isinstance(effect, Wait) for effect in others):
             return len(others) >= len(self._tasks)
         return not startable_effects and not self._tasks
+
+    def _is_left_to_timers(self) -> bool:
+        """Whether only timers are open, which whoever goes on later lets run out."""
+        return rests_on_timers(self.snapshot, self.dependencies.clock.now, self.dependencies.longest_wait_s)
 
     def wait_for_outside(self, effect: Effect) -> None:
         """Leave an effect open until an event from outside answers it."""

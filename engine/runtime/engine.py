@@ -74,6 +74,8 @@ class Engine(SharedEngine):
             the spec. A store that is given has its own.
         lease_s: seconds after which another worker may take over a conversation from one that has shown no
             sign of life; None takes those of the spec.
+        longest_wait_s: seconds that a turn waits in this process for a timer where nothing else is open. A
+            longer one leaves the turn at rest (`TurnResult.due`), and `recover` goes on with it; None waits.
 
     Raises:
         SpecError: the spec or its chart cannot be used.
@@ -98,6 +100,7 @@ class Engine(SharedEngine):
         clock: Clock | None = None,
         durability: str | None = None,
         lease_s: float | None = None,
+        longest_wait_s: float | None = None,
     ) -> None:
         from toolchart.engine.runtime.agents.agent import SharedParts
 
@@ -115,6 +118,7 @@ class Engine(SharedEngine):
             asker=asker,
             observer=observer,
             telemetry=telemetry,
+            longest_wait_s=longest_wait_s,
         )
         agent = _load_agent(spec, self._parts)
         self.store: Store = _open_log(log, agent.spec, durability)
@@ -134,6 +138,11 @@ class Engine(SharedEngine):
         self._open_turns = OpenTurns(agent, self._parts.answers, self.store, self._log)
         self._ownership = self._open_turns.ownership
         self._recovery = Recovery(agent, self.store, self._ownership, self._open_turns)
+
+    @property
+    def clock(self) -> Clock:
+        """The source of time of this engine."""
+        return self._parts.clock
 
     def with_tools(self, tools: Sequence[Tool]) -> Engine:
         """An engine on the same log, with the same hosts, whose handlers each offer further tools.

@@ -77,6 +77,7 @@ class SharedParts(msgspec.Struct, frozen=True, kw_only=True):
     asker: Asker | None = None
     observer: Observer | None = None
     telemetry: Telemetry | None = None
+    longest_wait_s: float | None = None
     answers: dict[str, Answering] = {}
     """Answers of people for child conversations, by their ids; each is taken when its child is resumed."""
     answer_entries: dict[str, int] = msgspec.field(default_factory=dict)
@@ -163,6 +164,7 @@ class Agent:
                 children=ChildConversations(store, log, self._parts.clock, self.get_child),
                 telemetry=self._parts.telemetry,
                 debug_files=self.debug_files,
+                longest_wait_s=self._parts.longest_wait_s,
             ),
             function_sources=self._functions.list_sources(self.chart),
         )

@@ -59,11 +59,13 @@ def has_open_work(
     now: str,
     approver: Approver | None,
     asker: Asker | None,
+    longest_wait_s: float | None = None,
 ) -> bool:
     """Whether a worker that goes on with a conversation, or with a child of it, has something to do.
 
     Args:
         now: the present time, RFC 3339.
+        longest_wait_s: seconds that the worker waits for a timer; None is any time.
     """
 
     def has_item_work(effect: RunAgent, item: int) -> bool:
@@ -71,13 +73,13 @@ def has_open_work(
         child = load_conversation(store, name)
         if child is None or child.snapshot.is_over:
             return True
-        return has_open_work(store, child.snapshot, name, now, approver, asker)
+        return has_open_work(store, child.snapshot, name, now, approver, asker, longest_wait_s)
 
     def has_child_work(effect: RunAgent) -> bool:
         items = {*range(len(effect.messages))} - {*effect.answered, *effect.resting}
         return not effect.messages or any(has_item_work(effect, item) for item in items)
 
-    return has_work(snapshot, now, approver, asker, has_child_work)
+    return has_work(snapshot, now, approver, asker, has_child_work, longest_wait_s)
 
 
 def waits_for_decision(call_id: str, snapshot: Snapshot) -> bool:

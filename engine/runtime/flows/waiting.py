@@ -103,6 +103,18 @@ def compute_remaining_s(timer: Wait, now: str) -> float:
     return max(0.0, min(timer.seconds, remaining.total_seconds()))
 
 
+def rests_on_timers(snapshot: Snapshot, read_now: Callable[[], str], longest_wait_s: float | None) -> bool:
+    """Whether only timers are open, and each runs out later than a process waits for it.
+
+    Args:
+        longest_wait_s: seconds that a process waits for a timer; None is any time.
+    """
+    timers = list_timers(snapshot)
+    if longest_wait_s is None or not timers or len(timers) < len(snapshot.open_effects):
+        return False
+    return compute_remaining_s(timers[0], read_now()) > longest_wait_s
+
+
 # -- resting -------------------------------------------------------------------------------------
 
 
@@ -120,6 +132,7 @@ def has_work(
     approver: Approver | None,
     asker: Asker | None,
     has_child_work: Callable[[RunAgent], bool],
+    longest_wait_s: float | None = None,
 ) -> bool:
     """Whether a worker that goes on with a conversation has something to do: a timer has run out, or an
     effect is open that does not wait for somebody outside.
@@ -127,11 +140,14 @@ def has_work(
     Args:
         now: the present time, RFC 3339.
         has_child_work: whether a child of an effect has something to do.
+        longest_wait_s: seconds that the worker waits for a timer; None is any time.
     """
     if snapshot.has_ended:
         return False
     if list_overdue_timers(snapshot, now):
         return True
+    if rests_on_timers(snapshot, lambda: now, longest_wait_s):
+        return False
     effects = [effect for effect in snapshot.open_effects if not isinstance(effect, Wait)]
     return not effects or any(
         has_child_work(effect)

@@ -31,7 +31,7 @@ from toolchart.states.effects import RunAgent
 from toolchart.states.errors import LeaseHeld, SpecError
 from toolchart.states.events import Answering, Cancelled, Decided, UserSaid
 from toolchart.states.flows.events import Answered
-from toolchart.states.ports import Store
+from toolchart.states.ports import SharedStore, Store
 from toolchart.states.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -135,6 +135,32 @@ class OpenTurns:
         result = self.build_result(self._load_conversation(root).snapshot, root)
         return replace(result, warnings=(*result.warnings, HANDED_OVER))
 
+    async def post(self, conversation: str, event: Decided | Cancelled) -> str:
+        """See `SharedEngine.apost`."""
+        snapshot, waiting = self._load_conversation(conversation).snapshot, conversation
+        if isinstance(event, Decided):
+            waiting, snapshot = self._find_decided(conversation, snapshot, event)
+            event = self._find_agent(waiting).decisions.complete_decision(event, waiting, snapshot)
+            return await self._post(waiting, event, waiting)
+        if snapshot.is_over:
+            raise SpecError(f"no turn of conversation {conversation!r} is open")
+        return await self._post(conversation, event, f"{conversation}/{snapshot.turn}")
+
+    async def post_answer(
+        self, conversation: str, content: Mapping[str, Any], question: str | None, by: str | None
+    ) -> str:
+        """See `SharedEngine.apost_answer`."""
+        waiting, answer = self._build_answer(conversation, content, question, by)
+        return await self._post(waiting, answer, waiting)
+
+    async def _post(self, waiting: str, event: PersonEvent, unique: str) -> str:
+        """Leave an event for a conversation in the inbox of its root, whose id is returned."""
+        if not isinstance(self._store, SharedStore):
+            raise SpecError("this log keeps no inbox", hint="use SQLite or PostgreSQL")
+        root = find_root(self._store, waiting)
+        await self._ownership.post(root, Message(conversation=waiting, event=event), build_key(event, unique))
+        return root
+
     async def cancel(self, conversation: str, reason: str | None) -> TurnResult | None:
         """See `Engine.acancel`, for a turn that does not run in this engine."""
         snapshot = self._load_conversation(conversation).snapshot
@@ -214,13 +240,7 @@ class OpenTurns:
             check_answer(effect, content)
             await driver.post_event(Answered(effect=effect.id, content=dict(content), by=by))
             return None
-        loaded_conversation = self._load_conversation(conversation)
-        waiting, snapshot = find_waiting_conversation(
-            self._store, loaded_conversation.snapshot, conversation, partial(waits_for_answer, question)
-        )
-        effect = find_question(snapshot, conversation, question)
-        check_answer(effect, content)
-        answer = Answered(effect=effect.id, content=dict(content), by=by)
+        waiting, answer = self._build_answer(conversation, content, question, by)
         root = find_root(self._store, waiting)
         try:
             async with self._ownership.work_on(root) as hold:
@@ -229,6 +249,24 @@ class OpenTurns:
             return hold.result
         except LeaseHeld:
             return await self._hand_over(root, waiting, answer)
+
+    def _build_answer(
+        self, conversation: str, content: Mapping[str, Any], question: str | None, by: str | None
+    ) -> tuple[str, Answered]:
+        """The answer to a question of a turn at rest, and the conversation that asks.
+
+        Raises:
+            SpecError: no such question is open, or a field does not fit its form.
+        """
+        from toolchart.engine.runtime.flows.people import check_answer, find_question
+
+        snapshot = self._load_conversation(conversation).snapshot
+        waiting, snapshot = find_waiting_conversation(
+            self._store, snapshot, conversation, partial(waits_for_answer, question)
+        )
+        effect = find_question(snapshot, conversation, question)
+        check_answer(effect, content)
+        return waiting, Answered(effect=effect.id, content=dict(content), by=by)
 
     async def go_on(
         self,

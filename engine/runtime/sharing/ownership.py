@@ -84,6 +84,10 @@ class Ownership:
             log_.leases.on_entries = self._receive_entries
             log_.leases.on_loss = self._stop_lost
 
+    def is_claimed(self, conversation: str) -> bool:
+        """Whether this engine works on a conversation now."""
+        return conversation in self._claimed
+
     @asynccontextmanager
     async def work_on(self, conversation: str, *, is_brief: bool = False) -> AsyncIterator[Hold]:
         """Hold a conversation within the block.

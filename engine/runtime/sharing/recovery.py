@@ -94,20 +94,27 @@ class Recovery:
         Returns:
             The result of the turn that went on, or why it could not; both None where nothing was to do.
         """
-        if self._ownership.is_stopping or conversation in self._foreign:
-            return None, None
         try:
-            if not self._is_own(conversation):
-                return None, None
-            async with self._ownership.work_on(conversation) as hold:
-                has_gone_on = await self._go_on_held(conversation, hold)
-                before = hold.result
-            return (hold.result if has_gone_on or hold.result is not before else None), None
+            return await self.try_go_on(conversation), None
         except LogConflict as error:  # another worker was first, or has taken it over
             log.info("conversation %s: %s", conversation, error)
             return None, None
         except ToolchartError as error:
             return None, str(error)
+
+    async def try_go_on(self, conversation: str) -> TurnResult | None:
+        """`go_on`, which raises why it could not; None where nothing was to do.
+
+        Raises:
+            LogConflict: another worker holds it, or has taken it over.
+            ToolchartError: it cannot go on.
+        """
+        if self._ownership.is_stopping or conversation in self._foreign or not self._is_own(conversation):
+            return None
+        async with self._ownership.work_on(conversation) as hold:
+            has_gone_on = await self._go_on_held(conversation, hold)
+            before = hold.result
+        return hold.result if has_gone_on or hold.result is not before else None
 
     def _is_own(self, conversation: str) -> bool:
         """Whether a conversation has the chart of this agent, or no record yet."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolchart.engine.log.family import find_root
@@ -132,6 +132,34 @@ class SharedEngine:
         """Whether a message of the user would interrupt a turn that runs here: its row leaves a state."""
         return any(driver.can_interrupt() for driver in self._agent.list_running_drivers(conversation)[:1])
 
+    async def apost(self, conversation: str, event: Decided | Cancelled) -> str:
+        """Leave what a person says about an open turn in the inbox of the log, for a worker to go on with.
+
+        Nothing runs here. The event is checked and, where the spec asks for it, signed as by `adecide`.
+
+        Returns:
+            The root of the conversation, with which a worker goes on.
+
+        Raises:
+            IllegalEvent, SpecError: nothing waits for it, or the log keeps no inbox; nothing was written.
+        """
+        return await self._open_turns.post(conversation, event)
+
+    async def apost_answer(
+        self,
+        conversation: str,
+        content: Mapping[str, Any],
+        *,
+        question: str | None = None,
+        by: str | None = None,
+    ) -> str:
+        """As `apost`, for an answer to a question of the chart; the arguments are those of `aanswer`.
+
+        Raises:
+            SpecError: no such question is open, or a field does not fit its form; nothing was written.
+        """
+        return await self._open_turns.post_answer(conversation, content, question, by)
+
     async def acancel(self, conversation: str, reason: str | None = None) -> TurnResult | None:
         """Stop a turn: one that runs here or in another worker, or one that rests.
 
@@ -190,6 +218,27 @@ class SharedEngine:
     ) -> None:
         """The blocking form of `awatch_unfinished`."""
         self._run_blocking(lambda: self.awatch_unfinished(on_turn, every_s=every_s, at_once=at_once))
+
+    async def ago_on(self, conversation: str) -> TurnResult | None:
+        """Go on with one conversation, as `arecover` does with each.
+
+        Returns:
+            The result of the turn that went on; None where nothing was to do.
+
+        Raises:
+            LogConflict: another worker holds it, or has taken it over.
+            ToolchartError: it cannot go on.
+        """
+        return await self._recovery.try_go_on(conversation)
+
+    def is_busy_with(self, conversation: str) -> bool:
+        """Whether this engine works on a conversation now, or gives it back."""
+        return self._ownership.is_claimed(conversation)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether this engine begins nothing more."""
+        return self._ownership.is_stopping
 
     async def astop(self, grace_s: float = GRACE_S) -> None:
         """Begin nothing more: calls that run now end and are recorded, then their turns are given back.

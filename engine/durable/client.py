@@ -1,0 +1,132 @@
+"""Hands messages, decisions, answers and cancellations over to the workers of a durable host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from toolchart.engine.durable.performing import find_version
+from toolchart.engine.durable.stretches import DurableHost, Stretch, compute_version
+from toolchart.engine.log.replay import load_conversation
+from toolchart.engine.runtime.clock import generate_conversation_id
+from toolchart.engine.runtime.engine import Engine
+from toolchart.engine.runtime.flows.waiting import build_open_turn_error
+from toolchart.states.errors import SpecError
+from toolchart.states.events import Cancelled, Decided
+
+
+class DurableClient:
+    """Asks workers to go on with conversations; nothing of them runs in this process.
+
+    Args:
+        engine: an engine of the same agent on the log that the workers share. It reads the log, checks what
+            people say and leaves it in the inbox.
+        host: starts stretches.
+    """
+
+    def __init__(self, engine: Engine, host: DurableHost) -> None:
+        self._engine = engine
+        self._host = host
+
+    async def submit(
+        self,
+        message: str,
+        *,
+        conversation: str | None = None,
+        key: str | None = None,
+        priority: int = 0,
+        options: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Have a turn run by some worker.
+
+        Args:
+            conversation: its id, to go on with or to begin; None makes one of the key, or a new one.
+            key: idempotency key: a second message with it is not run.
+            priority: from 1, small numbers first; 0 before all of them.
+            options: `handler`, `variables`, `llm`, `model` of the turn.
+
+        Returns:
+            The id of the conversation.
+
+        Raises:
+            SpecError: a turn of the conversation is open.
+            DurableHostUnavailable: the host cannot be reached.
+        """
+        name = conversation or key or generate_conversation_id()
+        loaded = load_conversation(self._engine.store, name)
+        if loaded is not None and key is None and not loaded.snapshot.is_over:
+            raise build_open_turn_error(loaded.snapshot, name)
+        stretch = Stretch(
+            conversation=name,
+            key=f"turn/{key or generate_conversation_id()}",
+            version=compute_version(self._engine.build_configured_event(name).chart),
+            message=message,
+            options=options or {},
+            first_seq=loaded.next_seq if loaded is not None else 0,
+            priority=priority,
+        )
+        await self._host.start(stretch)
+        return name
+
+    async def decide(self, conversation: str, decision: Decided) -> None:
+        """Hand over the decision about a call that waits, in the conversation or in a child of it.
+
+        Raises:
+            IllegalEvent: no call waits for it.
+            SpecError: it is not signed as the spec requires.
+            DurableHostUnavailable: it is in the inbox, and the workers find it when they look there.
+        """
+        await self.wake(await self._engine.apost(conversation, decision))
+
+    async def answer(
+        self,
+        conversation: str,
+        content: Mapping[str, Any],
+        *,
+        question: str | None = None,
+        by: str | None = None,
+    ) -> None:
+        """Hand over the answer to a question of the chart; the arguments are those of `Engine.aanswer`.
+
+        Raises:
+            SpecError: no such question is open, or a field does not fit its form.
+            DurableHostUnavailable: it is in the inbox, and the workers find it when they look there.
+        """
+        root = await self._engine.apost_answer(conversation, content, question=question, by=by)
+        await self.wake(root)
+
+    async def cancel(self, conversation: str, reason: str | None = None) -> None:
+        """Have an open turn stopped, by the worker that runs it or by any.
+
+        Raises:
+            SpecError: no turn of the conversation is open.
+            DurableHostUnavailable: it is in the inbox, and the workers find it when they look there.
+        """
+        await self.wake(await self._engine.apost(conversation, Cancelled(reason=reason)))
+
+    async def wake(self, conversation: str) -> None:
+        """Have some worker look whether a conversation can go on, and take what its inbox has.
+
+        Raises:
+            SpecError: there is no such conversation.
+            DurableHostUnavailable: the host cannot be reached.
+        """
+        version = find_version(self._engine.store, conversation)
+        if not version:
+            raise SpecError(f"there is no conversation {conversation!r} in this log")
+        key = f"wake/{generate_conversation_id()}"
+        await self._host.start(Stretch(conversation=conversation, key=key, version=version))
+
+
+def check_address(address: str) -> None:
+    """Check that an address is one of PostgreSQL.
+
+    Raises:
+        SpecError: it is not.
+    """
+    if not address.startswith(("postgresql://", "postgres://")):
+        raise SpecError(
+            "a durable host needs a PostgreSQL database",
+            path="--dsn",
+            hint="write postgresql://USER@HOST/NAME",
+        )

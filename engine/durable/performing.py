@@ -1,0 +1,111 @@
+"""Performs a stretch: goes on with its conversation until it rests, with what the log already has."""
+
+from __future__ import annotations
+
+import logging
+
+from toolchart.engine.durable.stretches import Rest, Stretch, compute_version
+from toolchart.engine.log.replay import load_conversation
+from toolchart.engine.runtime.engine import Engine
+from toolchart.engine.runtime.result import TurnResult
+from toolchart.states.core.encoding import read_json
+from toolchart.states.errors import LogConflict, LogUnavailable, SpecError, ToolchartError
+from toolchart.states.events import TurnStarted
+from toolchart.states.ports import SharedStore, Store
+
+log = logging.getLogger("toolchart.engine")
+
+
+async def perform_stretch(engine: Engine, stretch: Stretch) -> Rest:
+    """Go on with the conversation of a stretch until it rests; how it was left. Raises nothing.
+
+    It may be called again, here or in another worker, after any of its steps: a turn that has begun goes on.
+    """
+    clock = engine.clock
+    while (delay_s := stretch.compute_delay_s(clock.now()) if stretch.due is not None else 0.0) > 0:
+        await clock.sleep(delay_s)  # the host's clock is a little ahead of this one
+    try:
+        result = await _go_on(engine, stretch)
+    except LogUnavailable as error:
+        return Rest(outcome="unavailable", error=str(error))
+    except LogConflict as error:
+        log.info("conversation %s: %s", stretch.conversation, error)
+        return Rest(outcome="held")
+    except ToolchartError as error:
+        return Rest(outcome="failed", error=str(error))
+    except Exception as error:  # whatever it is: the conversation rests in the log, and the host goes on
+        log.exception("conversation %s: its stretch failed", stretch.conversation)
+        return Rest(outcome="failed", error=f"{type(error).__name__}: {error}")
+    return _describe_rest(engine, stretch, result)
+
+
+async def _go_on(engine: Engine, stretch: Stretch) -> TurnResult | None:
+    """Begin the turn of a stretch, or go on with the conversation; the result, where something was done."""
+    if engine.is_stopping:
+        return None
+    if engine.is_busy_with(stretch.conversation):
+        raise LogConflict("this worker works on the conversation already")
+    if stretch.message is not None and not _has_begun(engine, stretch):
+        return await engine.arun(stretch.message, conversation=stretch.conversation, **stretch.options)
+    return await engine.ago_on(stretch.conversation)
+
+
+def _has_begun(engine: Engine, stretch: Stretch) -> bool:
+    """Whether the turn of a stretch was begun before: its message is the first since the stretch was made.
+
+    Raises:
+        SpecError: another turn was begun meanwhile.
+    """
+    for line in engine.store.read_lines(stretch.conversation, stretch.first_seq):
+        event = read_json(line)["event"]
+        if event["type"] == TurnStarted.TYPE:
+            # A redacted log may have another text; then the first turn counts.
+            if engine.spec.redact is not None or event.get("message") == stretch.message:
+                return True
+            raise SpecError(
+                f"another turn of conversation {stretch.conversation!r} came first",
+                hint="submit the message again, under another key",
+            )
+    return False
+
+
+def _describe_rest(engine: Engine, stretch: Stretch, result: TurnResult | None) -> Rest:
+    """How a conversation was left, as the log has it."""
+    conversation = stretch.conversation
+    try:
+        turn = result or engine.describe_turn(conversation)
+        newest = engine.store.read_last_line(conversation)
+        rest = Rest(outcome="waits", state=turn.state, next_seq=newest[0] + 1 if newest else 0, due=turn.due)
+        if turn.due is None and turn.is_over:
+            return Rest(outcome="over", state=turn.state, next_seq=rest.next_seq)
+        if engine.is_stopping:
+            return Rest(outcome="stopped", state=turn.state, next_seq=rest.next_seq)
+        if result is None and _is_held_elsewhere(engine.store, conversation):
+            return Rest(outcome="held", state=turn.state, next_seq=rest.next_seq)
+        if turn.due is None:
+            return rest
+        return Rest(
+            outcome="waits",
+            state=turn.state,
+            next_seq=rest.next_seq,
+            due=turn.due,
+            version=find_version(engine.store, conversation),
+        )
+    except LogUnavailable as error:
+        return Rest(outcome="unavailable", error=str(error))
+    except ToolchartError as error:
+        return Rest(outcome="stopped" if engine.is_stopping else "failed", error=str(error))
+
+
+def _is_held_elsewhere(store: Store, conversation: str) -> bool:
+    """Whether a worker works on a conversation now."""
+    return isinstance(store, SharedStore) and conversation in [
+        lease.conversation for lease in store.list_leases()
+    ]
+
+
+def find_version(store: Store, conversation: str) -> str:
+    """The version of the workers that may go on with a conversation: that of its chart; empty where it has no
+    record."""
+    loaded = load_conversation(store, conversation)
+    return compute_version(loaded.configured.chart) if loaded is not None else ""

@@ -1,0 +1,169 @@
+"""The port of durable hosts: stretches of work, and the one place that says what follows from each.
+
+A durable host (DBOS, Durable Task) brings queues, timers and placement. It decides nothing about a
+conversation. All that it is asked for is a *stretch*: go on with a conversation until it rests. The driver
+does that as ever, so each decision stays where it was:
+
+- An effect is performed once: the log is read first; what has its answer there is not performed again; what
+  is open is performed and its event appended under the fencing token. A host that starts a stretch twice, or
+  hands it to another worker in the middle, changes nothing.
+- Sleep until: a conversation that rests with a timer is followed by a stretch that is due then.
+- Wait for a message: a conversation that waits for somebody ends its stretch. Whoever leaves an event in the
+  inbox of the log starts another one.
+- Children run within the stretch of their root, because its lease covers them.
+- Cancel: an event in the inbox like any other; the worker that runs the turn hears of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from toolchart.states.core.step import SEMANTICS
+
+LONGEST_WAIT_S = 30.0
+"""Seconds that a worker waits for a timer itself; a longer wait is left to the host."""
+
+_LONGEST_PAUSE_S = 30.0
+
+_HELD_ATTEMPTS = 7
+"""How often a stretch without a message looks again at a conversation that another worker holds: for longer
+than a lease lasts without a sign of life."""
+
+
+class Stretch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Work on one conversation, until it rests."""
+
+    conversation: str
+    key: str
+    """What the stretch is for: a host performs one of this id."""
+    version: str
+    """The version of the workers that may perform it."""
+    message: str | None = None
+    """A message of the user that begins a turn; None goes on with what is open."""
+    options: Mapping[str, Any] = {}
+    """Of the turn: `handler`, `variables`, `llm`, `model`."""
+    first_seq: int = 0
+    """Number of the first record that the turn may have written."""
+    due: str | None = None
+    """When it begins: RFC 3339, UTC; None is at once."""
+    pause_s: float = 0.0
+    """Seconds after which it begins; where there is no `due`."""
+    attempt: int = 0
+    """How often the same stretch was tried before."""
+    priority: int = 0
+    """From 1; small numbers go first, 0 before all of them."""
+
+    @property
+    def id(self) -> str:
+        """The id under which a host performs it once."""
+        name = f"{self.conversation}/{self.key}"
+        return f"{name}/{self.attempt}" if self.attempt else name
+
+    def compute_delay_s(self, now: str) -> float:
+        """Seconds from now until it begins.
+
+        Args:
+            now: the present time, RFC 3339.
+        """
+        if self.due is None:
+            return self.pause_s
+        return max(0.0, (datetime.fromisoformat(self.due) - datetime.fromisoformat(now)).total_seconds())
+
+
+Outcome = Literal["over", "waits", "held", "stopped", "unavailable", "failed"]
+"""How a stretch left its conversation: the turn is over; it waits for somebody or for a time; another worker
+holds it; this worker was stopped; the log could not be written; the stretch can never be done."""
+
+
+class Rest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a stretch left its conversation. No content: that stands in the log."""
+
+    outcome: Outcome
+    state: str = ""
+    next_seq: int = 0
+    """Number of the next record."""
+    due: str | None = None
+    """When the conversation goes on by itself: RFC 3339, UTC."""
+    version: str = ""
+    """The version of the workers that may go on then."""
+    error: str | None = None
+    """Why the stretch failed."""
+
+
+class DurableHost(Protocol):
+    """Starts stretches on some worker; implemented over DBOS, over Durable Task, and in process."""
+
+    async def start(self, stretch: Stretch) -> None:
+        """Have a stretch performed when it is due, once for its id, also after the end of this process.
+
+        Where a stretch of this id was started already, nothing happens. The host starts what `plan_next` says
+        after it.
+
+        Raises:
+            DurableHostUnavailable: the host cannot be reached; the stretch was not started.
+        """
+        ...
+
+
+def plan_next(stretch: Stretch, rest: Rest) -> Stretch | None:
+    """What follows a stretch; None where its conversation waits for somebody, or is over."""
+    match rest.outcome:
+        case "waits" if rest.due is not None:
+            key = f"due/{rest.next_seq}"
+            return Stretch(
+                conversation=stretch.conversation,
+                key=key,
+                version=rest.version or stretch.version,
+                due=rest.due,
+                priority=stretch.priority,
+            )
+        case "held" if stretch.message is None and stretch.attempt >= _HELD_ATTEMPTS:
+            return None
+        case "held" | "stopped" | "unavailable":
+            pause_s = min(2.0 ** min(stretch.attempt, 10) / 2, _LONGEST_PAUSE_S)
+            return replace(stretch, attempt=stretch.attempt + 1, due=None, pause_s=pause_s)
+    return None
+
+
+def compute_version(chart: str) -> str:
+    """The version of workers of a chart: its digest, and the number of the core's semantics.
+
+    Args:
+        chart: its YAML text, as record 0 holds it.
+    """
+    digest = hashlib.sha256(chart.encode()).hexdigest()
+    return f"{digest[:16]}-semantics-{SEMANTICS}"
+
+
+def encode_stretch(stretch: Stretch) -> str:
+    """A stretch as JSON, as hosts keep it."""
+    return msgspec.json.encode(stretch).decode()
+
+
+def decode_stretch(text: str) -> Stretch:
+    """A stretch from its JSON.
+
+    Raises:
+        msgspec.ValidationError: it is none.
+    """
+    return msgspec.json.decode(text, type=Stretch)
+
+
+def encode_rest(rest: Rest) -> str:
+    """A rest as JSON, as hosts keep it."""
+    return msgspec.json.encode(rest).decode()
+
+
+def decode_rest(text: str) -> Rest:
+    """A rest from its JSON.
+
+    Raises:
+        msgspec.ValidationError: it is none.
+    """
+    return msgspec.json.decode(text, type=Rest)

@@ -1,0 +1,260 @@
+"""The port of durable hosts, in process: a stretch is performed once, and what follows it is one decision."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paying_agent import make_engine, read_waiting_calls, wait_until
+
+from toolchart.engine import Engine
+from toolchart.engine.durable.client import DurableClient
+from toolchart.engine.durable.local import LocalHost
+from toolchart.engine.durable.performing import perform_stretch
+from toolchart.engine.durable.stretches import (
+    Rest,
+    Stretch,
+    compute_version,
+    decode_stretch,
+    encode_stretch,
+    plan_next,
+)
+from toolchart.engine.log.replay import replay, replay_conversation
+from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.states.errors import SpecError
+from toolchart.states.events import Decided
+from toolchart.testing import TurnableClock
+
+TURN = Stretch(conversation="c", key="turn/1", version="v", message="the bill")
+WAKE = Stretch(conversation="c", key="wake/1", version="v")
+
+PAUSE = {
+    "name": "pausing",
+    "chart": {
+        "name": "pausing",
+        "states": {
+            "waiting": {
+                "initial": True,
+                "enter": "pause",
+                "transitions": [{"event": "elapsed", "target": "finished"}],
+            },
+            "finished": {"final": True, "enter": "tell"},
+        },
+    },
+    "effects": {"pause": {"wait": "3d"}, "tell": {"answer": "done"}},
+    "llms": {"model": {"provider": "scripted", "model": "m"}},
+    "responses": [{"llm": "model"}],
+}
+"""An agent that waits for three days, and answers."""
+
+
+def make_pausing_engine(store: Any, clock: TurnableClock) -> Engine:
+    """An engine of `PAUSE` that leaves long waits to its host."""
+    return Engine(PAUSE, log=store, clock=clock, longest_wait_s=30.0)
+
+
+def list_types(engine: Engine, conversation: str = "c") -> list[str]:
+    """The types of a conversation's events, in order."""
+    return [step.record.event["type"] for step in replay_conversation(engine.store, conversation)]
+
+
+# -- what follows --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stretch", "rest", "follows"),
+    [
+        (TURN, Rest(outcome="over"), None),
+        (TURN, Rest(outcome="waits"), None),
+        (TURN, Rest(outcome="failed", error="no"), None),
+        (TURN, Rest(outcome="waits", due="2027-01-05T09:00:00Z", next_seq=7, version="w"), ("c/due/7", "w")),
+        (WAKE, Rest(outcome="waits", due="2027-01-05T09:00:00Z", next_seq=7), ("c/due/7", "v")),
+        (TURN, Rest(outcome="held"), ("c/turn/1/1", "v")),
+        (WAKE, Rest(outcome="held"), ("c/wake/1/1", "v")),
+        (WAKE, Rest(outcome="stopped"), ("c/wake/1/1", "v")),
+        (WAKE, Rest(outcome="unavailable"), ("c/wake/1/1", "v")),
+    ],
+)
+def test_what_follows_a_stretch(stretch: Stretch, rest: Rest, follows: tuple[str, str] | None) -> None:
+    """A timer is followed by a stretch that is due, what could not be done now by another try, and a
+    conversation that waits for somebody by nothing. The ids follow from the log, so they are equal on every
+    host."""
+    successor = plan_next(stretch, rest)
+    assert (successor and (successor.id, successor.version)) == follows
+    if successor is not None:
+        assert decode_stretch(encode_stretch(successor)) == successor
+        assert successor.due == rest.due
+
+
+def test_a_message_is_tried_until_it_runs_and_a_look_is_given_up() -> None:
+    """A message for a conversation that another worker holds is never dropped; a mere look at it is, after
+    more than the time of a lease. Pauses grow to half a minute."""
+    turn, wake, pauses = TURN, WAKE, []
+    for _ in range(30):
+        turn = plan_next(turn, Rest(outcome="held")) or pytest.fail("the message was dropped")
+        pauses.append(turn.pause_s)
+    assert pauses[:4] == [0.5, 1.0, 2.0, 4.0]
+    assert max(pauses) == 30.0
+    looks = []
+    while (successor := plan_next(wake, Rest(outcome="held"))) is not None:
+        wake = successor
+        looks.append(wake.pause_s)
+    assert sum(looks) > 60.0
+
+
+def test_the_version_is_that_of_the_chart_and_of_the_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of another chart, or of a release whose core steps otherwise, have another version."""
+    version = compute_version("name: a")
+    assert version == compute_version("name: a") != compute_version("name: b")
+    monkeypatch.setattr("toolchart.engine.durable.stretches.SEMANTICS", 99)
+    assert compute_version("name: a") != version
+
+
+# -- once ----------------------------------------------------------------------------------------
+
+
+async def test_a_stretch_that_is_performed_twice_changes_nothing() -> None:
+    """A host that performs a stretch again, because it died before it noted the end, finds the answer in the
+    log: no second turn, no second payment."""
+    payments: list[str] = []
+    async with make_engine(MemoryStore(), lambda arguments: payments.append("paid")) as engine:
+        first = await perform_stretch(engine, TURN)
+        again = await perform_stretch(engine, TURN)
+        types = list_types(engine)
+    assert first == again
+    assert (first.outcome, payments, types.count("turn_started")) == ("over", ["paid"], 1)
+
+
+async def test_a_stopped_stretch_goes_on_in_another_worker() -> None:
+    """A worker that is stopped in the middle of a turn gives the stretch back. Another one goes on with the
+    turn, and the message is not asked twice. The payment that was stopped may have taken effect: it is not
+    repeated."""
+    store, begun, payments = MemoryStore(), asyncio.Event(), []
+
+    async def hang(arguments: Any) -> str:
+        payments.append("begun")
+        begun.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    async with make_engine(store, hang) as engine:
+        work = asyncio.create_task(perform_stretch(engine, TURN))
+        await begun.wait()
+        await engine.astop(0.0)
+        rest = await work
+    successor = plan_next(TURN, rest)
+    assert rest.outcome == "stopped"
+    assert successor is not None
+    async with make_engine(store, hang) as other:
+        rest = await perform_stretch(other, successor)
+        types = list_types(other)
+    assert (rest.outcome, payments, types.count("turn_started")) == ("over", ["begun"], 1)
+    replay(store, "c")
+
+
+async def test_a_message_waits_for_a_conversation_that_is_worked_on() -> None:
+    """Two messages for one conversation at once, in one worker: one runs, the other one is tried again and
+    runs afterwards. None is lost."""
+    may_end = asyncio.Event()
+
+    async def wait(arguments: Any) -> str:
+        await may_end.wait()
+        return "paid"
+
+    async with make_engine(MemoryStore(), wait, clock=TurnableClock(skips=True)) as engine:
+        first = asyncio.create_task(perform_stretch(engine, TURN))
+        await wait_until(lambda: engine.is_busy_with("c"))
+        second = Stretch(conversation="c", key="turn/2", version="v", message="another bill", first_seq=2)
+        held = await perform_stretch(engine, second)
+        assert held.outcome == "held"
+        may_end.set()
+        assert (await first).outcome == "over"
+        successor = plan_next(second, held)
+        assert successor is not None
+        assert (await perform_stretch(engine, successor)).outcome == "over"
+        assert list_types(engine).count("turn_started") == 2
+
+
+async def test_a_message_that_another_one_overtook_is_reported() -> None:
+    """Where another turn began since the message was handed over, the stretch fails and says so; the turn of
+    the other message is not taken for its own."""
+    async with make_engine(MemoryStore(), lambda arguments: "paid") as engine:
+        await engine.arun("another bill", conversation="c")
+        rest = await perform_stretch(engine, TURN)
+    assert rest.outcome == "failed"
+    assert "came first" in str(rest.error)
+
+
+# -- waiting -------------------------------------------------------------------------------------
+
+
+async def test_a_long_wait_is_left_to_the_host_and_costs_nothing() -> None:
+    """A conversation that waits for three days rests with its time. Looking at it before writes nothing. The
+    stretch that is due then ends it, and so does the same stretch performed again."""
+    store, clock = MemoryStore(), TurnableClock("2027-01-04T09:00:00Z")
+    async with make_pausing_engine(store, clock) as engine:
+        rest = await perform_stretch(engine, TURN)
+        assert (rest.outcome, rest.due) == ("waits", "2027-01-07T09:00:00.000Z")
+        before = list_types(engine)
+        assert await perform_stretch(engine, WAKE) == rest
+        assert list_types(engine) == before
+        successor = plan_next(TURN, rest)
+        assert successor is not None
+        assert successor.compute_delay_s(clock.now()) == 3 * 86400
+        clock.advance("3d")
+        for _ in range(2):
+            assert (await perform_stretch(engine, successor)).outcome == "over"
+        assert list_types(engine) == [*before, "resumed", "elapsed"]
+    replay(store, "c")
+
+
+async def test_the_host_in_process_runs_a_conversation_to_its_end() -> None:
+    """The smallest host runs the turn, waits as long as the conversation does, and goes on. A message that is
+    submitted twice under one key is run once."""
+    clock = TurnableClock(skips=True)
+    async with make_pausing_engine(MemoryStore(), clock) as engine:
+        host = LocalHost(engine)
+        client = DurableClient(engine, host)
+        for _ in range(2):
+            name = await client.submit("go", key="k")
+        rests = await host.join()
+        assert (name, [rest.outcome for rest in rests.values()]) == ("k", ["waits", "over"])
+        assert list_types(engine, "k").count("turn_started") == 1
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_a_decision_is_handed_over_through_the_inbox(kind: str, tmp_path: Path) -> None:
+    """What a person decides in one process is left in the inbox, where nothing runs; the stretch that is
+    started with it goes on with the turn. The same decision twice counts once."""
+    payments: list[str] = []
+    store: Any = MemoryStore() if kind == "memory" else str(tmp_path / "log.db")
+    async with make_engine(store, lambda arguments: payments.append("paid"), approval=True) as engine:
+        host = LocalHost(engine)
+        client = DurableClient(engine, host)
+        await client.submit("the bill", conversation="c")
+        await host.join()
+        (call,) = read_waiting_calls(engine, "c")
+        decision = Decided(call_id=call.id, approved=True)
+        await asyncio.gather(client.decide("c", decision), client.decide("c", decision))
+        assert payments == []
+        await host.join()
+        assert (payments, engine.describe_turn("c").content) == (["paid"], "paid the bill")
+
+
+async def test_a_turn_that_waits_is_cancelled_through_the_inbox() -> None:
+    """A cancellation that is handed over ends a turn that waits for a decision; a second one is refused, and
+    so is a message while the turn is open."""
+    async with make_engine(MemoryStore(), lambda arguments: "paid", approval=True) as engine:
+        host = LocalHost(engine)
+        client = DurableClient(engine, host)
+        await client.submit("the bill", conversation="c")
+        await host.join()
+        with pytest.raises(SpecError, match="waits for a person's decision"):
+            await client.submit("another bill", conversation="c")
+        await client.cancel("c", "asked twice")
+        await host.join()
+        assert engine.describe_turn("c").state == "error"
+        with pytest.raises(SpecError, match="no turn"):
+            await client.cancel("c")
