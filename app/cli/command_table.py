@@ -36,6 +36,8 @@ _BUILTIN = {
     "chat": ("turns", "Chat with an agent."),
     "mcp": ("turns", "Serve an agent to one MCP client, over standard input and output."),
     "serve": ("turns", "Serve an agent over HTTP, with pages for a browser."),
+    "worker": ("fleet", "Take turns from a queue in PostgreSQL, and run them."),
+    "submit": ("fleet", "Have a turn run by a worker."),
     "batch": ("turns", "Run an agent over many inputs, each once."),
     "show": ("reading", "Show a conversation, step by step."),
     "tail": ("reading", "Print the newest records of a conversation, and follow it."),

@@ -31,6 +31,7 @@ the live display of steps appear only on a terminal; `NO_COLOR` turns colour off
 | --- | --- |
 | `TOOLCHART_LOG` | the log to use without `--log` |
 | `TOOLCHART_PROFILE` | the profile of the configuration file to use without `--profile` |
+| `TOOLCHART_DSN` | the database of `worker` and `submit` without `--dsn` |
 | `TOOLCHART_DEBUG` | `1`: internal errors show a traceback |
 | `TOOLCHART_DEBUG_TRACES` | `1` or `0`; see [Finding faults](howto/finding-faults.md) |
 | `TOOLCHART_DEBUG_MESSAGE_PARTS` | the same |

@@ -62,6 +62,7 @@ HEAVY_PACKAGES = {
     "azure": "extra `entra`",
     "asyncio": "not needed by the child process that runs untrusted work",
     "cryptography": "signatures: needed only where a decision or a seal is signed or checked",
+    "dbos": "extra `durable`",
     "fast_sugiyama": "extra `pictures`",
     "google": "SDK of Gemini: hundreds of modules",
     "httpx": "HTTP client: needed only where a request is sent",
@@ -82,6 +83,7 @@ HEAVY_PACKAGES = {
     "resvg_py": "extra `pictures`",
     "rich": "needed only on a terminal",
     "sqlite3": "library of SQLite: needed only where a database is opened",
+    "sqlalchemy": "extra `durable`",
     "starlette": "extra `serve`",
     "statemachine": "python-statemachine: needed only where a chart is compiled or checked",
 }

@@ -84,6 +84,16 @@ durability_option = click.option(
 )
 """`--durability`: goes before the `durability` of the agent spec."""
 
+dsn_option = click.option(
+    "--dsn",
+    metavar="ADDRESS",
+    envvar="TOOLCHART_DSN",
+    show_envvar=True,
+    required=True,
+    help="PostgreSQL database with the queue: postgresql://USER@HOST/NAME.",
+)
+"""`--dsn`: the database of a durable host; falls back to TOOLCHART_DSN."""
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 """`--json`: machine-readable output."""
 

@@ -1,0 +1,1 @@
+"""Commands for a fleet of workers on a durable host."""

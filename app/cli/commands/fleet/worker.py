@@ -1,0 +1,131 @@
+"""`toolchart worker`: take turns of an agent from a queue in PostgreSQL, and run them."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING
+
+import click
+
+from toolchart.app.cli.exit_codes import SUCCESS
+from toolchart.app.cli.parameters.options import dsn_option, durability_option, log_option
+from toolchart.app.cli.terminal.stopping import GRACE_S
+from toolchart.app.cli.terminal.text import print_notice
+from toolchart.engine.durable.client import check_address
+from toolchart.engine.durable.stretches import LONGEST_WAIT_S
+from toolchart.engine.runtime.engine import Engine
+
+if TYPE_CHECKING:
+    from toolchart.engine.durable.dbos_worker import DbosWorker
+
+
+@click.command(short_help="Take turns from a queue in PostgreSQL, and run them.")
+@click.argument("spec")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(min=1),
+    default=16,
+    show_default=True,
+    metavar="N",
+    help="Most conversations that this worker works on at once.",
+)
+@click.option(
+    "--rate",
+    metavar="N/SECONDS",
+    help="Most conversations that the whole fleet takes up in so many seconds. Default: no limit.",
+)
+@click.option(
+    "--supervise",
+    "supervises",
+    is_flag=True,
+    help="Also hand on the work of dead workers, and wake conversations that nobody goes on with.",
+)
+@click.option(
+    "--grace",
+    "grace_s",
+    type=click.FloatRange(min=0),
+    default=GRACE_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time that running calls have to end when the worker is stopped.",
+)
+@dsn_option
+@durability_option
+@log_option
+def command(
+    spec: str,
+    concurrency: int,
+    rate: str | None,
+    supervises: bool,
+    grace_s: float,
+    dsn: str,
+    durability: str | None,
+    log: str | None,
+) -> int:
+    """Run turns of the agent SPEC that `toolchart submit` put into the queue of a PostgreSQL database.
+
+    Any number of workers may run; one of them at least with --supervise. The log is in the same database,
+    unless --log names another one that all workers share. A worker takes conversations of its own chart only.
+    SIGTERM, SIGHUP and Ctrl-C let running calls end and give everything else back.
+
+    \b
+    Example:  toolchart worker agent.yaml --dsn postgresql://bot@db/bot --supervise
+              toolchart worker agent.yaml --dsn postgresql://bot@db/bot --concurrency 50 --rate 100/60
+    """
+    from toolchart.engine.durable.dbos_worker import DbosWorker, WorkerOptions
+
+    check_address(dsn)
+    options = WorkerOptions(
+        concurrency=concurrency, rate=_parse_rate(rate), supervises=supervises, grace_s=grace_s
+    )
+
+    async def work() -> None:
+        address = log or dsn
+        async with Engine(spec, log=address, durability=durability, longest_wait_s=LONGEST_WAIT_S) as engine:
+            await _work_until_signal(DbosWorker(engine, dsn, options), grace_s)
+
+    asyncio.run(work())
+    return SUCCESS
+
+
+async def _work_until_signal(worker: DbosWorker, grace_s: float) -> None:
+    """Work until a signal asks the process to stop."""
+    stop, has_begun = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def request_stop(number: signal.Signals) -> None:
+        loop.remove_signal_handler(number)  # a second one ends the process at once
+        print_notice(f"toolchart: {number.name}: what runs may end, for {grace_s:g} s")
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        loop.add_signal_handler(number, request_stop, number)
+    report = asyncio.create_task(_report_begin(has_begun, worker.agent, worker.version))
+    try:
+        await worker.run(stop, has_begun)
+    finally:
+        report.cancel()
+
+
+async def _report_begin(has_begun: asyncio.Event, agent: str, version: str) -> None:
+    await has_begun.wait()
+    print_notice(f"toolchart: works on {agent!r}, version {version}")
+
+
+def _parse_rate(rate: str | None) -> tuple[int, float] | None:
+    """The number and the seconds of `--rate`.
+
+    Raises:
+        click.UsageError: it is not of the form N/SECONDS.
+    """
+    if rate is None:
+        return None
+    count, _, seconds = rate.partition("/")
+    try:
+        values = int(count), float(seconds)
+    except ValueError:
+        values = 0, 0.0
+    if values[0] < 1 or not 0 < values[1] < float("inf"):
+        raise click.UsageError(f"--rate {rate!r} is not of the form N/SECONDS, such as 100/60.")
+    return values

@@ -1,0 +1,44 @@
+"""Durable hosts: queues, timers and placement by others, over the same engine and the same log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from toolchart.engine.durable.client import DurableClient
+    from toolchart.engine.durable.dbos_queue import DbosQueue
+    from toolchart.engine.durable.dbos_worker import DbosWorker, WorkerOptions
+    from toolchart.engine.durable.local import LocalHost
+    from toolchart.engine.durable.performing import perform_stretch
+    from toolchart.engine.durable.stretches import DurableHost, Rest, Stretch, plan_next
+    from toolchart.engine.durable.task_hub import TaskHub, TaskHubWorker
+
+__all__ = [
+    "DbosQueue",
+    "DbosWorker",
+    "DurableClient",
+    "DurableHost",
+    "LocalHost",
+    "Rest",
+    "Stretch",
+    "TaskHub",
+    "TaskHubWorker",
+    "WorkerOptions",
+    "perform_stretch",
+    "plan_next",
+]
+
+# Type checkers do not see this part, so a name that does not exist is an error for them.
+if not TYPE_CHECKING:
+    from toolchart.late_names import make_late_names
+
+    _NAMES = {
+        "toolchart.engine.durable.client": ("DurableClient",),
+        "toolchart.engine.durable.dbos_queue": ("DbosQueue",),
+        "toolchart.engine.durable.dbos_worker": ("DbosWorker", "WorkerOptions"),
+        "toolchart.engine.durable.local": ("LocalHost",),
+        "toolchart.engine.durable.performing": ("perform_stretch",),
+        "toolchart.engine.durable.stretches": ("DurableHost", "Rest", "Stretch", "plan_next"),
+        "toolchart.engine.durable.task_hub": ("TaskHub", "TaskHubWorker"),
+    }
+    __getattr__, __dir__ = make_late_names(globals(), _NAMES)

@@ -1,0 +1,142 @@
+"""The queue of a DBOS database: starts stretches, and reads which of them are left behind.
+
+A stretch is a DBOS workflow whose id is that of the stretch, so DBOS keeps one of each. Its input is the
+stretch as JSON: nothing is pickled. The workflow is enqueued for one application version, the digest of the
+chart and the number of the core's semantics, so only workers of that chart take it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from toolchart.engine.durable.client import check_address
+from toolchart.engine.durable.stretches import Stretch, encode_stretch
+from toolchart.engine.runtime.clock import Clock, SystemClock
+from toolchart.states.errors import DurableHostUnavailable, SpecError, format_install
+
+try:
+    from dbos import DBOSClient, DBOSPortableJSONSerializer, EnqueueOptions
+    from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+except ImportError:
+    raise SpecError("DBOS is not installed", hint=format_install("durable")) from None
+
+Value = TypeVar("Value")
+
+APPLICATION = "toolchart"
+"""Name of the DBOS application; one database may have others beside it."""
+
+WORKFLOW = "toolchart.stretch"
+"""Name of the workflow that performs a stretch."""
+
+
+def build_queue_name(agent: str) -> str:
+    """The name of an agent's queue."""
+    return f"{APPLICATION}.{agent}"
+
+
+class DbosQueue:
+    """One agent's queue.
+
+    Args:
+        address: `postgresql://...`, of the database in which DBOS keeps its tables.
+        agent: name of the agent.
+        retries: whether a call waits for a database that cannot be reached now.
+
+    Raises:
+        SpecError: the address is no PostgreSQL database.
+        DurableHostUnavailable: the database cannot be reached, or no worker has prepared it yet.
+    """
+
+    def __init__(
+        self, address: str, agent: str, *, clock: Clock | None = None, retries: bool = False
+    ) -> None:
+        check_address(address)
+        self.name = build_queue_name(agent)
+        self._clock = clock or SystemClock()
+
+        def connect() -> DBOSClient:
+            return DBOSClient(
+                system_database_url=address,
+                serializer=DBOSPortableJSONSerializer(),
+                application_name=APPLICATION,
+                retry_connection_errors=retries,
+            )
+
+        self._client = _call(connect)
+
+    async def start(self, stretch: Stretch) -> None:
+        """See `DurableHost.start`."""
+        options: EnqueueOptions = {
+            "workflow_name": WORKFLOW,
+            "queue_name": self.name,
+            "workflow_id": stretch.id,
+            "app_version": stretch.version,
+        }
+        delay_s = stretch.compute_delay_s(self._clock.now())
+        if delay_s > 0:
+            options["delay_seconds"] = delay_s
+        if stretch.priority:
+            options["priority"] = stretch.priority
+        text = encode_stretch(stretch)
+        await asyncio.to_thread(_call, lambda: self._client.enqueue(options, text))
+
+    def list_executors(self) -> dict[str, list[str]]:
+        """The ids of the stretches that executors have begun and not ended, by executor; blocking.
+
+        Raises:
+            DurableHostUnavailable: the database cannot be reached.
+        """
+        rows = _call(
+            lambda: self._client.list_workflows(
+                status="PENDING", queue_name=self.name, load_input=False, load_output=False
+            )
+        )
+        executors: dict[str, list[str]] = {}
+        for row in rows:
+            executors.setdefault(row.executor_id or "", []).append(row.workflow_id)
+        return executors
+
+    def requeue(self, ids: Iterable[str]) -> None:
+        """Have other workers perform stretches that an executor left behind; blocking.
+
+        Raises:
+            DurableHostUnavailable: the database cannot be reached.
+        """
+        _call(lambda: self._client.resume_workflows(list(ids), queue_name=self.name))
+
+    def count_waiting(self) -> int:
+        """How many stretches wait in the queue or run now; blocking.
+
+        Raises:
+            DurableHostUnavailable: the database cannot be reached.
+        """
+        states = ["PENDING", "ENQUEUED", "DELAYED"]
+        return len(
+            _call(
+                lambda: self._client.list_workflows(
+                    status=states, queue_name=self.name, load_input=False, load_output=False
+                )
+            )
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.destroy()
+
+
+def _call(work: Callable[[], Value]) -> Value:
+    """Call the client.
+
+    Raises:
+        DurableHostUnavailable: the database cannot be reached, or has no tables of DBOS.
+    """
+    try:
+        return work()
+    except (DBAPIError, SQLAlchemyError) as error:
+        problem = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
+        message = f"the queue cannot be used: {problem}"
+        if "does not exist" in problem:
+            message += "\n  start a worker first: toolchart worker SPEC --dsn ...; it prepares the database"
+        raise DurableHostUnavailable(message) from None

@@ -1,0 +1,159 @@
+"""A worker on DBOS: takes stretches from its agent's queue and performs them with one engine.
+
+DBOS is one per process, so a process has one worker. Its stretches run in the event loop that calls `run`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+
+import msgspec
+from dbos import DBOS, DBOSPortableJSONSerializer
+
+from toolchart.engine.durable.client import check_address
+from toolchart.engine.durable.dbos_queue import APPLICATION, WORKFLOW, DbosQueue, build_queue_name
+from toolchart.engine.durable.executors import ExecutorWatch, hold_presence, name_executor
+from toolchart.engine.durable.performing import find_version, perform_stretch
+from toolchart.engine.durable.stretches import (
+    compute_version,
+    decode_rest,
+    decode_stretch,
+    encode_rest,
+    plan_next,
+)
+from toolchart.engine.durable.supervisor import Supervisor
+from toolchart.engine.runtime.engine import Engine
+from toolchart.engine.runtime.sharing.shared_engine import GRACE_S
+from toolchart.states.errors import DurableHostUnavailable, SpecError
+from toolchart.states.ports import SharedStore
+
+log = logging.getLogger("toolchart.engine")
+
+_POLL_S = 0.2
+
+
+class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker takes work."""
+
+    concurrency: int = 16
+    """Most stretches that it performs at once."""
+    rate: tuple[int, float] | None = None
+    """Most stretches that the whole fleet begins: a number, and of how many seconds; None is any number."""
+    supervises: bool = False
+    """Whether it also looks after the fleet."""
+    grace_s: float = GRACE_S
+    """Seconds that running calls have to end when it is stopped."""
+
+
+class DbosWorker:
+    """Performs the stretches of one agent.
+
+    Args:
+        engine: runs the turns; its log is shared by the workers. Give it `longest_wait_s`, so that waits are
+            left to the queue.
+        address: `postgresql://...`, of the database in which DBOS keeps its tables.
+
+    Raises:
+        SpecError: the address is no PostgreSQL database, or the log cannot be shared.
+    """
+
+    def __init__(self, engine: Engine, address: str, options: WorkerOptions | None = None) -> None:
+        check_address(address)
+        if not isinstance(engine.store, SharedStore):
+            raise SpecError("workers need a log that they can share", hint="--log postgresql://...")
+        self._engine = engine
+        self._store: SharedStore = engine.store
+        self._address = address
+        self._options = options or WorkerOptions()
+        self.agent = engine.spec.name or "agent"
+        self.version = compute_version(engine.build_configured_event("").chart)
+        self.executor = name_executor()
+
+    async def run(self, stop: asyncio.Event, has_begun: asyncio.Event | None = None) -> None:
+        """Work until an event is set; then let what runs end, and give the rest back.
+
+        Args:
+            has_begun: set when the worker takes work.
+
+        Raises:
+            DurableHostUnavailable: the database cannot be reached at the start.
+        """
+        async with hold_presence(self._address, self.executor), self._launch() as queue:
+            find = partial(find_version, self._engine.store)
+            supervisor = Supervisor(self._store, queue, ExecutorWatch(self._address), find)
+            task = asyncio.create_task(supervisor.run()) if self._options.supervises else None
+            if has_begun is not None:
+                has_begun.set()
+            try:
+                await stop.wait()
+            finally:
+                if task is not None:
+                    task.cancel()
+                    await asyncio.gather(task, return_exceptions=True)
+
+    @contextlib.asynccontextmanager
+    async def _launch(self) -> AsyncIterator[DbosQueue]:
+        """Let DBOS begin stretches within the block; they have ended after it."""
+        name = build_queue_name(self.agent)
+        DBOS(
+            config={
+                "name": APPLICATION,
+                "system_database_url": self._address,
+                "application_version": self.version,
+                "executor_id": self.executor,
+                "serializer": DBOSPortableJSONSerializer(),
+                "log_level": "ERROR",
+            }
+        )
+
+        @DBOS.workflow(name=WORKFLOW, max_recovery_attempts=None)
+        async def perform(text: str) -> str:
+            return await self._run_workflow(text)
+
+        DBOS.listen_queues([name])
+        try:
+            DBOS.launch()
+        except Exception as error:
+            DBOS.destroy(destroy_registry=True)
+            problem = str(error).strip().partition("\n")[0]
+            raise DurableHostUnavailable(f"DBOS could not begin: {problem}") from None
+        self._queue = DbosQueue(self._address, self.agent, clock=self._engine.clock, retries=True)
+        limits: dict[str, Any] = {"worker_concurrency": self._options.concurrency}
+        if self._options.rate is not None:
+            limits["limiter"] = {"limit": self._options.rate[0], "period": self._options.rate[1]}
+        try:
+            await DBOS.register_queue_async(
+                name, polling_interval_sec=_POLL_S, on_conflict="always_update", **limits
+            )
+            yield self._queue
+        finally:
+            await self._drain()
+
+    async def _drain(self) -> None:
+        """Take nothing more, let what runs end within the grace time, and close DBOS."""
+        grace_s = self._options.grace_s
+
+        def close() -> None:
+            # Takes no more from the queue at once; waits for the stretches that run.
+            DBOS.destroy(destroy_registry=True, workflow_completion_timeout_sec=int(grace_s) + 10)
+
+        await asyncio.gather(asyncio.to_thread(close), self._engine.astop(grace_s))
+        self._queue.close()
+
+    async def _run_workflow(self, text: str) -> str:
+        """The workflow: perform a stretch, and start what follows from it."""
+
+        async def perform() -> str:
+            return encode_rest(await perform_stretch(self._engine, stretch))
+
+        stretch = decode_stretch(text)
+        rest = await DBOS.run_step_async({"name": "perform"}, perform)
+        successor = plan_next(stretch, decode_rest(rest))
+        if successor is not None:
+            await self._queue.start(successor)
+        return rest

@@ -1,0 +1,94 @@
+"""Looks after a fleet: hands the work of dead executors on, and wakes conversations that nobody goes on with.
+
+DBOS leaves what a dead executor has begun as it is. The supervisor puts it into the queue again. The log
+knows more than the queue: a decision that a program without DBOS left in an inbox, a timer whose stretch was
+enqueued for workers that are gone, a turn of a process that is no worker. For each such conversation the
+supervisor starts a stretch, once for each state of its lease.
+
+Several supervisors may run; what one has started, the others do not start again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from toolchart.engine.durable.dbos_queue import DbosQueue
+from toolchart.engine.durable.executors import ExecutorWatch
+from toolchart.engine.durable.stretches import Stretch
+from toolchart.states.errors import ToolchartError
+from toolchart.states.ports import SharedStore
+
+log = logging.getLogger("toolchart.engine")
+
+LOOK_S = 1.0
+"""Seconds between two looks."""
+
+
+class Supervisor:
+    """Looks after the workers of one agent.
+
+    Args:
+        store: the log of the fleet.
+        watch: knows which executors live.
+        find_version: returns the version of the workers that may go on with a conversation.
+    """
+
+    def __init__(
+        self, store: SharedStore, queue: DbosQueue, watch: ExecutorWatch, find_version: Callable[[str], str]
+    ) -> None:
+        self._store = store
+        self._queue = queue
+        self._watch = watch
+        self._find_version = find_version
+        self._started: set[str] = set()
+        """Ids of the stretches that it has started for what is unfinished now."""
+
+    async def run(self) -> None:
+        """Look again and again, until it is cancelled."""
+        while True:
+            try:
+                await self.look()
+            except Exception as error:  # the database may be gone for a while
+                log.warning("the supervisor could not look: %s", error)
+            await asyncio.sleep(LOOK_S)
+
+    async def look(self) -> None:
+        """Look once.
+
+        Raises:
+            DurableHostUnavailable, LogUnavailable, psycopg.Error: the database cannot be reached.
+        """
+        for name, ids in (await asyncio.to_thread(self._find_orphans)).items():
+            log.warning("executor %s has died: %d stretches are handed on", name, len(ids))
+            await asyncio.to_thread(self._queue.requeue, ids)
+        stretches = await asyncio.to_thread(self._list_unfinished)
+        for stretch in stretches:
+            if stretch.id not in self._started:
+                await self._queue.start(stretch)
+        self._started = {stretch.id for stretch in stretches}
+
+    def _find_orphans(self) -> dict[str, list[str]]:
+        """The stretches that dead executors have begun, by executor."""
+        executors = self._queue.list_executors()
+        return {name: executors[name] for name in self._watch.list_dead(executors)}
+
+    def _list_unfinished(self) -> list[Stretch]:
+        """A stretch for each conversation that a worker may go on with now."""
+        stretches = []
+        for name in self._store.list_unfinished():
+            try:
+                stretches.append(self._build_stretch(name))
+            except ToolchartError as error:
+                log.warning("conversation %s: %s", name, error)
+        return stretches
+
+    def _build_stretch(self, conversation: str) -> Stretch:
+        lease = self._store.find_lease(conversation)
+        version = self._find_version(conversation)
+        number = f"{lease.token}.{lease.expires:.0f}.{lease.due or 0:.0f}" if lease is not None else "0"
+        # An entry of the inbox changes no lease, so the newest of them is part of the key.
+        entries = self._store.read_inbox([conversation])
+        newest = entries[-1].number if entries else 0
+        return Stretch(conversation=conversation, key=f"look/{number}.{newest}/{version}", version=version)

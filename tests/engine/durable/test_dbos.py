@@ -1,0 +1,291 @@
+"""Workers on DBOS: a real PostgreSQL, one worker in this process, others in processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from durable_scripts import (
+    FLOWS,
+    ROUNDS,
+    Script,
+    list_scripts,
+    read_comparable_log,
+    run_in_process,
+    run_on_host,
+)
+from durable_scripts import check_log as check_scripts
+from durable_workers import make_engine, run_worker
+from effort import IS_LONG
+from flow_conversations import CONVERSATIONS
+from paying_agent import read_waiting_calls, wait_until
+from postgres_database import create_database
+
+from toolchart.app.cli.commands.fleet.submit import command as submit_command
+from toolchart.app.cli.commands.fleet.worker import command as worker_command
+from toolchart.engine import Engine
+from toolchart.engine.durable.client import DurableClient
+from toolchart.engine.log.replay import replay, replay_conversation
+from toolchart.engine.log.stores import open_store
+from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.log.verify import VerifiedConversation, verify_store
+from toolchart.states.errors import LogUnavailable, SpecError
+from toolchart.states.events import Decided
+
+pytest.importorskip("dbos", reason="needs the extra `durable`")
+
+from toolchart.engine.durable.dbos_queue import DbosQueue
+from toolchart.engine.durable.dbos_worker import DbosWorker, WorkerOptions
+
+
+@pytest.fixture
+def address(postgres: str, tmp_path: Path) -> str:
+    """The address of a database for the log and the queue of one test."""
+    return create_database(postgres, tmp_path)
+
+
+@contextlib.asynccontextmanager
+async def work(engine: Engine, address: str, **options: Any) -> AsyncIterator[None]:
+    """Let a worker work within the block; it is drained after it."""
+    stop, has_begun = asyncio.Event(), asyncio.Event()
+    worker = DbosWorker(engine, address, WorkerOptions(grace_s=5.0, **options))
+    task = asyncio.create_task(worker.run(stop, has_begun))
+    waiting = asyncio.create_task(has_begun.wait())
+    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    try:
+        if not task.done():
+            yield
+    finally:
+        waiting.cancel()
+        stop.set()
+        await task
+
+
+async def wait_for_state(engine: Engine, conversation: str, state: str) -> None:
+    """Return when the log has a conversation in a state."""
+
+    def has_state() -> bool:
+        try:
+            return engine.describe_turn(conversation).state == state
+        except SpecError:  # it has not begun
+            return False
+
+    await wait_until(has_state)
+
+
+def check_log(address: str, count: int) -> None:
+    """Check that a log has so many conversations, and that each verifies and replays."""
+    store = open_store(address)
+    try:
+        outcomes = list(verify_store(store))
+        assert [outcome for outcome in outcomes if not isinstance(outcome, VerifiedConversation)] == []
+        assert len(outcomes) == count
+        for outcome in outcomes:
+            replay(store, outcome.conversation)
+    finally:
+        store.close()
+
+
+async def test_workers_run_what_others_hand_over(address: str) -> None:
+    """Messages, decisions and cancellations reach a worker from outside, also a decision that a program
+    without DBOS left in the inbox. A key that is used twice runs one turn, and a decision that is sent twice
+    counts once. The log verifies and replays, and the queue is empty afterwards."""
+    payments: list[str] = []
+
+    async def pay(arguments: Any) -> str:
+        payments.append(arguments["text"])
+        return "paid"
+
+    async with make_engine(address, pay, approval=True) as engine, make_engine(address, pay) as outside:
+        async with work(engine, address, supervises=True, rate=(1000, 1.0)):
+            queue = DbosQueue(address, "payer")
+            client = DurableClient(outside, queue)
+            for name in ("a", "a", "b", "c"):
+                await client.submit(f"bill {name}", key=name, priority=2)
+            for name in "abc":
+                await wait_for_state(engine, name, "awaiting_approval")
+            assert payments == []
+            (call,) = read_waiting_calls(engine, "a")
+            decision = Decided(call_id=call.id, approved=True)
+            await asyncio.gather(client.decide("a", decision), client.decide("a", decision))
+            await client.cancel("b", "asked twice")
+            await outside.apost("c", decision)
+            await wait_for_state(engine, "a", "finished")
+            await wait_for_state(engine, "b", "error")
+            await wait_for_state(engine, "c", "finished")
+            await wait_until(lambda: queue.count_waiting() == 0)
+            queue.close()
+        assert sorted(payments) == ["bill a", "bill c"]
+    check_log(address, 3)
+
+
+PAUSING: dict[str, Any] = {
+    "name": "payer",
+    "chart": {
+        "name": "pausing",
+        "states": {
+            "waiting": {
+                "initial": True,
+                "enter": "pause",
+                "transitions": [{"event": "elapsed", "target": "finished"}],
+            },
+            "finished": {"final": True, "enter": "tell"},
+        },
+    },
+    "effects": {"pause": {"wait": "1s"}, "tell": {"answer": "done"}},
+}
+"""Another chart of the same agent: it waits, and answers."""
+
+
+async def never_pay(arguments: Any) -> str:
+    """A tool that no conversation of the test calls."""
+    raise AssertionError("nothing is paid here")
+
+
+async def test_a_release_with_another_chart_leaves_old_conversations_to_old_workers(address: str) -> None:
+    """An approval waits across the end of every worker. A worker of a changed chart runs new conversations,
+    with a timer that the queue keeps, and leaves the old one alone though it is decided. A worker of the old
+    chart ends it with the old chart."""
+    payments: list[str] = []
+
+    async def pay(arguments: Any) -> str:
+        payments.append(arguments["text"])
+        return "paid"
+
+    async with make_engine(address, pay, approval=True) as old:
+        async with work(old, address):
+            queue = DbosQueue(address, "payer")
+            await DurableClient(old, queue).submit("the bill", key="old")
+            await wait_for_state(old, "old", "awaiting_approval")
+        (call,) = read_waiting_calls(old, "old")
+        async with make_engine(address, never_pay, **PAUSING) as new:
+            async with work(new, address, supervises=True):
+                client = DurableClient(new, queue)
+                await client.submit("go", key="new")
+                await DurableClient(old, queue).decide("old", Decided(call_id=call.id, approved=True))
+                await wait_for_state(new, "new", "finished")
+            types = [step.record.event["type"] for step in replay_conversation(new.store, "new")]
+            assert types[-2:] == ["resumed", "elapsed"]
+        assert old.describe_turn("old").state == "awaiting_approval"
+        queue.close()
+    async with make_engine(address, pay, approval=True) as other, work(other, address):
+        await wait_for_state(other, "old", "finished")
+    assert payments == ["the bill"]
+    check_log(address, 2)
+
+
+async def test_the_work_of_a_killed_worker_is_handed_on(address: str, tmp_path: Path) -> None:
+    """A worker that is killed while its tool runs loses its work to the next one that supervises. The turn
+    ends; the payment may have been made, so it is not repeated, and the model hears just that."""
+    marks = tmp_path / "marks"
+    marks.touch()
+
+    async def pay(arguments: Any) -> str:
+        raise AssertionError("the payment was repeated")
+
+    context = multiprocessing.get_context("spawn")
+    has_begun = context.Event()
+    process = context.Process(target=run_worker, args=(address, marks, has_begun))
+    process.start()
+    try:
+        async with make_engine(address, pay) as engine:
+            await wait_until(has_begun.is_set)
+            queue = DbosQueue(address, "payer")
+            await DurableClient(engine, queue).submit("the bill", key="c")
+            await wait_until(lambda: bool(marks.read_text()))
+            assert process.pid is not None
+            os.kill(process.pid, signal.SIGKILL)
+            process.join()
+            assert process.exitcode == -signal.SIGKILL
+            async with work(engine, address, supervises=True):
+                await wait_for_state(engine, "c", "finished")
+                await wait_until(lambda: queue.count_waiting() == 0)
+            queue.close()
+            (call,) = engine.describe_turn("c").tool_calls
+            assert (call.outcome, marks.read_text()) == ("interrupted", "the bill\n")
+    finally:
+        process.kill()
+    check_log(address, 1)
+
+
+@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals need it")
+def test_the_commands_work_and_submit(address: str) -> None:
+    """`worker` runs what `submit` puts into the queue, with the children of its flow, until SIGTERM."""
+
+    def submit() -> None:
+        with Engine("map_reduce", log=address) as engine:
+            words = ["map_reduce", *CONVERSATIONS["map_reduce"][0], "--dsn", address, "--key", "first"]
+            asyncio.run(wait_until(lambda: "works on" in printed.getvalue()))
+            assert submit_command.main(words, standalone_mode=False) == 0
+            asyncio.run(wait_for_state(engine, "first", "finished"))
+
+    def submit_and_stop() -> None:
+        try:
+            submit()
+        except BaseException as error:
+            faults.append(error)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    faults: list[BaseException] = []
+    printed = io.StringIO()
+    with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(printed):
+        helper = threading.Thread(target=submit_and_stop)
+        helper.start()
+        code = worker_command.main(
+            ["map_reduce", "--dsn", address, "--supervise", "--rate", "9/1", "--grace", "1"],
+            standalone_mode=False,
+        )
+        helper.join()
+    assert (code, faults) == (0, []), printed.getvalue()
+    assert "first" in printed.getvalue().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--dsn", "sqlite:///log.db"], "a durable host needs a PostgreSQL database"),
+        (["--dsn", "postgresql://nobody@127.0.0.1:1/none"], "cannot be used"),
+        (["--dsn", "postgresql://nobody@127.0.0.1:1/none", "--rate", "often"], "N/SECONDS"),
+    ],
+)
+def test_a_worker_that_cannot_begin_says_why(words: list[str], problem: str) -> None:
+    """Another database, one that cannot be reached, and a rate that is none are errors that say so."""
+    with pytest.raises((SpecError, LogUnavailable, click.UsageError), match=problem):
+        worker_command.main(["map_reduce", *words], standalone_mode=False)
+
+
+SHORT = ("approval",)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [script for script in list_scripts(FLOWS) if IS_LONG or script.name in SHORT],
+    ids=lambda script: script.name,
+)
+async def test_dbos_writes_the_log_that_the_engine_writes(address: str, script: Script) -> None:
+    """What people do in a conversation gives the same records on DBOS as with the engine alone, times and
+    hashes apart. Both logs verify and replay."""
+    names = [f"{script.name}-{number}" for number in range(ROUNDS)]
+    alone = MemoryStore()
+    async with script.make_engine(alone) as engine:
+        for name in names:
+            await run_in_process(engine, script.actions, name)
+    async with script.make_engine(address) as engine, work(engine, address):
+        queue = DbosQueue(address, engine.spec.name or "agent")
+        client = DurableClient(engine, queue)
+        await asyncio.gather(*(run_on_host(engine, client, script.actions, name) for name in names))
+        queue.close()
+        assert read_comparable_log(engine.store) == read_comparable_log(alone)
+        check_scripts(engine.store)
+    check_scripts(alone)

@@ -1,0 +1,177 @@
+"""Scripted conversations that run alike on every durable host: tools, approvals, timers, children, flows."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
+import orjson
+from durable_workers import make_engine as make_paying_engine
+from effort import choose_count
+from flow_conversations import CONVERSATIONS
+from paying_agent import read_waiting_calls, wait_until
+
+from toolchart.engine import Engine
+from toolchart.engine.durable.client import DurableClient
+from toolchart.engine.log.replay import replay
+from toolchart.engine.log.verify import VerifiedConversation, verify_store
+from toolchart.states.errors import SpecError
+from toolchart.states.events import Decided
+from toolchart.states.ports import Store
+
+PAUSING: dict[str, Any] = {
+    "name": "pausing",
+    "chart": {
+        "name": "pausing",
+        "states": {
+            "waiting": {
+                "initial": True,
+                "enter": "pause",
+                "transitions": [{"event": "elapsed", "target": "finished"}],
+            },
+            "finished": {"final": True, "enter": "tell"},
+        },
+    },
+    "effects": {"pause": {"wait": "200ms"}, "tell": {"answer": "done"}},
+    "llms": {"model": {"provider": "scripted", "model": "m"}},
+    "responses": [{"llm": "model"}],
+}
+"""An agent that waits longer than its worker does, and answers."""
+
+LONGEST_WAIT_S = 0.05
+
+FLOWS = {name: messages for name, (messages, _, _) in CONVERSATIONS.items()}
+"""The messages of a user to each flow that ships."""
+
+ROUNDS = choose_count(short=1, long=10)
+"""So many conversations of each script."""
+
+
+async def pay(arguments: Any) -> str:
+    """A tool."""
+    return f"paid {arguments['text']}"
+
+
+class Script(msgspec.Struct, frozen=True):
+    """An agent, and what people do in one conversation with it."""
+
+    name: str
+    make_engine: Callable[[Any], Engine]
+    """From a log to an engine."""
+    actions: Sequence[tuple[str, str]]
+    """`say` with a message, `approve` or `deny` the call that waits, `cancel`."""
+
+
+def _make_flow_script(name: str, messages: Sequence[str]) -> Script:
+    return Script(
+        name,
+        lambda log: Engine(name, log=log, longest_wait_s=LONGEST_WAIT_S),
+        [("say", message) for message in messages],
+    )
+
+
+def list_scripts(flows: dict[str, list[str]]) -> list[Script]:
+    """Every script; the flows with these messages."""
+
+    def make_approving_engine(log: Any) -> Engine:
+        return make_paying_engine(log, pay, approval=True)
+
+    return [
+        Script("tool", lambda log: make_paying_engine(log, pay), [("say", "one"), ("say", "two")]),
+        Script("approval", make_approving_engine, [("say", "one"), ("approve", ""), ("say", "two")]),
+        Script("denial", make_approving_engine, [("say", "one"), ("deny", "")]),
+        Script("cancellation", make_approving_engine, [("say", "one"), ("cancel", "asked twice")]),
+        Script(
+            "timer", lambda log: Engine(PAUSING, log=log, longest_wait_s=LONGEST_WAIT_S), [("say", "go")] * 2
+        ),
+        *(_make_flow_script(name, messages) for name, messages in flows.items()),
+    ]
+
+
+# -- running -------------------------------------------------------------------------------------
+
+
+async def run_in_process(engine: Engine, actions: Sequence[tuple[str, str]], conversation: str) -> None:
+    """Carry out a script with the engine alone; timers fire by `arecover`."""
+    for kind, text in actions:
+        if kind == "say":
+            await engine.arun(text, conversation=conversation)
+        elif kind == "cancel":
+            await engine.acancel(conversation, text)
+        else:
+            await engine.adecide(conversation, _build_decision(engine, conversation, kind))
+        while not _has_rested(engine, conversation, 0):
+            await asyncio.sleep(0.01)
+            await engine.arecover()
+
+
+async def run_on_host(
+    engine: Engine, client: DurableClient, actions: Sequence[tuple[str, str]], conversation: str
+) -> None:
+    """Carry out a script through a durable host."""
+    for kind, text in actions:
+        newest = engine.store.read_last_line(conversation)
+        work: Awaitable[Any]
+        if kind == "say":
+            work = client.submit(text, conversation=conversation)
+        elif kind == "cancel":
+            work = client.cancel(conversation, text)
+        else:
+            work = client.decide(conversation, _build_decision(engine, conversation, kind))
+        await work
+        after = newest[0] + 1 if newest is not None else 0
+        await wait_until(lambda after=after: _has_rested(engine, conversation, after))  # type: ignore[misc]
+
+
+def _build_decision(engine: Engine, conversation: str, kind: str) -> Decided:
+    (call,) = read_waiting_calls(engine, conversation)
+    return Decided(call_id=call.id, approved=kind == "approve", by="a person")
+
+
+def _has_rested(engine: Engine, conversation: str, after: int) -> bool:
+    """Whether a conversation waits for a person or is over, with a record after a number."""
+    newest = engine.store.read_last_line(conversation)
+    leases = getattr(engine.store, "list_leases", list)()
+    if newest is None or newest[0] < after or conversation in [lease.conversation for lease in leases]:
+        return False
+    try:
+        turn = engine.describe_turn(conversation)
+    except SpecError:
+        return False
+    return turn.is_over or bool(turn.pending_approvals or turn.questions)
+
+
+# -- comparing -----------------------------------------------------------------------------------
+
+_TIMES = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+_DIGESTS = re.compile(r"[0-9a-f]{64}")
+_OWN = {"salt", "prev", "hash", "checkpoint", "execution_time_ms", "jitter", "digest"}
+"""Chance, times, and digests of what has times in it: a model reads how long a tool took."""
+
+
+def read_comparable_log(store: Store) -> dict[str, list[Any]]:
+    """Every record of a log by its conversation, without times, chance and hashes."""
+    return {
+        name: [_strip(orjson.loads(line)) for line in store.read_lines(name)]
+        for name in sorted(store.list_conversations())
+    }
+
+
+def _strip(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _strip(part) for key, part in value.items() if key not in _OWN}
+    if isinstance(value, list):
+        return [_strip(part) for part in value]
+    if isinstance(value, str):
+        return _DIGESTS.sub("DIGEST", _TIMES.sub("TIME", value))
+    return value
+
+
+def check_log(store: Store) -> None:
+    """Check that each conversation of a log verifies and replays."""
+    for outcome in list(verify_store(store)):
+        assert isinstance(outcome, VerifiedConversation), outcome
+        replay(store, outcome.conversation)

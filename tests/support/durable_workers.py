@@ -1,0 +1,56 @@
+"""An agent for tests of durable workers, and a worker in a process of its own that can be killed."""
+
+from __future__ import annotations
+
+import asyncio
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Any
+
+from killed_process import append_mark
+from paying_agent import SCHEMA, EchoModel
+
+from toolchart.engine import Engine
+from toolchart.states.messages import ToolDefinition
+from toolchart.tools.definition import Tool
+
+SPEC: dict[str, Any] = {
+    "name": "payer",
+    "chart": "approval",
+    "llms": {"model": {"provider": "scripted", "model": "m"}},
+    "responses": [{"llm": "model", "tools": {"enabled": True}}],
+}
+
+
+def make_engine(address: str, pay: Any, *, approval: bool = False, **changes: Any) -> Engine:
+    """An engine whose tool `pay` must not run twice; `changes` replace sections of the spec."""
+    tool = Tool(
+        definition=ToolDefinition(name="pay", description="Pay.", parameters=SCHEMA),
+        run=pay,
+        execution_mode="async",
+        requires_approval=approval,
+    )
+    providers = {"model": EchoModel()}
+    return Engine(
+        {**SPEC, **changes}, log=address, functions=[tool], providers=providers, longest_wait_s=0.05
+    )
+
+
+def run_worker(address: str, marks: Path, has_begun: Event) -> None:
+    """Work until the process is killed; the tool leaves a mark, and hangs."""
+    from toolchart.engine.durable.dbos_worker import DbosWorker
+
+    async def pay(arguments: Any) -> str:
+        append_mark(marks, arguments["text"])
+        await asyncio.Event().wait()
+        return "never"
+
+    async def run() -> None:
+        begun = asyncio.Event()
+        async with make_engine(address, pay) as engine:
+            task = asyncio.create_task(DbosWorker(engine, address).run(asyncio.Event(), begun))
+            await begun.wait()
+            has_begun.set()
+            await task
+
+    asyncio.run(run())
