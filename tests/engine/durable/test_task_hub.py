@@ -1,0 +1,125 @@
+"""Workers on Durable Task, with the backend in memory that its SDK brings; the equality of all hosts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from durable_scripts import (
+    FLOWS,
+    ROUNDS,
+    Script,
+    check_log,
+    list_scripts,
+    read_comparable_log,
+    run_in_process,
+    run_on_host,
+)
+from effort import IS_LONG
+from paying_agent import make_engine, read_waiting_calls, wait_until
+
+from toolchart.engine import Engine
+from toolchart.engine.durable.client import DurableClient
+from toolchart.engine.durable.stretches import Stretch
+from toolchart.engine.log.replay import replay, replay_conversation
+from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.states.errors import SpecError
+from toolchart.states.events import Decided
+
+pytest.importorskip("durabletask", reason="needs the extra `durabletask`")
+
+from durabletask.client import TaskHubGrpcClient
+from durabletask.testing import create_test_backend
+from durabletask.worker import TaskHubGrpcWorker
+
+from toolchart.engine.durable.task_hub import TaskHub, TaskHubWorker
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[str]:
+    """The address of a scheduler in memory, for all tests of the module."""
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port = probe.getsockname()[1]
+    backend = create_test_backend(port=port)
+    yield f"localhost:{port}"
+    backend.stop()
+
+
+class WatchedHub(TaskHub):
+    """A task hub that knows what was started."""
+
+    def __init__(self, client: TaskHubGrpcClient) -> None:
+        super().__init__(client)
+        self.started: list[str] = []
+
+    async def start(self, stretch: Stretch) -> None:
+        """Start a stretch, and note it."""
+        self.started.append(stretch.id)
+        await super().start(stretch)
+
+
+@contextlib.asynccontextmanager
+async def work(engine: Engine, scheduler: str) -> AsyncIterator[DurableClient]:
+    """Let a worker work within the block; what hands messages over to it."""
+    with contextlib.closing(TaskHubGrpcClient(host_address=scheduler)) as client:
+        hub = WatchedHub(client)
+        async with TaskHubWorker(engine, TaskHubGrpcWorker(host_address=scheduler)).run(5.0):
+            yield DurableClient(engine, hub)
+            for name in hub.started:
+                await asyncio.to_thread(client.wait_for_orchestration_completion, name, timeout=60)
+
+
+def has_state(engine: Engine, conversation: str, state: str) -> bool:
+    """Whether the log has a conversation in a state."""
+    try:
+        return engine.describe_turn(conversation).state == state
+    except SpecError:  # it has not begun
+        return False
+
+
+async def test_a_task_hub_runs_what_others_hand_over(scheduler: str) -> None:
+    """A turn waits for an approval across the end of its worker. The decision that is handed over afterwards
+    is carried out by the next worker; a key that is used twice runs one turn. The log replays."""
+    store, payments = MemoryStore(), []
+
+    def pay(arguments: Any) -> str:
+        payments.append(arguments["text"])
+        return "paid"
+
+    async with make_engine(store, pay, approval=True) as engine, work(engine, scheduler) as client:
+        for _ in range(2):
+            await client.submit("the bill", key="hub")
+        await wait_until(lambda: has_state(engine, "hub", "awaiting_approval"))
+    async with make_engine(store, pay, approval=True) as engine:
+        (call,) = read_waiting_calls(engine, "hub")
+        async with work(engine, scheduler) as client:
+            await client.decide("hub", Decided(call_id=call.id, approved=True))
+            await wait_until(lambda: has_state(engine, "hub", "finished"))
+    types = [step.record.event["type"] for step in replay_conversation(store, "hub")]
+    assert (payments, types.count("turn_started")) == (["the bill"], 1)
+    replay(store, "hub")
+
+
+SHORT = ("tool", "approval", "denial", "cancellation", "timer", "map_reduce", "triage")
+SCRIPTS = [script for script in list_scripts(FLOWS) if IS_LONG or script.name in SHORT]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+async def test_a_task_hub_writes_the_log_that_the_engine_writes(scheduler: str, script: Script) -> None:
+    """What people do in a conversation gives the same records through Durable Task as with the engine alone,
+    times and hashes apart. Both logs verify and replay."""
+    names = [f"{script.name}-{number}" for number in range(ROUNDS)]
+    alone, shared = MemoryStore(), MemoryStore()
+    async with script.make_engine(alone) as engine:
+        for name in names:
+            await run_in_process(engine, script.actions, name)
+    async with script.make_engine(shared) as engine, work(engine, scheduler) as client:
+        await asyncio.gather(*(run_on_host(engine, client, script.actions, name) for name in names))
+    assert read_comparable_log(shared) == read_comparable_log(alone)
+    for store in (alone, shared):
+        check_log(store)
