@@ -21,7 +21,7 @@ def copy_package(folder: Path) -> Path:
     package.mkdir()
     for room in ROOMS:
         shutil.copytree(ROOT / room, package / room, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in ("__init__.py", "__main__.py", "py.typed"):
+    for file in ("__init__.py", "__main__.py", "late_names.py", "py.typed"):
         shutil.copy(ROOT / file, package / file)
     return package
 

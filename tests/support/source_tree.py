@@ -77,7 +77,7 @@ def _iterate_public(parent: ast.AST, prefix: str) -> Iterator[tuple[str, Functio
 
 def load_modules() -> dict[str, Module]:
     """Return every module of the package by its dotted name."""
-    paths = [ROOT / "__init__.py", ROOT / "__main__.py"]
+    paths = [ROOT / name for name in ("__init__.py", "__main__.py", "late_names.py")]
     for layer in LAYERS:
         paths += sorted((ROOT / layer).rglob("*.py"))
     return {name: Module(name, path) for path in paths for name in [_name_module(path)]}
