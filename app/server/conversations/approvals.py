@@ -33,14 +33,14 @@ ROUTES = RouteGroup(
             path="/api/approvals",
             role="read",
             answer=list_approvals,
-            summary="List the calls of all conversations that wait for a decision, with what led there.",
+            summary="List the calls and questions of all conversations that wait for a person, with what led there.",
         ),
         Endpoint(
             method="GET",
             path="/api/approvals/decisions",
             role="read",
             answer=list_decisions,
-            summary="List what was decided lately, the newest first.",
+            summary="List what was decided and answered lately, the newest first.",
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""The calls of all conversations that wait for a decision, and what was decided lately; read in threads."""
+"""What waits for a person in any conversation, and what was decided and answered lately; read in threads."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from toolchart.engine.log.family import find_root
 from toolchart.engine.log.reading.listing import iterate_newest_first
 from toolchart.engine.log.reading.records import ReadRecord, parse_line
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation
-from toolchart.engine.runtime.flows.waiting import list_timers, list_undecided_calls
+from toolchart.engine.runtime.flows.waiting import list_questions, list_timers, list_undecided_calls
 from toolchart.states.chart.document import Chart, walk_states
-from toolchart.states.effects import AskApproval
+from toolchart.states.effects import AskApproval, AskPerson
 from toolchart.states.errors import ToolchartError
 from toolchart.states.events import Decided
+from toolchart.states.flows.events import Answered
 from toolchart.states.messages import Message
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import OpenCall, Snapshot
@@ -30,13 +31,16 @@ MAX_DECISIONS = 20
 _MAX_MESSAGES = 5
 _MAX_CHARACTERS = 1000
 _DECISION = b'{"type":"%s"' % Decided.TYPE.encode()
+_ANSWER = b'{"type":"%s"' % Answered.TYPE.encode()
 
 
 def list_waiting_calls(store: Store) -> dict[str, Any]:
-    """Every call that waits for a decision, by conversation: the earliest deadline first, then the oldest.
+    """Every call that waits for a decision, and every question of a chart, by conversation: the earliest
+    deadline first, then the oldest.
 
     Returns:
-        `waiting`: for each conversation what led there, its calls, who was asked when, and the deadline;
+        `waiting`: for each conversation what led there, its calls and questions, who was asked when, and the
+        deadline;
         `unreadable`: conversations that may wait, but cannot be read, each with its `problem`;
         `is_complete`: false where the log has more than `MAX_LOOKED_AT` conversations.
     """
@@ -68,10 +72,13 @@ def _read_waiting(store: Store, name: str) -> dict[str, Any] | None:
     if newest is None or parse_line(newest[1], newest[0], name).ends_turn:
         return None
     loaded = load_conversation(store, name)
-    calls = list_undecided_calls(loaded.snapshot) if loaded is not None else []
-    if loaded is None or not calls:
+    if loaded is None:
         return None
-    asked = _list_askings(store, name, calls[0].call.id)
+    calls, questions = list_undecided_calls(loaded.snapshot), list_questions(loaded.snapshot)
+    if not calls and not questions:
+        return None
+    asked = _list_askings(store, name, calls[0].call.id) if calls else []
+    asked = asked or [_find_asking(store, name, questions[0])]
     return {
         "conversation": name,
         "root": find_root(store, name),
@@ -79,14 +86,26 @@ def _read_waiting(store: Store, name: str) -> dict[str, Any] | None:
         "since": asked[0]["at"],
         "asked": asked,
         "approvers": _find_approvers(loaded.snapshot),
-        **_describe_deadline(loaded),
+        **_describe_deadline(loaded, _find_asking_states(loaded.snapshot)),
         "messages": [_describe_message(message) for message in loaded.snapshot.messages[-_MAX_MESSAGES:]],
         "calls": [_describe_call(call) for call in calls],
+        "questions": [_describe_question(loaded, question) for question in questions],
     }
 
 
 def _describe_call(call: OpenCall) -> dict[str, Any]:
     return {"id": call.call.id, "tool": call.call.name, "arguments": call.call.arguments}
+
+
+def _describe_question(loaded: ReplayedConversation, question: AskPerson) -> dict[str, Any]:
+    """A question with its form; `id` tells two askings by the same effect apart."""
+    return {
+        "id": question.id,
+        "effect": question.name,
+        "question": question.question,
+        "form": question.form,
+        **_describe_deadline(loaded, {question.state}),
+    }
 
 
 def _describe_message(message: Message) -> dict[str, Any]:
@@ -106,9 +125,12 @@ def _find_approvers(snapshot: Snapshot) -> list[str]:
     return list(questions[0].to) if questions else []
 
 
-def _describe_deadline(loaded: ReplayedConversation) -> dict[str, Any]:
-    """When the timer beside the question runs out (`due`), and the state to which it leads (`then`)."""
-    states = {e.state for e in loaded.snapshot.open_effects if isinstance(e, AskApproval)}
+def _find_asking_states(snapshot: Snapshot) -> set[str]:
+    return {e.state for e in snapshot.open_effects if isinstance(e, (AskApproval, AskPerson))}
+
+
+def _describe_deadline(loaded: ReplayedConversation, states: set[str]) -> dict[str, Any]:
+    """When the first timer of these states runs out (`due`), and the state to which it leads (`then`)."""
     timers = list_timers(loaded.snapshot)
     timer = next((timer for timer in timers if timer.state in states), None)
     if timer is None:
@@ -121,6 +143,25 @@ def _find_timer_target(chart: Chart, timer: str) -> str | None:
     rows = (row for _, state, _ in walk_states(chart) for row in state.get("transitions") or ())
     target = next((row.get("target") for row in rows if row.get("event") == f"elapsed.{timer}"), None)
     return target if isinstance(target, str) else None
+
+
+def _find_asking(store: Store, name: str, question: AskPerson) -> dict[str, Any]:
+    """When the question was asked. A fork asks anew, since its own first record."""
+    record = _find_ask_record(store, name, question.id)
+    if record is None:
+        record = parse_line(next(iter(store.read_lines(name))), 0, name)
+    return {"at": record.at, "state": record.target, "to": []}
+
+
+def _find_ask_record(store: Store, name: str, effect: int) -> ReadRecord | None:
+    """The record of a conversation that asked for an effect; None where a fork shares it."""
+    needle = b'"id":%d,' % effect
+    for seq, line in enumerate(store.read_lines(name)):
+        if needle in line:
+            record = parse_line(line, seq, name)
+            if any(ask.id == effect for ask in record.asks):
+                return record
+    return None
 
 
 def _list_askings(store: Store, name: str, call_id: str) -> list[dict[str, Any]]:
@@ -174,6 +215,10 @@ def _read_decisions(store: Store, name: str) -> Iterator[dict[str, Any]]:
             record = parse_line(line, seq, name)
             if record.event_type == Decided.TYPE and record.event.get("call_id"):
                 yield _describe_decision(name, record, tools)
+        elif _ANSWER in line:
+            record = parse_line(line, seq, name)
+            if record.event_type == Answered.TYPE:
+                yield _describe_answer(store, name, record)
 
 
 def _read_tools(record: ReadRecord) -> Iterator[tuple[str, str]]:
@@ -198,4 +243,27 @@ def _describe_decision(name: str, record: ReadRecord, tools: dict[str, str]) -> 
         "reason": event.get("reason"),
         "is_changed": event.get("arguments") is not None,
         "is_late": record.is_late,
+        "effect": None,
+        "answer": None,
+    }
+
+
+def _describe_answer(store: Store, name: str, record: ReadRecord) -> dict[str, Any]:
+    """The answer to a question, in the form of a decision without a call."""
+    event = record.event
+    asking = _find_ask_record(store, name, event["effect"])
+    names = [ask.name for ask in asking.asks if ask.id == event["effect"]] if asking is not None else []
+    return {
+        "conversation": name,
+        "seq": record.seq,
+        "at": record.at,
+        "call_id": None,
+        "tool": names[0] if names else "",
+        "approved": True,
+        "by": event.get("by"),
+        "reason": None,
+        "is_changed": False,
+        "is_late": record.is_late,
+        "effect": event["effect"],
+        "answer": event.get("content"),
     }

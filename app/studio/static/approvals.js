@@ -1,8 +1,9 @@
-// The calls of all conversations that wait for a decision. A card is never taken away under somebody's hands:
+// The calls and questions of all conversations that wait for a person. A card is never taken away under somebody's hands:
 // when its call no longer waits, it says so and stays until the person removes it.
 
 import { conversationPath, make, request, showJson } from "/static/api.js";
 import { makeDecisionForm } from "/static/decision_form.js";
+import { makeSchemaForm } from "/static/schema_form.js";
 
 const POLL_MS = 3000;
 
@@ -16,6 +17,7 @@ let decisions = new Map();
 let needsDecisions = true;
 let isBusy = false;
 
+const questionKey = (id) => `question ${id}`;
 const keyOf = (conversation, call) => `${conversation}\n${call}`;
 const runPath = (conversation) => `/conversations/${encodeURIComponent(conversation)}`;
 const link = (conversation) => make("a", { href: runPath(conversation), class: "name" }, conversation);
@@ -104,6 +106,35 @@ function addCard(row, call, group) {
   return entry;
 }
 
+// -- one question --------------------------------------------------------------------------------
+
+function addQuestion(row, question, group) {
+  const badge = make("span", { class: "badge warn", role: "status" }, "waits for an answer");
+  const heading = make("h3", { tabindex: "-1" }, question.question || question.effect, " ", badge);
+  // The facts of the conversation name the first deadline already.
+  const hasOwnDeadline = question.due && question.due !== row.due;
+  const due = hasOwnDeadline ? make("p", { class: "hint" }, ...describeDeadline(question)) : null;
+  const note = make("p", { class: "problem", role: "alert" });
+  const actions = make("div", { class: "actions" });
+  const card = make("li", { class: "card question", "data-question": question.effect }, heading, due, note, actions);
+  const entry = { card, heading, badge, actions, note, conversation: row.conversation, id: questionKey(question.id),
+    isOpen: true, isQuestion: true };
+  cards.set(keyOf(row.conversation, entry.id), entry);
+  group.calls.append(card);
+  const submit = async (content) => {
+    const path = conversationPath(row.conversation, "/answers?wait=false");
+    await request(path, { content, question: question.effect });
+    needsDecisions = true;
+    close(entry, "answered", "good");
+    await update();
+  };
+  actions.replaceChildren(mayApprove ? makeSchemaForm(question.form, { submit, label: "Answer" }) :
+    make("p", { class: "hint" }, "Your token lacks the role approve."));
+  return entry;
+}
+
+// -- decisions -----------------------------------------------------------------------------------
+
 function showActions(entry, row, call) {
   const isMine = !row.approvers.length || row.approvers.includes(root.dataset.me);
   const state = JSON.stringify([mayApprove, isMine]);
@@ -165,7 +196,7 @@ function closeStale(known) {
     if (entry.isOpen && !known.has(key)) {
       const decision = decisions.get(key);
       const word = decision?.approved ? "approved" : "rejected";
-      close(entry, decision ? `${word} by ${decision.by ?? "?"}` : "no longer waits", "");
+      close(entry, decision ? `${entry.isQuestion ? "answered" : word} by ${decision.by ?? "?"}` : "no longer waits", "");
       if (!decision) {
         entry.note.textContent = "Its time ran out, or its turn was stopped. Nothing is left to decide.";
       }
@@ -175,9 +206,17 @@ function closeStale(known) {
 
 // -- the page ------------------------------------------------------------------------------------
 
+function describeCount(open) {
+  const questions = open.filter((entry) => entry.isQuestion).length;
+  const calls = open.length - questions;
+  const parts = [`${calls} call${calls === 1 ? "" : "s"}`, `${questions} question${questions === 1 ? "" : "s"}`];
+  const named = questions ? (calls ? parts : parts.slice(1)) : parts.slice(0, 1);
+  return `${named.join(" and ")} ${open.length === 1 ? "waits" : "wait"}`;
+}
+
 function showCount() {
-  const count = [...cards.values()].filter((entry) => entry.isOpen).length;
-  const text = count === 1 ? "1 call waits" : `${count} calls wait`;
+  const open = [...cards.values()].filter((entry) => entry.isOpen);
+  const [count, text] = [open.length, describeCount(open)];
   const badge = document.getElementById("count");
   if (badge.textContent !== text) {
     badge.textContent = text;
@@ -198,16 +237,22 @@ function showUnreadable(page) {
   document.getElementById("more").hidden = page.is_complete;
 }
 
+function nameDecision(row) {
+  const word = row.answer ? "answered" : row.approved ? "approved" : "rejected";
+  return [make("span", { class: `badge ${row.approved ? "good" : "bad"}` }, word),
+    row.is_changed ? " with other arguments" : "", row.is_late ? " too late" : ""];
+}
+
 async function showDecisions() {
   const rows = (await request("/api/approvals/decisions")).decisions;
-  decisions = new Map(rows.map((row) => [keyOf(row.conversation, row.call_id), row]));
+  decisions = new Map(rows.map((row) => [keyOf(row.conversation, row.call_id ?? questionKey(row.effect)), row]));
   document.getElementById("undecided").hidden = rows.length > 0;
   document.getElementById("decided-wrap").hidden = !rows.length;
   document.querySelector("#decided tbody").replaceChildren(...rows.map((row) => make("tr", {},
     make("td", {}, showTime(row.at)), make("td", {}, row.by ?? "?"),
-    make("td", {}, make("span", { class: `badge ${row.approved ? "good" : "bad"}` }, row.approved ? "approved" : "rejected"),
-      row.is_changed ? " with other arguments" : "", row.is_late ? " too late" : ""),
-    make("td", {}, row.tool), make("td", {}, row.reason ?? ""), make("td", {}, link(row.conversation)))));
+    make("td", {}, ...nameDecision(row)), make("td", {}, row.tool),
+    make("td", {}, row.answer ? make("code", {}, JSON.stringify(row.answer)) : row.reason ?? ""),
+    make("td", {}, link(row.conversation)))));
 }
 
 async function update() {
@@ -217,19 +262,21 @@ async function update() {
   isBusy = true;
   try {
     const page = await request("/api/approvals");
-    const known = new Map(page.waiting.flatMap((row) =>
-      row.calls.map((call) => [keyOf(row.conversation, call.id), [row, call]])));
+    const known = new Map(page.waiting.flatMap((row) => [
+      ...row.calls.map((call) => [keyOf(row.conversation, call.id), [row, call, addCard]]),
+      ...row.questions.map((item) => [keyOf(row.conversation, questionKey(item.id)), [row, item, addQuestion]]),
+    ]));
     const hasChanged = [...cards].some(([key, entry]) => entry.isOpen && !known.has(key));
     if (hasChanged || needsDecisions) {
       needsDecisions = false;
       await showDecisions();
     }
-    for (const [key, [row, call]] of known) {
+    for (const [key, [row, item, add]] of known) {
       const group = groups.get(row.conversation) ?? addGroup(row);
-      const entry = cards.get(key) ?? addCard(row, call, group);
+      const entry = cards.get(key) ?? add(row, item, group);
       updateFacts(group.facts, row);
-      if (entry.isOpen) {
-        showActions(entry, row, call);
+      if (entry.isOpen && !entry.isQuestion) {
+        showActions(entry, row, item);
       }
     }
     closeStale(known);

@@ -14,6 +14,7 @@ let writing = null;        // the bubble that deltas fill
 let isRunning = false;
 let lastText = "";
 let newestRecord = -1;     // the number of the newest record that is shown
+let queued = [];           // messages that the running turn has not taken yet
 let calls = new Map();     // call id -> card
 let questions = new Map(); // question -> form
 
@@ -46,6 +47,41 @@ function addBubble(kind, text) {
   return body;
 }
 
+// -- the user's messages -------------------------------------------------------------------------
+
+const PICTURES = /^image\/(png|jpeg|gif|webp)$/;
+
+function showAttachment(part) {
+  const name = part.name || part.media_type || part.type;
+  if (PICTURES.test(part.media_type ?? "") && part.data) {
+    return make("figure", {}, make("img", { src: `data:${part.media_type};base64,${part.data}`, alt: name }),
+      make("figcaption", { class: "hint" }, name));
+  }
+  return make("p", { class: "hint attachment" }, `attached: ${name}`);
+}
+
+function addUserBubble(event) {
+  const body = addBubble("user", event.message);
+  const parts = (event.parts ?? []).filter((part) => part.type !== "text");
+  body.after(...parts.map(showAttachment));
+}
+
+// A message that was sent while a turn runs waits until the chart takes it; its record removes the mark.
+function addQueued(text) {
+  const bubble = addBubble("user queued", text).parentElement;
+  bubble.querySelector(".who").append(" ", make("span", { class: "badge warn" }, "queued"));
+  queued.push({ text, bubble });
+}
+
+function dropQueued(text) {
+  const index = queued.findIndex((item) => item.text === text);
+  if (index >= 0) {
+    queued.splice(index, 1)[0].bubble.remove();
+  }
+}
+
+// -- calls and questions ---------------------------------------------------------------------------
+
 function addCall(id, call) {
   const status = make("span", { class: "badge", role: "status" }, "asked for");
   const body = make("div", { class: "call-body" }, showJson(call.arguments ?? call.raw ?? {}));
@@ -72,7 +108,7 @@ async function decide(owner, id, decision) {
   } catch (error) {
     problem.textContent = error.message;
   }
-  await refresh();
+  lookAgain();
 }
 
 function showApproval(pending) {
@@ -105,7 +141,8 @@ function showQuestion(question) {
     return;
   }
   const card = make("article", { class: "card question" }, make("h2", {}, question.question || question.effect),
-    question.due ? make("p", { class: "hint" }, `until ${question.due}`) : null);
+    question.due ? make("p", { class: "hint" }, "until ",
+      make("time", { datetime: question.due }, new Date(question.due).toLocaleString())) : null);
   if (mayApprove) {
     const submit = async (content) => {
       await request(conversationPath(owner, "/answers?wait=false"), { content, question: question.effect });
@@ -166,9 +203,14 @@ function endWriting() {
 function takeRecord(record) {
   const event = record.event;
   switch (event.type) {
+    case "forked":
+      append(make("p", { class: "hint" }, "Continues from record ", String(event.seq), " of ",
+        make("a", { href: `/chat/${encodeURIComponent(event.parent)}`, class: "name" }, event.parent), "."));
+      break;
     case "turn_started":
     case "user_said":
-      addBubble("user", event.message);
+      dropQueued(event.message);
+      addUserBubble(event);
       lastText = "";
       break;
     case "replied": {
@@ -202,7 +244,23 @@ function takeRecord(record) {
   const needsLook = record.ended || ["reviewed", "decided", "answered", "cancelled"].includes(event.type);
   setState(`running: ${record.target}`, true);
   if (needsLook) {
-    refresh();
+    lookAgain();
+  }
+}
+
+function lookAgain() {
+  refresh().catch((error) => { problem.textContent ||= error.message; });
+}
+
+// A record that somebody has damaged ends the chat here; the page of the run shows the rest.
+function readRecord(event) {
+  try {
+    newestRecord = Number(event.lastEventId);
+    takeRecord(JSON.parse(event.data));
+  } catch (error) {
+    stream.close();
+    problem.replaceChildren(`Record ${event.lastEventId} cannot be read (${error.message}). `,
+      make("a", { href: document.getElementById("chat-run").href }, "Show the run"));
   }
 }
 
@@ -221,22 +279,20 @@ function follow() {
   stream?.close();
   messages.replaceChildren(document.getElementById("chat-empty") ?? make("p", { id: "chat-empty", hidden: true }));
   document.getElementById("chat-empty").hidden = true;
+  queued = [];
   calls = new Map();
   questions = new Map();
   stream = new EventSource(conversationPath(conversation, "/events"));
   newestRecord = -1;
-  stream.addEventListener("record", (event) => {
-    newestRecord = Number(event.lastEventId);
-    takeRecord(JSON.parse(event.data));
-  });
+  stream.addEventListener("record", readRecord);
   stream.addEventListener("delta", (event) => takeDelta(JSON.parse(event.data)));
-  stream.addEventListener("result", () => refresh());
+  stream.addEventListener("result", lookAgain);
   stream.addEventListener("fault", (event) => {
     problem.textContent = JSON.parse(event.data).error;
     endWriting();
-    refresh();
+    lookAgain();
   });
-  stream.addEventListener("open", () => refresh());
+  stream.addEventListener("open", lookAgain);
   const link = document.getElementById("chat-run");
   link.hidden = false;
   link.href = `/conversations/${encodeURIComponent(conversation)}`;
@@ -255,6 +311,18 @@ function readFile(file) {
   });
 }
 
+async function sendNext(body) {
+  if (isRunning) {
+    addQueued(body.message); // before the request, whose record may come first
+  }
+  try {
+    await request(conversationPath(conversation, "/messages?wait=false"), body);
+  } catch (error) {
+    dropQueued(body.message);
+    throw error;
+  }
+}
+
 async function send(event) {
   event.preventDefault();
   const box = document.getElementById("message");
@@ -264,7 +332,7 @@ async function send(event) {
     const attachments = await Promise.all([...files.files].map(readFile));
     const body = { message: box.value, attachments };
     if (conversation) {
-      await request(conversationPath(conversation, "/messages?wait=false"), body);
+      await sendNext(body);
     } else {
       const answer = await request("/api/conversations?wait=false", body);
       conversation = answer.conversation;
@@ -285,7 +353,7 @@ async function stop() {
   } catch (error) {
     problem.textContent = error.message;
   }
-  await refresh();
+  lookAgain();
 }
 
 document.getElementById("composer").addEventListener("submit", send);

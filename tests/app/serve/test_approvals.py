@@ -204,6 +204,79 @@ async def test_the_list_says_when_it_has_not_looked_at_everything(monkeypatch: p
     assert answer["is_complete"] is False
 
 
+INTERVIEW: dict[str, Any] = {
+    "chart": {
+        "name": "interview",
+        "states": {
+            "asking": {
+                "initial": True,
+                "enter": "ask_name",
+                "after": {"2h": "error"},
+                "transitions": [
+                    {"event": "answered", "target": "finished"},
+                    {"event": "failed", "target": "error"},
+                    {"event": "cancelled", "target": "error"},
+                ],
+            },
+            "finished": {"final": True, "enter": "greet"},
+            "error": {"final": True, "enter": "answer_with_error"},
+        },
+    },
+    "effects": {
+        "ask_name": {
+            "ask_person": {
+                "question": "Who are you?",
+                "as": "person",
+                "form": {
+                    "type": "object",
+                    "required": ["name"],
+                    "properties": {"name": {"type": "string", "minLength": 2}},
+                },
+            }
+        },
+        "greet": {"answer": "Hello {{person.name}}"},
+    },
+}
+
+
+async def test_questions_of_charts_are_listed_and_answered() -> None:
+    """A question stands beside the calls that wait: its form, since when, until when and what then. The
+    answer takes it away and stands among what was decided, with its author; a wrong one changes nothing."""
+    store = MemoryStore()
+    engine = make_engine([], log=store, **INTERVIEW)
+    await engine.arun("hi", conversation="c")
+    path = "/api/conversations/c/answers"
+    async with open_client(make_site(engine), "decider") as client:
+        (row,) = (await client.get("/api/approvals")).json()["waiting"]
+        (question,) = row["questions"]
+        wrong = await client.post(path, json={"content": {"name": "A"}, "question": "ask_name"})
+        assert len((await client.get("/api/approvals")).json()["waiting"]) == 1
+        right = await client.post(path, json={"content": {"name": "Ada"}, "question": "ask_name"})
+        assert (await client.get("/api/approvals")).json()["waiting"] == []
+        (answer,) = (await client.get("/api/approvals/decisions")).json()["decisions"]
+    assert (row["calls"], row["state"], question["question"]) == ([], "asking", "Who are you?")
+    assert (question["effect"], question["then"], row["then"]) == ("ask_name", "error", "error")
+    waited = datetime.fromisoformat(row["due"]) - datetime.fromisoformat(row["since"])
+    assert waited == timedelta(hours=2)
+    assert question["form"]["properties"]["name"]["minLength"] == 2
+    assert (wrong.status_code, right.status_code, right.json()["content"]) == (400, 200, "Hello Ada")
+    assert (answer["tool"], answer["by"], answer["answer"]) == ("ask_name", "decider", {"name": "Ada"})
+    assert answer["effect"] == question["id"]
+
+
+async def test_a_fork_asks_its_question_since_it_was_made() -> None:
+    """A fork of a conversation that waits for an answer has the question in the list too."""
+    store, clock = MemoryStore(), TurnableClock()
+    engine = make_engine([], log=store, clock=clock, **INTERVIEW)
+    await engine.arun("hi", conversation="c")
+    clock.advance("1h")
+    await engine.afork("c", name="copy")
+    rows = {row["conversation"]: row for row in waiting_calls.list_waiting_calls(store)["waiting"]}
+    waited = datetime.fromisoformat(rows["copy"]["since"]) - datetime.fromisoformat(rows["c"]["since"])
+    assert (set(rows), waited) == ({"c", "copy"}, timedelta(hours=1))
+    assert rows["copy"]["questions"][0]["question"] == "Who are you?"
+
+
 async def test_long_messages_are_cut() -> None:
     """A message has at most 1,000 characters in the list, and says that it was cut."""
     store = MemoryStore()

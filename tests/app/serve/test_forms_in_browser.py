@@ -1,0 +1,169 @@
+"""Questions of a chart, attachments and queued messages in a browser: on the pages Approvals and Chat."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette", reason="the server needs the extra `serve`")
+pytest.importorskip("playwright.async_api", reason="pages are tested with Playwright")
+
+from accessibility import HAS_AXE, list_serious_violations
+from agents import make_engine
+from browser import CHROMIUM, open_browser, sign_in
+from effort import IS_LONG
+from served import make_site, serve
+
+from toolchart.engine import Engine
+
+pytestmark = [
+    pytest.mark.skipif(not CHROMIUM, reason="pages are tested with Chromium, and there is none"),
+    pytest.mark.skipif(not IS_LONG, reason="browsers are slow; TOOLCHART_LONG=1 runs all"),
+]
+
+FORM: dict[str, Any] = {
+    "type": "object",
+    "required": ["name", "team"],
+    "properties": {
+        "name": {"type": "string", "minLength": 2, "title": "Your name", "description": "As on the badge."},
+        "team": {"enum": ["red", "blue"]},
+        "guests": {"type": "integer", "minimum": 0, "maximum": 4},
+        "vegan": {"type": "boolean"},
+        "days": {"type": "array", "items": {"enum": ["Mon", "Tue", "Wed"]}},
+        "note": {"type": "string", "pattern": "^[a-z ]*$"},
+    },
+}
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+)
+
+
+def make_asking_engine() -> Engine:
+    """An agent whose chart asks a person, within two hours, and answers with the name."""
+    rows = [
+        {"event": "answered", "target": "finished"},
+        {"event": "failed", "target": "error"},
+        {"event": "cancelled", "target": "error"},
+    ]
+    states = {
+        "asking": {"initial": True, "enter": "ask_guest", "after": {"2h": "error"}, "transitions": rows},
+        "finished": {"final": True, "enter": "greet"},
+        "error": {"final": True, "enter": "answer_with_error"},
+    }
+    effects = {
+        "ask_guest": {"ask_person": {"question": "Who comes?", "as": "guest", "form": FORM}},
+        "greet": {"answer": "Hello {{guest.name}}"},
+    }
+    return make_engine([], chart={"name": "asking", "states": states}, effects=effects)
+
+
+async def press(page: Any, *keys: str) -> None:
+    """Press keys, one after the other."""
+    for key in keys:
+        await page.keyboard.press(key)
+
+
+async def test_a_form_is_filled_in_by_keyboard_on_the_page_of_approvals() -> None:
+    """The fields come from the schema. What the schema forbids is not sent; the answer stands among what was
+    decided, with its author; another window sees that nothing waits any more."""
+    engine = make_asking_engine()
+    await engine.arun("hi", conversation="c1")
+    with serve(make_site(engine)) as url:
+        async with open_browser() as context:
+            page = await sign_in(context, url, "/approvals")
+            card = page.locator("li.question")
+            await card.locator("button").wait_for()
+            other = await context.new_page()
+            await other.goto(f"{url}/approvals")
+            await other.locator("li.question button").wait_for()
+            assert await page.inner_text("#count") == "1 question waits"
+            assert "then the chart goes to error" in await page.inner_text(".facts")
+            if HAS_AXE:
+                assert await list_serious_violations(page) == []
+            await page.get_by_label("Your name (needed)").focus()
+            await page.keyboard.type("A")
+            await press(page, "Enter")
+            assert await page.locator(":invalid[name=name]").count() == 1
+            await page.keyboard.type("da")
+            await press(page, "Tab", "b", "Tab", "9", "Enter")
+            assert await page.locator(":invalid[name=guests]").count() == 1
+            await press(page, "Backspace", "2", "Tab", "Space", "Tab", "Tab", "Space", "Tab", "Tab")
+            await page.keyboard.type("see you")
+            await press(page, "Tab", "Enter")
+            await card.get_by_text("answered", exact=True).wait_for()
+            await other.locator("li.question").get_by_text("answered by owner").wait_for()
+            await page.locator("#decided", has_text="ask_guest").wait_for()
+    result = engine.describe_turn("c1")
+    expected = {"name": "Ada", "team": "blue", "guests": 2, "vegan": True, "days": ["Tue"], "note": "see you"}
+    assert (result.content, result.results["guest"]) == ("Hello Ada", expected)
+
+
+async def test_a_form_is_answered_in_the_chat() -> None:
+    """The question is a card of the chat; an answer that only the server can refuse says why and stays."""
+    with serve(make_site(make_asking_engine())) as url:
+        async with open_browser() as context:
+            page = await sign_in(context, url, "/chat")
+            await page.fill("#message", "hi")
+            await page.press("#message", "Enter")
+            card = page.locator("article.question")
+            await card.get_by_label("Your name (needed)").fill("Ada")
+            await card.get_by_label("team (needed)").select_option("red")
+            await card.locator("[name=note]").evaluate("(field) => field.removeAttribute('pattern')")
+            await card.locator("[name=note]").fill("LOUD")
+            await card.locator("button").click()
+            await card.locator(".problem", has_text="note").wait_for()
+            await card.locator("[name=note]").fill("")
+            await card.locator("button").click()
+            await page.get_by_text("Hello Ada").wait_for()
+            assert await page.locator("article.question").count() == 0
+
+
+async def test_attachments_and_queued_messages_are_shown(tmp_path: Path) -> None:
+    """An attached picture is shown with its name, another file by its name. What is said while a turn runs is
+    marked as queued until the chart takes it."""
+    (tmp_path / "dot.png").write_bytes(PIXEL)
+    (tmp_path / "notes.txt").write_text("notes")
+    slow = {"content": "one two", "stream": {"pieces": ["one", " ", "two"], "pause_s": 3}}
+    with serve(make_site(make_engine([slow, "three"]))) as url:
+        async with open_browser() as context:
+            page = await sign_in(context, url, "/chat")
+            await page.set_input_files("#files", [str(tmp_path / "dot.png"), str(tmp_path / "notes.txt")])
+            await page.fill("#message", "look")
+            await page.click("text=Send")
+            await page.locator(".bubble.user figcaption", has_text="dot.png").wait_for()
+            assert await page.locator(".bubble.user img").evaluate("(image) => image.naturalWidth") == 1
+            assert await page.locator(".bubble.user .attachment").inner_text() == "attached: notes.txt"
+            await page.locator("#chat-state", has_text="running").wait_for()
+            was_seen = asyncio.Event()
+
+            async def hold(route: Any) -> None:
+                await was_seen.wait()
+                await route.continue_()
+
+            await page.route("**/messages*", hold)
+            await page.fill("#message", "and more")
+            await page.press("#message", "Enter")
+            await page.locator(".bubble.queued", has_text="and more").wait_for()
+            was_seen.set()
+            await page.locator(".bubble.queued").wait_for(state="detached")
+            await page.locator(".bubble.user", has_text="and more").wait_for()
+            await page.locator("#chat-state", has_text="finished").wait_for()
+            assert await page.locator(".bubble.user", has_text="and more").count() == 1
+
+
+async def test_a_damaged_chat_says_so() -> None:
+    """A record that cannot be read ends the chat with a link to the run, and breaks no script."""
+    engine = make_engine(["one"])
+    await engine.arun("hi", conversation="c1")
+    engine.store._lines["c1"][2] = b'{"broken'  # type: ignore[attr-defined]
+    with serve(make_site(engine)) as url:
+        async with open_browser() as context:
+            page = await sign_in(context, url, "/chat/c1")
+            await page.locator("#chat-problem a").click()
+            await page.wait_for_url("**/conversations/c1")
+            await page.locator("#verified.bad").wait_for()
