@@ -33,7 +33,7 @@ ROUTES = RouteGroup(
             path="/api/approvals",
             role="read",
             answer=list_approvals,
-            summary="List the calls and questions of all conversations that wait for a person, with what led there.",
+            summary="List the calls and questions that wait for a person, in all conversations.",
         ),
         Endpoint(
             method="GET",

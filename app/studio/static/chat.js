@@ -108,7 +108,7 @@ async function decide(owner, id, decision) {
   } catch (error) {
     problem.textContent = error.message;
   }
-  lookAgain();
+  refresh();
 }
 
 function showApproval(pending) {
@@ -162,7 +162,7 @@ async function refresh() {
   try {
     await showOverview();
   } catch (error) { // a log that cannot go on: its messages are there, and this says why there are no more
-    problem.textContent = error.message;
+    problem.textContent ||= error.message;
     setState("cannot go on", false);
   }
 }
@@ -244,12 +244,8 @@ function takeRecord(record) {
   const needsLook = record.ended || ["reviewed", "decided", "answered", "cancelled"].includes(event.type);
   setState(`running: ${record.target}`, true);
   if (needsLook) {
-    lookAgain();
+    refresh();
   }
-}
-
-function lookAgain() {
-  refresh().catch((error) => { problem.textContent ||= error.message; });
 }
 
 // A record that somebody has damaged ends the chat here; the page of the run shows the rest.
@@ -286,13 +282,13 @@ function follow() {
   newestRecord = -1;
   stream.addEventListener("record", readRecord);
   stream.addEventListener("delta", (event) => takeDelta(JSON.parse(event.data)));
-  stream.addEventListener("result", lookAgain);
+  stream.addEventListener("result", refresh);
   stream.addEventListener("fault", (event) => {
     problem.textContent = JSON.parse(event.data).error;
     endWriting();
-    lookAgain();
+    refresh();
   });
-  stream.addEventListener("open", lookAgain);
+  stream.addEventListener("open", refresh);
   const link = document.getElementById("chat-run");
   link.hidden = false;
   link.href = `/conversations/${encodeURIComponent(conversation)}`;
@@ -353,7 +349,7 @@ async function stop() {
   } catch (error) {
     problem.textContent = error.message;
   }
-  lookAgain();
+  refresh();
 }
 
 document.getElementById("composer").addEventListener("submit", send);
