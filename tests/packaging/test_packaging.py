@@ -37,7 +37,7 @@ def test_every_package_is_listed() -> None:
 
 
 def test_no_stray_modules_at_the_root() -> None:
-    """The root has what every layer needs and the package itself; `setup.py` builds and is not in the wheel."""
+    """The root has the package and what every layer needs; `setup.py` builds and is not in the wheel."""
     names = {path.name for path in ROOT.glob("*.py")}
     assert names == {"__init__.py", "__main__.py", "late_names.py", "setup.py"}
 
