@@ -163,7 +163,7 @@ async def test_no_conversation_leads_out_of_the_log(name: str, tmp_path: Path) -
     for file in ("secret", "secret.jsonl"):
         (tmp_path / file).write_text('{"seq":0,"planted":1}\n')
     before = sorted(path.name for path in tmp_path.iterdir())
-    store = open_store(f"jsonl:{tmp_path / 'log'}")
+    store = open_store(f"{tmp_path / 'log'}/")
     async with open_client(make_site(make_engine(["hello"], log=store))) as client:
         seen = []
         for path in (f"/api/conversations/{quote(name, safe='')}", f"/conversations/{quote(name, safe='')}"):
