@@ -63,6 +63,8 @@ def list_turn_starts(
     """
     low = Limits(max_iterations=2, max_tool_only_streak=2, max_repeats=1, max_attempts=2)
     roomy = Limits(max_iterations=4, max_tool_only_streak=2, max_repeats=1, max_attempts=3)
+    if "long_results" in terms.facts:  # each result is long, and a call that fails has none
+        low, roomy = replace(low, long_result_size=0), replace(roomy, long_result_size=0)
     limits = [low, roomy, replace(roomy, max_tool_only_streak=4), *_list_limits_near(terms, roomy)]
     if terms.facts & {"budget_spent", "calls_over_budget"}:
         limits += [
@@ -75,8 +77,6 @@ def list_turn_starts(
         turn_starts.append(_make_turn_start(roomy, with_tools=False))
     if "strict_warnings" in terms.facts:
         turn_starts.append(_make_turn_start(roomy, with_tools=True, is_strict=True))
-    if "long_results" in terms.facts:
-        turn_starts.append(_make_turn_start(replace(roomy, long_result_size=0), with_tools=True))
     if terms.facts & {"context_tokens", "context_limit"}:
         short = _limit_context(_make_turn_start(roomy, with_tools=True), 1)
         turn_starts = [*(_limit_context(start, ROOMY_CONTEXT) for start in turn_starts), short]
