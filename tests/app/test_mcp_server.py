@@ -102,6 +102,72 @@ async def test_approval_is_a_request_for_input(answer: types.ElicitResult, wante
         assert '"by":"anna"' in records.contents[0].text.replace(" ", "")
 
 
+async def test_approvals_of_several_rounds_are_asked_one_after_the_other() -> None:
+    """Where a turn asks again after an answer, the user is asked again; the call ends with the turn."""
+    calls = [reply_with_calls(("echo", {"text": text})) for text in ("first", "second")]
+    engine = make_engine([*calls, "both are done"], chart="approval", approval={"default": "ask"})
+    person = Person(accept(approved=True), accept(approved=False, reason="enough"))
+    async with connect(engine, elicitation_callback=person.answer) as client:
+        result = await client.call_tool("agent", {"message": "go"})
+        records = await client.read_resource(result.structured_content["records"])
+    assert result.content[0].text == "both are done"
+    assert [question.split("with")[1] for question in person.questions] == [
+        ' {"text":"first"}?',
+        ' {"text":"second"}?',
+    ]
+    assert records.contents[0].text.count('"type":"decided"') == 2
+
+
+async def test_each_step_is_progress() -> None:
+    """A client that wants to know of progress hears of each step, with the state that it leads to."""
+    steps: list[tuple[float, str | None]] = []
+
+    async def note_progress(progress: float, total: float | None, message: str | None) -> None:
+        steps.append((progress, message))
+
+    async with connect(open_agent("quickstart")) as client:
+        await client.call_tool("quickstart", {"message": QUESTION}, progress_callback=note_progress)
+    assert [number for number, _ in steps] == list(range(1, len(steps) + 1))
+    assert {"executing", "finished"} <= {state for _, state in steps}
+
+
+async def test_a_client_hears_of_resources_that_change() -> None:
+    """Whoever listens for the records of a conversation is told when they change, and of no other one; the
+    place of a reader is free again afterwards."""
+    engine = make_engine(["one", "two", "three"])
+    site = make_site(engine)
+    server, turns = build_mcp_server(site, lambda _: OWNER)
+    uri = "toolchart://conversations/watched/records"
+    async with Client(server) as client, client.listen(resource_subscriptions=[uri]) as changes:
+        assert site.readers.free == site.limits.readers - 1
+        await client.call_tool("agent", {"message": "hi", "conversation": "other"})
+        await client.call_tool("agent", {"message": "hi", "conversation": "watched"})
+        first = await anext(changes)
+        assert first.uri == uri
+        await client.call_tool("agent", {"message": "again", "conversation": "watched"})
+        assert (await anext(changes)).uri == uri
+        text = (await client.read_resource(uri)).contents[0].text
+    await turns.stop()
+    await engine.aclose()
+    assert text.count("turn_started") == 2
+    assert site.readers.free == site.limits.readers
+
+
+async def test_listening_ends_with_the_server() -> None:
+    """A server that stops ends the streams of those who listen, so that nobody holds it up."""
+    engine = make_engine(["one"])
+    site = make_site(engine)
+    server, turns = build_mcp_server(site, lambda _: OWNER)
+    async with (
+        Client(server) as client,
+        client.listen(resource_subscriptions=["toolchart://chart"]) as changes,
+    ):
+        site.closing.set()
+        assert [change async for change in changes] == []
+    await turns.stop()
+    await engine.aclose()
+
+
 async def test_what_is_put_off_stays_open() -> None:
     """A form that is put away decides nothing: the result says what the turn waits for, and it can be decided
     later by another way."""
@@ -325,6 +391,21 @@ async def test_over_http_with_a_token() -> None:
                     assert result.structured_content["is_over"] is is_over
         async with httpx2.AsyncClient() as http:
             assert (await http.post(f"{address}/mcp", json={})).status_code == 401
+
+
+async def test_listening_over_http() -> None:
+    """Over HTTP the stream of changes is the answer to the request to listen."""
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    uri = "toolchart://conversations/watched/diagram"
+    headers = {"Authorization": f"Bearer {make_value('owner')}"}
+    with serve(make_site(make_engine(["one"]))) as address:
+        async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
+            transport = streamable_http_client(f"{address}/mcp", http_client=http)
+            async with Client(transport) as client, client.listen(resource_subscriptions=[uri]) as changes:
+                await client.call_tool("agent", {"message": "hi", "conversation": "watched"})
+                assert (await anext(changes)).uri == uri
 
 
 async def test_over_standard_input_and_output() -> None:

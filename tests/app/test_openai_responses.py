@@ -244,6 +244,18 @@ def test_form_of_the_answer() -> None:
     assert "JSON" in failed.error.message
 
 
+def test_flow_with_structured_results() -> None:
+    """A flow whose models answer by schemas gives the content of `toolchart run`, whole and streamed."""
+    with Engine(load_spec("reflection"), log="memory") as engine:
+        wanted = engine.run("Write about rain.").content
+    with serve_agent("reflection") as address:
+        client = connect(address)
+        whole = client.responses.create(model="reflection", input="Write about rain.")
+        with client.responses.stream(model="reflection", input="Write about rain.") as stream:
+            streamed = stream.get_final_response()
+    assert whole.output_text == streamed.output_text == wanted
+
+
 def test_limits_and_errors_of_requests(quickstart: str) -> None:
     """A turn that ends at a limit is incomplete; what is not known or not supported is refused."""
     calls = [reply_with_calls(("echo", {"text": str(number)})) for number in range(9)]

@@ -51,6 +51,11 @@ def list_templates() -> types.ListResourceTemplatesResult:
     )
 
 
+def list_conversation_uris(conversation: str) -> tuple[str, ...]:
+    """The resources of a conversation; they change with each record."""
+    return tuple(f"toolchart://conversations/{conversation}/{name}" for name in ("records", "diagram"))
+
+
 def read_resource(site: Site, uri: str) -> types.ReadResourceResult:
     """The text of a resource, without known secrets.
 

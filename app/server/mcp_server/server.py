@@ -28,6 +28,7 @@ from toolchart.app.server.answers import Refusal
 from toolchart.app.server.endpoints import require_role
 from toolchart.app.server.mcp_server import resources
 from toolchart.app.server.mcp_server.forms import build_input_requests
+from toolchart.app.server.mcp_server.notifications import Subscriptions
 from toolchart.app.server.mcp_server.results import OUTPUT_SCHEMA, build_call_result, build_failure
 from toolchart.app.server.mcp_server.running_turns import TASKS, RunningTurns, TaskParams, UpdateParams
 from toolchart.app.server.protocols.served_models import ServedModel, list_models
@@ -76,6 +77,7 @@ def build_mcp_server(
         on_list_resources=calls.list_resources,
         on_list_resource_templates=calls.list_templates,
         on_read_resource=calls.read_resource,
+        on_subscriptions_listen=calls.listen,
     )
     server.extensions[TASKS] = {}
     server.add_request_handler("tasks/get", TaskParams, calls.get_task)
@@ -96,6 +98,7 @@ class _Calls:
         self._site = site
         self._get_access = get_access
         self._turns = turns
+        self._subscriptions = Subscriptions(site)
         self._models = {name_tool(model): model for model in list_models(site.engine.spec)}
 
     # -- tools -----------------------------------------------------------------------------------
@@ -187,6 +190,14 @@ class _Calls:
         self._require(context, "read")
         with _Errors():
             return await asyncio.to_thread(resources.read_resource, self._site, str(params.uri))
+
+    async def listen(
+        self, context: _Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        """Tell the client of resources that change."""
+        self._require(context, "read")
+        with _Errors():
+            return await self._subscriptions.listen(context, params)
 
     def _require(self, context: _Context, role: Any) -> Access:
         """Who sends the request.
