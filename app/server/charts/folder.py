@@ -31,7 +31,7 @@ MAX_FILES = 500
 """Files of a folder that are looked at."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*\.ya?ml")
-_MAX_NAME_CHARACTERS = 100
+MAX_NAME_CHARACTERS = 100
 _CHART_KEY = re.compile(rb"""^["']?(?:states|extends)["']?[ \t]*:""", re.MULTILINE)
 _AGENT_KEY = re.compile(rb"""^["']?llms["']?[ \t]*:""", re.MULTILINE)
 
@@ -242,12 +242,12 @@ def _require_name(name: str) -> None:
         raise Refusal(
             400,
             "the name of a chart has letters, digits, - and _, and ends with .yaml or .yml: support.yaml; "
-            f"it has at most {_MAX_NAME_CHARACTERS} characters and no folder",
+            f"it has at most {MAX_NAME_CHARACTERS} characters and no folder",
         )
 
 
 def _is_name(name: str) -> bool:
-    return len(name) <= _MAX_NAME_CHARACTERS and _NAME.fullmatch(name) is not None
+    return len(name) <= MAX_NAME_CHARACTERS and _NAME.fullmatch(name) is not None
 
 
 def _looks_like_chart(data: bytes) -> bool:

@@ -11,7 +11,7 @@ import yaml
 from toolchart.app.chart_checks import describe_agent_chart
 from toolchart.app.server.access.rates import Slots
 from toolchart.app.server.answers import Refusal
-from toolchart.app.server.charts.folder import ChartFolder
+from toolchart.app.server.charts.folder import MAX_NAME_CHARACTERS, ChartFolder
 from toolchart.app.server.charts.work import EMPTY_REPORT, ChartText, Surroundings
 from toolchart.app.server.site import Site
 from toolchart.specs.models import AgentSpec
@@ -78,7 +78,9 @@ class Workbench:
             raise Refusal(413, f"a chart has at most {CHART_LIMITS.characters:,} characters")
         around = await asyncio.to_thread(self._describe_agent) if for_agent else Surroundings()
         folder = str(self.folder.path.absolute()) if self.folder else ""
-        return ChartText(yaml=text, source=name or "chart.yaml", folder=folder, around=around)
+        return ChartText(
+            yaml=text, source=name[:MAX_NAME_CHARACTERS] or "chart.yaml", folder=folder, around=around
+        )
 
     async def check(self, chart: ChartText) -> dict[str, Any]:
         """What `check` says about a chart.

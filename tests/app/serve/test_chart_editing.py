@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import logging
 import re
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import msgspec
 from agents import make_engine
 from served import make_site, open_client
 
+from toolchart.app.server import serving
 from toolchart.app.server.application import list_endpoints
 from toolchart.app.server.charts.work import (
     ChartText,
@@ -257,6 +259,26 @@ async def test_line_ends_of_a_file_stay(tmp_path: Path) -> None:
         await save(client, "mine.yaml", read["yaml"] + "# end\n", read["digest"])
     assert read["yaml"] == TOOL_LOOP
     assert (tmp_path / "mine.yaml").read_bytes() == (TOOL_LOOP + "# end\n").replace("\n", "\r\n").encode()
+
+
+def test_the_option_names_a_folder_that_exists(
+    run_cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--edit FOLDER` reaches the site; a folder that is not there, or a file, is wrong usage."""
+    sites: list[Site] = []
+    monkeypatch.setattr(serving, "serve_site", lambda site, *_: sites.append(site))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+    words = ("serve", "quickstart", "--log", "memory", "--port", port, "--token", "anna:edit", "--edit")
+    assert run_cli(*words, str(tmp_path)).code == 0
+    (site,) = sites
+    assert site.settings.edit_folder == str(tmp_path)
+    (tmp_path / "file").write_text("")
+    for name in ("absent", "file"):
+        result = run_cli(*words, str(tmp_path / name))
+        assert result.code == 2
+        assert name in result.err
+    site.engine.close()
 
 
 # -- pages ---------------------------------------------------------------------------------------
