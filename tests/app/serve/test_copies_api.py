@@ -14,12 +14,14 @@ from agents import make_engine, reply_with_calls
 from child_agents import make_parent_chart
 from served import make_site, open_client
 
+from toolchart.app.cli.commands.turns.serve import open_seals
 from toolchart.app.server.site import SiteSettings
 from toolchart.engine import Engine
 from toolchart.engine.exchange.evidence import check_evidence
 from toolchart.engine.log.sealing.journal import Journal, append_entry, load_journal
 from toolchart.engine.log.sealing.keys import SealSigner, SealVerifier, make_hmac_signer
 from toolchart.engine.log.sealing.log_seals import seal_log
+from toolchart.states.errors import SpecError
 
 ONE = "/api/conversations/c1"
 
@@ -162,6 +164,17 @@ async def test_a_log_that_lost_its_end_breaks_the_seal(tmp_path: Path) -> None:
     del engine.store._lines["c1"][2:]  # type: ignore[attr-defined]
     seal = await read_seal(engine, path)
     assert (seal["state"], "its end was cut off" in seal["problem"]) == ("broken", True)
+
+
+def test_a_seal_journal_that_cannot_be_read_refuses_the_start(tmp_path: Path) -> None:
+    """A wrong path is found when the server is started, and not when somebody looks."""
+    with pytest.raises(SpecError, match="cannot be read"):
+        open_seals(str(tmp_path / "nowhere.jsonl"), "quickstart")
+    engine = make_engine(["one"])
+    engine.run("hi", conversation="c1")
+    settings = SiteSettings(**open_seals(str(seal_everything(engine, tmp_path)), "quickstart"))
+    assert settings.seals.endswith("seals.jsonl")
+    assert open_seals(None, "quickstart") == {}
 
 
 # -- what the page of a run asks for -------------------------------------------------------------

@@ -128,7 +128,7 @@ def command(
     configure_logging(verbose=False)
     address = Address(host=host, port=port, certificate=certificate, key=key, allows_plain=allow_plain_http)
     check_address(address)
-    options: dict[str, Any] = {"allow_inline": allow_inline, "results": results, **_open_seals(seals, spec)}
+    options: dict[str, Any] = {"allow_inline": allow_inline, "results": results, **open_seals(seals, spec)}
     settings = make_settings(address, names, source=spec, origins=origins, edit_folder=edit_folder, **options)
     new_tokens = make_tokens(tokens)
     with open_socket(address) as listener:
@@ -140,8 +140,13 @@ def command(
     print_notice("stopped")
 
 
-def _open_seals(path: str | None, spec: str) -> dict[str, Any]:
-    """The settings of a seal journal that can be read; nothing where none is named."""
+def open_seals(path: str | None, spec: str) -> dict[str, Any]:
+    """The settings of a seal journal; nothing where none is named.
+
+    Raises:
+        SpecError: it cannot be read, or is none; `LogDamaged` and `MissingKey` where it was changed, or is
+            signed with a key that is not known.
+    """
     if path is None:
         return {}
     verifier = read_seal_verifier(None, spec_keys=tuple(load_spec(spec).seal_keys))
