@@ -92,7 +92,7 @@ function showOpenEffects(index) {
 function show(index) {
   shown = Math.min(Math.max(index, 0), steps.seq.length - 1);
   if (shown < 0) {
-    return;
+    return null;
   }
   slider.value = shown;
   const text = `${shown + 1} of ${steps.seq.length}`;
@@ -100,10 +100,10 @@ function show(index) {
   document.getElementById("position").textContent = text;
   markChart(shown);
   showTimeline(timeline, steps, shown, children, show);
-  showDetails(shown).catch((error) => {
+  updateFork();
+  return showDetails(shown).catch((error) => {
     document.getElementById("step").replaceChildren(make("p", { class: "problem" }, error.message));
   });
-  updateFork();
 }
 
 async function load() {
@@ -262,7 +262,7 @@ async function showOrigin() {
 
 await load();
 effects = findEnds(steps, []);
-show(steps.seq.length - 1);
+await show(steps.seq.length - 1); // what is seen first comes first: the rest reads every record of the run
 const ignore = () => {}; // a damaged record: the badge says so
 verify().catch((error) => { document.getElementById("verified").textContent = error.message; });
 showFigures().catch(ignore);
