@@ -198,12 +198,14 @@ def _check_llm(name: str, config: LLMConfig, spec: AgentSpec) -> Iterator[Check]
     if not adapter_check.ok or not find_host(config.provider).needs_network:
         return
     yield _check_key(about, config, resolve_references)
-    if find_host(config.provider).list_models is None:
-        finding = "the host has no list of models, so it was not asked"
+    host = find_host(config.provider)
+    if not host.can_list_models(config.extra_options()):
+        need = f" without `{host.list_needs}`" if host.list_models else ""
+        finding = f"the host has no list of models{need}, so it was not asked"
         yield Check(about=about, ok=None, said=finding)
         return
     try:
-        models = list_models(config, resolve_references)
+        models = list_models(config, resolve_references, _find_folder(spec))
     except (ProviderError, SpecError) as error:
         yield _build_unreachable_check(about, config, resolve_references, error)
         return
@@ -213,11 +215,16 @@ def _check_llm(name: str, config: LLMConfig, spec: AgentSpec) -> Iterator[Check]
         yield from _check_model(about, config, model, handlers, models, spec)
 
 
+def _find_folder(spec: AgentSpec) -> Path | None:
+    """The folder of the spec; None for one that was given as data."""
+    return Path(spec.source).parent if spec.source else None
+
+
 def _check_adapter(about: str, config: LLMConfig, spec: AgentSpec) -> Check:
     """Build the adapter of an entry and discard it: checks settings, variables, the key and the cassette."""
     from toolchart.engine.runtime.agents.model_hosts import create_model_provider
 
-    folder = Path(spec.source).parent if spec.source else None
+    folder = _find_folder(spec)
     unrecorded = config.model_copy(update={"record": None})  # a check must not write a cassette
     try:
         create_model_provider(unrecorded, about, beside=folder)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -21,6 +21,9 @@ from toolchart.states.descriptors import Descriptor, find_reference_gaps, find_t
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Reply
 from toolchart.states.schema_dialects import SchemaDialect
+
+if TYPE_CHECKING:
+    from toolchart.providers.transport.stream_frames import FrameReader
 
 
 class StreamAccumulator(Protocol):
@@ -75,6 +78,10 @@ class WireFormat(msgspec.Struct, frozen=True, kw_only=True):
     `toolchart.providers.shared.failures:classify_http_error` unless the host's errors are unusual."""
     unmarked_stream: Literal["json_lines", "json_array"] | None = None
     """The form of a recorded stream that is neither server-sent events nor marked by its content type."""
+    stream_type: str = ""
+    """Content type of its streams, where they are neither server-sent events nor JSON lines."""
+    frame_reader: str = ""
+    """Reference to the `FrameReader` class of such streams; empty where `stream_type` is."""
 
     def find_gaps(self) -> list[str]:
         """What this wire format lacks, one sentence each."""
@@ -89,11 +96,16 @@ class WireFormat(msgspec.Struct, frozen=True, kw_only=True):
             gaps.append("`dialect` is missing: the part of JSON Schema that the host supports")
         for field, purpose in _FORMAT_REFERENCES.items():
             gaps += find_reference_gaps(field, getattr(self, field), purpose)
+        if self.stream_type or self.frame_reader:
+            gaps += find_text_gaps(stream_type=self.stream_type)
+            purpose = "the class that cuts a stream into frames"
+            gaps += find_reference_gaps("frame_reader", self.frame_reader, purpose)
         return [f"wire format {self.name!r}: {gap}" for gap in gaps]
 
     def list_references(self) -> dict[str, str]:
         """The lazy references of this wire format, by field."""
-        return {field: getattr(self, field) for field in _FORMAT_REFERENCES}
+        fields = (*_FORMAT_REFERENCES, *(("frame_reader",) if self.frame_reader else ()))
+        return {field: getattr(self, field) for field in fields}
 
     def load_finish_words(self) -> FinishWords:
         """The finish words, imported now."""
@@ -109,6 +121,15 @@ class WireFormat(msgspec.Struct, frozen=True, kw_only=True):
         """The class that joins a stream, imported now."""
         accumulator: Callable[[], StreamAccumulator] = load_reference(self.accumulator)
         return accumulator
+
+    def create_frame_reader(self) -> FrameReader | None:
+        """A reader of its streams, imported now; None where they need none of their own.
+
+        Raises:
+            ProviderError: the library that reads them is not installed.
+        """
+        reader: FrameReader | None = load_reference(self.frame_reader)() if self.frame_reader else None
+        return reader
 
     def load_request_reader(self) -> RequestReader:
         """The function that reads a recorded request, imported now."""
@@ -157,8 +178,13 @@ class HostDescriptor(Descriptor, frozen=True, kw_only=True):
     """The header that carries the key: `authorization: Bearer {key}`."""
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Headers of every request, names in lower case."""
+    sign_in: str = ""
+    """Reference to a function `(config, resolve)` that returns the `httpx.Auth` with which the list of models
+    is fetched, or None for an entry with a key; empty: every entry has a key or needs none."""
     list_models: str | None = ""
     """Reference to a function `(host)` that yields `OfferedModel`s; None: the host has no list of models."""
+    list_needs: str = ""
+    """Key of an entry without which its host's list cannot be fetched; empty: every entry has a list."""
     fetch_embeddings: str | None = ""
     """Reference to a function `(host, model, texts)` that returns vectors; None: it has no embeddings."""
     sdk_package: str = ""
@@ -169,6 +195,14 @@ class HostDescriptor(Descriptor, frozen=True, kw_only=True):
     """Command that fetches a missing model, for hints: `ollama pull {model}`."""
     telemetry_name: str = ""
     """OpenTelemetry's `gen_ai.provider.name`; empty: the name of the row."""
+
+    def can_list_models(self, options: Mapping[str, Any]) -> bool:
+        """Whether the models of an entry can be listed.
+
+        Args:
+            options: the keys of the entry that only its adapter knows.
+        """
+        return bool(self.list_models) and (not self.list_needs or bool(options.get(self.list_needs)))
 
     def owns_address(self, address: str) -> bool:
         """Whether an address is that of the host itself, so that it may get the key of the environment."""
@@ -198,6 +232,8 @@ class HostDescriptor(Descriptor, frozen=True, kw_only=True):
         if self.complete_address:
             purpose = "the function that completes an address"
             gaps += find_reference_gaps("complete_address", self.complete_address, purpose)
+        if self.sign_in:
+            gaps += find_reference_gaps("sign_in", self.sign_in, "the function that signs in")
         if self.key_variables is None:
             gaps.append("`key_variables` is missing: where the key comes from; () for nowhere")
         elif not re.fullmatch(r"[a-z0-9-]+: .*\{key\}.*", self.key_header):
@@ -211,7 +247,7 @@ class HostDescriptor(Descriptor, frozen=True, kw_only=True):
 
     def list_references(self) -> dict[str, str]:
         """The lazy references in this row, by field; those of a wire format as `chat.accumulator`."""
-        fields = ("adapter", "complete_address", *_OPTIONAL_REFERENCES)
+        fields = ("adapter", "complete_address", "sign_in", *_OPTIONAL_REFERENCES)
         references = {field: getattr(self, field) for field in fields if getattr(self, field)}
         for wire_format in self.formats:
             for field, reference in wire_format.list_references().items():

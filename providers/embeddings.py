@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from toolchart.providers.hosts import HOSTS, find_host
 from toolchart.providers.shared.addresses import check_offline_mode
@@ -27,12 +28,15 @@ class HostEmbedder:
     Args:
         model: the host's embedding model.
         resolve: replaces `${VARIABLE}` references; called at the last moment.
+        beside: folder of the spec; certificates in the entry are relative to it.
 
     Raises:
         SpecError: the provider has no embeddings.
     """
 
-    def __init__(self, config: LLMConfig, model: str, resolve: Callable[[str], str]) -> None:
+    def __init__(
+        self, config: LLMConfig, model: str, resolve: Callable[[str], str], beside: Path | None = None
+    ) -> None:
         reference = find_host(config.provider).fetch_embeddings
         if not reference:
             raise SpecError(
@@ -46,6 +50,7 @@ class HostEmbedder:
         self._config = config
         self._model = model
         self._resolve = resolve
+        self._beside = beside
 
     @property
     def name(self) -> str:
@@ -59,12 +64,9 @@ class HostEmbedder:
             SpecError: a variable is not set, or the host is remote in offline mode.
             ProviderError: the host could not be reached, refused the request, or sent no vectors.
         """
-        import httpx
-
         check_offline_mode(self._config, self._resolve)
-        host = HostClient(self._config, self._resolve)
-        with httpx.Client(timeout=self._config.timeout_s, headers=host.headers) as client:
-            host.client = client
+        host = HostClient(self._config, self._resolve, self._beside)
+        with host.open_client(self._config.timeout_s):
             batches = _split_batches(texts)
             return [vector for batch in batches for vector in self._fetch_batch(host, batch)]
 

@@ -7,6 +7,7 @@ describes its models in more detail than OpenAI does. `catalog.py` in the folder
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
@@ -35,17 +36,28 @@ class OfferedModel(msgspec.Struct, frozen=True, kw_only=True):
     """Size of its context window in tokens."""
 
 
-def list_models(config: LLMConfig, resolve: Callable[[str], str]) -> list[OfferedModel]:
+def list_models(
+    config: LLMConfig, resolve: Callable[[str], str], beside: Path | None = None
+) -> list[OfferedModel]:
     """The models of an entry's host, sorted by name.
+
+    Args:
+        resolve: replaces `${VARIABLE}` references by their values.
+        beside: folder of the spec; certificates in the entry are relative to it.
 
     Raises:
         SpecError: the provider has no models to list, a variable is not set, or the host is remote in offline
             mode.
         ProviderError: the host could not be reached, refused the request, or sent no list.
     """
-    import httpx
-
-    reference = find_host(config.provider).list_models
+    row = find_host(config.provider)
+    reference = row.list_models
+    if reference and not row.can_list_models(config.extra_options()):
+        raise SpecError(
+            f"provider {config.provider!r} lists models only with `{row.list_needs}`",
+            path=f"llms.*.{row.list_needs}",
+            hint=f"add `{row.list_needs}: ...` to the llms entry",
+        )
     if not reference:
         raise SpecError(
             f"provider {config.provider!r} has no models to list",
@@ -53,10 +65,8 @@ def list_models(config: LLMConfig, resolve: Callable[[str], str]) -> list[Offere
             hint=suggest_name(config.provider, [row.name for row in HOSTS if row.list_models]),
         )
     check_offline_mode(config, resolve)
-    host = HostClient(config, resolve)
-    timeout_s = min(config.timeout_s, _MAX_TIMEOUT_S)
-    with httpx.Client(timeout=timeout_s, headers=host.headers) as client:
-        host.client = client
+    host = HostClient(config, resolve, beside)
+    with host.open_client(min(config.timeout_s, _MAX_TIMEOUT_S)):
         models: list[OfferedModel] = list(load_reference(reference)(host))
     return sorted(models, key=lambda model: model.name)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.hosts import find_host
 from toolchart.providers.recording.host import RECORDED_HOST
-from toolchart.providers.shared.addresses import check_offline_mode, resolve_address
+from toolchart.providers.shared.addresses import check_offline_mode, resolve_address, resolve_file_paths
 from toolchart.providers.text_calls.provider import TextCallProvider, accept_text_calls
 from toolchart.providers.transport.host_limits import find_limiter
 from toolchart.providers.transport.rate_limits import keep_rate_limits
@@ -25,9 +25,6 @@ from toolchart.states.ports import BodyBuilder, Provider
 
 if TYPE_CHECKING:
     from toolchart.providers.transport.connections import HttpHooks
-
-_FILE_KEYS = ("record", "cassette", "log", "ca_file", "client_certificate")
-"""Keys of an entry that name files."""
 
 _CONNECTION_KEYS = ("record", "proxy", "ca_file", "client_certificate")
 """Keys of an entry that only a provider with a network needs."""
@@ -51,7 +48,7 @@ def create_provider(
     remember_environment()
     for secret in find_literal_secrets(config.model_dump()):
         remember_secret(secret)
-    config = _resolve_file_paths(config, beside or Path(), resolve)
+    config = resolve_file_paths(config, beside or Path(), resolve)
     adapter = load_reference(host.adapter)
     limiter = find_limiter(config, resolve_address(config, resolve))
     hooks: list[HttpHooks] = [{"request": [], "response": [keep_rate_limits]}]
@@ -122,13 +119,6 @@ def _wrap_text_calls(provider: Provider, config: LLMConfig) -> Provider:
     if config.tool_format == "native":
         return provider
     return TextCallProvider(provider, config.tool_format)
-
-
-def _resolve_file_paths(config: LLMConfig, folder: Path, resolve: Callable[[str], str]) -> LLMConfig:
-    """The entry with the paths of its files relative to the current folder."""
-    names = {key: getattr(config, key, None) for key in _FILE_KEYS}
-    paths = {key: str(folder / resolve(str(name))) for key, name in names.items() if name}
-    return config.model_copy(update=paths) if paths else config
 
 
 def _create_recording_provider(

@@ -32,6 +32,7 @@ from difflib import get_close_matches
 
 EXTRA_PACKAGES = {
     "archive": ("fsspec>=2024.2",),
+    "bedrock": ("botocore>=1.40",),
     "durable": ("dbos>=3.4,<4",),
     "durabletask": ("durabletask>=1.12,<2",),
     "entra": ("azure-identity>=1.23",),

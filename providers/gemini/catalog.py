@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from toolchart.providers.gemini.host import API_VERSION
+from toolchart.providers.gemini.vertex_catalog import iterate_vertex_models
 from toolchart.providers.model_catalog import OfferedModel
 from toolchart.providers.shared.host_client import HostClient, read_list, read_rows, read_vector
 
 
 def iterate_models(host: HostClient) -> Iterator[OfferedModel]:
-    """Models that generate content. Source: the REST reference of `models.list`; it has nothing on tools."""
+    """Models that generate content. Source: the REST reference of `models.list`; it has nothing on tools.
+
+    On Vertex AI another list is asked, which names what Google publishes.
+    """
+    if host.options.get("vertex"):
+        yield from iterate_vertex_models(host)
+        return
     version = host.options.get("api_version") or API_VERSION
     page = ""
     while True:

@@ -36,6 +36,7 @@ GEMINI_HOST = HostDescriptor(
     address_variable="GOOGLE_GEMINI_BASE_URL",
     key_variables=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
     key_header="x-goog-api-key: {key}",
+    sign_in=f"{_FOLDER}.vertex_catalog:build_auth",
     list_models=f"{_FOLDER}.catalog:iterate_models",
     fetch_embeddings=f"{_FOLDER}.catalog:fetch_vectors",
     sdk_package="google-genai",

@@ -6,18 +6,22 @@ Lists of models and embeddings are fetched so; model calls go through the adapte
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolchart.providers.hosts import find_host
-from toolchart.providers.shared.addresses import resolve_address
+from toolchart.providers.shared.addresses import refuse_remote_address, resolve_address, resolve_file_paths
 from toolchart.providers.shared.failures import (
     build_bad_response_error,
     classify_exception,
     classify_http_error,
 )
+from toolchart.providers.transport.connections import build_client_options
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import remember_secret
+from toolchart.states.descriptors import load_reference
 
 if TYPE_CHECKING:
     import httpx
@@ -45,20 +49,56 @@ def find_api_key(config: LLMConfig, resolve: Callable[[str], str]) -> str | None
 
 
 class HostClient:
-    """Fetches JSON from the host of an `llms` entry, with the entry's key and headers.
+    """Fetches JSON from the host of an `llms` entry, with the entry's key or sign-in, headers and connection.
 
-    The caller sets `client` before the first request, and closes it.
+    The requests are made inside of `open_client`.
+
+    Args:
+        resolve: replaces `${VARIABLE}` references by their values.
+        beside: folder of the spec; certificates in the entry are relative to it.
     """
 
     client: httpx.Client
 
-    def __init__(self, config: LLMConfig, resolve: Callable[[str], str]) -> None:
+    def __init__(self, config: LLMConfig, resolve: Callable[[str], str], beside: Path | None = None) -> None:
+        host = find_host(config.provider)
+        self.config, self.resolve = resolve_file_paths(config, beside or Path(), resolve), resolve
         self.address = resolve_address(config, resolve) or ""
         self.options = config.extra_options()
         """The keys of the entry that only its adapter knows."""
-        own_headers = find_host(config.provider).build_headers(find_api_key(config, resolve))
+        self.auth: httpx.Auth | None = None
+        """What signs the requests of an entry that signs in otherwise than by a key."""
+        if host.sign_in:
+            self.auth = load_reference(host.sign_in)(config, resolve)
+        own_headers = host.build_headers(None if self.auth else find_api_key(config, resolve))
         headers = self.options.get("headers") or {}
         self.headers = own_headers | {str(k).lower(): resolve(str(v)) for k, v in headers.items()}
+
+    @contextmanager
+    def open_client(self, timeout_s: float) -> Iterator[None]:
+        """A block with a connection: with the proxy and the certificates of the entry.
+
+        Args:
+            timeout_s: seconds for one answer.
+
+        Raises:
+            SpecError: a certificate cannot be read, or the proxy is no address.
+        """
+        import httpx
+
+        options = {**build_client_options(self.config, self.resolve, httpx), "timeout": timeout_s}
+        with httpx.Client(headers=self.headers, auth=self.auth, **options) as client:
+            self.client = client
+            yield
+
+    def move_to(self, address: str) -> None:
+        """Send later requests to another address of the same host.
+
+        Raises:
+            SpecError: it is remote in offline mode.
+        """
+        refuse_remote_address(address, self.config.provider)
+        self.address = address.rstrip("/")
 
     def fetch_json(self, path: str, **body: Any) -> Any:
         """The JSON answer of a path. Sends POST if there is a body, else GET.

@@ -14,21 +14,28 @@ from toolchart.states.errors import ProviderError, format_install
 
 
 def build_token_source(scope: str) -> Callable[[], Awaitable[str]]:
-    """A function that returns a token for a scope; the first call finds the credential.
+    """A function that returns a token for a scope, found beside the event loop; see `build_token_reader`."""
+    read_token = build_token_reader(scope)
+
+    async def fetch_in_thread() -> str:
+        return await asyncio.to_thread(read_token)
+
+    return fetch_in_thread
+
+
+def build_token_reader(scope: str) -> Callable[[], str]:
+    """A function that returns a token for a scope; the first call finds the credential, which may take long.
 
     It raises `ProviderError` of the kind `auth` where the library is missing, or where nobody is signed in.
     """
     find_token: Callable[[], str] | None = None
 
-    def fetch_token() -> str:
+    def read_token() -> str:
         nonlocal find_token
-        if find_token is None:
-            find_token = _find_token_provider(scope)
-        return find_token()
-
-    async def fetch_in_thread() -> str:
         try:
-            token = await asyncio.to_thread(fetch_token)
+            if find_token is None:
+                find_token = _find_token_provider(scope)
+            token = find_token()
         except ProviderError:
             raise
         except Exception as error:  # whatever a credential of the library raises
@@ -37,7 +44,7 @@ def build_token_source(scope: str) -> Callable[[], Awaitable[str]]:
         remember_secret(token)
         return token
 
-    return fetch_in_thread
+    return read_token
 
 
 def _find_token_provider(scope: str) -> Callable[[], str]:

@@ -103,14 +103,14 @@ def answer_as_anthropic(request: dict[str, Any]) -> WebAnswer:
 
 
 def test_an_azure_agent_is_not_asked_for_models(run_cli: RunCli, work_dir: Path) -> None:
-    """A host without a list of models passes with the result "unknown", and gets no request."""
+    """A host without a list of models for this entry passes with "unknown", and gets no request."""
     with serve_web(answer_request) as server:
         llm = {"provider": "azure", "base_url": server.url, "api_key": "key-of-azure", "model": "m"}
         code, rows = run_doctor(run_cli, work_dir, llm)
         assert server.requests == []
     assert code == 0
     assert [row["said"] for row in rows if row["ok"] is None] == [
-        "the host has no list of models, so it was not asked"
+        "the host has no list of models without `resource`, so it was not asked"
     ]
 
 

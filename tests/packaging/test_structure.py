@@ -47,6 +47,8 @@ NOT_PARTICIPLES = {"feed", "need", "seed", "speed", "embed", "shed", "exceed", "
 
 SAME_TASK_IN_EACH_ADAPTER = {
     "_encode_message": "encodes one message",
+    "_encode_assistant_message": "encodes an earlier reply",
+    "_build_provider_data": "keeps what a host wants back of its reply",
     "_encode_tool": "encodes a tool definition",
     "_encode_tool_call": "encodes an earlier tool call",
     "_encode_tool_choice": "encodes the tool choice",
@@ -61,6 +63,7 @@ HEAVY_PACKAGES = {
     "anyio": "loaded with the MCP client",
     "azure": "extra `entra`",
     "asyncio": "not needed by the child process that runs untrusted work",
+    "botocore": "extra `bedrock`",
     "cryptography": "signatures: needed only where a decision or a seal is signed or checked",
     "dbos": "extra `durable`",
     "fast_sugiyama": "extra `pictures`",

@@ -8,7 +8,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
+import azure.identity
 import pytest
+from cloud_credentials import FakeCredential
 from host_answers import ARGUMENTS, STREAMED_BODIES, WHOLE_BODIES
 from msgspec.structs import replace
 from web import WebAnswer, serve_web
@@ -42,6 +44,7 @@ URIS = {
     "gemini": "<BASE>/v1beta/models/m:streamGenerateContent?alt=sse",
     "ollama": "http://127.0.0.1:11434/api/chat",
     "messages": "https://host.test/v1/messages",
+    "converse": "https://host.test/model/m/converse-stream",
 }
 
 REQUEST_BODIES: dict[str, Any] = {
@@ -50,7 +53,10 @@ REQUEST_BODIES: dict[str, Any] = {
     "gemini": {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]},
     "ollama": {"model": "m", "messages": [{"role": "user", "content": "Hi"}]},
     "messages": {"model": "m", "messages": [{"role": "user", "content": "Hi"}]},
+    "converse": {"messages": [{"role": "user", "content": [{"text": "Hi"}]}]},
 }
+
+AZURE_RESOURCE = "/subscriptions/s/resourceGroups/g/providers/Microsoft.CognitiveServices/accounts/a"
 
 MODEL_LISTS: dict[str, dict[str, Any]] = {
     "openai": {"/models": {"data": [{"id": "first"}, {"id": "second"}]}},
@@ -67,6 +73,11 @@ MODEL_LISTS: dict[str, dict[str, Any]] = {
             ],
             "has_more": False,
         }
+    },
+    "azure": {f"{AZURE_RESOURCE}/deployments": {"value": [{"name": "first"}, {"name": "second"}]}},
+    "bedrock": {
+        "/foundation-models": {"modelSummaries": [{"modelId": "first"}, {"modelId": "second"}]},
+        "/inference-profiles": {"inferenceProfileSummaries": []},
     },
 }
 """The answers of each host that lists its models, by path."""
@@ -167,11 +178,15 @@ def test_an_adapter_fails_as_its_error_reader_says(
 
 
 @for_network_rows
-def test_every_host_lists_its_models_or_has_none(row: HostDescriptor) -> None:
+def test_every_host_lists_its_models_or_has_none(
+    row: HostDescriptor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A host with a lister reads an example of its list; another is refused with the reason."""
     assert (row.name in MODEL_LISTS) == (row.list_models is not None)
     with serve_web(answer_from(MODEL_LISTS.get(row.name, {}))) as server:
-        config = build_config(row, base_url=server.url)
+        monkeypatch.setattr(azure.identity, "DefaultAzureCredential", FakeCredential)
+        keys = {"resource": AZURE_RESOURCE, "management_url": server.url} if row.list_needs else {}
+        config = build_config(row, base_url=server.url, **keys)
         if row.list_models is None:
             with pytest.raises(SpecError, match=f"provider '{row.name}' has no models to list"):
                 list_models(config, str)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import azure.identity
 import google.auth
-import google.auth.credentials
 import pytest
-from azure.core.credentials import AccessToken
-from azure.core.exceptions import ClientAuthenticationError
+from cloud_credentials import GOOGLE_TOKEN, TOKEN, FakeCredential, FakeGoogleCredential, SignedOutCredential
 from host_answers import WHOLE_BODIES
 from web import WebAnswer, serve_web
 from wire_requests import QUESTION
@@ -23,38 +20,6 @@ from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Message, Request
 
 REQUEST = Request(model="gpt", messages=[QUESTION])
-TOKEN = "entra-token-of-the-test-0123456789"
-GOOGLE_TOKEN = "vertex-token-of-the-test-0123456789"
-
-
-class FakeCredential:
-    """A credential of the kind of azure-identity: it answers with an `AccessToken`."""
-
-    scopes: list[str] = []  # noqa: RUF012
-
-    def get_token(self, *scopes: str, **_: Any) -> AccessToken:
-        """A token for these scopes."""
-        self.scopes.extend(scopes)
-        return AccessToken(TOKEN, int(time.time()) + 3600)
-
-
-class SignedOutCredential:
-    """A credential that finds nobody who is signed in."""
-
-    def get_token(self, *scopes: str, **_: Any) -> AccessToken:
-        """No token."""
-        raise ClientAuthenticationError("nobody is signed in")
-
-
-class FakeGoogleCredential(google.auth.credentials.Credentials):
-    """A credential of the kind of google-auth, with a token that is valid."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.token = GOOGLE_TOKEN
-
-    def refresh(self, request: Any) -> None:
-        """Nothing: the token is valid."""
 
 
 def answer_with(wire: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from msgspec import to_builtins
@@ -54,7 +55,9 @@ async def list_offered(request: Request) -> Response:
     if name not in llms:
         raise Refusal(404, f"the agent has no `llms` entry {name!r}; entries: {', '.join(llms)}")
     resolve = partial(resolve_environment, where=f"llms.{name}")
-    models = await asyncio.to_thread(list_models, llms[name], resolve)
+    source = get_site(request).engine.spec.source
+    folder = Path(source).parent if source else None
+    models = await asyncio.to_thread(list_models, llms[name], resolve, folder)
     return JsonAnswer({"llm": name, "models": to_builtins(models), "count": len(models)})
 
 
@@ -80,9 +83,9 @@ async def _ask_host(site: Site, form: DiscoveryForm) -> list[OfferedModel]:
     if name is None:
         known = ", ".join(f"{name} ({entry.provider})" for name, entry in llms.items())
         raise SpecError("this host is no entry of the agent's `llms`", hint=f"entries: {known}")
-    return await asyncio.to_thread(
-        list_models, llms[name], partial(resolve_environment, where=f"llms.{name}")
-    )
+    resolve = partial(resolve_environment, where=f"llms.{name}")
+    source = site.engine.spec.source
+    return await asyncio.to_thread(list_models, llms[name], resolve, Path(source).parent if source else None)
 
 
 def _describe_model(model: OfferedModel) -> dict[str, Any]:
@@ -105,7 +108,7 @@ async def list_hosts(request: Request) -> Response:
             "name": name,
             "provider": entry.provider,
             "model": entry.model,
-            "has_models": bool(find_host(entry.provider).list_models),
+            "has_models": find_host(entry.provider).can_list_models(entry.extra_options()),
         }
         for name, entry in llms.items()
     ]

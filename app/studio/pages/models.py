@@ -58,7 +58,7 @@ def _describe_host(name: str, entry: LLMConfig, seen: SeenLimits | None) -> dict
             "tokens a minute": entry.tokens_per_minute,
             "at the same time": entry.concurrent,
         },
-        "has_list": bool(find_host(entry.provider).list_models),
+        "has_list": find_host(entry.provider).can_list_models(entry.extra_options()),
         "seen": describe_rate_limits(seen.limits) if seen is not None else "",
         "seen_at": seen.at if seen is not None else "",
     }

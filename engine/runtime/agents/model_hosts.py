@@ -130,7 +130,8 @@ def build_embedder_factory(spec: AgentSpec) -> Callable[[str, str], HostEmbedder
                 path="embeddings.llm",
                 hint=suggest_name(llm, spec.llms),
             )
-        return HostEmbedder(spec.llms[llm], model, partial(resolve_environment, where=f"llms.{llm}"))
+        resolve = partial(resolve_environment, where=f"llms.{llm}")
+        return HostEmbedder(spec.llms[llm], model, resolve, Path(spec.source).parent if spec.source else None)
 
     return create_embedder
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -51,9 +52,10 @@ def list_command(
     """
     record = Tracker(results).list_ratings()
     code = SUCCESS
+    folder = Path(spec).parent if spec else None
     for name, config in _list_hosts(spec, provider, base_url):
         try:
-            models = list_models(config, partial(resolve_environment, where=f"llms.{name}"))
+            models = list_models(config, partial(resolve_environment, where=f"llms.{name}"), folder)
         except ProviderError as error:  # one failure does not hide the other hosts
             print_notice(f"toolchart: {name} ({config.provider}): {error}")
             code = NEGATIVE
@@ -99,7 +101,11 @@ def _list_hosts(spec: str | None, provider: str | None, base_url: str | None) ->
         )
 
     entries = load_spec(spec).llms.items()
-    hosted_entries = [(name, entry) for name, entry in entries if find_host(entry.provider).list_models]
+    hosted_entries = [
+        (name, entry)
+        for name, entry in entries
+        if find_host(entry.provider).can_list_models(entry.extra_options())
+    ]
     for name, entry in entries:
         if (name, entry) not in hosted_entries:
             print_notice(f"{name} ({entry.provider}): has no list of models")

@@ -30,6 +30,10 @@ class AzureSettings(OpenAISettings):
     """Version of the REST interface; default: the newest dated one, and for Responses the v1 interface."""
     deployment: str | None = None
     """Name of the deployment; the default is the model's name."""
+    resource: str | None = None
+    """Id of the Azure resource, `/subscriptions/.../accounts/NAME`, for the list of its deployments."""
+    management_url: str | None = None
+    """Address of Azure's management interface, for other clouds than the public one."""
     auth: Literal["key", "entra"] = "key"
     """How to sign in: by a key, or by Entra ID through `azure-identity` (extra `entra`)."""
     entra_scope: str = "https://cognitiveservices.azure.com/.default"

@@ -1,0 +1,1 @@
+"""The adapter for OpenAI models on Azure, which speaks OpenAI's wire formats."""
