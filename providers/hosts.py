@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from toolchart.providers.anthropic.host import ANTHROPIC_HOST
+from toolchart.providers.bedrock.host import BEDROCK_HOST
 from toolchart.providers.descriptor import HostDescriptor, WireFormat
 from toolchart.providers.gemini.host import GEMINI_HOST
 from toolchart.providers.ollama.host import OLLAMA_HOST
@@ -19,7 +20,10 @@ from toolchart.states.descriptors import Registry
 
 
 def _list_builtin_hosts() -> tuple[HostDescriptor, ...]:
-    return (OPENAI_HOST, AZURE_HOST, OLLAMA_HOST, ANTHROPIC_HOST, GEMINI_HOST, SCRIPTED_HOST, RECORDED_HOST)
+    return (
+        *(OPENAI_HOST, AZURE_HOST, OLLAMA_HOST, ANTHROPIC_HOST, GEMINI_HOST, BEDROCK_HOST),
+        *(SCRIPTED_HOST, RECORDED_HOST),
+    )
 
 
 HOSTS: Registry[HostDescriptor] = Registry("provider", "toolchart.hosts", HostDescriptor, _list_builtin_hosts)

@@ -34,8 +34,8 @@ CanonicalCall = tuple[str, str, Any]
 RequestReader = Callable[[Mapping[str, Any], str], CanonicalRequest]
 """Reads a recorded request body and its URI."""
 
-_MODEL_IN_PATH = re.compile(r"/(?:models|deployments)/([^/:]+)")
-"""Gemini and Azure name the model in the path."""
+_MODEL_IN_PATH = re.compile(r"/(?:models|deployments)/([^/:]+)|/model/([^/]+)/")
+"""Gemini, Azure and Bedrock name the model in the path."""
 
 
 @dataclass(slots=True)
@@ -214,7 +214,7 @@ def find_mapping(body: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
 def read_model_name(body: Mapping[str, Any], uri: str) -> Any:
     """The model of a recorded request, from its body or its path."""
     match = _MODEL_IN_PATH.search(urlsplit(uri).path)
-    return body.get("model") or (unquote(match.group(1)) if match else None)
+    return body.get("model") or (unquote(match.group(1) or match.group(2)) if match else None)
 
 
 def read_function_tools(tools: Any) -> dict[str, Any]:

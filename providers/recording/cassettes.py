@@ -198,6 +198,8 @@ def _is_stream(endpoint: str, headers: Mapping[str, str], body: bytes) -> bool:
     if "ndjson" in headers.get("content-type", ""):
         return True
     wire_format = find_wire_format(endpoint)
+    if wire_format and wire_format.stream_type and wire_format.stream_type in headers.get("content-type", ""):
+        return True
     unmarked_stream = wire_format.unmarked_stream if wire_format else None
     if unmarked_stream == "json_lines":
         return len(body.strip().splitlines()) > 1 and _parse_json_body(body) is None

@@ -26,7 +26,11 @@ def join_stream_body(endpoint: str, body: bytes) -> Any:
     if wire_format is None:
         raise build_bad_response_error(f"recorded streams of the endpoint {endpoint!r} cannot be read")
     accumulator = wire_format.load_accumulator()()
-    values, is_done = _read_stream_values(body.strip())
+    frames = wire_format.create_frame_reader()
+    if frames is None:
+        values, is_done = _read_stream_values(body.strip())
+    else:
+        values, is_done = [*frames.add_bytes(body), *frames.finish()], frames.is_done
     for value in values:
         if isinstance(value, Mapping):
             accumulator.add_frame(value)

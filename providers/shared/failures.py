@@ -37,6 +37,7 @@ _STATUS_KINDS: dict[int, tuple[str, bool]] = {
     409: ("server", True),
     413: ("context_length", False),
     422: ("bad_request", False),
+    424: ("server", True),  # Bedrock: the model failed
     429: ("rate_limited", True),
     503: ("overloaded", True),
     504: ("timeout", True),
@@ -48,13 +49,13 @@ _TEXT_KINDS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(
             r"(?i)context_length_exceeded|maximum context length|context window|"
-            r"input token count.*exceeds|prompt is too long|exceeds the available context"
+            r"input token count.*exceeds|(?:prompt|input) is too long|exceeds the available context"
         ),
         "context_length",
     ),
     (
         re.compile(
-            r"(?i)does not support tools|tools? (?:is|are) not supported|"
+            r"(?i)does(?: not|n't) support tool|tools? (?:is|are) not supported|"
             r"tool (?:use|calling) is not supported|tool_use_unsupported"
         ),
         "tools_unsupported",

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+from aws import encode_event
 from slow_hosts import INTERVAL_S, SlowHost, serve_dribble
 from wire_requests import QUESTION, make_config
 
@@ -16,8 +17,14 @@ from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Request
 
 REQUEST = Request(model="m", messages=[QUESTION])
-WIRES = ("openai", "openai responses", "azure", "azure responses", "ollama", "gemini", "anthropic")
+WIRES = ("openai", "openai responses", "azure", "azure responses", "ollama", "gemini", "anthropic", "bedrock")
 SSE, JSON, LINES = "text/event-stream", "application/json", "application/x-ndjson"
+STREAM_PIECES = {
+    "ollama": (LINES, b"\n"),
+    "bedrock": ("application/vnd.amazon.eventstream", encode_event("unknown", {})),
+}
+"""Content type and a piece that means nothing, for the streams that are no server-sent events."""
+
 for_each_wire = pytest.mark.parametrize("entry", WIRES)
 
 
@@ -57,8 +64,7 @@ def check_end(host: SlowHost, start: float, limit_s: float) -> None:
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_a_dribbling_host_ends_at_the_deadline(entry: str, stream: bool) -> None:
     """Issue 15.3: bytes that mean nothing keep no call alive: it ends within 0.2 s of `timeout_s`."""
-    piece = b" " if not stream else b"\n" if entry == "ollama" else b": keep-alive\n\n"
-    content_type = JSON if not stream else LINES if entry == "ollama" else SSE
+    content_type, piece = STREAM_PIECES.get(entry, (SSE, b": keep-alive\n\n")) if stream else (JSON, b" ")
     async with serve_dribble(content_type, piece) as host:
         failure = await find_failure(entry, host, stream=stream, limit_s=0.6, timeout_s=0.6)
     assert failure.startswith("timeout: ")

@@ -61,9 +61,9 @@ def answer_request(http_request: dict[str, Any]) -> WebAnswer:
 
 
 def read_arrived_body(http_request: dict[str, Any]) -> dict[str, Any]:
-    """The JSON that arrived; with Gemini the model arrives in the path."""
+    """The JSON that arrived; with Gemini and Bedrock the model arrives in the path."""
     body: dict[str, Any] = json.loads(http_request["body"])
-    match = re.search(r"/models/([^:]+):", http_request["path"])
+    match = re.search(r"/models?/([^:/]+)(?::|/converse)", http_request["path"])
     return {"model": unquote(match[1]), **body} if match else body
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from aws import encode_events
+
 ARGUMENTS = {"city": "Oslo"}
 CALL = {"name": "look_up", "arguments": json.dumps(ARGUMENTS)}
 CHAT_CALL = {"id": "c1", "type": "function", "function": CALL}
@@ -22,6 +24,9 @@ RESPONSE = {
 GEMINI_USAGE = {"promptTokenCount": 5, "candidatesTokenCount": 7, "totalTokenCount": 12}
 OLLAMA_CALL = {"id": "c1", "function": {"name": "look_up", "arguments": ARGUMENTS}}
 TOOL_USE = {"type": "tool_use", "id": "c1", "name": "look_up", "input": ARGUMENTS}
+
+CONVERSE_CALL = {"toolUseId": "c1", "name": "look_up"}
+CONVERSE_USAGE = {"inputTokens": 5, "outputTokens": 7, "totalTokens": 12}
 
 
 def chat_choice(**keys: Any) -> dict[str, Any]:
@@ -65,6 +70,17 @@ WHOLE_BODIES: dict[str, Any] = {
         "content": [{"type": "text", "text": "Hello there"}, TOOL_USE],
         "stop_reason": "tool_use",
         "usage": {"input_tokens": 5, "output_tokens": 7},
+    },
+    "converse": {
+        "output": {
+            "message": {
+                "role": "assistant",
+                "content": [{"text": "Hello there"}, {"toolUse": {**CONVERSE_CALL, "input": ARGUMENTS}}],
+            }
+        },
+        "stopReason": "tool_use",
+        "usage": CONVERSE_USAGE,
+        "metrics": {"latencyMs": 3},
     },
 }
 """One reply, a text and a call, in each wire format."""
@@ -116,12 +132,30 @@ STREAMED_BODIES: dict[str, list[Any]] = {
         {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 7}},
         {"type": "message_stop"},
     ],
+    "converse": [
+        {"messageStart": {"role": "assistant", "p": "abc"}},
+        {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"text": "Hello "}, "p": "abcd"}},
+        {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"text": "there"}}},
+        {"contentBlockStop": {"contentBlockIndex": 0}},
+        {"contentBlockStart": {"contentBlockIndex": 1, "start": {"toolUse": CONVERSE_CALL}}},
+        {
+            "contentBlockDelta": {
+                "contentBlockIndex": 1,
+                "delta": {"toolUse": {"input": json.dumps(ARGUMENTS)}},
+            }
+        },
+        {"contentBlockStop": {"contentBlockIndex": 1}},
+        {"messageStop": {"stopReason": "tool_use", "p": "a"}},
+        {"metadata": {"usage": CONVERSE_USAGE, "metrics": {"latencyMs": 3}, "p": "ab"}},
+    ],
 }
 """The same reply as a stream, by wire format."""
 
 
 def encode_stream(endpoint: str) -> tuple[str, bytes]:
     """Content type and bytes of the streamed reply."""
+    if endpoint == "converse":
+        return "application/vnd.amazon.eventstream", encode_events(STREAMED_BODIES[endpoint])
     frames = [json.dumps(frame) for frame in STREAMED_BODIES[endpoint]]
     if endpoint == "ollama":
         return "application/x-ndjson", "".join(f"{frame}\n" for frame in frames).encode()

@@ -56,6 +56,13 @@ OWN_DATA: dict[str, dict[str, Any]] = {
             {"type": "tool_use", "id": "c1", "name": "look_up", "input": {"city": "Oslo"}},
         ],
     },
+    "bedrock": {
+        "provider": "bedrock",
+        "content": [
+            {"reasoningContent": {"reasoningText": {"text": "Two tools.", "signature": "c2ln"}}},
+            {"toolUse": {"toolUseId": "c1", "name": "look_up", "input": {"city": "Oslo"}}},
+        ],
+    },
 }
 """What each host wants back with its message, by adapter."""
 
@@ -134,6 +141,11 @@ ENTRIES: dict[str, dict[str, Any]] = {
         "provider": "anthropic",
         "thinking": {"type": "adaptive"},
         "extra_body": {"service_tier": "auto"},
+    },
+    "bedrock": {
+        "provider": "bedrock",
+        "region": "eu-central-1",
+        "extra_body": {"performanceConfig": {"latency": "standard"}},
     },
     "scripted": {"provider": "scripted", "rules": [{"match": ".", "reply": "Well."}]},
     "recorded": {"provider": "recorded", "cassette": "absent.yaml"},

@@ -1,0 +1,175 @@
+"""Call Bedrock's Converse API over plain HTTP (httpx); botocore signs, and cuts streams into frames.
+
+Converse and not the makers' own bodies (`InvokeModel`): it is one form for the models of all makers, while
+`InvokeModel` would take one wire map for each maker, and reuse an existing one for Anthropic alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from toolchart.providers.adapter import HostAdapter
+from toolchart.providers.bedrock.signing import build_auth, find_address
+from toolchart.providers.bedrock.stream import ConverseAccumulator, EventStreamReader
+from toolchart.providers.bedrock.wire import (
+    NAME,
+    SUPPORTED_OPTIONS,
+    decode_reply,
+    encode_request,
+    find_unmet_none,
+)
+from toolchart.providers.hosts import find_host
+from toolchart.providers.shared.failures import convert_exceptions, raise_for_status
+from toolchart.providers.shared.host_client import find_api_key, read_token_count
+from toolchart.providers.shared.own_data import find_foreign_data
+from toolchart.providers.shared.settings import AdapterSettings, read_adapter_settings
+from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice
+from toolchart.providers.shared.warnings import (
+    find_parallel_calls,
+    find_unmet_tool_choice,
+    find_unsupported_options,
+)
+from toolchart.providers.transport.connections import HttpHooks, build_client_options
+from toolchart.providers.transport.encoded_bodies import encode_body
+from toolchart.providers.transport.stream_frames import iterate_frames
+from toolchart.specs.models import LLMConfig
+from toolchart.states.messages import Delta, Reply, Request
+
+if TYPE_CHECKING:
+    import httpx
+
+_COUNTED_KEYS = ("messages", "system", "toolConfig", "additionalModelRequestFields")
+"""The keys of a body that the counter takes. Source: botocore 1.44.5, shape `ConverseTokensRequest`."""
+_JSON_HEADERS = {"content-type": "application/json"}
+
+
+class BedrockSettings(AdapterSettings):
+    """Keys that only a `bedrock` entry has."""
+
+    region: str | None = None
+    """Region, such as `eu-central-1`; default: that of the environment or of the profile."""
+    profile: str | None = None
+    """Profile in AWS's configuration whose credentials sign; default: the environment's."""
+    headers: dict[str, str] | None = None
+    """More HTTP headers; `${VARIABLE}` is replaced. They are not signed."""
+    extra_body: dict[str, Any] | None = None
+    """More keys of the request body, as the API names them: `additionalModelRequestFields`,
+    `guardrailConfig`, `performanceConfig`, ..."""
+
+
+class BedrockProvider(HostAdapter):
+    """Calls `/model/MODEL/converse` in one region. It never retries: the chart decides about retries."""
+
+    name = NAME
+    has_counter = True
+
+    def __init__(self, client: httpx.AsyncClient, settings: BedrockSettings | None = None) -> None:
+        self._client = client
+        self.host = client.base_url.netloc.decode()
+        self._settings = settings or BedrockSettings()
+
+    @classmethod
+    def from_config(
+        cls, config: LLMConfig, resolve: Callable[[str], str], hooks: HttpHooks | None = None
+    ) -> BedrockProvider:
+        """The provider of an `llms` entry.
+
+        Raises:
+            SpecError: there is no region, botocore is missing, or the entry has an unknown key or a wrong
+                value.
+        """
+        import httpx
+
+        settings = read_adapter_settings(BedrockSettings, config)
+        key = find_api_key(config, resolve)
+        headers = {name: resolve(value) for name, value in (settings.headers or {}).items()}
+        client = httpx.AsyncClient(
+            base_url=find_address(config, resolve),
+            headers={**find_host(config.provider).build_headers(key), **headers},
+            auth=build_auth(config, resolve),
+            **build_client_options(config, resolve, httpx, hooks),
+        )
+        return cls(client, settings)
+
+    def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        """The body of `Converse` with the `model` beside it, which is sent in the path.
+
+        A streamed call differs in its path alone, so it has the same digest.
+        """
+        body = encode_request(request, origin=self.get_origin(request))
+        return body | (self._settings.extra_body or {})
+
+    async def send_body(self, body: dict[str, Any]) -> Reply:
+        """The whole reply to a body.
+
+        Raises:
+            ProviderError: the call failed.
+        """
+        return decode_reply(await self._post(body["model"], "converse", _encode_content(body)))
+
+    async def stream_body(self, body: dict[str, Any]) -> AsyncGenerator[Delta | Reply, None]:
+        """The deltas of the reply as they arrive, and last the whole reply.
+
+        Raises:
+            ProviderError: the call failed, or the stream was cut.
+        """
+        reader, accumulator = EventStreamReader(), ConverseAccumulator()
+        path = _build_path(body["model"], "converse-stream")
+        with convert_exceptions():
+            data = _encode_content(body)
+            async with self._client.stream("POST", path, content=data, headers=_JSON_HEADERS) as response:
+                if response.is_error:
+                    await response.aread()
+                raise_for_status(response)
+                async with aclosing(iterate_frames(response.aiter_bytes(), reader)) as frames:
+                    async for frame in frames:
+                        for delta in accumulator.add_frame(frame):
+                            yield delta
+        yield accumulator.build_reply()
+
+    async def count_body(self, body: dict[str, Any]) -> int:
+        """The tokens of a body as a prompt, by `CountTokens`.
+
+        Raises:
+            ProviderError: the host did not count.
+        """
+        counted = {key: value for key, value in body.items() if key in _COUNTED_KEYS}
+        data = encode_body({"input": {"converse": counted}})
+        return read_token_count(await self._post(body["model"], "count-tokens", data), "inputTokens")
+
+    async def _post(self, model: str, method: str, data: bytes) -> Any:
+        """The JSON answer of one of the model's methods."""
+        with convert_exceptions(ValueError):
+            response = await self._client.post(
+                _build_path(model, method), content=data, headers=_JSON_HEADERS
+            )
+            raise_for_status(response)
+            return response.json()
+
+    def list_warnings(self, request: Request, reply: Reply) -> list[str]:
+        """A warning for each part of the request that Bedrock could not follow."""
+        choice = read_tool_choice(request) or ToolChoice()
+        return [
+            *find_foreign_data(request.messages, self.get_origin(request), "content"),
+            *find_unmet_tool_choice(choice, reply, "Bedrock"),
+            *find_unmet_none(choice, reply),
+            *find_parallel_calls(request, reply, "Bedrock"),
+            *find_unsupported_options(request, SUPPORTED_OPTIONS, "Bedrock"),
+        ]
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+
+def _encode_content(body: dict[str, Any]) -> bytes:
+    """The JSON of a body, without the model."""
+    return encode_body({key: value for key, value in body.items() if key != "model"})
+
+
+def _build_path(model: str, method: str) -> str:
+    """The path of a method; names of models may be whole ARNs."""
+    return f"/model/{quote(model, safe='')}/{method}"

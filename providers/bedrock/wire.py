@@ -1,0 +1,377 @@
+"""Encode Bedrock's Converse requests and decode its replies, by pure functions.
+
+Source: botocore 1.44.5, the service model of `bedrock-runtime`: shapes `ConverseRequest`, `ConverseResponse`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from toolchart.providers.bedrock.content import (
+    decode_parts,
+    encode_part,
+    encode_parts,
+    encode_text,
+    read_block_text,
+)
+from toolchart.providers.shared.arguments import parse_arguments
+from toolchart.providers.shared.content_parts import describe_reply, list_sent_parts
+from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
+from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
+from toolchart.providers.shared.own_data import Origin
+from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice, select_offered_tools
+from toolchart.providers.shared.wire_values import (
+    add_extra_body,
+    read_string,
+    read_token_count,
+    select_other_counts,
+    select_others,
+)
+from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts, join_objects
+from toolchart.states.errors import ProviderError
+from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
+from toolchart.states.schema_dialects import (
+    ANTHROPIC,
+    ANTHROPIC_STRICT,
+    lower_parameters,
+    lower_strict_parameters,
+)
+
+NAME = "bedrock"
+
+ANY_HOST = Origin(provider=NAME)
+"""The origin of requests that go to no known host: data of every host of this adapter goes with them."""
+
+FINISH_WORDS: FinishWords = MappingProxyType(
+    {
+        "end_turn": "stop",
+        "stop_sequence": "stop",
+        "tool_use": "tool_calls",
+        "max_tokens": "length",
+        "model_context_window_exceeded": "length",
+        "guardrail_intervened": "content_filter",
+        "content_filtered": "content_filter",
+        "malformed_tool_use": "malformed_call",
+        "malformed_model_output": "error",
+    }
+)
+"""Source: shape `StopReason`."""
+
+_INFERENCE_OPTIONS = {"max_tokens": "maxTokens", "temperature": "temperature", "top_p": "topP"}
+"""Our option names and those of `inferenceConfig`."""
+
+SUPPORTED_OPTIONS = (
+    *_INFERENCE_OPTIONS,
+    "stop",
+    "reasoning_effort",
+    "service_tier",
+    "metadata",
+    "cache_ttl",
+    "host_tools",
+    "strict_tools",
+)
+
+
+# -- encoding ------------------------------------------------------------------------------------
+
+
+def encode_request(request: Request, *, origin: Origin = ANY_HOST) -> dict[str, Any]:
+    """The body of `Converse` with the `model` beside it, which is sent in the path.
+
+    Args:
+        origin: where the request goes: data of its own replies goes with it.
+
+    Raises:
+        ProviderError: `bad_request`; Bedrock has no form for a part of the request.
+    """
+    options = request.options
+    inference = {
+        wire: options[name] for name, wire in _INFERENCE_OPTIONS.items() if options.get(name) is not None
+    }
+    stop = options.get("stop")
+    if stop:
+        inference["stopSequences"] = [stop] if isinstance(stop, str) else list(stop)
+    messages: list[Mapping[str, Any]] = list(encode_messages(request.messages, origin))
+    system = [{"text": m.content} for m in request.messages if m.role == "system" and m.content]
+    point = _build_cache_point(options.get("cache_ttl"))
+    if point and messages:
+        messages[-1] = {**messages[-1], "content": [*messages[-1]["content"], *point]}
+    body: dict[str, Any] = {
+        "model": request.model,
+        "messages": messages,
+        "system": [*system, *point] if system else [],
+        "inferenceConfig": inference,
+        "toolConfig": _encode_tools(request, point),
+        "outputConfig": _encode_output(options),
+        "serviceTier": {"type": options["service_tier"]} if options.get("service_tier") else {},
+        "requestMetadata": dict(options.get("metadata") or {}),
+    }
+    kept = {key: value for key, value in body.items() if value or key in ("model", "messages")}
+    return add_extra_body(kept, options.get("extra_body"))
+
+
+def _build_cache_point(ttl: Any) -> list[dict[str, Any]]:
+    """The mark after what the host is to keep in its cache; empty where it is not asked."""
+    return [{"cachePoint": {"type": "default", "ttl": ttl}}] if ttl else []
+
+
+def _encode_output(options: Mapping[str, Any]) -> dict[str, Any]:
+    """`outputConfig`: the schema of the reply, as text, and how much the model thinks."""
+    output: dict[str, Any] = {}
+    response_format = options.get("response_format")
+    inner = response_format.get("json_schema") if isinstance(response_format, Mapping) else None
+    if isinstance(inner, Mapping) and "schema" in inner:
+        schema: dict[str, Any] = {"schema": json.dumps(inner["schema"])}
+        if inner.get("name"):
+            schema["name"] = inner["name"]
+        output["textFormat"] = {"type": "json_schema", "structure": {"jsonSchema": schema}}
+    if options.get("reasoning_effort") is not None:
+        output["effort"] = options["reasoning_effort"]
+    return output
+
+
+def _encode_tools(request: Request, point: list[dict[str, Any]]) -> dict[str, Any]:
+    """`toolConfig`. The API requires it as soon as the conversation has a call, also where none is offered:
+    then the called tools stand in it by name. Its choice has no `none`.
+
+    Source: the API's own refusal, "The toolConfig field must be defined when using toolUse and toolResult
+    content blocks".
+    """
+    choice = read_tool_choice(request) or ToolChoice()
+    called_names = {call.name for message in request.messages for call in message.tool_calls}
+    offered_tools = select_offered_tools(choice, request.tools, ANTHROPIC)
+    if choice.mode == "none" and not called_names:
+        offered_tools = ()
+    is_strict = request.options.get("strict_tools") is True
+    tools = [_encode_tool(tool, is_strict) for tool in offered_tools]
+    tools += request.options.get("host_tools") or ()
+    if not tools:
+        tools = [_encode_called_tool(name) for name in sorted(called_names)]
+    if not tools:
+        return {}
+    config = {"tools": [*tools, *point]}
+    if choice.required_name:
+        return {**config, "toolChoice": {"tool": {"name": choice.required_name}}}
+    return {**config, "toolChoice": {"any": {}}} if choice.mode == "required" else config
+
+
+def _encode_tool(tool: ToolDefinition, is_strict: bool) -> dict[str, Any]:
+    wire: dict[str, Any] = {"name": tool.name}
+    if tool.description:  # an empty one is refused
+        wire["description"] = tool.description
+    parameters = lower_strict_parameters(tool, ANTHROPIC_STRICT) if is_strict else None
+    if parameters is not None:
+        return {"toolSpec": {**wire, "inputSchema": {"json": parameters}, "strict": True}}
+    return {"toolSpec": {**wire, "inputSchema": {"json": lower_parameters(tool, ANTHROPIC)}}}
+
+
+def _encode_called_tool(name: str) -> dict[str, Any]:
+    """A tool of an earlier call that is not offered any more."""
+    return {"toolSpec": {"name": name, "inputSchema": {"json": {"type": "object"}}}}
+
+
+def encode_messages(messages: Sequence[Message], origin: Origin = ANY_HOST) -> list[EncodedObject]:
+    """The conversation without system messages; adjacent messages of one role become one."""
+    kept = find_message_parts(NAME, origin)
+
+    def encode(message: Message, _: None) -> list[dict[str, Any]]:
+        return [_encode_message(message, origin)]
+
+    groups: list[list[EncodedObject]] = []
+    role = ""
+    for message in messages:
+        if message.role == "system":
+            continue
+        (wire,) = kept.get_parts(message, encode)
+        if wire["role"] == role:
+            groups[-1].append(wire)
+        else:
+            groups.append([wire])
+            role = wire["role"]
+    return [join_objects(group, "content") for group in groups]
+
+
+def _encode_message(message: Message, origin: Origin) -> dict[str, Any]:
+    if message.role == "assistant":
+        return {"role": "assistant", "content": _encode_assistant_message(message, origin)}
+    return {"role": "user", "content": _encode_user_message(message)}
+
+
+def _encode_assistant_message(message: Message, origin: Origin) -> list[dict[str, Any]]:
+    own_blocks = origin.get_data(message).get("content")
+    if isinstance(own_blocks, list):
+        # Verbatim: reasoning must fit its signature.
+        return [_encode_own_block(block) for block in own_blocks]
+    text = describe_reply(message) if message.parts else message.content
+    blocks = [encode_text(text)] if text or not message.tool_calls else []
+    return [*blocks, *(_encode_tool_call(call) for call in message.tool_calls)]
+
+
+def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
+    arguments = call.arguments if call.arguments is not None else {"unreadable": call.raw}
+    return {"toolUse": {"toolUseId": _encode_call_id(call.id), "name": call.name, "input": arguments}}
+
+
+def _encode_own_block(block: dict[str, Any]) -> dict[str, Any]:
+    """A block of an earlier reply; `input` that is no object becomes one, as the API requires."""
+    call = block.get("toolUse")
+    if isinstance(call, Mapping) and not isinstance(call.get("input"), Mapping):
+        return {"toolUse": {**call, "input": {"unreadable": call.get("input")}}}
+    return block
+
+
+def _encode_user_message(message: Message) -> list[dict[str, Any]]:
+    """The blocks of a user message, or the one of a tool result."""
+    if message.role != "tool":
+        return encode_parts(list_sent_parts(message)) if message.parts else [encode_text(message.content)]
+    parts = [encode_part(part) for part in list_sent_parts(message)] if message.parts else []
+    result: dict[str, Any] = {
+        "toolUseId": _encode_call_id(message.tool_call_id or ""),
+        "content": parts or [encode_text(message.content)],
+    }
+    if _is_failed_result(message.content):
+        result["status"] = "error"
+    return [{"toolResult": result}]
+
+
+def _is_failed_result(content: str | None) -> bool:
+    """Whether a tool's result says that the tool failed."""
+    try:
+        result = json.loads(content or "")
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(result, dict) and result.get("success") is False
+
+
+def _encode_call_id(call_id: str) -> str:
+    """The id with only the characters, and at most the 64, that the API allows."""
+    return re.sub(r"[^a-zA-Z0-9_.:-]", "_", call_id)[:64] or "_"
+
+
+def find_unmet_none(choice: ToolChoice, reply: Reply) -> list[str]:
+    """A warning if the reply calls a tool although none was to be called, which Bedrock cannot be told."""
+    if choice.mode != "none" or not reply.tool_calls:
+        return []
+    names = ", ".join(sorted({call.name for call in reply.tool_calls}))
+    return [f"tool_choice: Bedrock cannot be kept from calling tools, and the reply calls {names}"]
+
+
+# -- decoding ------------------------------------------------------------------------------------
+
+_ERROR_STATUSES = {
+    "validationException": 400,
+    "throttlingException": 429,
+    "modelTimeoutException": 408,
+    "modelStreamErrorException": 424,
+    "internalServerException": 500,
+    "serviceUnavailableException": 503,
+}
+"""HTTP statuses of exceptions inside a stream. Source: the shapes in `ConverseStreamOutput`, `error`."""
+
+
+def classify_stream_error(name: str, value: Any) -> ProviderError:
+    """The error for an exception inside a stream, by its name."""
+    status = _ERROR_STATUSES.get(name, 500)
+    if not isinstance(value, Mapping):
+        return classify_http_error(status, str(value))
+    message = value.get("message") or value.get("originalMessage") or value.get("Message") or name
+    return classify_http_error(status, {"message": message, "code": name})
+
+
+_KNOWN_KEYS = ("output", "stopReason", "usage")
+_KNOWN_COUNTS = (
+    *("inputTokens", "outputTokens", "totalTokens", "cacheReadInputTokens", "cacheWriteInputTokens"),
+    *("cacheReadInputTokenCount", "cacheWriteInputTokenCount", "serverToolUsage"),
+)
+
+
+def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
+    """The reply of a response body.
+
+    Args:
+        finish_words: further finish words of this host.
+
+    Raises:
+        ProviderError: a body that is no message.
+    """
+    if not isinstance(body, Mapping):
+        raise build_bad_response_error(f"the answer is not a message but {type(body).__name__}")
+    output = body.get("output")
+    message = output.get("message") if isinstance(output, Mapping) else None
+    content = message.get("content") if isinstance(message, Mapping) else None
+    if not isinstance(content, list):
+        raise build_bad_response_error("the answer has no content")
+    blocks = [block for block in content if isinstance(block, Mapping)]
+    calls = tuple(_decode_tool_call(use) for use in map(_read_call, blocks) if use is not None)
+    word = read_string(body.get("stopReason"))
+    texts = [text for text in map(read_block_text, blocks) if text]
+    return Reply(
+        content="".join(texts) or None,
+        parts=decode_parts(blocks),
+        tool_calls=calls,
+        finish_reason=resolve_finish_reason(
+            word, {**FINISH_WORDS, **(finish_words or {})}, call_count=len(calls)
+        ),
+        native_reason=word,
+        usage=_decode_usage(body.get("usage")),
+        reasoning="".join(map(_read_reasoning, blocks)) or None,
+        provider_data=_build_provider_data(blocks),
+        details={**select_others(body, _KNOWN_KEYS), **select_other_counts(body.get("usage"), _KNOWN_COUNTS)}
+        or None,
+    )
+
+
+def _read_call(block: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The call of a block; None for other blocks, and for tools that the host runs itself."""
+    use = block.get("toolUse")
+    return use if isinstance(use, Mapping) and not use.get("type") else None
+
+
+def _decode_tool_call(use: Mapping[str, Any]) -> ToolCall:
+    call_id, name = read_string(use.get("toolUseId")) or "", str(use.get("name") or "")
+    call_input = use.get("input")
+    if call_input is None or isinstance(call_input, Mapping):
+        return ToolCall(id=call_id, name=name, arguments=dict(call_input or {}))
+    raw = str(call_input)
+    arguments, problem = parse_arguments(raw)
+    return ToolCall(id=call_id, name=name, arguments=arguments, raw=raw, problem=problem)
+
+
+def _read_reasoning(block: Mapping[str, Any]) -> str:
+    content = block.get("reasoningContent")
+    inner = content.get("reasoningText") if isinstance(content, Mapping) else None
+    return (read_string(inner.get("text")) or "") if isinstance(inner, Mapping) else ""
+
+
+def _build_provider_data(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The blocks themselves, if text and calls alone would not reproduce them."""
+    is_plain = all(set(block) == {"text"} or _read_call(block) is not None for block in blocks)
+    texts = ["text" in block for block in blocks]
+    if not blocks or (is_plain and sum(texts) <= 1 and not any(texts[1:])):
+        return None
+    return {"provider": NAME, "content": [dict(block) for block in blocks]}
+
+
+def _decode_usage(wire: Any) -> Usage | None:
+    """Token counts. `inputTokens` excludes cached ones, so they are added.
+
+    Source: docs.aws.amazon.com, Prompt caching: the sum of the three is the whole input.
+    """
+    if not isinstance(wire, Mapping):
+        return None
+    uncached = read_token_count(wire.get("inputTokens"))
+    output = read_token_count(wire.get("outputTokens"))
+    cache_reads = read_token_count(wire.get("cacheReadInputTokens"))
+    cache_writes = read_token_count(wire.get("cacheWriteInputTokens"))
+    total_input = None if uncached is None else uncached + (cache_reads or 0) + (cache_writes or 0)
+    return Usage(
+        input=total_input,
+        output=output,
+        cached=cache_reads,
+        cache_write=cache_writes,
+        total=None if total_input is None or output is None else total_input + output,
+    )
