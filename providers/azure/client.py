@@ -97,5 +97,7 @@ class AzureProvider(OpenAIProvider):
                 "AZURE_OPENAI_ENDPOINT and AZURE_OPENAI_API_KEY",
             ) from None
         if settings.api == "responses":
-            return ResponsesProvider(client, store=settings.store, extra_body=settings.extra_body)
-        return cls(client, settings)
+            return ResponsesProvider(
+                client, store=settings.store, extra_body=settings.extra_body, renews_token=is_entra
+            )
+        return cls(client, settings, renews_token=is_entra)

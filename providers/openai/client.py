@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.openai.compatible_hosts import find_profile
-from toolchart.providers.openai.http import post_body, stream_bytes
+from toolchart.providers.openai.http import BodySender
 from toolchart.providers.openai.responses_client import ResponsesProvider
 from toolchart.providers.openai.stream import ChatAccumulator
 from toolchart.providers.openai.wire import SUPPORTED_OPTIONS, EchoReasoning, decode_reply, encode_request
@@ -65,8 +65,11 @@ class OpenAIProvider(HostAdapter):
 
     name = "openai"
 
-    def __init__(self, client: AsyncOpenAI, settings: OpenAISettings | None = None) -> None:
+    def __init__(
+        self, client: AsyncOpenAI, settings: OpenAISettings | None = None, *, renews_token: bool = False
+    ) -> None:
         self._client = client
+        self._sender = BodySender(client, renews_token=renews_token)
         self.host = client.base_url.netloc.decode()
         self._settings = settings or OpenAISettings()
 
@@ -132,7 +135,7 @@ class OpenAIProvider(HostAdapter):
             ProviderError: the call failed.
         """
         with convert_exceptions(ValueError):
-            response = await post_body(self._client, self._get_path(body), body)
+            response = await self._sender.post_body(self._get_path(body), body)
             data = json.loads(response.content)
         return decode_reply(data, self._settings.finish_words)
 
@@ -144,7 +147,7 @@ class OpenAIProvider(HostAdapter):
         """
         reader, accumulator = EventFrameReader(), ChatAccumulator()
         with convert_exceptions():
-            async with aclosing(stream_bytes(self._client, self._get_path(body), body)) as pieces:
+            async with aclosing(self._sender.stream_bytes(self._get_path(body), body)) as pieces:
                 async for frame in iterate_frames(pieces, reader):
                     for delta in accumulator.add_frame(frame):
                         yield delta

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from toolchart.providers.adapter import HostAdapter
-from toolchart.providers.openai.http import post_body, stream_bytes
+from toolchart.providers.openai.http import BodySender
 from toolchart.providers.openai.responses_stream import ResponsesAccumulator
 from toolchart.providers.openai.responses_wire import NAME, SUPPORTED_OPTIONS, decode_reply, encode_request
 from toolchart.providers.shared.failures import convert_exceptions
@@ -44,15 +44,22 @@ class ResponsesProvider(HostAdapter):
         store: whether the host stores the response. If not, its reasoning comes encrypted and is sent back
             with its call, so that the log alone holds the conversation.
         extra_body: more keys of the request body.
+        renews_token: whether the client puts another token into later requests.
     """
 
     name = NAME
     has_counter = True
 
     def __init__(
-        self, client: AsyncOpenAI, *, store: bool = True, extra_body: dict[str, Any] | None = None
+        self,
+        client: AsyncOpenAI,
+        *,
+        store: bool = True,
+        extra_body: dict[str, Any] | None = None,
+        renews_token: bool = False,
     ) -> None:
         self._client = client
+        self._sender = BodySender(client, renews_token=renews_token)
         self.host = client.base_url.netloc.decode()
         self._store = store
         self._extra_body = extra_body
@@ -74,7 +81,7 @@ class ResponsesProvider(HostAdapter):
             ProviderError: the call failed.
         """
         with convert_exceptions(ValueError):
-            response = await post_body(self._client, "/responses", body)
+            response = await self._sender.post_body("/responses", body)
             data = json.loads(response.content)
         return decode_reply(data)
 
@@ -86,7 +93,7 @@ class ResponsesProvider(HostAdapter):
         """
         reader, accumulator = EventFrameReader(), ResponsesAccumulator()
         with convert_exceptions():
-            async with aclosing(stream_bytes(self._client, "/responses", body)) as pieces:
+            async with aclosing(self._sender.stream_bytes("/responses", body)) as pieces:
                 async for frame in iterate_frames(pieces, reader):
                     for delta in accumulator.add_frame(frame):
                         yield delta
@@ -102,7 +109,7 @@ class ResponsesProvider(HostAdapter):
         """
         counted = {key: value for key, value in body.items() if key in _COUNTED_KEYS}
         with convert_exceptions(ValueError):
-            response = await post_body(self._client, "/responses/input_tokens", counted)
+            response = await self._sender.post_body("/responses/input_tokens", counted)
             return read_token_count(json.loads(response.content), "input_tokens")
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:
