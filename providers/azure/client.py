@@ -97,7 +97,6 @@ class AzureProvider(OpenAIProvider):
                 "AZURE_OPENAI_ENDPOINT and AZURE_OPENAI_API_KEY",
             ) from None
         if settings.api == "responses":
-            return ResponsesProvider(
-                client, store=settings.store, extra_body=settings.extra_body, renews_token=is_entra
-            )
+            own_options: dict[str, Any] = {"store": settings.store, "extra_body": settings.extra_body}
+            return ResponsesProvider(client, **own_options, renews_token=is_entra)
         return cls(client, settings, renews_token=is_entra)

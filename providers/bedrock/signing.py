@@ -58,11 +58,18 @@ def find_region(config: LLMConfig, resolve: Callable[[str], str]) -> str:
 
 def _find_profile_region(profile: Any) -> str | None:
     """The region of a profile in AWS's configuration file; None where botocore is missing."""
+    signatures = _load_signatures()
+    region: str | None = signatures.find_profile_region(profile) if signatures else None
+    return region
+
+
+def _load_signatures() -> Any:
+    """The module that signs; None where botocore is missing."""
     try:
-        from toolchart.providers.bedrock.signatures import find_profile_region
+        from toolchart.providers.bedrock import signatures
     except ImportError:
         return None
-    return find_profile_region(profile)
+    return signatures
 
 
 def build_auth(config: LLMConfig, resolve: Callable[[str], str]) -> httpx.Auth | None:
@@ -73,12 +80,13 @@ def build_auth(config: LLMConfig, resolve: Callable[[str], str]) -> httpx.Auth |
     """
     if find_api_key(config, resolve):
         return None
-    try:
-        from toolchart.providers.bedrock.signatures import SignatureAuth
-    except ImportError:
+    signatures = _load_signatures()
+    if signatures is None:
         raise SpecError(
             "Bedrock without a key needs botocore, which signs requests",
             path="llms.*.provider",
             hint=f"{format_install('bedrock')}; or give a Bedrock key: `api_key: ${{VARIABLE}}`",
-        ) from None
-    return SignatureAuth(config.extra_options().get("profile"), find_region(config, resolve))
+        )
+    profile, region = config.extra_options().get("profile"), find_region(config, resolve)
+    auth: httpx.Auth = signatures.SignatureAuth(profile, region)
+    return auth

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
+import httpx2
+
 from toolchart.providers.shared.failures import raise_for_status
 from toolchart.providers.transport.encoded_bodies import encode_body
 
 if TYPE_CHECKING:
-    import httpx2
     from openai import AsyncOpenAI
 
 _MAX_KEPT_PATHS = 64
@@ -47,8 +48,6 @@ class BodySender:
         data, kept = encode_body(body), self._kept.get(path)
         if kept is None:
             return await self._post_by_sdk(path, data, stream)
-        import httpx2
-
         url, headers = kept
         http = self._client._client
         timeout = {"timeout": http.timeout.as_dict()}
@@ -60,8 +59,6 @@ class BodySender:
         return response
 
     async def _post_by_sdk(self, path: str, data: bytes, stream: bool) -> httpx2.Response:
-        import httpx2
-
         response = await self._client.post(
             path,
             cast_to=httpx2.Response,

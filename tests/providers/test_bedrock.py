@@ -15,6 +15,7 @@ from host_answers import ARGUMENTS, STREAMED_BODIES, WHOLE_BODIES, encode_stream
 from web import WebAnswer, WebServer, serve_web
 from wire_requests import CALLS, QUESTION, REQUESTS, RESULTS, TOOLS
 
+import toolchart.providers.bedrock
 from toolchart.providers.bedrock.content import encode_parts
 from toolchart.providers.bedrock.stream import ConverseAccumulator, EventStreamReader
 from toolchart.providers.bedrock.wire import decode_reply, encode_request
@@ -184,6 +185,7 @@ async def test_a_plain_install_says_what_to_install(host: WebServer, monkeypatch
     for name in list(sys.modules):
         if name.partition(".")[0] == "botocore" or name.endswith("bedrock.signatures"):
             monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(toolchart.providers.bedrock, "signatures", raising=False)
     monkeypatch.setitem(sys.modules, "botocore", None)
     assert (await complete(make_entry(host, api_key="k"))).content == "Hello there"
     with pytest.raises(ProviderError, match="pip install 'botocore"):
