@@ -317,6 +317,9 @@ FACT_ROWS = (
     ),
     Fact(
         name="unread_messages",
+        changed_by=("user_said",),
+        changed_by_effect=lambda row: bool(row.perform),
+        cleared_by_effect=lambda row: row.asks_main_model and not row.perform,
         type="integer",
         meaning="messages that the user sent during the turn and that no request contains yet",
         changes="with every message of the user, back to 0 with a model call",

@@ -109,6 +109,8 @@ class _Explorer:
         self._graph = ExplorationGraph(vocabulary=machine.vocabulary, solver=self._solver, starts=[])
         self._outcomes: dict[Any, list[tuple[dict[str, bool], Move | SpecError | None]]] = {}
         fact_names = {name for text in machine.guards for name in find_facts(text)}
+        facts_of_guards = filter(None, map(machine.vocabulary.find_fact, fact_names))
+        self._heard_events = {event for fact in facts_of_guards for event in fact.changed_by or ()}
         self._counted_results = [
             name for name in machine.vocabulary.result_names if f"{name}.pending" in fact_names
         ]
@@ -296,7 +298,7 @@ class _Explorer:
             ):
                 continue  # it is an answer, and listed above
             starts_turn = is_message and awaits_user
-            if starts_turn or row.name in legal or "*" in legal:
+            if starts_turn or row.name in self._heard_events or row.name in legal or "*" in legal:
                 open_effects = wake_agents(state.open_effects) if starts_turn else state.open_effects
                 yield self._build_arrival(
                     state, row.name, None, open_effects, starts_turn=starts_turn, needs_row=False
@@ -389,11 +391,7 @@ class _Explorer:
 
 def _build_quiet_move(state: ExploredState, guard_truths: dict[str, bool]) -> Move:
     """What happens where no row takes an event: nothing."""
+    same, nothing = state.configuration, frozenset[str]()
     return Move(
-        configuration=state.configuration,
-        asks=(),
-        reset_states=frozenset(),
-        guards=guard_truths,
-        fired=(),
-        is_taken=False,
+        configuration=same, asks=(), reset_states=nothing, guards=guard_truths, fired=(), is_taken=False
     )

@@ -89,6 +89,10 @@ def _list_child_answers(effect: RunAgent, terms: GuardTerms) -> Iterator[Answeri
         outputs = [*list_schema_values(effect.schema, effect.result, terms)]
         for output in outputs or (None,):
             yield AgentFinished(**link, head="h", item=item, content="It is done.", output=output)
+        if "has_content" in terms.facts and not effect.result:
+            yield AgentFinished(
+                **link, head="h", item=item, content="", output=outputs[0] if outputs else None
+            )
         for kind in _list_failure_kinds(terms):
             yield AgentFailed(**link, item=item, kind=kind, message="scripted")
         yield AgentRested(**link, head="h", item=item, content="And what next?")

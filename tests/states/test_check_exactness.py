@@ -170,3 +170,37 @@ def test_a_list_of_a_result_without_a_value_is_empty() -> None:
     assert "unhandled" not in list_kinds(check_states(states, effects))
     states["splitting"]["transitions"][1]["target"] = "reading"
     assert "unhandled" in list_kinds(check_states(states, effects))
+
+
+def build_retry(*rows: dict[str, str]) -> dict[str, Any]:
+    """A chart that asks the model again after a failure if the user has said something meanwhile."""
+    again = {"event": "failed", "target": "asking", "cond": "unread_messages > 0"}
+    ends = [{"event": "replied", "target": "finished"}, {"event": "failed", "target": "error"}]
+    return {"asking": {"initial": True, "enter": "call_model", "transitions": [again, *rows, *ends]}}
+
+
+def test_a_model_call_reads_the_messages_of_the_user() -> None:
+    """S1.7: a cycle that needs a new message each time is bounded, since each model call reads them all."""
+    report = check_states(build_retry())
+    assert list_kinds(report) == []
+    assert report.worst is not None
+    assert report.worst.model_calls == 1  # bounds begin anew with each message
+
+
+def test_messages_that_no_row_takes_are_counted_too() -> None:
+    """S1.7: a message that no row takes can still be unread, so a row that asks for it is not dead."""
+    assert "dead row" not in list_kinds(check_states(build_retry()))
+
+
+def test_a_message_stays_unread_without_a_model_call() -> None:
+    """S1.7: a cycle that goes on while a message is unread, and reads none, has no bound."""
+    states = build_retry({"event": "failed", "target": "pausing"})
+    states["asking"]["transitions"][0]["target"] = "pausing"
+    states["pausing"] = {
+        "enter": "wait",
+        "transitions": [
+            {"event": "elapsed", "target": "pausing", "cond": "unread_messages > 0"},
+            {"event": "elapsed", "target": "error"},
+        ],
+    }
+    assert "unbounded" in list_kinds(check_states(states))

@@ -38,8 +38,8 @@ QUIET_RUNS = 20
 MOST_FALSE_ALARMS = 0.03
 
 UNSEEN: dict[int, str] = {
-    487: "check forgets `unread_messages` with every event: a message that no row takes changes it too; "
-    "here every state takes it"
+    487: "true between turns: while the chart waits for the user, a timer beside it goes round for ever, and "
+    "worlds and searches end where only the user is waited for"
 }
 """By seed: why no world shows what `check` has found."""
 

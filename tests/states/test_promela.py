@@ -77,6 +77,24 @@ def test_each_claim_fails_where_its_fault_is(claim: str) -> None:
 
 
 @needs_spin
+def test_agents_that_were_cancelled_while_they_rested_are_not_woken() -> None:
+    """S1.7: the next message wakes the agents that still rest, so Spin confirms that one runs at a time."""
+    chart = resolve_chart("triage")
+    assert chart is not None
+    document = copy.deepcopy({**chart.document, "effects": dict(chart.effects)})
+    rows = document["states"]["billing"]["transitions"]
+    rows[:] = [row for row in rows if row["event"] != "cancelled"]
+    rows.append({"event": "cancelled", "target": "pausing"})
+    ends = [{"event": "cancelled", "target": "routing"}, {"event": "elapsed", "target": "error"}]
+    document["states"]["pausing"] = {"enter": "wait", "transitions": ends}
+    changed = make_chart(document)
+    report = check(changed, risky=True, limits=SMALL_LIMITS)
+    assert report.worst is not None
+    assert report.worst.agent_runs == 1
+    assert "agent_runs_bounded" not in verify_chart(changed, report)
+
+
+@needs_spin
 @pytest.mark.parametrize(
     ("bound", "value", "variables", "message"),
     [("MAX_CPU_SECONDS", 1, "abcdefgh", "processor time"), ("MAX_DEPTH", 50, "abc", "50 steps")],

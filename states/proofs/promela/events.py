@@ -100,7 +100,7 @@ class EventWriter:
             ]
         waits = [slot.open for slot in self._slots if "user_said" in slot.row.closing]
         nobody_waits = " && ".join(["started && !ended", *(f"!{name}" for name in waits)])
-        if events & {"user_said", "*"}:
+        if events & {"user_said", "*"} or self._facts.has("unread_messages"):
             yield [
                 f"{nobody_waits} && !awaiting -> /* a message of the user within the turn */",
                 *self._send("user_said", needs_row=False),
@@ -134,7 +134,8 @@ class EventWriter:
         lines += close_calls(facts)
         for slot in self._slots:
             if slot.runs_agents:
-                lines += [*self._costs.add(slot.row, slot.resting), f"{slot.resting} = 0;"]
+                lines += write_if(slot.open, self._costs.add(slot.row, slot.resting))  # else it was cancelled
+                lines.append(f"{slot.resting} = 0;")
         return [*lines, *self._choose_items()]
 
     # -- answers ---------------------------------------------------------------------------------

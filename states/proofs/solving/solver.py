@@ -88,6 +88,7 @@ FACT_DOMAIN: tuple[tuple[tuple[str, ...], str, str], ...] = (
     ),
     (("decided",), "undecided_calls <= pending_calls", "a call that waits for a decision has no outcome"),
     (("failed",), "attempt >= 1", "a failure was counted"),
+    (("user_said",), "unread_messages >= 1", "no request contains the message yet"),
     (("failed",), "error_kind != 'none'", "a failure has a kind"),
     (("tool_finished",), "pending_calls >= 1 or iteration >= 1", "the last outcome ends an iteration"),
     (
