@@ -101,6 +101,27 @@ def test_what_is_called_impossible_is_impossible(batch: int, kind: str) -> None:
     assert unknown_count <= 1 + 0.06 * INEXACT_COUNT
 
 
+@pytest.mark.parametrize(
+    "literals",
+    [
+        {"6 != n >= 6 * n + 20": False, "1000 * (verdict.score % 10) != n + verdict.score + 24": False},
+        {
+            "n // 7 - n > (n + m) // 4 or 12 + m == n - m <= n or q": False,
+            "7 - n * 3 != m and p and m * 4 != 1 and (n > -2 > m or m // 5 == 8) "
+            "and (word == 'two' or word == 'three' or n == 6 + n + m)": False,
+            "(17 - n <= m) != q and m != n * 5 // 2 and -m >= n and m > -2 + n % 3": True,
+            "40 != n and -6 < 1000 * (m % 4) == m - n and word == 'two'": True,
+        },
+    ],
+)
+def test_large_factors_are_decided_by_small_ranges(literals: dict[str, bool]) -> None:
+    """Guards with a factor of 1,000 before a remainder are decided: the remainder has few values to try."""
+    facts = build_facts(are_small="1000 * (verdict.score % 10)" in str(literals))
+    solver = GuardSolver(facts.get, rules=())
+    assert not solver.is_satisfiable(literals)
+    assert ask_z3(literals, facts) is False
+
+
 # -- faults of the solver before this one --------------------------------------------------------
 
 

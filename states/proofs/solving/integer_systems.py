@@ -14,7 +14,8 @@ The method is variable elimination, as in the Omega test (Pugh, 1991), and each 
    1 in every pair, since then the interval for `x` has an integer end. Otherwise a solution of the pairs may
    leave room for `x`. If it does not, the cases are tried one by one: if there is any solution, then there is
    one with the smallest `x` that the lower bounds allow, and there one of them is nearly tight:
-   `b*x = L + i` with `0 <= i < b`. The same goes for the greatest `x` and the upper bounds.
+   `b*x = L + i` with `0 <= i < b`. The same goes for the greatest `x` and the upper bounds. Where two
+   constraints leave a sum of variables fewer values than there are such cases, these values are tried.
 
 4. *Ranges.* Pairing multiplies constraints. Where it would add many, the range of a variable is cut in
    two, and both halves are tried. A constraint that holds everywhere in the ranges is left out.
@@ -235,8 +236,7 @@ def _solve_by_pairing(system: list[Constraint], limit: WorkLimit) -> Solution | 
     if bounds.cost[1] > MAX_ADDED_CONSTRAINTS:
         halves = _halve_range(system)
         if halves is not None:
-            solutions = (find_integers([half, *system], limit) for half in halves)
-            return next((solution for solution in solutions if solution is not None), None)
+            return _solve_first(([half, *system] for half in halves), limit)
     limit.count_work(len(bounds.lower) * len(bounds.upper))
     paired_constraints = [
         _pair_bounds(lower, upper, name) for lower in bounds.lower for upper in bounds.upper
@@ -250,6 +250,12 @@ def _solve_by_pairing(system: list[Constraint], limit: WorkLimit) -> Solution | 
         solution[name] = value
         return solution
     return _try_cases(bounds, system, limit)
+
+
+def _solve_first(systems: Iterable[list[Constraint]], limit: WorkLimit) -> Solution | None:
+    """A solution of the first system that has one."""
+    solutions = (find_integers(system, limit) for system in systems)
+    return next((solution for solution in solutions if solution is not None), None)
 
 
 def _halve_range(system: list[Constraint]) -> tuple[Constraint, Constraint] | None:
@@ -302,10 +308,26 @@ def _choose_value(name: str, bounds: _Bounds, solution: Solution) -> int | None:
 def _try_cases(bounds: _Bounds, system: list[Constraint], limit: WorkLimit) -> Solution | None:
     """Solve the system with one bound of a variable nearly tight, for each bound of its cheaper side."""
     side = min(bounds.lower, bounds.upper, key=lambda bounds: sum(size for size, _ in bounds))
-    for size, constraint in side:
-        for excess in range(size):
-            tight = Constraint(constraint.terms, constraint.constant - excess, True)
-            solution = find_integers([tight, *system], limit)
-            if solution is not None:
-                return solution
-    return None
+    room, narrowest = _find_narrowest_sum(system)
+    if narrowest is not None and room < sum(size for size, _ in side):
+        side = [(room + 1, narrowest)]
+    cases = (
+        [Constraint(constraint.terms, constraint.constant - excess, True), *system]
+        for size, constraint in side
+        for excess in range(size)
+    )
+    return _solve_first(cases, limit)
+
+
+def _find_narrowest_sum(system: list[Constraint]) -> tuple[int, Constraint | None]:
+    """The constraint that another one bounds most closely from above; first by how much it may exceed 0."""
+    constants = {constraint.terms: constraint.constant for constraint in system}
+    narrowest, least_room = None, 0
+    for constraint in system:
+        opposite = constants.get(tuple((name, -factor) for name, factor in constraint.terms))
+        if opposite is None:
+            continue
+        room = constraint.constant + opposite
+        if narrowest is None or room < least_room:
+            narrowest, least_room = constraint, room
+    return least_room, narrowest
