@@ -46,13 +46,12 @@ class Fact(Descriptor, frozen=True, kw_only=True):
     words: tuple[str, ...] = ()
     """The possible values of a text fact."""
     moved_by: tuple[str, ...] = ()
-    """Events that move a counter by one: from zero to its limit, or down to zero. They bound cycles."""
+    """Events that move a counter by one: up to its limit, or down to zero if it has none."""
     reset_by: tuple[str, ...] = ()
     """Events that set a counter back."""
     changed_by: tuple[str, ...] | None = None
-    """For a fact that is no counter and no result: every event that may change it within a turn; None where
-    any event may. An event that answers an effect with a result of its own is not meant, unless the name ends
-    with `.*`. `check` remembers the fact over the others."""
+    """For a fact that is no counter and no result: every event that may change it within a turn; None: any.
+    An event that answers an effect with a result of its own is not meant, unless the name ends with `.*`."""
     changed_by_effect: TestEffect | None = None
     """Whether asking for an effect may change a fact that has `changed_by`."""
     cleared_by_effect: TestEffect | None = None
@@ -376,11 +375,9 @@ FACT_ROWS = (
 FACTS: Registry[Fact] = Registry("fact", "toolchart.facts", Fact, lambda: FACT_ROWS)
 
 
-@lru_cache(maxsize=1024)  # results have names of their own
+@lru_cache(maxsize=1024)
 def _find_reader(name: str) -> Callable[[SnapshotFields], Any]:
-    if "." in name:
-        return partial(read_result_fact, name)
-    read = FACTS.find(name).read
+    read = partial(read_result_fact, name) if "." in name else FACTS.find(name).read
     assert read is not None, "a row without it is refused"
     return read
 

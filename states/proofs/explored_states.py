@@ -195,6 +195,8 @@ class ExplorationGraph:
     is_complete: bool = True
     _runs: dict[ExploredState, tuple[str, ...]] = field(default_factory=dict)
     """The shortest run to each state; filled where one is asked for."""
+    live_counters: dict[ExploredState, tuple[bool, ...]] = field(default_factory=dict)
+    """By state, whether each counter that guards name may still be read; filled by the search for bounds."""
 
     def iterate_edges(self) -> Iterator[ExploredEdge]:
         """Every edge."""

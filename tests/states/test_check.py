@@ -367,7 +367,7 @@ def test_mutated_charts_give_findings(name: str) -> None:
     idle = {f"{note.state}/{note.event}" for note in check(chart).notes if note.kind == "idle"}
     found_count, missed_mutants = 0, []
     mutants = list(make_mutants(chart.document))
-    for mutant in mutants[:: -(-len(mutants) // choose_count(short=24, long=len(mutants)))]:
+    for mutant in mutants[:: -(-len(mutants) // choose_count(short=12, long=len(mutants)))]:
         try:
             findings: tuple[Finding, ...] = check(make_chart(mutant.document), risky=True).findings
         except SpecError:

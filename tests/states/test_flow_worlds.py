@@ -65,7 +65,7 @@ def check_costs(report: CheckReport, world: FlowWorld) -> None:
 
 def test_flows_without_findings_behave_in_every_world() -> None:
     """Seeds 0 and up: every answer is taken, every turn ends with an answer and within the stated bound."""
-    count = choose_count(short=40, long=4_000)
+    count = choose_count(short=25, long=4_000)
     results = [run_seed(seed) for seed in range(count)]
     assert results.count("sound") > count // 4, "most flows say nothing about the property"
 
@@ -73,7 +73,7 @@ def test_flows_without_findings_behave_in_every_world() -> None:
 def test_the_worlds_reach_the_bound() -> None:
     """The bound is not only safe: worlds reach the stated number of model calls of most flows."""
     reached = total = 0
-    for seed in range(200, 200 + choose_count(short=25, long=500)):
+    for seed in range(200, 200 + choose_count(short=15, long=500)):
         try:
             chart = make_chart(make_flow(seed))
         except SpecError:

@@ -102,10 +102,12 @@ class _Search:
         self._costs = CostTable(graph.vocabulary, limits, find_agent_cost)
         self._counters, self._limit_values = _list_known_facts(graph, limits)
         self._names = tuple(counter.name for counter in self._counters)
-        live = find_live_facts(graph, _sets_anew(self._counters))
-        self._are_live = {
-            state: tuple(name in names for name in self._names) for state, names in live.items()
-        }
+        if not graph.live_counters:  # the same under all limits
+            live = find_live_facts(graph, _sets_anew(self._counters))
+            graph.live_counters.update(
+                (state, tuple(name in names for name in self._names)) for state, names in live.items()
+            )
+        self._are_live = graph.live_counters
         self._tops = tuple(_find_top(graph, name, self._limit_values) for name in self._names)
         self._guards: dict[int, list[tuple[Any, bool]]] = {}
         self._starts: dict[_Node, Costs] = {}
