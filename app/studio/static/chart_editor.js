@@ -161,11 +161,21 @@ function setBefore(svg) {
 function markChanges() {
   const before = beforeStates.listStates();
   const after = afterMarks.listStates();
+  for (const element of byId("after").querySelectorAll(".added")) {
+    element.classList.remove("added");
+  }
   for (const element of byId("before").querySelectorAll(".removed")) {
     element.classList.remove("removed");
   }
-  afterMarks.mark(after.filter((state) => !before.includes(state)), "added");
-  beforeStates.mark(before.filter((state) => !after.includes(state)), "removed");
+  const added = after.filter((state) => !before.includes(state));
+  const removed = before.filter((state) => !after.includes(state));
+  afterMarks.mark(added, "added");
+  beforeStates.mark(removed, "removed");
+  byId("changes").textContent = [
+    added.length ? `New states, drawn green: ${added.join(", ")}.` : "",
+    removed.length ? `States that are gone, drawn red: ${removed.join(", ")}.` : "",
+    added.length || removed.length ? "" : "Before and after have the same states.",
+  ].filter(Boolean).join(" ");
 }
 
 // -- counterexamples -----------------------------------------------------------------------------

@@ -85,6 +85,7 @@ async def test_a_chart_is_edited_until_it_is_clean_and_saved(tmp_path: Path) -> 
             await page.fill("#yaml", FAULTY.replace(LOST_STATE, ""))
             await wait_for_verdict(page, "1 finding")
             await page.locator('#before .removed[data-state="lost"]').wait_for()
+            assert await page.inner_text("#changes") == "States that are gone, drawn red: lost."
             await page.fill("#yaml", TOOL_LOOP)
             await wait_for_verdict(page, "clean")
             assert await page.locator("#gutter .faulty").count() == 0
