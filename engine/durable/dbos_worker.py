@@ -19,13 +19,7 @@ from toolchart.engine.durable.client import check_address
 from toolchart.engine.durable.dbos_queue import APPLICATION, WORKFLOW, DbosQueue, build_queue_name
 from toolchart.engine.durable.executors import ExecutorWatch, hold_presence, name_executor
 from toolchart.engine.durable.performing import find_version, perform_stretch
-from toolchart.engine.durable.stretches import (
-    compute_version,
-    decode_rest,
-    decode_stretch,
-    encode_rest,
-    plan_next,
-)
+from toolchart.engine.durable.stretches import compute_version, decode_stretch, encode_rest, plan_next
 from toolchart.engine.durable.supervisor import Supervisor
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.sharing.shared_engine import GRACE_S
@@ -35,6 +29,7 @@ from toolchart.states.ports import SharedStore
 log = logging.getLogger("toolchart.engine")
 
 _POLL_S = 0.2
+_RETRY_S = 1.0
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,14 +141,18 @@ class DbosWorker:
         self._queue.close()
 
     async def _run_workflow(self, text: str) -> str:
-        """The workflow: perform a stretch, and start what follows from it."""
+        """Perform a stretch, and start what follows from it.
 
-        async def perform() -> str:
-            return encode_rest(await perform_stretch(self._engine, stretch))
-
+        No step of DBOS stands around it: the log makes it safe to repeat, and a step could fail by itself.
+        """
         stretch = decode_stretch(text)
-        rest = await DBOS.run_step_async({"name": "perform"}, perform)
-        successor = plan_next(stretch, decode_rest(rest))
-        if successor is not None:
-            await self._queue.start(successor)
-        return rest
+        rest = await perform_stretch(self._engine, stretch)
+        successor = plan_next(stretch, rest)
+        while successor is not None:
+            try:
+                await self._queue.start(successor)
+                break
+            except DurableHostUnavailable as error:  # the database may be gone for a while
+                log.warning("stretch %s was not started, which is tried again: %s", successor.id, error)
+                await asyncio.sleep(_RETRY_S)
+        return encode_rest(rest)

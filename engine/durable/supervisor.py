@@ -63,7 +63,7 @@ class Supervisor:
         for name, ids in (await asyncio.to_thread(self._find_orphans)).items():
             log.warning("executor %s has died: %d stretches are handed on", name, len(ids))
             await asyncio.to_thread(self._queue.requeue, ids)
-        stretches = await asyncio.to_thread(self._list_unfinished)
+        stretches = await asyncio.to_thread(self.list_unfinished)
         for stretch in stretches:
             if stretch.id not in self._started:
                 await self._queue.start(stretch)
@@ -74,19 +74,26 @@ class Supervisor:
         executors = self._queue.list_executors()
         return {name: executors[name] for name in self._watch.list_dead(executors)}
 
-    def _list_unfinished(self) -> list[Stretch]:
-        """A stretch for each conversation that a worker may go on with now."""
+    def list_unfinished(self) -> list[Stretch]:
+        """A stretch for each conversation that a worker may go on with now; blocking.
+
+        One that has no record yet has no chart, so no worker could take it: its turn is in the queue.
+
+        Raises:
+            LogUnavailable: the log cannot be read.
+        """
         stretches = []
         for name in self._store.list_unfinished():
             try:
-                stretches.append(self._build_stretch(name))
+                version = self._find_version(name)
+                if version:
+                    stretches.append(self._build_stretch(name, version))
             except ToolchartError as error:
                 log.warning("conversation %s: %s", name, error)
         return stretches
 
-    def _build_stretch(self, conversation: str) -> Stretch:
+    def _build_stretch(self, conversation: str, version: str) -> Stretch:
         lease = self._store.find_lease(conversation)
-        version = self._find_version(conversation)
         number = f"{lease.token}.{lease.expires:.0f}.{lease.due or 0:.0f}" if lease is not None else "0"
         # An entry of the inbox changes no lease, so the newest of them is part of the key.
         entries = self._store.read_inbox([conversation])

@@ -10,8 +10,9 @@ import os
 import signal
 import threading
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import pytest
@@ -36,6 +37,7 @@ from toolchart.app.cli.commands.fleet.worker import command as worker_command
 from toolchart.engine import Engine
 from toolchart.engine.durable.client import DurableClient
 from toolchart.engine.log.replay import replay, replay_conversation
+from toolchart.engine.log.sharing.workers import name_worker
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
@@ -46,6 +48,11 @@ pytest.importorskip("dbos", reason="needs the extra `durable`")
 
 from toolchart.engine.durable.dbos_queue import DbosQueue
 from toolchart.engine.durable.dbos_worker import DbosWorker, WorkerOptions
+from toolchart.engine.durable.performing import find_version
+from toolchart.engine.durable.supervisor import Supervisor
+
+DEAD = name_worker(1).replace(":", ":9").replace("/", "9999/")
+"""A worker of this machine whose process is gone."""
 
 
 @pytest.fixture
@@ -289,3 +296,14 @@ async def test_dbos_writes_the_log_that_the_engine_writes(address: str, script: 
         assert read_comparable_log(engine.store) == read_comparable_log(alone)
         check_scripts(engine.store)
     check_scripts(alone)
+
+
+def test_a_supervisor_starts_nothing_for_a_conversation_without_records(address: str) -> None:
+    """A worker that dies between its lease and its first record leaves a conversation without a chart. No
+    worker could take a stretch of it, so none is started; the turn is handed on by the queue."""
+    store: Any = open_store(address)
+    store.acquire_lease("empty", DEAD, 30.0)
+    supervisor = Supervisor(store, cast("Any", None), cast("Any", None), partial(find_version, store))
+    assert list(store.list_unfinished()) == ["empty"]
+    assert supervisor.list_unfinished() == []
+    store.close()
