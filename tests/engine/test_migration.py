@@ -191,4 +191,4 @@ def test_approved_migrations_end_and_refused_ones_have_a_reason() -> None:
     assert results["approved"] > count // 20
     assert results["refused"] > count // 20
     # A world that goes on by chance does not reach every fault; such refusals are no proof of one.
-    assert results["not shown"] <= results["refused"], results
+    assert results["not shown"] * 20 <= results["refused"], results
