@@ -78,9 +78,9 @@ def make_server(log: str, **limits: int) -> tuple[Site, uvicorn.Server]:
     spec = make_spec(chart="approval", approval={"default": "ask"})
     engine = Engine(spec, log=log, durability="normal", providers={"model": Payer()})
     site = make_site(engine, limits=Limits(requests_per_s=1e6, burst=10**6, **limits))
-    config = uvicorn.Config(
-        build_application(site), port=0, http="h11", log_config=None, timeout_graceful_shutdown=5
-    )
+    # On a busy machine a client uses a connection again after seconds; it must not be closed just then.
+    options: dict[str, Any] = {"timeout_keep_alive": 120, "timeout_graceful_shutdown": 5}
+    config = uvicorn.Config(build_application(site), port=0, http="h11", log_config=None, **options)
     return site, uvicorn.Server(config)
 
 
