@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from paying_agent import make_engine, read_waiting_calls, wait_until
 
+from toolchart.engine.log.sharing.lease_keeping import LeaseKeeper
 from toolchart.engine.log.sharing.workers import name_worker
+from toolchart.engine.log.sharing.writer import LogWriter
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.sharing.open_turns import HANDED_OVER
 from toolchart.states.errors import LogUnavailable
@@ -115,3 +118,26 @@ async def test_a_decision_is_left_for_a_turn_that_begins_meanwhile() -> None:
     assert turn.result is not None
     assert turn.result.content == "paid go"
     await engine.aclose()
+
+
+async def test_a_lease_that_is_given_back_while_it_is_prolonged_is_not_lost() -> None:
+    """On a busy machine the answer to a renewal may come before that to the release which went before it: the
+    lease is gone because it was given back, and nobody has taken it over."""
+    store: Any = open_store("memory")
+    writer = LogWriter(store)
+    keeper = LeaseKeeper(store, writer, LONG_S)
+    losses: list[str] = []
+    keeper.on_loss = losses.append
+    await keeper.acquire("c")
+    held: Any = keeper.find("c")
+    blocked = threading.Event()
+    waiting = asyncio.ensure_future(writer.submit(blocked.wait))
+    release = asyncio.ensure_future(keeper.release("c", is_open=False, due=None))
+    await asyncio.sleep(0)
+    renewal = asyncio.ensure_future(keeper._renew([held]))
+    await asyncio.sleep(0)
+    blocked.set()
+    await asyncio.gather(waiting, renewal)
+    assert await release
+    assert losses == []
+    writer.drain()

@@ -46,13 +46,15 @@ def read_clock_s() -> float:
 class HeldLease:
     """A lease that this engine holds now."""
 
-    __slots__ = ("is_lost", "lease", "safe_until_s")
+    __slots__ = ("is_ending", "is_lost", "lease", "safe_until_s")
 
     def __init__(self, lease: Lease, safe_until_s: float) -> None:
         self.lease = lease
         self.safe_until_s = safe_until_s
         """Until when effects may begin, by `read_clock_s`."""
         self.is_lost = False
+        self.is_ending = False
+        """Whether it is being given back: that it cannot be prolonged any more is no loss."""
 
     def has_margin(self) -> bool:
         """Whether enough of the lease is left for an effect to begin."""
@@ -133,9 +135,13 @@ class LeaseKeeper:
         held = self._roots.get(conversation)
         if held is None:
             return True
-        is_released = await self.call_store(
-            lambda wait: self._store.release_lease(held.lease, is_open=is_open, due=due, wait=wait)
-        )
+        held.is_ending = True
+        try:
+            is_released = await self.call_store(
+                lambda wait: self._store.release_lease(held.lease, is_open=is_open, due=due, wait=wait)
+            )
+        finally:
+            held.is_ending = False
         if is_released:
             self._forget(conversation)
             if held.is_lost:
@@ -174,7 +180,7 @@ class LeaseKeeper:
         for held, is_held in zip(leases, answers, strict=True):
             if is_held:
                 held.safe_until_s = self._compute_safe_time(asked_at)
-            elif not held.is_lost:
+            elif not held.is_lost and not held.is_ending:
                 held.is_lost = True
                 if self.on_loss is not None and held.lease.conversation in self._roots:
                     self.on_loss(held.lease.conversation)
