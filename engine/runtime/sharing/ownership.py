@@ -162,12 +162,15 @@ class Ownership:
         assert leases is not None
         is_stopped = isinstance(error, asyncio.CancelledError)
         due = (time.time() if self.is_stopping else None) if is_stopped else time.time() + _RETRY_S
-        is_empty = self._store.read_last_line(conversation) is None
         try:
+            # Within the block as well: where the log is away, so is this, and the lease must not be kept.
+            is_empty = self._store.read_last_line(conversation) is None
             if not await leases.release(conversation, is_open=not is_empty, due=due):
                 leases.abandon(conversation)
-        except ToolchartError as failure:
+        except BaseException as failure:
             leases.abandon(conversation)
+            if not isinstance(failure, Exception):
+                raise
             log.warning("conversation %s: its lease was not given back: %s", conversation, failure)
 
     # -- inbox -----------------------------------------------------------------------------------
