@@ -21,7 +21,8 @@ class Conversation:
     """A conversation of one chart; `note` is called with one line for every step."""
 
     def __init__(self, chart: Chart, machine: Machine, note: Callable[[str], None]) -> None:
-        self._turn = ManualTurn.start(machine, chart)
+        self.turn = ManualTurn.start(machine, chart)
+        """The conversation after the latest event."""
         self._note = note
         self._event_count = 0
         self._closed_effects: dict[int, Effect] = {}
@@ -32,7 +33,7 @@ class Conversation:
     @property
     def snapshot(self) -> Snapshot:
         """The snapshot after the latest event."""
-        return self._turn.snapshot
+        return self.turn.snapshot
 
     @property
     def is_over(self) -> bool:
@@ -42,7 +43,7 @@ class Conversation:
     @property
     def open_effects(self) -> list[Effect]:
         """The open effects that something other than the user's next message may answer."""
-        return [effect for effect in self._turn.open_effects if _has_answer(effect)]
+        return [effect for effect in self.turn.open_effects if _has_answer(effect)]
 
     @property
     def closed_effects(self) -> list[Effect]:
@@ -55,11 +56,11 @@ class Conversation:
         """Feed an event, and check the step."""
         self._event_count += 1
         event = replace(event, at=make_timestamp(self._event_count))
-        before = self._turn
-        self._turn, result = before.apply_event(event)
+        before = self.turn
+        self.turn, result = before.apply_event(event)
         self._closed_effects |= {effect.id: effect for effect in self.snapshot.open_effects}
         self._note(f"{result.source or '(start)'} --{event.TYPE}--> {result.target}")
-        self.monitor.check_step(before, event, self._turn, result)
+        self.monitor.check_step(before, event, self.turn, result)
         return result
 
     def answer_effect(self, effect: Effect, event: Answering) -> None:

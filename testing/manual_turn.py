@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from toolchart.engine.log.record import FORMAT, GENESIS, encode_plain_event, encode_record
 from toolchart.states.chart.loading import Chart
 from toolchart.states.core.step import Step, begin, step
-from toolchart.states.effects import Effect
-from toolchart.states.events import Configured, Event
+from toolchart.states.effects import Effect, ReviewCalls
+from toolchart.states.events import Configured, Event, Reviewed
 from toolchart.states.machine import Machine
 from toolchart.states.messages import ToolDefinition
 from toolchart.states.snapshot import Snapshot
@@ -32,6 +32,9 @@ class ManualTurn(msgspec.Struct, frozen=True, kw_only=True):
 
     machine: Machine
     snapshot: Snapshot
+    reviewed_effects: frozenset[int] = frozenset()
+    """Ids of the `review_calls` that have their verdicts, so that decisions of people follow. The snapshot
+    does not tell: where calls are reviewed again, they still have the verdicts of the former review."""
 
     @property
     def open_effects(self) -> tuple[Effect, ...]:
@@ -43,6 +46,16 @@ class ManualTurn(msgspec.Struct, frozen=True, kw_only=True):
         """A conversation that was configured with `TOOLS` and has no turn yet."""
         return cls(machine=machine, snapshot=begin(make_configured_event(chart)))
 
+    @classmethod
+    def resume(cls, machine: Machine, snapshot: Snapshot) -> ManualTurn:
+        """A conversation that another process goes on with: calls with verdicts are not reviewed again."""
+        rulings = [call.ruling for call in snapshot.calls if call.outcome is None]
+        reviews = {effect.id for effect in snapshot.open_effects if isinstance(effect, ReviewCalls)}
+        is_reviewed = bool(rulings) and None not in rulings
+        return cls(
+            machine=machine, snapshot=snapshot, reviewed_effects=frozenset(reviews if is_reviewed else ())
+        )
+
     def apply_event(self, event: Event) -> tuple[ManualTurn, Step]:
         """Return the turn after one more event, and the step that the event made.
 
@@ -50,7 +63,10 @@ class ManualTurn(msgspec.Struct, frozen=True, kw_only=True):
             IllegalEvent: the event does not fit the conversation; this turn is unchanged.
         """
         result = step(self.machine, self.snapshot, event)
-        return replace(self, snapshot=result.snapshot), result
+        reviewed_effects = self.reviewed_effects
+        if isinstance(event, Reviewed) and not result.is_late:
+            reviewed_effects |= {event.effect}
+        return replace(self, snapshot=result.snapshot, reviewed_effects=reviewed_effects), result
 
 
 def make_configured_event(chart: Chart) -> Configured:

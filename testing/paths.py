@@ -256,7 +256,9 @@ def find_equivalence_key(turn: ManualTurn, terms: GuardTerms) -> Any:
     top = 2 + max((terms.largest, *(int(FactView(snapshot)[name]) for name in bounds)))
     facts = tuple(_cap_number(FactView(snapshot)[name], top) for name in sorted(terms.facts))
     calls = tuple((call.ruling, call.outcome is None) for call in snapshot.calls)
-    effects = tuple(_describe_open_effect(effect) for effect in turn.open_effects)
+    effects = tuple(
+        (_describe_open_effect(effect), effect.id in turn.reviewed_effects) for effect in turn.open_effects
+    )
     return (
         snapshot.configuration,
         facts,

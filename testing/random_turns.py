@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from toolchart.states.chart.loading import Chart
-from toolchart.states.effects import AskApproval, CallModel, Effect, ReviewCalls, RunTools
+from toolchart.states.effects import AskApproval, CallModel, CountTokens, Effect, ReviewCalls, RunTools
 from toolchart.states.events import (
     FAILURE_KINDS,
     Answering,
@@ -29,13 +29,14 @@ from toolchart.states.events import (
     UserSaid,
     Verdict,
 )
-from toolchart.states.flows.events import AgentFinished
+from toolchart.states.flows.events import AgentFinished, Counted
 from toolchart.states.machine import Machine
 from toolchart.states.messages import FINISH_REASONS, Reply, ToolCall, ToolDefinition, Usage
 from toolchart.states.snapshot import Snapshot
 from toolchart.testing.answers.flow_answers import build_variables, list_flow_answers
 from toolchart.testing.answers.guard_terms import GuardTerms, collect_guard_terms
 from toolchart.testing.answers.possible_answers import (
+    list_counts,
     list_outcomes,
     list_pending_calls,
     list_undecided_calls,
@@ -43,7 +44,7 @@ from toolchart.testing.answers.possible_answers import (
     make_tool_finished,
 )
 from toolchart.testing.conversation import Conversation
-from toolchart.testing.manual_turn import TOOLS
+from toolchart.testing.manual_turn import TOOLS, ManualTurn
 
 
 class RandomTurns(RuleBasedStateMachine):
@@ -82,7 +83,7 @@ class RandomTurns(RuleBasedStateMachine):
     def answer_open_effect(self, data: st.DataObject) -> None:
         """Answer one open effect: as the model, the review, a tool or the clock."""
         effect = data.draw(st.sampled_from(self.conversation.open_effects), label="effect")
-        event = data.draw(draw_answer(effect, self.conversation.snapshot, self.terms), label="answer")
+        event = data.draw(draw_answer(effect, self.conversation.turn, self.terms), label="answer")
         self.conversation.answer_effect(effect, event)
 
     @precondition(lambda self: self.conversation.closed_effects)
@@ -141,19 +142,20 @@ def draw_limits() -> st.SearchStrategy[Limits]:
     )
 
 
-def draw_answer(effect: Effect, snapshot: Snapshot, terms: GuardTerms) -> st.SearchStrategy[Answering]:
+def draw_answer(effect: Effect, turn: ManualTurn, terms: GuardTerms) -> st.SearchStrategy[Answering]:
     """Draw an event that answers an open effect."""
+    snapshot = turn.snapshot
     match effect:
         case CallModel() if not effect.result:
             return st.builds(Replied, reply=_draw_replies()) | _draw_failures()
-        case ReviewCalls() if list_undecided_calls(snapshot):
-            return _draw_decisions(snapshot)
-        case ReviewCalls():
+        case ReviewCalls() if effect.id not in turn.reviewed_effects:
             return _draw_reviews(effect)
-        case AskApproval():
+        case ReviewCalls() | AskApproval():
             return _draw_decisions(snapshot)
         case RunTools():
             return _draw_outcome(effect, snapshot)
+        case CountTokens():
+            return st.sampled_from(list_counts(snapshot))
         case _:
             return st.sampled_from(list(list_flow_answers(effect, terms)))
 
@@ -167,6 +169,8 @@ def draw_late_answer(effect: Effect, terms: GuardTerms) -> st.SearchStrategy[Ans
             return st.just(Reviewed(verdicts=()))
         case AskApproval():
             return st.just(Decided(call_id="a", approved=True))
+        case CountTokens():
+            return st.just(Counted(tokens=1, messages=1, source="estimate"))
         case RunTools():
             return st.just(ToolFinished(call_id="a", outcome="succeeded", result={"success": True}))
         case _:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from toolchart.states.effects import AskApproval, CallModel, Effect, ReviewCalls, RunTools
+from toolchart.states.effects import AskApproval, CallModel, CountTokens, Effect, ReviewCalls, RunTools
 from toolchart.states.events import (
     Answering,
     Cancelled,
@@ -28,6 +28,8 @@ from toolchart.states.events import (
     UserSaid,
     Verdict,
 )
+from toolchart.states.flows.compaction import build_counted_request
+from toolchart.states.flows.events import Counted
 from toolchart.states.messages import FINISH_REASONS, Reply, ToolCall, Usage
 from toolchart.states.snapshot import OpenCall, Snapshot
 from toolchart.testing.answers.flow_answers import list_failures, list_flow_answers
@@ -120,7 +122,7 @@ def list_next_events(turn: ManualTurn, terms: GuardTerms) -> Iterator[Event]:
     if snapshot.awaits_user and snapshot.settings is not None:
         yield TurnStarted(message="And what else?", settings=snapshot.settings)
     for effect in turn.open_effects:
-        for answer in _list_answers(effect, snapshot, terms):
+        for answer in _list_answers(effect, turn, terms):
             yield replace(answer, effect=effect.id)
     assert snapshot.configuration is not None, "a turn that is not over has a configuration"
     legal = turn.machine.legal_events(snapshot.configuration)
@@ -131,19 +133,20 @@ def list_next_events(turn: ManualTurn, terms: GuardTerms) -> Iterator[Event]:
         yield Cancelled(reason="scripted")
 
 
-def _list_answers(effect: Effect, snapshot: Snapshot, terms: GuardTerms) -> Iterator[Answering]:
+def _list_answers(effect: Effect, turn: ManualTurn, terms: GuardTerms) -> Iterator[Answering]:
+    snapshot = turn.snapshot
     match effect:
         case CallModel() if not effect.result:
             yield from (Replied(reply=reply) for reply in _list_replies(snapshot, terms))
             yield from list_failures(terms)
-        case ReviewCalls() if list_undecided_calls(snapshot):
-            yield from _list_decisions(snapshot)
-        case ReviewCalls():
+        case ReviewCalls() if effect.id not in turn.reviewed_effects:
             yield from _list_reviews(effect)
-        case AskApproval():
+        case ReviewCalls() | AskApproval():
             yield from _list_decisions(snapshot)
         case RunTools():
             yield from _list_outcomes(effect, snapshot)
+        case CountTokens():
+            yield from list_counts(snapshot)
         case _:
             yield from list_flow_answers(effect, terms)
 
@@ -225,6 +228,13 @@ def list_pending_calls(effect: RunTools, snapshot: Snapshot) -> list[OpenCall]:
 def make_empty_outcome() -> ToolFinished:
     """Make the `tool_finished` event of a `run_tools` that has no call to answer."""
     return ToolFinished(call_id="", outcome="skipped", result={})
+
+
+def list_counts(snapshot: Snapshot) -> tuple[Counted, ...]:
+    """Return the answers to a count of tokens: a short conversation, and one that no model takes."""
+    _, messages = build_counted_request(snapshot)
+    sizes = (TOKENS_PER_REPLY, 2 * ROOMY_CONTEXT)
+    return tuple(Counted(tokens=tokens, messages=messages, source="estimate") for tokens in sizes)
 
 
 def list_outcomes(effect: RunTools, open_call: OpenCall) -> tuple[Outcome, ...]:

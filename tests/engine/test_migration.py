@@ -158,7 +158,7 @@ def shows_counterexample(engine: Engine, snapshot: Snapshot, report: MigrationRe
         return True
     configured = engine.conversations.build_configured_event("c")
     event = Migrated(**msgspec.structs.asdict(configured))
-    turn = ManualTurn(machine=get_machine(engine.chart), snapshot=snapshot)
+    turn = ManualTurn.resume(get_machine(engine.chart), snapshot)
     start = SearchNode(turn=turn.apply_event(event)[0], events=(event,))
     search = RunSearch(engine.chart, [start])
     if any(search.find_run(finding) is not None for finding in report.findings):

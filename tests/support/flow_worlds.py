@@ -18,6 +18,7 @@ from toolchart.states.effects import (
     AwaitUser,
     CallFunction,
     CallModel,
+    CountTokens,
     Effect,
     ReviewCalls,
     RunAgent,
@@ -48,6 +49,7 @@ from toolchart.states.machine import Machine, get_machine
 from toolchart.states.messages import FINISH_REASONS, Reply, ToolCall, Usage
 from toolchart.states.snapshot import ENDED_BY_CORE
 from toolchart.testing.answers.possible_answers import (
+    list_counts,
     list_outcomes,
     list_pending_calls,
     list_undecided_calls,
@@ -152,7 +154,7 @@ class FlowWorld:
         # A timer beside other work mostly runs out late.
         works = [effect for effect in effects if not isinstance(effect, Wait)]
         effect = rng.choice(works if works and rng.random() < 0.9 else effects)
-        answers = list_random_answers(effect, self._turn.snapshot, rng)
+        answers = list_random_answers(effect, self._turn, rng)
         index = self._habits.get(effect.name, 0)
         if rng.random() >= self._habit or index >= len(answers):
             index = rng.randrange(len(answers))
@@ -173,7 +175,7 @@ class FlowWorld:
         effect = self._rng.choice(self._closed_effects)
         if effect.id in open_ids or isinstance(effect, AwaitUser):
             return
-        event = list_random_answers(effect, self._turn.snapshot, self._rng)[0]
+        event = list_random_answers(effect, self._turn, self._rng)[0]
         result = self._apply(replace(event, effect=effect.id))
         if not result.is_late:
             raise Misbehaviour(f"an answer to {effect.name}, which is closed, was not late")
@@ -233,8 +235,9 @@ def count_costs(costs: Counter[str], effects: Iterable[Effect]) -> None:
 # -- answers -------------------------------------------------------------------------------------
 
 
-def list_random_answers(effect: Effect, snapshot: Any, rng: random.Random) -> Sequence[Answering]:
+def list_random_answers(effect: Effect, turn: ManualTurn, rng: random.Random) -> Sequence[Answering]:
     """Some of the events that may answer an effect, with random content."""
+    snapshot = turn.snapshot
     match effect:
         case CallModel():
             return [*_make_replies(effect, rng), *_make_failures(rng)]
@@ -252,7 +255,7 @@ def list_random_answers(effect: Effect, snapshot: Any, rng: random.Random) -> Se
             return [Elapsed()]
         case RunAgent():
             return _make_agent_answers(effect, rng)
-        case ReviewCalls() if not list_undecided_calls(snapshot):
+        case ReviewCalls() if effect.id not in turn.reviewed_effects:
             rulings: tuple[Ruling, ...] = ("run", "run", "needs_approval", "denied", "invalid")
             return [
                 Reviewed(
@@ -264,6 +267,8 @@ def list_random_answers(effect: Effect, snapshot: Any, rng: random.Random) -> Se
             return [Decided(call_id=rng.choice(ids), approved=rng.random() < 0.5)]
         case RunTools():
             return [_make_outcome(effect, snapshot, rng)]
+        case CountTokens():
+            return list_counts(snapshot)
     raise AssertionError(f"nothing answers {effect.name!r}")
 
 

@@ -160,7 +160,7 @@ class Adversary(WatchedWorld):
         for effect in snapshot.open_effects:
             if not is_waiting(effect):
                 for _ in range(2):
-                    for event in list_random_answers(effect, snapshot, self._rng):
+                    for event in list_random_answers(effect, self._turn, self._rng):
                         yield replace(event, effect=effect.id)
         if not snapshot.cancelled and (
             self._finding.event == Cancelled.TYPE or self._rng.random() < self._noise

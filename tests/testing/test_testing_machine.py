@@ -114,6 +114,24 @@ def test_a_turn_that_can_never_go_on_is_found() -> None:
     assert "can never leave 'limbo'" in find_failure(chart)
 
 
+def test_a_count_of_tokens_is_answered() -> None:
+    """A chart that counts the tokens of the conversation first keeps the invariants in random turns."""
+    chart = edit_chart(
+        "tool_loop",
+        """
+        states:
+          prompting: {initial: false}
+          counting:
+            initial: true
+            enter: count_tokens
+            transitions:
+              - {event: counted, target: prompting}
+              - {event: cancelled, target: error}
+        """,
+    )
+    assert not find_failure(chart)
+
+
 def test_a_path_and_an_unknown_name(tmp_path: Path) -> None:
     """A chart may be a path; a misspelt name is an error with the nearest known one."""
     path = tmp_path / "my_chart.yaml"

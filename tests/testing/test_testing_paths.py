@@ -182,6 +182,22 @@ def test_guards_are_met(guard: str) -> None:
     )
 
 
+def test_a_count_of_tokens_is_answered() -> None:
+    """A chart that counts goes on after it, with a conversation that is short and with one too long."""
+    document = copy.deepcopy(load_chart("tool_loop").document)
+    document["states"]["counting"] = {
+        "initial": True,
+        "enter": "count_tokens",
+        "transitions": [
+            {"event": "counted", "target": "error", "cond": "context_tokens > context_limit"},
+            {"event": "counted", "target": "prompting"},
+            {"event": "cancelled", "target": "error"},
+        ],
+    }
+    del document["states"]["prompting"]["initial"]
+    assert not map_reasons(find_paths(document))
+
+
 def test_compound_parallel_and_eventless_rows_are_taken() -> None:
     """Rows of compound states, of regions, without an event and on `done.state` are taken like any other."""
     chart = parse_test_chart(
