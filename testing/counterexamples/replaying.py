@@ -101,7 +101,7 @@ def _drive_data_flow(agent: FlowAgent, finding: Finding) -> DrivenRun:
 def _shows_run(finding: Finding, moments: Sequence[Moment]) -> bool:
     sightings = [moment for moment in moments if shows_finding(finding, moment)]
     if finding.kind == "unbounded":
-        return len(sightings) > ROUNDS and not moments[-1].after.is_over
+        return len(sightings) > ROUNDS and not moments[-1].after.has_ended
     return bool(sightings)
 
 

@@ -55,16 +55,19 @@ class ScriptedRun:
         """Drive the conversation until the script is used up or does not fit any more."""
         self._driver.apply_event(self._configured)
         while self._script:
-            event = self._script[0]
+            event, left = self._script[0], len(self._script)
             is_start = isinstance(event, TurnStarted)
             if isinstance(event, Answering) and not self._is_open(event.effect):
                 return
             if not is_start and self._driver.snapshot.has_ended:
                 return
-            if is_start or not isinstance(event, Answering):
+            # Between two turns nothing is performed, but a timer may run out.
+            if is_start or not isinstance(event, Answering) or self._driver.snapshot.is_over:
                 await self._driver.run_turn(self._script.popleft())
             else:
                 await self._driver.perform_open_effects()
+                if len(self._script) == left:
+                    return
 
     @property
     def is_used_up(self) -> bool:

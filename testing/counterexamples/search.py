@@ -91,7 +91,7 @@ class RunSearch:
             if node.moment is None or not shows_finding(finding, node.moment):
                 continue
             key = self._find_key(node)
-            if key in homes or node.turn.snapshot.is_over:
+            if key in homes or node.turn.snapshot.has_ended:
                 continue
             homes.add(key)
             events = self._go_round(node, finding)
@@ -113,7 +113,7 @@ class RunSearch:
             for after in self._expand(node, _is_from_inside):
                 rounds = -less_rounds + self._is_round(after, finding)
                 key = (rounds, self._find_key(after))
-                if after.turn.snapshot.is_over or key in visited:
+                if after.turn.snapshot.has_ended or key in visited:
                     continue
                 if rounds >= self._rounds:
                     return after.events

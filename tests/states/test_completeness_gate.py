@@ -37,10 +37,7 @@ QUIET_RUNS = 20
 
 MOST_FALSE_ALARMS = 0.03
 
-UNSEEN: dict[int, str] = {
-    487: "true between turns: while the chart waits for the user, a timer beside it goes round for ever, and "
-    "worlds and searches end where only the user is waited for"
-}
+UNSEEN: dict[int, str] = {}
 """By seed: why no world shows what `check` has found."""
 
 
