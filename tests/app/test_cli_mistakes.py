@@ -57,7 +57,7 @@ def test_an_unusable_spec(run_cli: RunCli, work_dir: Path, text: str | None, mes
     ("words", "message"),
     [
         ("rnu", "Did you mean 'run'"),
-        ("frobnicate", "Commands: run, chat, mcp, serve, batch, show"),
+        ("frobnicate", "Commands: run, chat, mcp, serve, "),
         ("run", "Missing argument 'SPEC'"),
         ("run quickstart x --var novalue", "not of the form name=value"),
         ("run quickstart x --var =v", "not of the form name=value"),
@@ -140,6 +140,7 @@ EXAMPLES: list[tuple[ToolchartError, int]] = [
     (errors.SpecError("no"), 2),
     (errors.IllegalEvent("replied", "finished"), 2),
     (errors.LogUnavailable("no"), 2),
+    (errors.DurableHostUnavailable("no"), 2),
     (errors.ForeignLog("no"), 2),
     (errors.NewerLog("no"), 2),
     (errors.MissingKey("no"), 2),

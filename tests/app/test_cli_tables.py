@@ -79,6 +79,7 @@ def list_examples() -> Iterator[Any]:
 def test_every_example_is_a_command(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each example in the help parses: its commands and options exist."""
     add_key(tmp_path / "log.keys")
+    (tmp_path / "charts").mkdir()
     monkeypatch.chdir(tmp_path)
     words = shlex.split(line)[1:]
     command: click.Command | None = cli

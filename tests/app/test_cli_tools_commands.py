@@ -165,7 +165,7 @@ def test_the_terminal_asks(work_dir: Path, agent: str) -> None:
     [
         ("decision: never", "decison: never", "agent.yaml:20: approval[0]: unknown key 'decison'"),
         ('glob: "/*"', 'globb: "/*"', "agent.yaml:20: approval[0].when.path: unknown key 'globb'"),
-        ("- name: calculator", "- {name: read_file}", "agent.yaml: "),
+        ("- name: calculator", "- {name: read_file}", "agent.yaml:4: "),
     ],
 )
 def test_mistakes_in_tools_and_rules_have_a_location(

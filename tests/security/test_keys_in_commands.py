@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,14 @@ from command_line import START, run_toolchart
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from planted_key import KEY, find_key, quote_key
+from postgres_database import create_database
 from web import serve_web
 
 from toolchart.app.cli import COMMANDS, cli
 from toolchart.app.cli.exit_codes import run_to_exit_code
 from toolchart.engine.exchange.messages import import_recording
 from toolchart.engine.log.stores import open_store
+from toolchart.states.core.encoding import read_json
 
 WITHOUT_KEY = {
     "init": "writes a shipped agent",
@@ -36,6 +39,8 @@ WITHOUT_KEY = {
     "chat": "runs in a process of its own below",
     "mcp": "has a test of its own below",
     "serve": "has a test of its own below",
+    "worker": "has a test of its own below",
+    "submit": "is in the test of workers below",
 }
 """Commands that are not in `CASES`, and why."""
 
@@ -239,6 +244,87 @@ def _ask_server(address: str, token: str) -> list[str]:
         for path in ("/api/connections/providers", "/api/models/list", "/api/tools/list", "/"):
             ask(path)
     return answers
+
+
+@pytest.mark.slow
+def test_a_worker_shows_and_keeps_no_key(postgres: str, tmp_path: Path) -> None:
+    """`toolchart submit` and `toolchart worker`: what they print, the log, and every table of their queue are
+    free of it, also after an error of the host."""
+    pytest.importorskip("dbos", reason="needs the extra `durable`")
+    folder = tmp_path / "work"
+    folder.mkdir()
+    address = create_database(postgres, tmp_path)
+    with serve_web(quote_key) as web:
+        write_inputs(folder, web.url)
+        process = subprocess.Popen(
+            [sys.executable, "-c", START, "worker", "agent.yaml", "--dsn", address],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "BOX_KEY": KEY},
+        )
+        try:
+            outputs = _submit(folder, address, "hello") + _submit(folder, address, "fail")
+            _wait_for_states(address, hello="awaiting_approval", fail="error")
+            process.send_signal(signal.SIGTERM)
+            outputs += process.communicate(timeout=120)
+        finally:
+            process.kill()
+            process.wait()
+    tables = _read_tables(address)
+    assert "(secret)" in tables
+    assert find_key(folder, tables, *outputs) == []
+
+
+def _submit(folder: Path, address: str, text: str) -> list[str]:
+    """Submit a message, once a worker has prepared the queue; what the commands printed."""
+    words = ("submit", "agent.yaml", text, "--conversation", text, "--dsn", address)
+    outputs: list[str] = []
+    end_s = time.monotonic() + 120
+    while True:
+        done = run_toolchart(*words, cwd=folder, BOX_KEY=KEY)
+        outputs += [done.stdout, done.stderr]
+        if done.returncode == 0:
+            return outputs
+        assert time.monotonic() < end_s, done.stderr
+        time.sleep(0.5)
+
+
+def _wait_for_states(address: str, **states: str) -> None:
+    """Return when each conversation is in its state; fail after two minutes."""
+    store = open_store(address)
+    end_s = time.monotonic() + 120
+    try:
+        while True:
+            newest = {name: store.read_last_line(name) for name in states}
+            found = {name: read_json(row[1])["target"] for name, row in newest.items() if row is not None}
+            if found == states:
+                return
+            assert time.monotonic() < end_s, found
+            time.sleep(0.05)
+    finally:
+        store.close()
+
+
+def _read_tables(address: str) -> str:
+    """Every row of every table of a database, as text."""
+    import psycopg
+    from psycopg import sql
+
+    query = (
+        "SELECT table_schema, table_name FROM information_schema.tables "
+        "WHERE table_schema NOT IN ('pg_catalog', 'information_schema') AND table_type = 'BASE TABLE'"
+    )
+    texts: list[str] = []
+    with psycopg.connect(address) as db:
+        tables = db.execute(query).fetchall()
+        assert {schema for schema, _ in tables} >= {"dbos", "public"}
+        for schema, table in tables:
+            rows = db.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(schema, table)))
+            texts += [repr(row) for row in rows.fetchall()]
+    return "\n".join(texts)
 
 
 @pytest.mark.slow
