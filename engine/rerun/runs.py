@@ -10,7 +10,7 @@ ever made up.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 
 from msgspec.structs import replace
 
@@ -87,6 +87,7 @@ class ConversationRerun:
         self._recorded_configuration: Configured | None = None
         self._missing: MissingAnswer | None = None
         self._outcomes = self._requests = 0
+        self._reviewed_effects: set[int] = set()
         self._driver: Driver
         self._performer: EffectPerformer
 
@@ -142,7 +143,7 @@ class ConversationRerun:
         match effect:
             case CallModel():
                 yield from self._list_replies(effect, snapshot)
-            case ReviewCalls() if not _is_reviewed(effect, snapshot):
+            case ReviewCalls() if effect.id not in self._reviewed_effects:
                 yield from self._list_reviews(effect)
             case ReviewCalls() | AskApproval():
                 yield from self._list_decisions(effect, snapshot)
@@ -283,7 +284,7 @@ class ConversationRerun:
     def _review_calls(self, effect: ReviewCalls) -> None:
         review = self._driver.dependencies.executor.review
         verdicts = tuple(review(call, effect.allowed) for call in effect.calls)
-        self._apply(Reviewed(effect=effect.id, verdicts=verdicts))
+        self._apply_review(Reviewed(effect=effect.id, verdicts=verdicts))
 
     def _take_reviews(self, effect: ReviewCalls) -> None:
         verdicts: list[Verdict] = []
@@ -293,7 +294,12 @@ class ConversationRerun:
             assert isinstance(event, Reviewed), "verdicts come with reviews"
             verdicts.append(replace(event.verdicts[0], call_id=call.id))
             at = event.at
-        self._apply(Reviewed(at=at, effect=effect.id, verdicts=tuple(verdicts)))
+        self._apply_review(Reviewed(at=at, effect=effect.id, verdicts=tuple(verdicts)))
+
+    def _apply_review(self, event: Reviewed) -> None:
+        """Calls that are reviewed again still have the former verdicts, so the effect is remembered."""
+        self._reviewed_effects.add(event.effect)
+        self._apply(event)
 
     def _defer_refusal(self, event: Answering, effect: RunTools) -> Callable[[], None]:
         return lambda: self._apply_outcome(replace(event, effect=effect.id))
@@ -370,9 +376,3 @@ class ConversationRerun:
         journal = Journal(GroupCommit(self._store), self._conversation)
         self._driver = Driver(machine, Snapshot(), journal, dependencies)
         self._performer = EffectPerformer(self._driver)
-
-
-def _is_reviewed(effect: ReviewCalls, snapshot: Snapshot) -> bool:
-    ids = {call.id for call in effect.calls}
-    calls: Sequence[object] = [call for call in snapshot.calls if call.call.id in ids and call.ruling]
-    return len(calls) == len(ids)

@@ -5,6 +5,7 @@ REQUIREMENTS: S4.1, S4.2.
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import re
@@ -20,7 +21,7 @@ from effort import choose_count
 from hostile_texts import HOSTILE_TEXTS, find_foreign_html
 from simulation import run_simulation
 
-from toolchart import Engine, RerunChanges, SpecError, rerun
+from toolchart import Decided, Engine, RerunChanges, SpecError, rerun
 from toolchart.engine.log.reading.selection import ConversationFilter
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.rerun.judges import RunView, make_function_judge, parse_judge
@@ -33,6 +34,7 @@ from toolchart.engine.rerun.report import (
     write_baseline,
 )
 from toolchart.providers.scripted.provider import ScriptedProvider
+from toolchart.specs.charts import load_chart
 
 TURNS = 3
 RECORDS_OF_A_TURN = 5
@@ -330,8 +332,6 @@ def test_a_recorded_approval_never_lets_a_tool_run() -> None:
     store = MemoryStore()
 
     async def approve(call: Any) -> Any:
-        from toolchart import Decided
-
         return Decided(call_id=call.id, approved=True, by="a person")
 
     replies = [agents.reply_with_calls(("pay", {"amount": 5})), "Done."]
@@ -342,6 +342,35 @@ def test_a_recorded_approval_never_lets_a_tool_run() -> None:
     twice = [replies[0], replies[0], "Done."]
     result = rerun_live(store, twice, full_spec, functions=[pay], live_tools=["pay"])
     assert result.reason == "diverged at call 2: nobody decided about 'pay' with these arguments"
+
+
+def test_calls_are_reviewed_again_where_the_chart_asks_again() -> None:
+    """A second review of the same calls is taken from the log, although they have the former verdicts."""
+
+    def pay(amount: int) -> str:
+        """Pay."""
+        return "paid"
+
+    async def deny(call: Any) -> Decided:
+        return Decided(call_id=call.id, approved=False, by="a person")
+
+    states = copy.deepcopy(load_chart("approval").document["states"])
+    states["awaiting_approval"]["transitions"][:0] = [{"event": "decided", "target": "awaiting_tools"}]
+    states["awaiting_tools"]["transitions"][:0] = [
+        {"event": "reviewed", "target": "executing", "cond": "denied_calls >= 1"}
+    ]
+    spec = {
+        "approval": [{"tools": "pay", "decision": "ask"}],
+        "chart": {"name": "reviews_again", "states": states},
+    }
+    store = MemoryStore()
+    replies = [agents.reply_with_calls(("pay", {"amount": 5})), "Done."]
+    with agents.make_engine(replies, log=store, functions=[pay], approver=deny, **spec) as engine:
+        engine.run("pay", conversation="c")
+    types = [orjson.loads(line)["event"]["type"] for line in store.read_lines("c")]
+    assert types.count("reviewed") == 2
+    assert rerun_offline(store).status == "same"
+    assert rerun_live(store, replies, agents.make_spec(**spec), functions=[pay]).status == "same"
 
 
 def test_a_log_alone_starts_nothing() -> None:
