@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 
 from toolchart.app.server.access.tokens import Access, Role
 from toolchart.app.server.answers import Refusal, make_error_answer
-from toolchart.app.server.site import Site, get_request_id, get_site
+from toolchart.app.server.site import Site, describe_target, get_request_id, get_site
 from toolchart.states.errors import ToolchartError
 
 SIGN_IN_PATH = "/sign-in"
@@ -62,8 +62,8 @@ def make_route(endpoint: Endpoint) -> Route:
         request.state.access = access = find_access(request)
         if endpoint.role is not None:
             if access is None and endpoint.is_page:
-                target = f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
-                return RedirectResponse(f"{SIGN_IN_PATH}?next={quote(target)}", status_code=303)
+                target = quote(describe_target(request))
+                return RedirectResponse(f"{SIGN_IN_PATH}?next={target}", status_code=303)
             require_role(access, endpoint.role)
         return await endpoint.answer(request)
 

@@ -118,6 +118,11 @@ def get_access(request: Request) -> Access:
     return cast("Access", request.state.access)
 
 
+def describe_target(request: Request) -> str:
+    """Path and query of a request: where a person goes on after signing in."""
+    return f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
+
+
 def get_request_id(request: Request) -> str:
     """The id of a request, which stands in errors and in the server's log."""
     return cast("str", request.state.request_id)

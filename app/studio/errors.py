@@ -17,7 +17,7 @@ from starlette.responses import Response
 from toolchart.app.server.access.tokens import Access
 from toolchart.app.server.answers import Refusal, describe_error, make_error_answer
 from toolchart.app.server.endpoints import SIGN_IN_PATH, find_access
-from toolchart.app.server.site import get_request_id, get_site
+from toolchart.app.server.site import describe_target, get_request_id, get_site
 from toolchart.app.studio.pages.layout import PAGES
 from toolchart.app.studio.rendering import render_page
 from toolchart.states.errors import LogDamaged, LogUnavailable
@@ -139,7 +139,7 @@ def _describe_page(request: Request, view: ErrorView) -> dict[str, Any]:
     """What the template needs; who is signed in also gets the navigation of every page."""
     path, text = view.link
     if path == SIGN_IN_PATH:
-        path = f"{path}?next={quote(request.url.path)}"
+        path = f"{path}?next={quote(describe_target(request))}"
     access = _find_reader(request)
     site = get_site(request)
     return {

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
+import time
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -336,6 +338,25 @@ def test_a_slow_body_is_given_up() -> None:
 
 
 # -- how much ----------------------------------------------------------------------------------------
+
+
+def test_a_client_that_goes_away_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    """A body that ends in the middle is a line of information, without a traceback: anybody can send one."""
+    caplog.set_level("INFO", "toolchart.server")
+    with serve(make_site()) as address:
+        where = urlsplit(address)
+        assert where.hostname is not None
+        with socket.create_connection((where.hostname, where.port or 80), timeout=60) as connection:
+            head = f"POST /test/echo HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Length: 90\r\n"
+            token = bearer()["Authorization"]
+            connection.sendall(
+                f"{head}Content-Type: application/json\r\nAuthorization: {token}\r\n\r\n{{".encode()
+            )
+        end_s = time.monotonic() + 60
+        while "went away" not in caplog.text and time.monotonic() < end_s:
+            time.sleep(0.01)
+    assert "went away" in caplog.text
+    assert [record.levelname for record in caplog.records if record.levelno > logging.INFO] == []
 
 
 async def test_a_client_that_asks_too_often_waits() -> None:

@@ -14,7 +14,7 @@ import logging
 import secrets
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolchart.app.server.access.tokens import Access
@@ -194,7 +194,9 @@ def _drop_port(host: str) -> str:
 def _log_error(error: Exception, scope: Scope, request_id: str) -> None:
     """Write the failure of a request to the log of the process; a traceback only for what is unexpected."""
     place = f"{scope['method']} {scope['path']!r} [{request_id}]"
-    if isinstance(error, Refusal) and error.status < 500:
+    if isinstance(error, ClientDisconnect):
+        log.info("%s: the client went away before its request was complete", place)
+    elif isinstance(error, Refusal) and error.status < 500:
         log.info("%s: %d %s", place, error.status, error.message)
     elif isinstance(error, (Refusal, ToolchartError)):
         log.warning("%s: %s", place, strike_secrets(str(error)))

@@ -87,10 +87,10 @@ async def test_who_is_not_signed_in_is_led_to_the_form() -> None:
     """Without a token an API address that is opened in a browser leads to the form, and back afterwards; an
     unknown page shows no navigation."""
     async with open_client(make_site(), None) as client:
-        answer = await client.get("/api/conversations", headers=HTML)
+        answer = await client.get("/api/conversations?limit=3", headers=HTML)
         unknown = await client.get("/nowhere", headers=HTML)
     assert (answer.status_code, 'data-view="sign in"' in answer.text) == (401, True)
-    assert "/sign-in?next=/api/conversations" in answer.text
+    assert "/sign-in?next=/api/conversations%3Flimit%3D3" in answer.text
     assert (unknown.status_code, "<nav" in unknown.text) == (404, False)
 
 
