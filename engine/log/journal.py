@@ -64,6 +64,8 @@ class Journal:
         """Number of the record of the newest checkpoint."""
         self._newest: Snapshot | None = None
         """The snapshot after the newest record that is not committed."""
+        self._failure: Exception | None = None
+        """Why a commit failed: what was added is ahead of the log from then on."""
 
     @property
     def next_seq(self) -> int:
@@ -99,10 +101,13 @@ class Journal:
     async def commit(self) -> None:
         """Append the added records; they are durable on return.
 
+        After a commit that failed each one fails with its error: no effect may begin whose record is missing.
+
         Raises:
             LogConflict: another writer was first; nothing was appended.
             LogUnavailable: the store cannot be written; nothing was appended.
         """
+        self.check_failure()
         lines, first = self._pending_lines, self._seq
         if not lines:
             # Another task of the conversation may be appending the record that asks for this work.
@@ -112,7 +117,20 @@ class Journal:
         self._pending_lines, self._seq = [], first + len(lines)
         taken, self._taken = self._taken, []
         checkpoint = self._build_due_checkpoint()
-        await self._log.append(self.conversation, first, lines, checkpoint=checkpoint, taken=taken)
+        try:
+            await self._log.append(self.conversation, first, lines, checkpoint=checkpoint, taken=taken)
+        except Exception as error:
+            self._failure = error
+            raise
+
+    def check_failure(self) -> None:
+        """Return where every commit so far has succeeded.
+
+        Raises:
+            LogConflict, LogUnavailable: the error of the commit that failed.
+        """
+        if self._failure is not None:
+            raise self._failure
 
     def add_taken_entry(self, number: int) -> None:
         """Mark an entry of the inbox as taken, together with the records of the next commit."""

@@ -177,8 +177,7 @@ class Driver:
         return [effect for effect in open_effects if effect.id not in {*self._tasks, *self._waiting}]
 
     def _rests(self) -> bool:
-        """Whether the chart rests: nothing is performed, or only timers beside an effect that waits for an
-        event from outside. Such timers are durable; `resume` lets them run out."""
+        """Whether nothing is performed, or only timers, which are durable, beside what waits for outside."""
         if self.snapshot.awaits_user or self._is_left_to_timers():
             return True
         startable_effects = self._find_startable_effects()
@@ -333,21 +332,29 @@ class Driver:
 
         Raises:
             IllegalEvent: the event does not fit the conversation; nothing was written.
+            LogConflict, LogUnavailable: its record could not be written; the turn ends with the same error.
         """
+        self.journal.check_failure()
         if isinstance(event, Cancelled) and event.content is None:
             event = replace(event, content=self._performer.take_streamed_text())
         new_step = self.apply_event(event)
         if entry:
             self.journal.add_taken_entry(entry)
         self._stop_answered_effects()
-        await self.journal.commit()
+        try:
+            await self.journal.commit()
+        except Exception as error:  # the turn is ahead of its log, so it ends
+            self._failure = self._failure or error
+            self._interrupt_inline()
+            raise
+        finally:
+            self._progress.set()  # also where the caller is cancelled: the record is written anyway
         if isinstance(event, Cancelled) and new_step.is_untaken:
             self.suspend()
         elif self._inline_effect and not self._interrupts_inline:
             for effect in self._find_startable_effects():
                 if effect.id != self._inline_effect:
                     self._start_task(effect)
-        self._progress.set()
         return new_step
 
     def can_interrupt(self) -> bool:
@@ -379,10 +386,7 @@ class Driver:
         await self._finish_records()
 
     async def _stop_from_outside(self) -> None:
-        """Record that the turn was stopped from outside.
-
-        Where the chart has no row for it the turn stays open, and resuming continues it.
-        """
+        """Record the stop; where the chart has no row for it, the turn stays open and `resume` goes on."""
         await self._stop_tasks()
         if not self.snapshot.is_over and self.snapshot.configuration is not None:
             event = Cancelled(reason="stopped from outside", content=self._performer.take_streamed_text())

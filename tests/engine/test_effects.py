@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
+from unittest.mock import Mock
 
 import orjson
 import pytest
@@ -13,7 +14,7 @@ from agents import make_engine, make_function_tool, make_spec, reply_with_calls
 
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay_conversation
-from toolchart.states.errors import ProviderError, SpecError
+from toolchart.states.errors import LogUnavailable, ProviderError, SpecError
 from toolchart.states.messages import Delta, Reply, Request, TextDelta
 
 NOTHING: dict[str, Any] = {"type": "object", "properties": {}}
@@ -227,6 +228,22 @@ async def test_a_message_of_the_user_interrupts_where_the_chart_says_so() -> Non
     assert [m.content for m in model.requests[-1].messages if m.role == "user"] == ["go", "something else"]
     with pytest.raises(SpecError, match="no turn"):
         await engine.asay("c", "too late")
+
+
+async def test_nothing_is_asked_for_whose_record_could_not_be_written() -> None:
+    """Where the record of a message cannot be written, no model is asked with it, and the turn ends."""
+    model = HangingModel()
+    engine = make_hanging_engine(DEADLINE, model, retry={"first_wait_s": 50})
+    turn = asyncio.create_task(engine.arun("go", conversation="c"))
+    await model.has_started.wait()
+    store: Any = engine.store
+    append, store.append_many = store.append_many, Mock(side_effect=LogUnavailable("no space is left"))
+    with pytest.raises(LogUnavailable, match="no space"):
+        await engine.asay("c", "something else")
+    store.append_many = append
+    with pytest.raises(LogUnavailable, match="no space"):
+        await turn
+    assert len(model.requests) == 1
 
 
 async def test_a_message_that_no_row_takes_waits_for_the_next_turn() -> None:
