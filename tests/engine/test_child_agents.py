@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,10 @@ from toolchart.engine.log.record import GENESIS
 from toolchart.engine.log.replay import load_conversation, replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_store
-from toolchart.states.errors import IllegalEvent, LogDamaged, SpecError
+from toolchart.states.errors import IllegalEvent, LogDamaged, LogUnavailable, SpecError
 from toolchart.states.events import Decided
 from toolchart.states.messages import Reply, Request, ToolCall
-from toolchart.states.ports import Store
+from toolchart.states.ports import InboxEntry, RecordBatch, Store
 from toolchart.testing.clock import TurnableClock
 
 PUBLISH = {"answer": "{{outcome}}"}
@@ -528,6 +529,50 @@ async def test_a_decision_reaches_a_child_in_another_worker() -> None:
     assert check_family(store, "c") == ["c", "c.1.0"]
     await holder.aclose()
     await other.aclose()
+
+
+class AwayStore(MemoryStore):
+    """Refuses appends from the moment in which somebody has read entries of an inbox, until it is mended."""
+
+    is_mended = is_away = False
+
+    def read_inbox(self, conversations: Sequence[str]) -> Sequence[InboxEntry]:
+        """The entries."""
+        entries = super().read_inbox(conversations)
+        self.is_away = self.is_away or bool(entries)
+        return entries
+
+    def append_many(self, batches: Sequence[RecordBatch], *, wait: bool = True) -> Any:
+        """Append, or refuse."""
+        if self.is_away and not self.is_mended:
+            raise LogUnavailable("the server is being started")
+        return super().append_many(batches, wait=wait)
+
+
+async def test_a_decision_for_a_child_outlives_a_log_that_fails() -> None:
+    """Where the log fails while a decision from the inbox is taken for a child, the decision stays there, and
+    is taken when the conversation goes on; nothing else of the child is recorded in its place."""
+    store, notes = AwayStore(), list[str]()
+
+    def note(text: str) -> str:
+        """Write a note."""
+        notes.append(text)
+        return f"noted {text}"
+
+    async def leave_open(call: ToolCall) -> Decided | None:
+        return None
+
+    model = FunctionModel(call_once)
+    async with make_engine(make_approval(), model, store, functions=[note], approver=leave_open) as engine:
+        await engine.arun("go", conversation="c", variables={"items": ["a"]})
+        await engine.apost("c.1.0", Decided(call_id="call", approved=True))
+        with pytest.raises(LogUnavailable):
+            await engine.ago_on("c")
+        store.is_mended = True
+        await engine.ago_on("c")
+        assert (engine.describe_turn("c").is_over, notes) == (True, ["do a"])
+        assert not store.read_inbox(["c"])
+        assert check_family(store, "c") == ["c", "c.1.0"]
 
 
 # -- forks -----------------------------------------------------------------------------------------

@@ -333,6 +333,7 @@ class OpenTurns:
             return await self.go_on(root, self._load_conversation(root), None, hooks)
         finally:
             self._answers.pop(conversation, None)
+            self._agent.answer_entries.pop(conversation, None)  # else another answer would take this entry
 
     def build_result(self, snapshot: Snapshot, conversation: str, hooks: TurnHooks = NO_HOOKS) -> TurnResult:
         """The result of the newest turn, with its answer as data and what its children wait for."""
