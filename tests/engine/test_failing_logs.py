@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from paying_agent import make_engine
+from paying_agent import make_engine, read_waiting_calls
 
+from toolchart.engine.log.sharing.writer import LogWriter
+from toolchart.engine.log.stores.access.postgres_tables import Channel
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.states.errors import LogUnavailable
+from toolchart.states.events import Decided
+from toolchart.states.ports import RecordBatch
 
 CALLS = [
     "append_many",
@@ -130,3 +134,119 @@ async def _run_through_a_fault(store: FailingStore) -> None:
                     await engine.ago_on(name)
             assert engine.describe_turn(name).is_over
         assert not store.list_leases()
+
+
+class RefusingStore(MemoryStore):
+    """Refuses appends as long as it is told to."""
+
+    refuses = False
+
+    def append_many(self, batches: Sequence[RecordBatch], *, wait: bool = True) -> Any:
+        """Append, or refuse."""
+        if self.refuses:
+            raise LogUnavailable("the server is being started")
+        return super().append_many(batches, wait=wait)
+
+
+async def test_a_turn_ends_where_a_message_to_it_cannot_be_written() -> None:
+    """What a person says to a running turn is applied before its record is written. Where that fails, the
+    person hears of it and the turn ends, also while a tool runs that never would; it can be resumed."""
+    has_begun = asyncio.Event()
+
+    async def pay_for_ever(arguments: Any) -> str:
+        if not has_begun.is_set():
+            has_begun.set()
+            await asyncio.Event().wait()
+        return "paid"
+
+    store = RefusingStore()
+    async with make_engine(store, pay_for_ever, lease_s=LONG_S) as engine, asyncio.timeout(60):
+        turn = asyncio.ensure_future(engine.arun("go", conversation="c"))
+        await has_begun.wait()
+        store.refuses = True
+        with pytest.raises(LogUnavailable):
+            await engine.asay("c", "be quick")
+        store.refuses = False
+        with pytest.raises(LogUnavailable):
+            await turn
+        await engine.ago_on("c")
+        assert engine.describe_turn("c").is_over
+        assert not any(b"be quick" in line for line in store.read_lines("c"))
+
+
+async def test_a_decision_in_the_inbox_outlives_a_log_that_fails() -> None:
+    """Where the record of a decision from the inbox cannot be written, the decision stays in the inbox, and
+    is taken once the log can be written again."""
+    has_asked, payments, store = asyncio.Event(), list[str](), RefusingStore()
+
+    async def wait_for_ever(call: Any) -> Decided | None:
+        has_asked.set()
+        await asyncio.Event().wait()
+        return None
+
+    def pay_once(arguments: Any) -> str:
+        payments.append("paid")
+        return "paid"
+
+    holder = make_engine(store, pay_once, approval=True, approver=wait_for_ever, lease_s=LONG_S)
+    other = make_engine(store, pay_once, approval=True, lease_s=LONG_S)
+    async with holder, other, asyncio.timeout(60):
+        turn = asyncio.ensure_future(holder.arun("go", conversation="c"))
+        await has_asked.wait()
+        (call_id,) = [call.id for call in read_waiting_calls(other, "c")]
+        store.refuses = True
+        await other.apost("c", Decided(call_id=call_id, approved=True, by="ann"))
+        with pytest.raises(LogUnavailable):
+            await turn
+        assert [entry.conversation for entry in store.read_inbox(["c"])] == ["c"]
+        store.refuses = False
+        await holder.ago_on("c")
+        assert (holder.describe_turn("c").content, payments) == ("paid go", ["paid"])
+        assert sum(b'"type":"decided"' in line for line in store.read_lines("c")) == 1
+
+
+@pytest.mark.parametrize("fault", [StopIteration("a fault"), SystemExit(1), []], ids=repr)
+async def test_whatever_a_store_does_its_callers_hear_of_it(fault: Any) -> None:
+    """The writer's thread tells each caller, also of errors that end a thread or that a future refuses, and
+    of an answer that leaves a batch out; and it goes on."""
+
+    class Store(MemoryStore):
+        def append_many(self, batches: Sequence[RecordBatch], *, wait: bool = True) -> Any:
+            """Fail."""
+            if isinstance(fault, BaseException):
+                raise fault
+            return fault
+
+    writer = LogWriter(Store())
+    async with asyncio.timeout(60):
+        waiting = [writer.submit(RecordBatch("c", 0, [b"line"])) for _ in range(2)]
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [isinstance(outcome, BaseException) for outcome in outcomes] == [True, True]
+        assert await writer.submit(lambda: "done") == "done"
+    assert not writer.is_busy
+
+
+def test_a_connection_that_stands_in_a_failed_transaction_is_not_used_again(postgres: str) -> None:
+    """Whatever ends a transaction of the PostgreSQL store in the middle, the next work has a connection that
+    can be used."""
+    channel = Channel(postgres, durable=True)
+
+    def fail(db: Any) -> None:
+        db.execute("BEGIN")
+        db.execute("SELECT 1 / 0")
+
+    with pytest.raises(LogUnavailable, match="division"):
+        channel.run(fail)
+    assert channel.run(lambda db: db.execute("SELECT 1").fetchone()) == (1,)
+    channel.close()
+
+
+def test_a_server_that_vanishes_is_given_up_soon(postgres: str) -> None:
+    """Connections to PostgreSQL are watched, so that no turn waits for hours for a machine that is gone; the
+    address may name other limits."""
+    mark = "&" if "?" in postgres else "?"
+    for address, seconds in [(postgres, "15"), (f"{postgres}{mark}keepalives_idle=77", "77")]:
+        channel = Channel(address, durable=True)
+        limits = channel.run(lambda db: db.info.get_parameters())
+        channel.close()
+        assert (limits["keepalives_idle"], limits["tcp_user_timeout"]) == (seconds, "30000")

@@ -27,7 +27,7 @@ def main() -> None:
     """Parse the options, kill, print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kills", type=int, default=1000)
-    parser.add_argument("--restarts", type=int, default=0, help="of the database; see docs/durable.md")
+    parser.add_argument("--restarts", type=int, default=0, help="of the database")
     parser.add_argument("--seconds", type=float, default=3600, help="of killing")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()

@@ -106,26 +106,28 @@ class LogWriter:
             group = []
             self._call(job, job.work)
         self._append_group(group)
-        if isinstance(self._store, UpkeepStore) and self._store.needs_upkeep():
+        if isinstance(self._store, UpkeepStore):
             try:
-                self._store.do_upkeep()
+                if self._store.needs_upkeep():
+                    self._store.do_upkeep()
             except Exception as error:  # nothing is lost: it is tried again
                 log.warning("the log could not be tidied up: %s", error)
 
     def _append_group(self, jobs: Sequence[_Job]) -> None:
         if not jobs:
             return
-        faults: Sequence[BaseException | None]
+        results: list[tuple[_Job, Any, BaseException | None]]
         try:
             faults = self._store.append_many([job.work for job in jobs if isinstance(job.work, RecordBatch)])
-        except Exception as error:
-            faults = [error] * len(jobs)
-        self._deliver([(job, None, fault) for job, fault in zip(jobs, faults, strict=True)])
+            results = [(job, None, fault) for job, fault in zip(jobs, faults, strict=True)]
+        except BaseException as error:  # whatever it is, nobody else tells the callers
+            results = [(job, None, error) for job in jobs]
+        self._deliver(results)
 
     def _call(self, job: _Job, work: Callable[[], Any]) -> None:
         try:
             result, fault = work(), None
-        except Exception as error:
+        except BaseException as error:  # as above
             result, fault = None, error
         self._deliver([(job, result, fault)])
 
@@ -153,5 +155,6 @@ def finish_future(future: asyncio.Future[Any], result: Any, fault: BaseException
     if fault is None:
         future.set_result(result)
     else:
-        future.set_exception(fault)
+        # A future refuses `StopIteration`, and its caller would wait for ever.
+        future.set_exception(RuntimeError(repr(fault)) if isinstance(fault, StopIteration) else fault)
         future.exception()  # marks it as read: a cancelled caller never awaits it

@@ -78,6 +78,16 @@ CREATE INDEX IF NOT EXISTS toolchart_open_entries ON toolchart_inbox (conversati
 _SCHEMA_LOCK = 0x746F6F6C
 """Key of the advisory lock for creating the tables, so that two processes do not collide."""
 
+_LIMITS = {
+    "connect_timeout": 10,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+"""Of a connection, where the address names no other: a server that vanishes without a word is given up within
+half a minute. By the system's own limits a turn would wait for it for up to two hours."""
+
 _COLUMNS = "conversation, token, worker, since, expires, is_open, due"
 
 
@@ -98,7 +108,9 @@ class Channel:
                 import psycopg
             except ImportError:
                 raise LogUnavailable(f"PostgreSQL needs an extra\n  {format_install('postgres')}") from None
-            self._db = psycopg.connect(self._address, autocommit=True, connect_timeout=10)
+            given = psycopg.conninfo.conninfo_to_dict(self._address)
+            limits: dict[str, Any] = {name: n for name, n in _LIMITS.items() if name not in given}
+            self._db = psycopg.connect(self._address, autocommit=True, **limits)
             if not self._durable:
                 self._db.execute("SET synchronous_commit = off")
             if self._read_only:
@@ -124,9 +136,9 @@ class Channel:
                     if names & {"DiskFull", "IoError"}:
                         message = f"the PostgreSQL server cannot store the log: {error}"
                         raise StorageFailure(message) from None
+                    self.drop()  # whatever it is, the connection may stand in a transaction that failed
                     if is_last_try or "OperationalError" not in names:
                         raise LogUnavailable(f"the PostgreSQL log cannot be used: {error}") from None
-                    self.drop()
         raise AssertionError("two tries end in a value or an error")
 
     def drop(self) -> None:
