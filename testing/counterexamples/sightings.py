@@ -8,7 +8,7 @@ import msgspec
 
 from toolchart.states.core.answers import find_answered_effect
 from toolchart.states.core.step import Step
-from toolchart.states.effects import RunAgent, RunTools
+from toolchart.states.effects import AwaitUser, RunAgent, RunTools
 from toolchart.states.events import Answering, Elapsed, Event, Replied, ToolFinished, TurnStarted, UserSaid
 from toolchart.states.proofs.effect_faults import is_unsatisfiable
 from toolchart.states.proofs.findings import Finding
@@ -43,7 +43,7 @@ def _is_refused(finding: Finding, moment: Moment) -> bool:
         return False
     if isinstance(event, TurnStarted | UserSaid):
         is_meant = (finding.event or "").partition(".")[0] == UserSaid.TYPE
-        return is_meant and moment.step.is_untaken and moment.after.ended_by == "stuck"
+        return is_meant and moment.step.is_untaken and not moment.step.fired and _answers_wait(moment)
     if not isinstance(event, Answering):
         return False
     effect = find_answered_effect(moment.before, event)
@@ -51,6 +51,12 @@ def _is_refused(finding: Finding, moment: Moment) -> bool:
     if isinstance(effect, RunAgent) and effect.id in [other.id for other in moment.after.open_effects]:
         return False  # the answer of one of several children needs no row
     return finding.event in names and moment.step.is_untaken and not moment.step.fired
+
+
+def _answers_wait(moment: Moment) -> bool:
+    """Whether the user's message answers an effect that waits for it."""
+    open_ids = {effect.id for effect in moment.after.open_effects}
+    return any(isinstance(e, AwaitUser) and e.id not in open_ids for e in moment.before.open_effects)
 
 
 def _never_rests(finding: Finding, moment: Moment) -> bool:
