@@ -108,8 +108,9 @@ class Channel:
                 import psycopg
             except ImportError:
                 raise LogUnavailable(f"PostgreSQL needs an extra\n  {format_install('postgres')}") from None
-            given = psycopg.conninfo.conninfo_to_dict(self._address)
-            limits: dict[str, Any] = {name: n for name, n in _LIMITS.items() if name not in given}
+            limits: dict[str, Any] = {
+                name: n for name, n in _LIMITS.items() if f"{name}=" not in self._address
+            }
             self._db = psycopg.connect(self._address, autocommit=True, **limits)
             if not self._durable:
                 self._db.execute("SET synchronous_commit = off")
