@@ -113,11 +113,11 @@ class DbosWorker:
         DBOS.listen_queues([name])
         try:
             DBOS.launch()
+            self._queue = DbosQueue(self._address, self.agent, clock=self._engine.clock, retries=True)
         except Exception as error:
             DBOS.destroy(destroy_registry=True)
             problem = str(error).strip().partition("\n")[0]
             raise DurableHostUnavailable(f"DBOS could not begin: {problem}") from None
-        self._queue = DbosQueue(self._address, self.agent, clock=self._engine.clock, retries=True)
         limits: dict[str, Any] = {"worker_concurrency": self._options.concurrency}
         if self._options.rate is not None:
             limits["limiter"] = {"limit": self._options.rate[0], "period": self._options.rate[1]}

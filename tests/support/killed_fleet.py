@@ -33,7 +33,7 @@ from toolchart.engine.durable.dbos_queue import DbosQueue
 from toolchart.engine.durable.dbos_worker import DbosWorker, WorkerOptions
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
-from toolchart.states.errors import ToolchartError
+from toolchart.states.errors import DurableHostUnavailable, LogUnavailable, ToolchartError
 
 WORKERS = 4
 
@@ -64,7 +64,7 @@ PAUSING_LOOP: dict[str, Any] = {
 
 
 def _work(log: str, folder: Path) -> None:
-    """Work until the file `stop` is there."""
+    """Work until the file `stop` is there; begin again where the database is away at the start."""
 
     async def run() -> None:
         stop = asyncio.Event()
@@ -76,7 +76,11 @@ def _work(log: str, folder: Path) -> None:
             stop.set()
             await task
 
-    asyncio.run(run())
+    while True:
+        try:
+            return asyncio.run(run())
+        except (DurableHostUnavailable, LogUnavailable):  # as a service manager would
+            time.sleep(0.2)
 
 
 class Fleet:
