@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock, patch
 
 import click
 import pytest
@@ -41,11 +42,12 @@ from toolchart.engine.log.sharing.workers import name_worker
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
-from toolchart.states.errors import LogUnavailable, SpecError
+from toolchart.states.errors import DurableHostUnavailable, LogUnavailable, SpecError
 from toolchart.states.events import Decided
 
 pytest.importorskip("dbos", reason="needs the extra `durable`")
 
+from toolchart.engine.durable import dbos_worker
 from toolchart.engine.durable.dbos_queue import DbosQueue
 from toolchart.engine.durable.dbos_worker import DbosWorker, WorkerOptions
 from toolchart.engine.durable.performing import find_version
@@ -157,6 +159,25 @@ PAUSING: dict[str, Any] = {
 async def never_pay(arguments: Any) -> str:
     """A tool that no conversation of the test calls."""
     raise AssertionError("nothing is paid here")
+
+
+async def test_a_worker_that_could_not_begin_begins_again(address: str) -> None:
+    """Where the database goes away between the start of DBOS and that of its queue, the worker says so and
+    leaves nothing behind: in the same process it begins again."""
+
+    async def pay(arguments: Any) -> str:
+        return "paid"
+
+    async with make_engine(address, pay) as engine:
+        away = Mock(side_effect=DurableHostUnavailable("the server is being started"))
+        with patch.object(dbos_worker, "DbosQueue", away), pytest.raises(DurableHostUnavailable):
+            await DbosWorker(engine, address).run(asyncio.Event())
+        async with work(engine, address):
+            queue = DbosQueue(address, "payer")
+            await DurableClient(engine, queue).submit("go", key="one")
+            await wait_for_state(engine, "one", "finished")
+            queue.close()
+    check_log(address, 1)
 
 
 async def test_a_release_with_another_chart_leaves_old_conversations_to_old_workers(address: str) -> None:
