@@ -95,6 +95,7 @@ def terminal(tmp_path: Path) -> Iterator[ChatTerminal]:
     chat.close()
 
 
+@pytest.mark.slow
 def test_a_chat_at_a_terminal(terminal: ChatTerminal) -> None:
     """S5.3, S5.5: Markdown, queued messages, approval with a reason, Ctrl-C for the turn, Ctrl-D to leave."""
     terminal.wait_for("/help lists the commands")

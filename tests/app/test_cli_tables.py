@@ -260,6 +260,7 @@ def migrate_question(run_cli: RunCli, folder: Path) -> None:
     assert run_cli("migrate", "moved", "--spec", str(path), "--apply").code == 0
 
 
+@pytest.mark.slow
 def test_records_fit_their_schema(run_cli: RunCli, work_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every record of many kinds of conversations matches `schema record`, and every event occurs."""
     assert set(OFFLINE) < set(list_shipped_agents())

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import orjson
+import pytest
 from chart_mutants import make_mutant
 from effort import choose_count
 from engine_worlds import FlowEngineWorld, check_outcomes
@@ -90,6 +91,7 @@ def run_seed(seed: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_mutants_of_shipped_charts_run_and_tell_the_truth() -> None:
     """Rows, guards, effects, states and regions that are dropped, changed or added: all end truthfully."""
     wanted, done, seed = choose_count(short=40, long=1000), 0, 0

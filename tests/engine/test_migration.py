@@ -9,6 +9,7 @@ from collections import Counter
 from typing import Any
 
 import msgspec
+import pytest
 from chart_mutants import CHANGES
 from effort import choose_count
 from engine_worlds import FlowEngineWorld, check_outcomes
@@ -184,6 +185,7 @@ def judge_seed(seed: int) -> str:
         raise
 
 
+@pytest.mark.slow
 def test_approved_migrations_end_and_refused_ones_have_a_reason() -> None:
     """S1.7: what is approved ends in the real engine, in time and truthfully; what is refused is shown."""
     count = choose_count(short=40, long=2_000)

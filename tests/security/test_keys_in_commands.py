@@ -127,6 +127,7 @@ CASES: tuple[tuple[str, ...], ...] = (
 )
 
 
+@pytest.mark.slow
 def test_no_command_shows_or_keeps_the_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -190,6 +191,7 @@ async def test_an_mcp_server_shows_and_keeps_no_key(tmp_path: Path) -> None:
     assert find_key(folder, *answers) == []
 
 
+@pytest.mark.slow
 def test_a_server_shows_and_keeps_no_key(tmp_path: Path) -> None:
     """`toolchart serve`: what it answers, its messages and its log are free of it, also after an error."""
     folder = tmp_path / "work"

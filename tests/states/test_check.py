@@ -357,6 +357,7 @@ def _find_reason_for_soundness(mutant: Mutant, document: dict[str, Any], idle: s
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list_shipped_charts())
 def test_mutated_charts_give_findings(name: str) -> None:
     """Each mutant of a shipped chart gives a finding, or is sound for a stated reason.

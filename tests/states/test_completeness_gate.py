@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import pytest
 from chart_mutants import make_mutant
 from effort import IS_LONG, choose_count
 from flow_worlds import Misbehaviour
@@ -154,6 +155,7 @@ def judge_seed(seed: int) -> str:
     return "no chart"
 
 
+@pytest.mark.slow
 def test_findings_are_seen_in_some_world() -> None:
     """S1.7: at most 3 % of the charts that never misbehave have a finding about it, each one listed."""
     seeds = range(1_000) if IS_LONG else range(20)

@@ -196,6 +196,7 @@ def test_any_chart_comes_back_equal(document: dict[str, Any]) -> None:
     )
 
 
+@pytest.mark.slow
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import orjson
+import pytest
 from effort import choose_count
 from flow_worlds import FlowWorld, Misbehaviour
 from random_flows import make_flow
@@ -63,6 +64,7 @@ def check_costs(report: CheckReport, world: FlowWorld) -> None:
             raise Misbehaviour(f"{field}: {number} is more than {bound}")
 
 
+@pytest.mark.slow
 def test_flows_without_findings_behave_in_every_world() -> None:
     """Seeds 0 and up: every answer is taken, every turn ends with an answer and within the stated bound."""
     count = choose_count(short=25, long=4_000)

@@ -50,6 +50,7 @@ def test_a_false_finding_is_not_confirmed(kind: str) -> None:
     assert outcome in ("not found", "not confirmed")
 
 
+@pytest.mark.slow
 def test_findings_about_random_flows_are_confirmed() -> None:
     """Of findings about random flows that have a run, the engine contradicts none, and confirms many. The
     others are false alarms: `check` does not follow every counter."""

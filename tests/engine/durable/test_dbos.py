@@ -53,6 +53,8 @@ from toolchart.engine.durable.dbos_worker import DbosWorker, WorkerOptions
 from toolchart.engine.durable.performing import find_version
 from toolchart.engine.durable.supervisor import Supervisor
 
+pytestmark = pytest.mark.slow
+
 DEAD = name_worker(1).replace(":", ":9").replace("/", "9999/")
 """A worker of this machine whose process is gone."""
 

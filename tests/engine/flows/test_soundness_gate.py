@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 import orjson
+import pytest
 from chart_mutants import make_mutant
 from effort import choose_count
 from engine_worlds import FlowEngineWorld, check_outcomes
@@ -126,6 +127,7 @@ def run_seed(seed: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_clean_charts_behave_in_the_engine() -> None:
     """S1.7: what `check` calls clean ends in the real engine, answered, within the bound and truthfully."""
     count = choose_count(short=30, long=6_000)
