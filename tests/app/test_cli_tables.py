@@ -91,6 +91,15 @@ def test_every_example_is_a_command(line: str, tmp_path: Path, monkeypatch: pyte
         pass
 
 
+@pytest.mark.parametrize("name", COMMANDS.names())
+def test_the_default_log_is_the_one_that_is_used(run_cli: RunCli, name: str) -> None:
+    """The help names the log that a command uses without `--log`: with a queue, the database of the queue."""
+    text = " ".join(run_cli(name, "--help").out.split())
+    if "--log LOG" in text:
+        expected = "the database of --dsn" if "--dsn ADDRESS" in text else ".toolchart/log.db"
+        assert f"[default: {expected}]" in text
+
+
 def test_the_first_screen(run_cli: RunCli) -> None:
     """`toolchart --help` lists every command, the exit codes and an example."""
     output = run_cli("--help").out

@@ -25,10 +25,10 @@ def _resolve_log(context: click.Context, parameter: click.Parameter, value: str 
     return log
 
 
-def _describe_addresses(rows: Iterable[StoreDescriptor]) -> str:
-    """Return what may stand after `--log`, from the table of stores."""
+def _describe_addresses(rows: Iterable[StoreDescriptor], default: str = DEFAULT_LOG) -> str:
+    """Return what may stand after `--log`, from the table of stores, and the log without it."""
     addresses = [f"{row.address} ({row.summary})" for row in rows if row.is_durable]
-    return f"Log to use: {', '.join(addresses)}.  [default: {DEFAULT_LOG}]"
+    return f"Log to use: {', '.join(addresses)}.  [default: {default}]"
 
 
 _BUILTIN_STORES = STORES.builtin_rows[::-1]
@@ -40,7 +40,9 @@ class _LogOption(click.Option):
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         other_stores = [row for row in STORES if row not in _BUILTIN_STORES]
-        self.help = _describe_addresses([*_BUILTIN_STORES, *other_stores])
+        has_queue = any(parameter.name == "dsn" for parameter in ctx.command.params)
+        default = "the database of --dsn" if has_queue else DEFAULT_LOG
+        self.help = _describe_addresses([*_BUILTIN_STORES, *other_stores], default)
         return super().get_help_record(ctx)
 
 
