@@ -22,19 +22,22 @@ from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided
 from toolchart.states.ports import Store
 
+PAUSING_CHART: dict[str, Any] = {
+    "name": "pausing",
+    "states": {
+        "waiting": {
+            "initial": True,
+            "enter": "pause",
+            "transitions": [{"event": "elapsed", "target": "finished"}],
+        },
+        "finished": {"final": True, "enter": "tell"},
+    },
+}
+"""Waits as its effect `pause` says, and then answers by `tell`."""
+
 PAUSING: dict[str, Any] = {
     "name": "pausing",
-    "chart": {
-        "name": "pausing",
-        "states": {
-            "waiting": {
-                "initial": True,
-                "enter": "pause",
-                "transitions": [{"event": "elapsed", "target": "finished"}],
-            },
-            "finished": {"final": True, "enter": "tell"},
-        },
-    },
+    "chart": PAUSING_CHART,
     "effects": {"pause": {"wait": "200ms"}, "tell": {"answer": "done"}},
     "llms": {"model": {"provider": "scripted", "model": "m"}},
     "responses": [{"llm": "model"}],

@@ -19,6 +19,7 @@ import click
 import pytest
 from durable_scripts import (
     FLOWS,
+    PAUSING_CHART,
     ROUNDS,
     Script,
     list_scripts,
@@ -142,17 +143,7 @@ async def test_workers_run_what_others_hand_over(address: str) -> None:
 
 PAUSING: dict[str, Any] = {
     "name": "payer",
-    "chart": {
-        "name": "pausing",
-        "states": {
-            "waiting": {
-                "initial": True,
-                "enter": "pause",
-                "transitions": [{"event": "elapsed", "target": "finished"}],
-            },
-            "finished": {"final": True, "enter": "tell"},
-        },
-    },
+    "chart": PAUSING_CHART,
     "effects": {"pause": {"wait": "1s"}, "tell": {"answer": "done"}},
 }
 """Another chart of the same agent: it waits, and answers."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from durable_scripts import PAUSING_CHART
 from paying_agent import make_engine, read_waiting_calls, wait_until
 
 from toolchart.engine import Engine
@@ -32,17 +33,7 @@ WAKE = Stretch(conversation="c", key="wake/1", version="v")
 
 PAUSE = {
     "name": "pausing",
-    "chart": {
-        "name": "pausing",
-        "states": {
-            "waiting": {
-                "initial": True,
-                "enter": "pause",
-                "transitions": [{"event": "elapsed", "target": "finished"}],
-            },
-            "finished": {"final": True, "enter": "tell"},
-        },
-    },
+    "chart": PAUSING_CHART,
     "effects": {"pause": {"wait": "3d"}, "tell": {"answer": "done"}},
     "llms": {"model": {"provider": "scripted", "model": "m"}},
     "responses": [{"llm": "model"}],
