@@ -102,9 +102,8 @@ def run_and_kill(log: str, marks: Path, delay_s: float | None, die_at: str | Non
     process = multiprocessing.get_context("fork").Process(target=_run_in_process, args=(log, marks, die_at))
     process.start()
     if delay_s is not None:
-        time.sleep(delay_s)
-        if process.is_alive() and process.pid is not None:
-            os.kill(process.pid, signal.SIGKILL)
+        process.join(delay_s)
+        process.kill()
     process.join()
     return process.exitcode == -signal.SIGKILL
 
