@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -31,8 +33,12 @@ from toolchart.engine.log.reading.visited_path import (
 from toolchart.engine.log.replay import load_conversation
 from toolchart.states.chart.document import Chart
 from toolchart.states.core.configurations import CONFIGURATION_TYPES
+from toolchart.states.core.encoding import encode
+from toolchart.states.core.message_list import compute_request_digest
+from toolchart.states.effects import CallModel
 from toolchart.states.errors import LogDamaged, ToolchartError
 from toolchart.states.events import Forked
+from toolchart.states.messages import Request as ModelRequest
 from toolchart.states.ports import Store
 
 _CHART_MARKS = tuple(f'{{"type":"{name}"'.encode() for name in CONFIGURATION_TYPES)
@@ -177,6 +183,46 @@ async def list_open_effects(request: Request) -> Response:
     return JsonAnswer({"open": rows, "next": loaded.next_seq if loaded is not None else 0})
 
 
+async def show_requests(request: Request) -> Response:
+    """The requests to models that a record asks for."""
+    store, name = get_site(request).engine.store, find_named_conversation(request)
+    seq = reading.parse_number(request.query_params, "seq", 0, 2**40)
+    return JsonAnswer({"requests": await asyncio.to_thread(derive_requests, store, name, seq)})
+
+
+def derive_requests(store: Store, conversation: str, seq: int) -> list[dict[str, Any]]:
+    """The model requests that record `seq` asks for, whole: effect, host (`llms` entry), digest and request.
+
+    The log holds what each request is made of, and its digest. So requests are derived, and compared with it.
+
+    Raises:
+        LogDamaged: a record or a checkpoint is not the one that was written.
+        ReplayMismatch: a request differs from the recorded digest.
+        UnknownSemantics: another release wrote these records.
+    """
+    asked = [ask.id for step in islice(_read_until_damage(store, conversation, seq), 1) for ask in step.asks]
+    loaded = load_conversation(store, conversation, seq) if asked else None
+    if loaded is None:
+        return []
+    settings, effects = loaded.snapshot.settings, loaded.snapshot.open_effects
+    return [
+        {
+            "effect": effect.id,
+            "host": effect.host or (settings.service if settings else ""),
+            "digest": compute_request_digest(effect.request),
+            "request": _encode_request(effect.request),
+        }
+        for effect in effects
+        if isinstance(effect, CallModel) and effect.id in asked
+    ]
+
+
+def _encode_request(request: ModelRequest) -> dict[str, Any]:
+    lists = {"messages": tuple(request.messages), "tools": tuple(request.tools)}
+    data: dict[str, Any] = encode(replace(request, options=dict(request.options), **lists))
+    return data
+
+
 def load_chart(store: Store, conversation: str) -> Chart:
     """The newest chart of a conversation. Only the records that hold charts are parsed.
 
@@ -236,6 +282,14 @@ ROUTES = RouteGroup(
             role="read",
             answer=list_open_effects,
             summary="The effects that its newest step leaves open.",
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/conversations/{conversation}/requests",
+            role="read",
+            answer=show_requests,
+            summary="The whole requests to models that record `seq` asks for, derived and compared with "
+            "their recorded digests.",
         ),
     ),
 )

@@ -4,6 +4,7 @@ import { conversationPath, make, request, showJson } from "/static/api.js";
 import { collectElements } from "/static/chart_marks.js";
 import { findEnds, listOpen } from "/static/run_effects.js";
 import { clearHeat, showHeat } from "/static/run_heat.js";
+import { offerRequests } from "/static/run_requests.js";
 import { offerComparison, offerForks, offerMessages, offerReruns } from "/static/run_tasks.js";
 import { readChildren, showTimeline } from "/static/run_timeline.js";
 
@@ -80,6 +81,7 @@ async function showDetails(index) {
     make("h3", {}, "Open effects"), showOpenEffects(index),
     make("h3", {}, "Asked for"),
     record.asks?.length ? showJson(record.asks) : make("p", { class: "empty" }, "Nothing."),
+    ...offerRequests(conversation, record),
     make("h3", {}, "Event"), showJson(record.event));
 }
 

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="the server needs the extra `serve`")
 
-from agents import make_engine, reply_with_calls
+from agents import make_engine, make_spec, reply_with_calls
 from child_agents import make_parent_chart
 from served import make_site, open_client
 
@@ -18,9 +18,13 @@ from toolchart.app.cli.commands.turns.serve import open_seals
 from toolchart.app.server.site import SiteSettings
 from toolchart.engine import Engine
 from toolchart.engine.exchange.evidence import check_evidence
+from toolchart.engine.log.fork import ForkChanges
 from toolchart.engine.log.sealing.journal import Journal, append_entry, load_journal
 from toolchart.engine.log.sealing.keys import SealSigner, SealVerifier, make_hmac_signer
 from toolchart.engine.log.sealing.log_seals import seal_log
+from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.providers.scripted.provider import ScriptedProvider
+from toolchart.states.core.encoding import encode
 from toolchart.states.errors import SpecError
 
 ONE = "/api/conversations/c1"
@@ -194,6 +198,45 @@ async def test_steps_say_which_effects_they_ask_for_and_answer() -> None:
     assert steps["answers"] == [0, 0, 1, 2]
     assert [row["effect"] for row in left["open"]] == ["ask_approval"]
     assert left["next"] == len(steps["seq"])
+
+
+async def test_whole_requests_are_derived() -> None:
+    """Each record that asks a model gives the request that the provider got, with the recorded digest; other
+    records give none. The records of a fork do so too."""
+    provider = ScriptedProvider([reply_with_calls(("echo", {"text": "a"})), "done", "forked"])
+    engine = Engine(make_spec(), log="memory", providers={"model": provider})
+    await engine.arun("hi", conversation="c1")
+    await engine.afork("c1", 3, ForkChanges(settings={"model": "other"}), name="c2")
+    shown, recorded = [], []
+    async with open_client(make_site(engine), "viewer") as client:
+        for name in ("c1", "c2"):
+            for record in (await client.get(f"/api/conversations/{name}/records")).json()["records"]:
+                path = f"/api/conversations/{name}/requests?seq={record['seq']}"
+                rows = (await client.get(path)).json()["requests"]
+                asks = [ask for ask in record.get("asks", []) if "digest" in ask]
+                recorded += [(ask["id"], ask["digest"]) for ask in asks]
+                assert len(rows) == len(asks)
+                shown += rows
+        beyond = (await client.get("/api/conversations/c2/requests?seq=99")).json()
+    for row, request in zip(shown, provider.requests, strict=True):
+        assert row["request"]["messages"] == [encode(message) for message in request.messages]
+        assert row["request"]["tools"] == [encode(tool) for tool in request.tools]
+        assert row["request"].get("options", {}) == request.options
+    assert [row["request"]["model"] for row in shown] == ["m", "m", "other"]
+    assert {row["host"] for row in shown} == {"model"}
+    assert [(row["effect"], row["digest"]) for row in shown] == recorded
+    assert beyond == {"requests": []}
+
+
+async def test_a_request_of_a_changed_record_is_refused() -> None:
+    """A request is never derived from a record that was changed; the answer names the record."""
+    engine, store = await make_two(), MemoryStore()
+    lines = [line.replace(b'"hi"', b'"ho"') for line in engine.store.read_lines("c1")]
+    store.append("c1", 0, lines)
+    async with open_client(make_site(make_engine([], log=store)), "viewer") as client:
+        answer = await client.get(f"{ONE}/requests?seq=1")
+    assert answer.status_code >= 400
+    assert "record 1" in answer.text
 
 
 async def test_sub_agents_and_visits_are_listed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,25 @@ async def test_a_sub_agent_is_folded_under_the_record_that_asked_for_it() -> Non
             await page.wait_for_url("**/conversations/p.1")
             await page.get_by_text("Parent").click()
             await page.wait_for_url("**/conversations/p")
+
+
+async def test_the_whole_request_of_a_step() -> None:
+    """A step that asks a model unfolds its request: model, messages and tools. Other steps offer none."""
+    engine = make_engine([ask_for("a"), "done"])
+    await engine.arun("What is it?", conversation="c1")
+    with serve(make_site(engine)) as url:
+        async with open_browser() as context:
+            page = await sign_in(context, url, "/conversations/c1")
+            await page.locator("#step", has_text="replied in").wait_for()
+            assert await page.locator("#step details.requests").count() == 0
+            await page.press("body", "ArrowLeft")
+            await page.get_by_text("The whole request to the model").click()
+            body = page.locator("#step details.requests pre")
+            await body.wait_for()
+            request = json.loads(await body.inner_text())
+    assert request["model"] == "m"
+    assert [message["role"] for message in request["messages"]] == ["system", "user", "assistant", "tool"]
+    assert "echo" in [tool["name"] for tool in request["tools"]]
 
 
 async def test_heat_and_open_effects() -> None:
