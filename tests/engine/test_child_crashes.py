@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
-import random
-import time
 from pathlib import Path
 
 import pytest
 from effort import choose_count
 from killed_fan_out import check_resume, run_and_kill
+from random_kills import kill_at_random_instants
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 @pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
 def test_kill_in_a_fan_out(kind: str, tmp_path: Path) -> None:
     """Children that ended are read, open ones go on, missing ones start, whenever the process died."""
-    chance = random.Random(20261122)
-    kills = choose_count(short=8, long=300)
-    killed = 0
-    span_s = 0.5
-    for turn in itertools.count():
-        if killed == kills:
-            break
-        folder = tmp_path / str(turn)
-        folder.mkdir()
-        log, marks = make_address(kind, folder), folder / "marks"
-        start_s = time.monotonic()
-        if run_and_kill(log, marks, chance.uniform(0.0, span_s)):
-            killed += 1
-        else:  # it had ended by itself, so this machine needs less time than the span
-            span_s = 0.9 * min(span_s, time.monotonic() - start_s)
-        check_resume(log, marks)
+
+    def run(folder: Path, delay_s: float) -> bool:
+        return run_and_kill(make_address(kind, folder), folder / "marks", delay_s)
+
+    for folder in kill_at_random_instants(tmp_path, choose_count(short=8, long=300), 20261122, run):
+        check_resume(make_address(kind, folder), folder / "marks")
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")

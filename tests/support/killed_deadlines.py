@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import random
 import signal
-import time
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
@@ -19,12 +18,13 @@ from typing import Any
 
 import orjson
 from killed_process import SCHEMA, append_mark
+from postgres_database import await_end_of_sessions
 
 from toolchart.engine import Engine, TurnResult
 from toolchart.engine.log.replay import replay
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.providers.scripted.provider import ScriptedProvider
-from toolchart.states.errors import IllegalEvent, LogConflict
+from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import Decided
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
 from toolchart.testing.clock import TurnableClock
@@ -126,12 +126,8 @@ def _finish_turn(
 
 
 def _resume(engine: Engine, decision: Decided | None = None) -> TurnResult:
-    """Resume; try again if the last commit of the dead process was still in progress in the server."""
     try:
         return engine.resume("c", decision)
-    except LogConflict:
-        time.sleep(0.2)
-        return engine.resume("c")
     except IllegalEvent:  # the deadline was first, and recorded
         return engine.resume("c")
 
@@ -162,12 +158,11 @@ def run_and_die(log: str, marks: Path, place: int, seed: int) -> bool:
 def run_and_kill(log: str, marks: Path, delay_s: float, seed: int) -> bool:
     """Run the conversation in a child and kill it after `delay_s` seconds; whether it was still running."""
     child = _start_child(log, marks, None, seed)
-    time.sleep(delay_s)
-    alive = child.is_alive()
-    if alive and child.pid is not None:
-        os.kill(child.pid, signal.SIGKILL)
+    child.join(delay_s)
+    child.kill()
     child.join()
-    return alive
+    assert child.exitcode in (0, -signal.SIGKILL)
+    return child.exitcode == -signal.SIGKILL
 
 
 def check_resume(log: str, marks: Path, seed: int) -> Counter[str]:
@@ -176,6 +171,7 @@ def check_resume(log: str, marks: Path, seed: int) -> Counter[str]:
     The deadline has passed meanwhile in every second turn.
     """
     chance, clock = random.Random(seed), TurnableClock()
+    await_end_of_sessions(log)
     engine = make_engine(log, marks, clock)
     acknowledged_lines = list(engine.store.read_lines("c"))
     if acknowledged_lines:

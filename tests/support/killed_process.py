@@ -14,13 +14,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from toolchart.engine import Engine, TurnResult
+from postgres_database import await_end_of_sessions
+
+from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.engine.runtime.wire_replay import WireComparison
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.states.core.step import Step
-from toolchart.states.errors import LogConflict
 from toolchart.states.events import Event
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
 from toolchart.tools.definition import Tool
@@ -121,12 +122,11 @@ def _run_in_child(log: str, marks: Path, die_at: str | None, early: bool) -> Non
 def run_and_kill(log: str, marks: Path, delay_s: float, *, early: bool = False) -> bool:
     """Run the conversation in a child and kill it after `delay_s` seconds; whether it was still running."""
     child = _start_child(log, marks, None, early)
-    time.sleep(delay_s)
-    alive = child.is_alive()
-    if alive and child.pid is not None:
-        os.kill(child.pid, signal.SIGKILL)
+    child.join(delay_s)
+    child.kill()
     child.join()
-    return alive
+    assert child.exitcode in (0, -signal.SIGKILL)
+    return child.exitcode == -signal.SIGKILL
 
 
 def run_until_mark(log: str, marks: Path, die_at: str, *, early: bool = False) -> None:
@@ -145,22 +145,14 @@ def _start_child(
     return child
 
 
-def _resume(engine: Engine) -> TurnResult:
-    """Resume; try again if the last commit of the dead process was still in progress in the server."""
-    try:
-        return engine.resume("c")
-    except LogConflict:
-        time.sleep(0.2)
-        return engine.resume("c")
-
-
 def check_resume(log: str, marks: Path, *, early: bool = False) -> int:
     """Resume the killed conversation and check log and marks; return the number of interrupted calls."""
+    await_end_of_sessions(log)
     engine = make_engine(log, marks, early=early)
     acknowledged_lines = list(engine.store.read_lines("c"))
     assert all(isinstance(verdict, VerifiedConversation) for verdict in verify_store(engine.store))
     if acknowledged_lines and len(acknowledged_lines) > 1:
-        result = _resume(engine)
+        result = engine.resume("c")
     else:  # killed before the turn was acknowledged: no call has run
         assert not marks.exists()
         result = engine.run("go", conversation="c")

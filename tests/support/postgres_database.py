@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from pathlib import Path
 
 
@@ -19,3 +20,23 @@ def create_database(server: str, folder: Path) -> str:
             db.execute(f"CREATE DATABASE {name}")
     head, mark, tail = server.partition("?")
     return head.rsplit("/", 1)[0] + f"/{name}" + mark + tail
+
+
+def await_end_of_sessions(address: str, limit_s: float = 300.0) -> None:
+    """Return when no process is connected to a database of a server any more; nothing to do for other logs.
+
+    The server notices only after a while that a process was killed, and may still carry out its last commit.
+    """
+    if not address.startswith("postgres"):
+        return
+    import psycopg
+
+    others = (
+        "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() "
+        "AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    )
+    until = time.monotonic() + limit_s
+    with psycopg.connect(address, autocommit=True) as db:
+        while db.execute(others).fetchone():
+            assert time.monotonic() < until, "a dead process is still connected"
+            time.sleep(0.005)
