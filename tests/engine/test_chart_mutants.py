@@ -74,7 +74,7 @@ async def _disturb(engine: Engine, rng: random.Random, work: Any) -> Any:
     if not task.done() and rng.random() < 0.5:
         with suppress(SpecError, IllegalEvent):  # the turn has ended, or not begun
             await (engine.asay("c", "and hurry") if rng.random() < 0.5 else engine.acancel("c"))
-    return await asyncio.wait_for(task, timeout=20)
+    return await asyncio.wait_for(task, timeout=300)
 
 
 def run_seed(seed: int) -> bool:

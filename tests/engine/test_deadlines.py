@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pytest
 from agents import make_engine, make_spec, reply_with_calls
+from paying_agent import wait_until
 
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay_conversation
@@ -241,12 +242,13 @@ def test_a_wait_ends_at_its_time(time: Any, due: str) -> None:
 
 
 async def run_beside_clock(engine: Engine, clock: TurnableClock, *times: str) -> Any:
-    """Run a turn; turn the clock by each of these times once everything waits for it."""
+    """Run a turn; turn the clock by each of these times once two timers wait for it."""
     turn = asyncio.create_task(engine.arun("go", conversation="c"))
     for time in times:
-        await clock.wait_for_sleep()
-        await asyncio.sleep(0.01)  # timers of a compound state begin beside the others
+        await wait_until(lambda: clock.sleeper_count == 2)  # that of the compound state, and the inner one
         clock.advance(time)
+        for _ in range(50):  # rounds of the event loop, in which those that were wakened go on
+            await asyncio.sleep(0)
     return await turn
 
 

@@ -16,6 +16,7 @@ from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.states.errors import LogUnavailable, ProviderError, SpecError
 from toolchart.states.messages import Delta, Reply, Request, TextDelta
+from toolchart.testing import TurnableClock
 
 NOTHING: dict[str, Any] = {"type": "object", "properties": {}}
 
@@ -59,17 +60,14 @@ def get_tool_texts(engine: Engine) -> list[str]:
 
 
 class SlowTools:
-    """Two tools: a quick one, and a slow one that counts how often it started and finished."""
+    """Two tools: a quick one, and one that counts how often it started and never ends by itself."""
 
     def __init__(self) -> None:
         self.started = 0
-        self.finished = 0
 
     async def _run_slow(self, arguments: Any) -> Any:
         self.started += 1
-        await asyncio.sleep(0.05)
-        self.finished += 1
-        return "slow"
+        await asyncio.Event().wait()
 
     async def _run_quick(self, arguments: Any) -> Any:
         return "quick"
@@ -205,9 +203,14 @@ DEADLINE = {
 async def test_a_timer_beside_a_model_call_is_a_deadline() -> None:
     """A timer stands beside the effect that a state waits for: when it runs out, the model call is
     stopped."""
-    model = HangingModel()
-    engine = make_hanging_engine(DEADLINE, model, retry={"first_wait_s": 0.02})
-    result = await engine.arun("go", conversation="c")
+    model, clock = HangingModel(), TurnableClock()
+    spec = make_spec(chart=DEADLINE, retry={"first_wait_s": 50})
+    engine = Engine(spec, log="memory", providers={"model": model}, clock=clock)
+    turn = asyncio.create_task(engine.arun("go", conversation="c"))
+    await model.has_started.wait()
+    await clock.wait_for_sleep()
+    clock.advance(50)
+    result = await turn
     assert result.content == "answer 2"
     assert model.stopped == 1
     elapsed = next(r for r in read_events(engine) if r["event"]["type"] == "elapsed")
@@ -355,7 +358,7 @@ def test_two_regions_work_at_the_same_time() -> None:
     engine = make_engine(["hello"], chart=REGIONS, retry={"first_wait_s": 0.01})
     result = engine.run("go", conversation="c")
     assert (result.content, result.state) == ("hello", "finished")
-    assert [r["event"]["type"] for r in read_events(engine)[2:]] == ["replied", "elapsed"]
+    assert sorted(r["event"]["type"] for r in read_events(engine)[2:]) == ["elapsed", "replied"]
     list(replay_conversation(engine.store, "c"))
 
 

@@ -23,6 +23,8 @@ from toolchart.states.ports import Lease, RecordBatch, SharedStore, Store
 KINDS = ("memory", "jsonl", "sqlite", "postgres")
 ALL_KINDS = (*KINDS, *(f"encrypted {kind}" for kind in KINDS))
 KEYS = LogKeys([bytes(32)])
+LONG_S = 3600.0
+"""A lease that does not expire in a test."""
 ALIVE, OTHER = name_worker(1), name_worker(2)
 DEAD = ALIVE.replace(":", ":9").replace("/", "9999/")
 """A worker of this machine whose process does not exist."""
@@ -63,16 +65,16 @@ def test_one_worker_holds_a_conversation(kind: str, open_log: Callable[[str], An
     every lease has a greater token than the one before."""
     first, second = open_log(kind), open_log(kind)
     assert isinstance(first, SharedStore)
-    lease = first.acquire_lease("c", ALIVE, 30)
+    lease = first.acquire_lease("c", ALIVE, LONG_S)
     with pytest.raises(LeaseHeld, match="is worked on by") as held:
-        second.acquire_lease("c", OTHER, 30)
+        second.acquire_lease("c", OTHER, LONG_S)
     assert abs(held.value.since - time.time()) < 600
     assert [entry.worker for entry in second.list_leases()] == [ALIVE]
-    assert list(first.renew_leases([lease], 30)) == [True]
+    assert list(first.renew_leases([lease], LONG_S)) == [True]
     assert first.release_lease(lease, is_open=False)
     next_lease = second.acquire_lease("c", OTHER, 0.0)
     assert next_lease.token > lease.token
-    assert first.acquire_lease("c", ALIVE, 30).token > next_lease.token, "the one before has expired"
+    assert first.acquire_lease("c", ALIVE, LONG_S).token > next_lease.token, "the one before has expired"
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ALL_KINDS if "memory" not in kind])
@@ -82,7 +84,7 @@ def test_a_log_that_is_open_for_reading_shows_its_workers(kind: str, open_log: C
     store = open_log(kind)
     write_conversation(store, name="held")
     write_conversation(store, name="free")
-    store.acquire_lease("held", ALIVE, 30)
+    store.acquire_lease("held", ALIVE, LONG_S)
     reader = open_log(kind, for_reading=True)
     assert find_workers(reader)["held"]["worker"] == describe_worker(ALIVE)
     ages = {age.conversation: age.is_held for age in list_conversation_ages(reader)}
@@ -97,7 +99,7 @@ def test_a_dead_worker_loses_its_lease_at_once(kind: str, open_log: Callable[[st
     assert not is_dead(ALIVE)
     store.acquire_lease("c", DEAD, 3600)
     assert store.list_leases() == []
-    assert store.acquire_lease("c", ALIVE, 30).worker == ALIVE
+    assert store.acquire_lease("c", ALIVE, LONG_S).worker == ALIVE
 
 
 @pytest.mark.parametrize("kind", ALL_KINDS)
@@ -107,11 +109,11 @@ def test_whoever_lost_the_lease_appends_nothing(kind: str, open_log: Callable[[s
     first, second = open_log(kind), open_log(kind)
     lost = first.acquire_lease("c", ALIVE, 0.0)
     assert append(first, 0, lost) is None, "nobody has taken it"
-    lease = second.acquire_lease("c", OTHER, 30)
+    lease = second.acquire_lease("c", OTHER, LONG_S)
     assert isinstance(append(first, 1, lost), LeaseLost)
     assert isinstance(append(first, 0, lost, "c.1"), LeaseLost)
     assert isinstance(append(first, 1, None), LeaseHeld)
-    assert list(first.renew_leases([lost], 30)) == [False]
+    assert list(first.renew_leases([lost], LONG_S)) == [False]
     assert first.release_lease(lost, is_open=False), "the lease of the other one stays"
     batches = [RecordBatch(name, seq, [b"{}"], lease) for name, seq in (("c", 1), ("c.1", 0), ("c.1", 9))]
     faults = second.append_many(batches)
@@ -126,7 +128,7 @@ def test_what_waits_in_an_inbox_is_taken_once(kind: str, open_log: Callable[[str
     """An entry is kept once for each key, stays until a record was appended with it, keeps the holder from
     giving the conversation back, and survives a holder that died before its record."""
     first, second = open_log(kind), open_log(kind)
-    lease = first.acquire_lease("c", ALIVE, 30)
+    lease = first.acquire_lease("c", ALIVE, LONG_S)
     assert append(first, 0, lease) is None
     assert second.post("c", "one", b"yes")
     assert not second.post("c", "one", b"again")
@@ -151,7 +153,7 @@ def test_the_store_knows_what_is_unfinished(kind: str, open_log: Callable[[str],
     store = open_log(kind)
 
     def leave(name: str, worker: str = ALIVE, **rest: Any) -> Lease:
-        lease = store.acquire_lease(name, worker, 30)
+        lease = store.acquire_lease(name, worker, LONG_S)
         assert append(store, 0, lease, name) is None
         if rest:
             store.release_lease(lease, **rest)

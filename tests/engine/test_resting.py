@@ -77,14 +77,17 @@ def test_what_is_kept_changes_nothing(script: list[Any], chart: str, turns: int)
     assert run_turns(chart, script, turns, whole=0) == run_turns(chart, script, turns, whole=16)
 
 
+FIRST_WORDS = "words that no other test of this process says"
+
+
 def test_small_conversations_hold_no_messages(tmp_path: Path) -> None:
     """Of a conversation that was not used lately no message and no call stays in memory; the next turn and
     a reader get them from the log."""
     engine = make_engine(["one", "two"], log=open_store(tmp_path / "log.db"))
     with patch.object(resting, "MAX_WHOLE", 0):
-        engine.run("first", conversation="c")
+        engine.run(FIRST_WORDS, conversation="c")
     words = {message.content for message in gc.get_objects() if type(message) is Message}
-    assert "first" not in words
-    assert [message.content for message in engine.conversations.read_messages("c")] == ["first", "one"]
+    assert FIRST_WORDS not in words
+    assert [message.content for message in engine.conversations.read_messages("c")] == [FIRST_WORDS, "one"]
     assert engine.run("second", conversation="c").content == "two"
     assert len(engine.conversations.read_messages("c")) == 4

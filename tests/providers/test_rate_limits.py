@@ -176,9 +176,9 @@ async def test_a_limiter_waits_for_what_the_host_says_is_left() -> None:
         headers = {"x-ratelimit-remaining-tokens": "10", "x-ratelimit-reset-tokens": "0.2"}  # noqa: RUF012
 
     limiter = HostLimiter(concurrent=4)
+    start = time.monotonic()
     (hook,) = limiter.build_hooks()["response"]
     await hook(Answer())
     request = Request(model="m", messages=[Message(role="user", content="x" * 400)])
-    start = time.monotonic()
     async with limiter.admit(request):
         assert time.monotonic() - start > 0.1

@@ -61,7 +61,7 @@ def fill_times(value: Any) -> Any:
 def test_a_wait_is_read_in_every_spelling(headers: dict[str, str], body: Any, seconds: float) -> None:
     """Issue 15, to build 4: headers, details, inner headers and words give the seconds to wait."""
     error = classify_http_error(429, *fill_times([body, headers]))
-    assert error.retry_after_s == pytest.approx(seconds, abs=3 if seconds == 600 else 0.001)
+    assert error.retry_after_s == pytest.approx(seconds, abs=60 if seconds == 600 else 0.001)
 
 
 def test_what_is_no_wait_is_ignored() -> None:

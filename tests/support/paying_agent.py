@@ -58,7 +58,7 @@ def read_waiting_calls(engine: Engine, conversation: str) -> list[Any]:
 
 
 async def wait_until(has_happened: Callable[[], bool]) -> None:
-    """Return when something has happened that sets no event; fail where it does not within a minute."""
-    async with asyncio.timeout(60):
+    """Return when something has happened that sets no event; fail where it does not within five minutes."""
+    async with asyncio.timeout(300):
         while not has_happened():  # noqa: ASYNC110
             await asyncio.sleep(0.001)

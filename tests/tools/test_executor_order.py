@@ -409,8 +409,10 @@ def test_every_result_becomes_json(value: Any) -> None:
 def test_cancellation_reaches_a_running_tool() -> None:
     """Issue 6: cancelling the run cancels the tool, and raises nothing but the cancellation."""
     endings: list[str] = []
+    has_begun = asyncio.Event()
 
     async def slow(arguments: Any) -> None:
+        has_begun.set()
         try:
             await asyncio.sleep(30)
         except asyncio.CancelledError:
@@ -421,7 +423,7 @@ def test_cancellation_reaches_a_running_tool() -> None:
         task = asyncio.ensure_future(
             make_executor(build_tool("slow", slow)).run(make_call("slow"), ("slow",))
         )
-        await asyncio.sleep(0.05)
+        await has_begun.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -54,7 +54,7 @@ async def later() -> str:
 
 def make_isolated_tool(function: Any, **options: Any) -> Tool:
     """The function as a tool that runs in a child process."""
-    return make_tool(tool(**{"isolation": "process", "timeout_s": 20.0, **options})(function))
+    return make_tool(tool(**{"isolation": "process", "timeout_s": 300.0, **options})(function))
 
 
 def is_alive(pid: int) -> bool:
@@ -167,7 +167,7 @@ def test_hanging_threads_are_counted_and_bounded() -> None:
     (refused_event,) = run_calls(executor, make_call("quick"))
     release.set()
     assert "isolation: process" in refused_event.result["error"]
-    for _ in range(200):
+    for _ in range(6000):
         if not any(thread.name == "tool hang" for thread in threading.enumerate()):
             break
         time.sleep(0.01)
@@ -193,11 +193,15 @@ def test_a_timed_out_process_leaves_nothing_behind(tmp_path: Path) -> None:
             break
     pids = [int(pid) for pid in marker.read_text().split()]
     assert len(pids) == 2
-    for _ in range(1500):
-        if not any(map(is_alive, pids)):
-            break
+    wait_for_their_end(pids)
+
+
+def wait_for_their_end(pids: list[int]) -> None:
+    """Return when no process of these runs any more; fail where one does after a minute."""
+    until = time.monotonic() + 60
+    while any(map(is_alive, pids)):
+        assert time.monotonic() < until, "a process goes on"
         time.sleep(0.02)
-    assert not any(map(is_alive, pids))
 
 
 def test_a_cancelled_process_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -215,8 +219,7 @@ def test_a_cancelled_process_leaves_nothing_behind(tmp_path: Path) -> None:
             await task
 
     asyncio.run(scenario())
-    time.sleep(0.1)
-    assert not any(is_alive(int(pid)) for pid in marker.read_text().split())
+    wait_for_their_end([int(pid) for pid in marker.read_text().split()])
 
 
 def test_a_process_has_its_memory_limited() -> None:
@@ -249,6 +252,12 @@ def test_a_function_that_no_process_could_find_is_refused() -> None:
         make_isolated_tool(where, isolation="jail")
 
 
+async def let_others_run() -> None:
+    """Let every task go on that can: rounds of the event loop, which no busy machine shortens."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
 def test_calls_of_a_reply_run_together_up_to_the_cap() -> None:
     """S3.12: at most `parallel` calls run at once, and a tool with `parallel: false` runs alone."""
     running: set[str] = set()
@@ -258,13 +267,13 @@ def test_calls_of_a_reply_run_together_up_to_the_cap() -> None:
     async def work(arguments: Any) -> None:
         running.add(name := f"w{len(running_counts)}")
         running_counts.append(len(running))
-        await asyncio.sleep(0.01)
+        await let_others_run()
         running.discard(name)
 
     async def exclusive(arguments: Any) -> None:
         running_beside_exclusive.append(set(running))
         running.add("alone")
-        await asyncio.sleep(0.01)
+        await let_others_run()
         running.discard("alone")
         running_beside_exclusive.append(set(running))
 
@@ -297,7 +306,7 @@ def test_a_cancelled_wait_releases_its_slot() -> None:
             asyncio.ensure_future(executor.run(make_call("alone", id=f"w{n}"), names)) for n in range(3)
         ]
         last = asyncio.ensure_future(executor.run(make_call("work", id="9"), names))
-        await asyncio.sleep(0.01)
+        await let_others_run()
         for task in waiting:
             task.cancel()
         release.set()
@@ -306,4 +315,4 @@ def test_a_cancelled_wait_releases_its_slot() -> None:
         await asyncio.gather(*waiting, return_exceptions=True)
         return done
 
-    assert asyncio.run(asyncio.wait_for(scenario(), 10)) == ["succeeded", "succeeded"]
+    assert asyncio.run(asyncio.wait_for(scenario(), 60)) == ["succeeded", "succeeded"]

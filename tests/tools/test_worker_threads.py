@@ -23,6 +23,9 @@ from toolchart.tools.worker_threads import start_job
 
 TESTS = Path(__file__).resolve().parents[1]
 
+LIMIT_S = 300
+"""Bound on a hang; shorter than the wait of a tool that hangs."""
+
 SCRIPT_START = """
 import asyncio, os, sys, threading, time
 import conftest
@@ -31,6 +34,7 @@ from toolchart.tools import worker_threads
 
 release = threading.Event()
 ident = build_tool("ident", lambda arguments: threading.get_ident(), execution_mode="thread")
+worker_threads.IDLE_S = 3600.0  # a busy machine may pause for longer than an idle worker waits
 hang = build_tool("hang", lambda arguments: release.wait(600), execution_mode="thread", timeout_s=0.05)
 executor = make_executor(ident, hang, parallel=100)
 """
@@ -44,7 +48,7 @@ def run_script(text: str) -> list[str]:
         env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
     )
     assert (child.returncode, child.stderr) == (0, "")
@@ -81,7 +85,6 @@ print(len(idents), sum(thread.daemon for thread in others))
 
 def test_a_worker_that_hangs_is_not_used_again_and_delays_nobody() -> None:
     """Issue 10: after a timeout the next calls run in another thread, and the interpreter exits at once."""
-    start_s = time.monotonic()
     (outcome, workers, idle_workers) = run_script(
         """
 (hung,) = run_calls(executor, make_call("hang"))
@@ -91,7 +94,6 @@ print(hung.outcome, threading.active_count() - 1, worker_threads.count_idle_work
 """
     )
     assert (outcome, workers, idle_workers) == ("timed_out", "2", "1")
-    assert time.monotonic() - start_s < 30
 
 
 def test_a_worker_chosen_while_it_ends_still_runs_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +103,7 @@ def test_a_worker_chosen_while_it_ends_still_runs_its_job(monkeypatch: pytest.Mo
     time.sleep(0.1)
     job = EventJob()
     worker.jobs.put(job)
-    assert job.has_ended.wait(10)
+    assert job.has_ended.wait(60)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
@@ -134,10 +136,10 @@ def test_idle_workers_end() -> None:
         """
 worker_threads.IDLE_S = 0.1
 barrier = threading.Barrier(20)
-meet = build_tool("meet", lambda arguments: barrier.wait(30) and None, execution_mode="thread")
+meet = build_tool("meet", lambda arguments: barrier.wait(300) and None, execution_mode="thread")
 events = run_calls(make_executor(meet, parallel=20), *(make_call("meet", id=f"c{n}") for n in range(20)))
 print([event.outcome for event in events].count("succeeded"))
-end_s = time.monotonic() + 20
+end_s = time.monotonic() + 120
 while threading.active_count() > 1 and time.monotonic() < end_s:
     time.sleep(0.02)
 print(threading.active_count() - 1 + worker_threads.count_idle_workers())
@@ -197,15 +199,17 @@ def test_event_loops_in_several_threads_share_the_workers() -> None:
         assert list(pool.map(run_in_own_loop, range(4))) == [True] * 4
 
 
-def test_an_idle_worker_keeps_nothing_alive() -> None:
-    """Issue 10: arguments and results of a job can be collected once it has ended."""
+def test_an_idle_worker_keeps_nothing_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 10: arguments and results of a job that has ended can be collected while its worker is idle."""
+    monkeypatch.setattr(worker_threads, "IDLE_S", 300.0)
+    monkeypatch.setattr(worker_threads, "_idle_workers", [])
     job = EventJob()
     has_ended = job.has_ended
     reference = weakref.ref(job)
     start_job(job)
     del job
-    assert has_ended.wait(10)
-    end_s = time.monotonic() + worker_threads.IDLE_S / 3
+    assert has_ended.wait(60)
+    end_s = time.monotonic() + 60
     while reference() is not None and time.monotonic() < end_s:
         time.sleep(0.01)
     assert reference() is None
@@ -213,11 +217,12 @@ def test_an_idle_worker_keeps_nothing_alive() -> None:
 
 def test_a_result_after_the_loop_is_closed_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     """Issue 10: a cancelled call whose thread ends later harms neither its worker nor the next loop."""
-    release = threading.Event()
+    release, has_begun = threading.Event(), threading.Event()
 
     @tool
     def wait_for_release() -> str:
         """Wait."""
+        has_begun.set()
         release.wait(60)
         return "late"
 
@@ -226,7 +231,7 @@ def test_a_result_after_the_loop_is_closed_is_dropped(caplog: pytest.LogCaptureF
     async def cancel_call() -> None:
         run = executor.run(make_call("wait_for_release"), ("wait_for_release",))
         task = asyncio.ensure_future(run)
-        await asyncio.sleep(0.05)
+        assert await asyncio.to_thread(has_begun.wait, 60)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -77,7 +77,7 @@ async def _disturb(engine: Engine, rng: random.Random, work: Any) -> None:
     if not task.done() and rng.random() < 0.4:
         with suppress(SpecError, IllegalEvent):  # the turn has ended, or not begun
             await (engine.asay("c", "and hurry") if rng.random() < 0.6 else engine.acancel("c"))
-    await asyncio.wait_for(task, timeout=20)
+    await asyncio.wait_for(task, timeout=300)
 
 
 def check_turn(steps: list[Any], report: CheckReport) -> None:
