@@ -15,12 +15,15 @@ from typing import Any
 import pytest
 from anyio.from_thread import start_blocking_portal
 from msgspec.structs import replace
+from durable_workers import SETTLING
+from durable_workers import make_engine as make_durable_engine
 from paying_agent import make_engine, read_waiting_calls
 
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay
 from toolchart.engine.log.sharing.workers import name_worker
 from toolchart.engine.log.stores import open_store
+from toolchart.engine.runtime.migration import migrate_conversation
 from toolchart.engine.runtime.sharing.open_turns import HANDED_OVER
 from toolchart.states.errors import IllegalEvent, LeaseHeld, LeaseLost, SpecError
 from toolchart.states.events import Decided
@@ -28,6 +31,15 @@ from toolchart.states.messages import ToolCall
 
 DEAD = name_worker(1).replace(":", ":9").replace("/", "9999/")
 KINDS = ("memory", "jsonl", "sqlite")
+
+
+def make_approving_engine(log: Any, **changes: Any) -> Engine:
+    """An engine whose payments wait for an approval."""
+
+    async def pay(arguments: Any) -> str:
+        return "paid"
+
+    return make_durable_engine(log, pay, approval=True, **changes)
 
 
 def make_address(kind: str, folder: Path) -> Any:
@@ -256,6 +268,22 @@ async def test_recover_goes_on_with_turns_of_dead_workers(kind: str, tmp_path: P
     assert (turns[0].result.content, payments) == ("paid go", ["paid"])
     assert await engine.arecover() == []
     store.close()
+
+
+async def test_recover_takes_up_a_conversation_that_was_moved_to_its_chart() -> None:
+    """A conversation of another chart is left alone, until it is moved to the chart of the engine: the same
+    engine then goes on with it."""
+    store = open_store("memory")
+    async with make_approving_engine(store) as old, make_approving_engine(store, chart=SETTLING) as new:
+        await old.arun("the bill", conversation="c")
+        (call,) = read_waiting_calls(old, "c")
+        await old.apost("c", Decided(call_id=call.id, approved=True))
+        assert await new.arecover() == []
+        assert await new.arecover() == []
+        await migrate_conversation(new, "c", is_recorded=True)
+        (turn,) = await new.arecover()
+        assert turn.result is not None
+        assert turn.result.state == "settled"
 
 
 async def test_a_turn_that_takes_long_holds_no_recovery_up() -> None:

@@ -21,6 +21,18 @@ SPEC: dict[str, Any] = {
     "responses": [{"llm": "model", "tools": {"enabled": True}}],
 }
 
+SETTLING: dict[str, Any] = {
+    "name": "approval",
+    "extends": "approval",
+    "states": {
+        "prompting": {
+            "transitions": [{"event": "replied", "target": "settled", "cond": "finish_reason == 'stop'"}]
+        },
+        "settled": {"final": True, "enter": "answer"},
+    },
+}
+"""The chart of a later release: turns of it end in `settled`."""
+
 
 def make_engine(address: str, pay: Any, *, approval: bool = False, **changes: Any) -> Engine:
     """An engine whose tool `pay` must not run twice; `changes` replace sections of the spec."""
@@ -36,18 +48,19 @@ def make_engine(address: str, pay: Any, *, approval: bool = False, **changes: An
     )
 
 
-def run_worker(address: str, marks: Path, has_begun: Event) -> None:
-    """Work until the process is killed; the tool leaves a mark, and hangs."""
+def run_worker(address: str, marks: Path, has_begun: Event, *, hangs: bool = True) -> None:
+    """Work until the process is killed; the tool leaves a mark, and hangs where that is asked."""
     from toolchart.engine.durable.dbos_worker import DbosWorker
 
     async def pay(arguments: Any) -> str:
         append_mark(marks, arguments["text"])
-        await asyncio.Event().wait()
-        return "never"
+        if hangs:
+            await asyncio.Event().wait()
+        return "paid"
 
     async def run() -> None:
         begun = asyncio.Event()
-        async with make_engine(address, pay) as engine:
+        async with make_engine(address, pay, approval=not hangs) as engine:
             task = asyncio.create_task(DbosWorker(engine, address).run(asyncio.Event(), begun))
             await begun.wait()
             has_begun.set()

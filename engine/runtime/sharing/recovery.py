@@ -38,8 +38,9 @@ class Recovery:
         self._store = store
         self._ownership = ownership
         self._open_turns = open_turns
-        self._foreign: set[str] = set()
-        """Conversations of other charts, which this engine leaves alone."""
+        self._foreign: dict[str, int] = {}
+        """Conversations of other charts, which this engine leaves alone: each with the number of its newest
+        record when that was found, because a later record may move it to this chart."""
 
     async def recover(self, at_once: int) -> list[RecoveredTurn]:
         """Look once, and go on with every conversation that was found, at most `at_once` at a time."""
@@ -109,7 +110,7 @@ class Recovery:
             LogConflict: another worker holds it, or has taken it over.
             ToolchartError: it cannot go on.
         """
-        if self._ownership.is_stopping or conversation in self._foreign or not self._is_own(conversation):
+        if self._ownership.is_stopping or not self._is_own(conversation):
             return None
         async with self._ownership.work_on(conversation) as hold:
             has_gone_on = await self._go_on_held(conversation, hold)
@@ -118,13 +119,17 @@ class Recovery:
 
     def _is_own(self, conversation: str) -> bool:
         """Whether a conversation has the chart of this agent, or no record yet."""
-        if self._store.read_last_line(conversation) is None:
+        newest = self._store.read_last_line(conversation)
+        if newest is None:
             return True
+        if self._foreign.get(conversation) == newest[0]:
+            return False
         loaded = load_conversation(self._store, conversation)
         configured = self._agent.conversations.build_configured_event(conversation)
         if loaded is not None and loaded.configured.chart != configured.chart:
-            self._foreign.add(conversation)
+            self._foreign[conversation] = newest[0]
             return False
+        self._foreign.pop(conversation, None)
         return True
 
     async def _go_on_held(self, conversation: str, hold: Hold) -> bool:

@@ -28,7 +28,7 @@ from durable_scripts import (
     run_on_host,
 )
 from durable_scripts import check_log as check_scripts
-from durable_workers import make_engine, run_worker
+from durable_workers import SETTLING, make_engine, run_worker
 from effort import IS_LONG
 from flow_conversations import CONVERSATIONS
 from paying_agent import read_waiting_calls, wait_until
@@ -43,6 +43,7 @@ from toolchart.engine.log.sharing.workers import name_worker
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
+from toolchart.engine.runtime.migration import migrate_conversation
 from toolchart.states.errors import DurableHostUnavailable, LogUnavailable, SpecError
 from toolchart.states.events import Decided
 
@@ -202,6 +203,52 @@ async def test_a_release_with_another_chart_leaves_old_conversations_to_old_work
     async with make_engine(address, pay, approval=True) as other, work(other, address):
         await wait_for_state(other, "old", "finished")
     assert payments == ["the bill"]
+    check_log(address, 2)
+
+
+async def test_an_open_conversation_is_moved_to_a_new_release_under_running_workers(
+    address: str, tmp_path: Path
+) -> None:
+    """Workers of two charts work side by side while two conversations wait for an approval. The one that is
+    moved ends on the new chart, the other one on the old chart, and each payment is made once."""
+    marks, payments = tmp_path / "marks", list[str]()
+    marks.touch()
+
+    async def pay(arguments: Any) -> str:
+        payments.append(arguments["text"])
+        return "paid"
+
+    context = multiprocessing.get_context("spawn")
+    has_begun = context.Event()
+    arguments = {"args": (address, marks, has_begun), "kwargs": {"hangs": False}}
+    process = context.Process(target=run_worker, **arguments)
+    process.start()
+    try:
+        async with (
+            make_engine(address, never_pay, approval=True) as old,
+            make_engine(address, pay, approval=True, chart=SETTLING) as new,
+        ):
+            await wait_until(has_begun.is_set)
+            async with work(new, address, supervises=True):
+                queue = DbosQueue(address, "payer")
+                client = DurableClient(old, queue)
+                for name in ("kept", "moved"):
+                    await client.submit(f"bill {name}", key=name)
+                    await wait_for_state(old, name, "awaiting_approval")
+                await wait_until(lambda: queue.count_waiting() == 0)
+                report = await migrate_conversation(new, "moved", is_recorded=True)
+                assert report is not None
+                assert report.is_approved
+                for name in ("kept", "moved"):
+                    (call,) = read_waiting_calls(new, name)
+                    await client.decide(name, Decided(call_id=call.id, approved=True))
+                await wait_for_state(old, "kept", "finished")
+                await wait_for_state(new, "moved", "settled")
+                queue.close()
+        assert (payments, marks.read_text()) == (["bill moved"], "bill kept\n")
+    finally:
+        process.kill()
+        process.join()
     check_log(address, 2)
 
 
