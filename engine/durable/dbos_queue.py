@@ -18,7 +18,7 @@ from toolchart.states.errors import DurableHostUnavailable, SpecError, format_in
 
 try:
     from dbos import DBOSClient, DBOSPortableJSONSerializer, EnqueueOptions
-    from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+    from sqlalchemy.exc import SQLAlchemyError
 except ImportError:
     raise SpecError("DBOS is not installed", hint=format_install("durable")) from None
 
@@ -134,9 +134,14 @@ def _call(work: Callable[[], Value]) -> Value:
     """
     try:
         return work()
-    except (DBAPIError, SQLAlchemyError) as error:
-        problem = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
-        message = f"the queue cannot be used: {problem}"
-        if "does not exist" in problem:
-            message += "\n  start a worker first: toolchart worker SPEC --dsn ...; it prepares the database"
-        raise DurableHostUnavailable(message) from None
+    except SQLAlchemyError as error:
+        raise describe_fault(error) from None
+
+
+def describe_fault(error: SQLAlchemyError) -> DurableHostUnavailable:
+    """What a fault of the database means for whoever uses the queue."""
+    problem = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
+    message = f"the queue cannot be used: {problem}"
+    if "does not exist" in problem:
+        message += "\n  start a worker first: toolchart worker SPEC --dsn ...; it prepares the database"
+    return DurableHostUnavailable(message)

@@ -14,9 +14,16 @@ from typing import Any
 
 import msgspec
 from dbos import DBOS, DBOSPortableJSONSerializer
+from sqlalchemy.exc import SQLAlchemyError
 
 from toolchart.engine.durable.client import check_address
-from toolchart.engine.durable.dbos_queue import APPLICATION, WORKFLOW, DbosQueue, build_queue_name
+from toolchart.engine.durable.dbos_queue import (
+    APPLICATION,
+    WORKFLOW,
+    DbosQueue,
+    build_queue_name,
+    describe_fault,
+)
 from toolchart.engine.durable.executors import ExecutorWatch, hold_presence, name_executor
 from toolchart.engine.durable.performing import find_version, perform_stretch
 from toolchart.engine.durable.stretches import compute_version, decode_stretch, encode_rest, plan_next
@@ -118,6 +125,18 @@ class DbosWorker:
             DBOS.destroy(destroy_registry=True)
             problem = str(error).strip().partition("\n")[0]
             raise DurableHostUnavailable(f"DBOS could not begin: {problem}") from None
+        try:
+            await self._register_queue(name)
+            yield self._queue
+        finally:
+            await self._drain()
+
+    async def _register_queue(self, name: str) -> None:
+        """Tell DBOS of the queue and its limits.
+
+        Raises:
+            DurableHostUnavailable: the database cannot be reached.
+        """
         limits: dict[str, Any] = {"worker_concurrency": self._options.concurrency}
         if self._options.rate is not None:
             limits["limiter"] = {"limit": self._options.rate[0], "period": self._options.rate[1]}
@@ -125,9 +144,8 @@ class DbosWorker:
             await DBOS.register_queue_async(
                 name, polling_interval_sec=_POLL_S, on_conflict="always_update", **limits
             )
-            yield self._queue
-        finally:
-            await self._drain()
+        except SQLAlchemyError as error:
+            raise describe_fault(error) from None
 
     async def _drain(self) -> None:
         """Take nothing more, let what runs end within the grace time, and close DBOS."""

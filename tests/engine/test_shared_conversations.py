@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 from anyio.from_thread import start_blocking_portal
-from msgspec.structs import replace
 from durable_workers import SETTLING
 from durable_workers import make_engine as make_durable_engine
+from msgspec.structs import replace
 from paying_agent import make_engine, read_waiting_calls
 
 from toolchart.engine import Engine

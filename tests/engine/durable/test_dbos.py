@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
-from unittest.mock import Mock, patch
+from unittest.mock import AsyncMock, Mock, patch
 
 import click
 import pytest
@@ -48,6 +48,8 @@ from toolchart.states.errors import DurableHostUnavailable, LogUnavailable, Spec
 from toolchart.states.events import Decided
 
 pytest.importorskip("dbos", reason="needs the extra `durable`")
+
+from sqlalchemy.exc import OperationalError
 
 from toolchart.engine.durable import dbos_worker
 from toolchart.engine.durable.dbos_queue import DbosQueue
@@ -156,12 +158,17 @@ async def never_pay(arguments: Any) -> str:
 
 
 async def test_a_worker_that_could_not_begin_begins_again(address: str) -> None:
-    """Where the database goes away between the start of DBOS and that of its queue, the worker says so and
-    leaves nothing behind: in the same process it begins again."""
+    """Where the database goes away between the start of DBOS and that of its queue, or while the queue is
+    registered, the worker says so and leaves nothing behind: in the same process it begins again."""
 
     async def pay(arguments: Any) -> str:
         return "paid"
 
+    gone = AsyncMock(side_effect=OperationalError("INSERT", {}, Exception("the connection is closed")))
+    with patch.object(dbos_worker.DBOS, "register_queue_async", gone):
+        async with make_engine(address, pay) as engine:
+            with pytest.raises(DurableHostUnavailable, match="cannot be used: the connection is closed"):
+                await DbosWorker(engine, address).run(asyncio.Event())
     async with make_engine(address, pay) as engine:
         away = Mock(side_effect=DurableHostUnavailable("the server is being started"))
         with patch.object(dbos_worker, "DbosQueue", away), pytest.raises(DurableHostUnavailable):
