@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from toolchart.specs.secrets import strike_secret_bytes
 from toolchart.states.errors import (
+    DurableHostUnavailable,
     IllegalEvent,
     LogConflict,
     LogUnavailable,
@@ -77,6 +78,7 @@ _STATUSES: tuple[tuple[type[ToolchartError], int], ...] = (
     (LogConflict, 409),
     (ProviderError, 502),
     (LogUnavailable, 503),
+    (DurableHostUnavailable, 503),
 )
 """By class of an error: the HTTP status; 500 for any other."""
 

@@ -8,9 +8,10 @@ if TYPE_CHECKING:
     from toolchart.engine.durable.client import DurableClient
     from toolchart.engine.durable.dbos_queue import DbosQueue
     from toolchart.engine.durable.dbos_worker import DbosWorker, WorkerOptions
+    from toolchart.engine.durable.fleet.fleet_engine import FleetEngine
     from toolchart.engine.durable.local import LocalHost
     from toolchart.engine.durable.performing import perform_stretch
-    from toolchart.engine.durable.stretches import DurableHost, Rest, Stretch, plan_next
+    from toolchart.engine.durable.stretches import DurableHost, FollowedHost, Rest, Stretch, plan_next
     from toolchart.engine.durable.task_hub import TaskHub, TaskHubWorker
 
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "DbosWorker",
     "DurableClient",
     "DurableHost",
+    "FleetEngine",
+    "FollowedHost",
     "LocalHost",
     "Rest",
     "Stretch",
@@ -36,9 +39,10 @@ if not TYPE_CHECKING:
         "toolchart.engine.durable.client": ("DurableClient",),
         "toolchart.engine.durable.dbos_queue": ("DbosQueue",),
         "toolchart.engine.durable.dbos_worker": ("DbosWorker", "WorkerOptions"),
+        "toolchart.engine.durable.fleet.fleet_engine": ("FleetEngine",),
         "toolchart.engine.durable.local": ("LocalHost",),
         "toolchart.engine.durable.performing": ("perform_stretch",),
-        "toolchart.engine.durable.stretches": ("DurableHost", "Rest", "Stretch", "plan_next"),
+        "toolchart.engine.durable.stretches": ("DurableHost", "FollowedHost", "Rest", "Stretch", "plan_next"),
         "toolchart.engine.durable.task_hub": ("TaskHub", "TaskHubWorker"),
     }
     __getattr__, __dir__ = make_late_names(globals(), _NAMES)

@@ -43,7 +43,8 @@ class DurableClient:
             conversation: its id, to go on with or to begin; None makes one of the key, or a new one.
             key: idempotency key: a second message with it is not run.
             priority: from 1, small numbers first; 0 before all of them.
-            options: `handler`, `variables`, `llm`, `model` of the turn.
+            options: `handler`, `variables`, `llm`, `model` of the turn, or all as `encode_turn_options` makes
+                them.
 
         Returns:
             The id of the conversation.
@@ -52,6 +53,21 @@ class DurableClient:
             SpecError: a turn of the conversation is open.
             DurableHostUnavailable: the host cannot be reached.
         """
+        stretch = await self.begin_turn(
+            message, conversation=conversation, key=key, priority=priority, options=options
+        )
+        return stretch.conversation
+
+    async def begin_turn(
+        self,
+        message: str,
+        *,
+        conversation: str | None = None,
+        key: str | None = None,
+        priority: int = 0,
+        options: Mapping[str, Any] | None = None,
+    ) -> Stretch:
+        """As `submit`; the stretch that was started."""
         name = conversation or key or generate_conversation_id()
         loaded = load_conversation(self._engine.store, name)
         if loaded is not None and key is None and not loaded.snapshot.is_over:
@@ -66,17 +82,20 @@ class DurableClient:
             priority=priority,
         )
         await self._host.start(stretch)
-        return name
+        return stretch
 
-    async def decide(self, conversation: str, decision: Decided) -> None:
+    async def decide(self, conversation: str, decision: Decided) -> Stretch:
         """Hand over the decision about a call that waits, in the conversation or in a child of it.
+
+        Returns:
+            The stretch that goes on with it, as by the methods below.
 
         Raises:
             IllegalEvent: no call waits for it.
             SpecError: it is not signed as the spec requires.
             DurableHostUnavailable: it is in the inbox, and the workers find it when they look there.
         """
-        await self.wake(await self._engine.apost(conversation, decision))
+        return await self.wake(await self._engine.apost(conversation, decision))
 
     async def answer(
         self,
@@ -85,7 +104,7 @@ class DurableClient:
         *,
         question: str | None = None,
         by: str | None = None,
-    ) -> None:
+    ) -> Stretch:
         """Hand over the answer to a question of the chart; the arguments are those of `Engine.aanswer`.
 
         Raises:
@@ -93,18 +112,18 @@ class DurableClient:
             DurableHostUnavailable: it is in the inbox, and the workers find it when they look there.
         """
         root = await self._engine.apost_answer(conversation, content, question=question, by=by)
-        await self.wake(root)
+        return await self.wake(root)
 
-    async def cancel(self, conversation: str, reason: str | None = None) -> None:
+    async def cancel(self, conversation: str, reason: str | None = None) -> Stretch:
         """Have an open turn stopped, by the worker that runs it or by any.
 
         Raises:
             SpecError: no turn of the conversation is open.
             DurableHostUnavailable: it is in the inbox, and the workers find it when they look there.
         """
-        await self.wake(await self._engine.apost(conversation, Cancelled(reason=reason)))
+        return await self.wake(await self._engine.apost(conversation, Cancelled(reason=reason)))
 
-    async def wake(self, conversation: str) -> None:
+    async def wake(self, conversation: str) -> Stretch:
         """Have some worker look whether a conversation can go on, and take what its inbox has.
 
         Raises:
@@ -115,7 +134,9 @@ class DurableClient:
         if not version:
             raise SpecError(f"there is no conversation {conversation!r} in this log")
         key = f"wake/{generate_conversation_id()}"
-        await self._host.start(Stretch(conversation=conversation, key=key, version=version))
+        stretch = Stretch(conversation=conversation, key=key, version=version)
+        await self._host.start(stretch)
+        return stretch
 
 
 def check_address(address: str) -> None:

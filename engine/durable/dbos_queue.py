@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from toolchart.engine.durable.client import check_address
-from toolchart.engine.durable.stretches import Stretch, encode_stretch
+from toolchart.engine.durable.stretches import Rest, Stretch, decode_rest, encode_stretch
 from toolchart.engine.runtime.clock import Clock, SystemClock
 from toolchart.states.errors import DurableHostUnavailable, SpecError, format_install
 
@@ -29,6 +29,10 @@ APPLICATION = "toolchart"
 
 WORKFLOW = "toolchart.stretch"
 """Name of the workflow that performs a stretch."""
+
+
+_STATES_TO_COME = ("PENDING", "ENQUEUED", "DELAYED")
+"""Of a workflow that runs, or will."""
 
 
 def build_queue_name(agent: str) -> str:
@@ -82,6 +86,17 @@ class DbosQueue:
         text = encode_stretch(stretch)
         await asyncio.to_thread(_call, lambda: self._client.enqueue(options, text))
 
+    async def find_rest(self, stretch: Stretch) -> Rest | None:
+        """See `FollowedHost.find_rest`."""
+        rows = await asyncio.to_thread(
+            _call, lambda: self._client.list_workflows(workflow_ids=[stretch.id], load_input=False)
+        )
+        if not rows or rows[0].status in _STATES_TO_COME:
+            return None
+        if rows[0].status != "SUCCESS":
+            return Rest(outcome="failed", error=f"its stretch ended as {rows[0].status}: {rows[0].error}")
+        return decode_rest(rows[0].output or "")
+
     def list_executors(self) -> dict[str, list[str]]:
         """The ids of the stretches that executors have begun and not ended, by executor; blocking.
 
@@ -112,11 +127,10 @@ class DbosQueue:
         Raises:
             DurableHostUnavailable: the database cannot be reached.
         """
-        states = ["PENDING", "ENQUEUED", "DELAYED"]
         return len(
             _call(
                 lambda: self._client.list_workflows(
-                    status=states, queue_name=self.name, load_input=False, load_output=False
+                    status=list(_STATES_TO_COME), queue_name=self.name, load_input=False, load_output=False
                 )
             )
         )

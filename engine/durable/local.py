@@ -33,6 +33,11 @@ class LocalHost:
             await self.start(successor)
         return rest
 
+    async def find_rest(self, stretch: Stretch) -> Rest | None:
+        """See `FollowedHost.find_rest`."""
+        task = self._tasks.get(stretch.id)
+        return task.result() if task is not None and task.done() else None
+
     async def join(self) -> dict[str, Rest]:
         """Wait until no stretch is left; how each left its conversation, by its id."""
         while not all(task.done() for task in self._tasks.values()):

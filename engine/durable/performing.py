@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from toolchart.engine.durable.stretches import Rest, Stretch, compute_version
+from toolchart.engine.durable.turn_options import decode_turn_options
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.result import TurnResult
@@ -46,7 +47,9 @@ async def _go_on(engine: Engine, stretch: Stretch) -> TurnResult | None:
     if engine.is_busy_with(stretch.conversation):
         raise LogConflict("this worker works on the conversation already")
     if stretch.message is not None and not _has_begun(engine, stretch):
-        return await engine.arun(stretch.message, conversation=stretch.conversation, **stretch.options)
+        options = decode_turn_options(stretch.options)
+        options["conversation"] = stretch.conversation
+        return await engine.arun(stretch.message, **options)
     return await engine.ago_on(stretch.conversation)
 
 

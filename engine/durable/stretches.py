@@ -47,7 +47,7 @@ class Stretch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     message: str | None = None
     """A message of the user that begins a turn; None goes on with what is open."""
     options: Mapping[str, Any] = {}
-    """Of the turn: `handler`, `variables`, `llm`, `model`."""
+    """Of the turn, as `encode_turn_options` makes them."""
     first_seq: int = 0
     """Number of the first record that the turn may have written."""
     due: str | None = None
@@ -95,6 +95,11 @@ class Rest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str | None = None
     """Why the stretch failed."""
 
+    @property
+    def has_rested(self) -> bool:
+        """Whether the turn is over, or waits for somebody or for a time."""
+        return self.outcome in ("over", "waits")
+
 
 class DurableHost(Protocol):
     """Starts stretches on some worker; implemented over DBOS, over Durable Task, and in process."""
@@ -107,6 +112,20 @@ class DurableHost(Protocol):
 
         Raises:
             DurableHostUnavailable: the host cannot be reached; the stretch was not started.
+        """
+        ...
+
+
+class FollowedHost(DurableHost, Protocol):
+    """A host that can also say how a stretch has ended."""
+
+    async def find_rest(self, stretch: Stretch) -> Rest | None:
+        """How a stretch has left its conversation; None where it has not ended.
+
+        What the stretch has written is in the log then, and what follows it was started.
+
+        Raises:
+            DurableHostUnavailable: the host cannot be reached.
         """
         ...
 

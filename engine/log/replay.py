@@ -136,7 +136,7 @@ def replay(
                 state = shared_step.state
                 if include_shared:
                     yield shared_step
-        replayed_step = _derive_step(record, event, state, conversation)
+        replayed_step = derive_step(record, event, state, conversation)
         state = replayed_step.state
         yield replayed_step
 
@@ -150,10 +150,10 @@ def replay_conversation(
     )
 
 
-def _derive_step(
+def derive_step(
     record: Record, event: Event, before: ReplayState | None, conversation: str | None
 ) -> ReplayedStep:
-    """The step of one record, derived from the state before and compared with the record."""
+    """The step of one record, derived from the state before and compared with it; raises as `replay` does."""
     if isinstance(event, (Configured, Forked)):
         _check_header(event, record, conversation)
     state = enter_segment(record, event, before, conversation)
@@ -336,7 +336,7 @@ def load_conversation(store: Store, conversation: str, at: int | None = None) ->
         event = record.decode_event()
         if isinstance(event, Forked) and not next_seq:
             state = load_parent_state(store, event, conversation)
-        state = _derive_step(record, event, state, conversation).state
+        state = derive_step(record, event, state, conversation).state
         next_seq, head = next_seq + 1, record.hash
     if state is None:
         return None

@@ -47,7 +47,7 @@ def forbid_deriving(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError("a step was derived")
 
-    monkeypatch.setattr(replay_module, "_derive_step", refuse)
+    monkeypatch.setattr(replay_module, "derive_step", refuse)
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "jsonl"])

@@ -250,7 +250,7 @@ READ = """
 from toolchart.engine.log import replay
 from toolchart.engine.log.stores import open_store
 def refuse(*_): raise AssertionError("a step was derived")
-replay._derive_step = refuse
+replay.derive_step = refuse
 snapshot = replay.load_conversation(open_store("log.db"), "one").snapshot
 print(snapshot.open_effects, snapshot.added_data)
 """

@@ -34,14 +34,19 @@ SETTLING: dict[str, Any] = {
 """The chart of a later release: turns of it end in `settled`."""
 
 
-def make_engine(address: str, pay: Any, *, approval: bool = False, **changes: Any) -> Engine:
-    """An engine whose tool `pay` must not run twice; `changes` replace sections of the spec."""
-    tool = Tool(
+def make_tool(pay: Any, *, approval: bool = False) -> Tool:
+    """The tool `pay`, which must not run twice."""
+    return Tool(
         definition=ToolDefinition(name="pay", description="Pay.", parameters=SCHEMA),
         run=pay,
         execution_mode="async",
         requires_approval=approval,
     )
+
+
+def make_engine(address: str, pay: Any, *, approval: bool = False, **changes: Any) -> Engine:
+    """An engine whose tool `pay` must not run twice; `changes` replace sections of the spec."""
+    tool = make_tool(pay, approval=approval)
     providers = {"model": EchoModel()}
     return Engine(
         {**SPEC, **changes}, log=address, functions=[tool], providers=providers, longest_wait_s=0.05

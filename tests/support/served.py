@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
-from agents import make_engine
+from agents import make_engine, make_spec
 from asgi_server import serve_application
 
 from toolchart.app.server.access.tokens import ROLES, Access, NewToken
 from toolchart.app.server.application import build_application
 from toolchart.app.server.site import Limits, Site, SiteSettings
 from toolchart.engine import Engine
+from toolchart.engine.durable.fleet.fleet_engine import FleetEngine
+from toolchart.engine.durable.local import LocalHost
+from toolchart.providers.scripted.provider import ScriptedProvider
 
 PEOPLE: dict[str, tuple[str, ...]] = {
     "owner": ROLES,
@@ -42,6 +46,41 @@ def make_site(
         for name, roles in PEOPLE.items()
     ]
     return Site(engine or make_engine(["hello"]), tokens, limits=limits, settings=settings)
+
+
+class SiteMaker:
+    """Makes sites that run turns themselves, or hand them to a worker on the same log.
+
+    Args:
+        folder: for the log that server and worker share; None where the server runs the turns.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self.has_workers = folder is not None
+        self._workers: list[Engine] = []
+
+    def make(
+        self,
+        replies: Sequence[Any] = ("hello",),
+        *,
+        provider: Any = None,
+        limits: Limits | None = None,
+        **changes: Any,
+    ) -> Site:
+        """A site whose model is `provider`, or gives these replies; `changes` are of the spec."""
+        spec, providers = make_spec(**changes), {"model": provider or ScriptedProvider(replies)}
+        if self._folder is None:
+            return make_site(Engine(spec, log="memory", providers=providers), limits=limits)
+        log = str(self._folder / "log.db")
+        worker = Engine(spec, log=log, providers=providers, longest_wait_s=0.05)
+        self._workers.append(worker)
+        return make_site(FleetEngine(spec, LocalHost(worker), log=log), limits=limits)
+
+    def close(self) -> None:
+        """Close the workers."""
+        for worker in self._workers:
+            worker.close()
 
 
 def bearer(name: str = "owner") -> dict[str, str]:

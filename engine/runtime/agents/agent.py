@@ -235,8 +235,7 @@ class Agent:
         Raises:
             SpecError: there is no handler, prompt, host or model for it, or an attachment cannot be read.
         """
-        profile = {"profile": self.spec.profile} if self.spec.profile else {}
-        values = {**profile, **(options.get("variables") or {}), "user_message": message}
+        values = self._build_values(message, options)
         history = options.get("history", ())
         warnings: tuple[str, ...] = ()
         if needs_preparation(self.spec):
@@ -250,6 +249,25 @@ class Agent:
         if form is not None:
             settings = replace(settings, options={**settings.options, **form.build_option()})
         return replace(event, settings=settings, warnings=(*warnings, *event.warnings))
+
+    def check_turn(self, message: str, options: TurnOptions) -> None:
+        """Check what can be known of a message before models are asked and documents searched.
+
+        Raises:
+            SpecError: there is no handler, host or model for it.
+        """
+        if needs_preparation(self.spec) and not options.get("handler"):
+            return
+        values = self._build_values(message, options)
+        handler = select_handler(self.spec, values, options.get("handler"))
+        names, aliases = self.tools.names(), self.tools.aliases
+        llm, model = options.get("llm"), options.get("model")
+        plan_turn(self.spec, handler, values, names, aliases=aliases, llm=llm, model=model)
+
+    def _build_values(self, message: str, options: TurnOptions) -> dict[str, Any]:
+        """The values that select a handler and fill its prompt, without those of the context."""
+        profile = {"profile": self.spec.profile} if self.spec.profile else {}
+        return {**profile, **(options.get("variables") or {}), "user_message": message}
 
     async def _find_context(
         self,

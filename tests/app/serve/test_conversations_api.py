@@ -6,7 +6,8 @@ import asyncio
 import json
 import threading
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,7 +17,7 @@ from effort import choose_count
 pytest.importorskip("starlette", reason="the server needs the extra `serve`")
 
 from agents import make_engine, make_spec, reply_with_calls
-from served import bearer, make_site, open_client, serve
+from served import SiteMaker, bearer, make_site, open_client, serve
 
 from toolchart.app.server.site import Limits
 from toolchart.engine import Engine
@@ -41,13 +42,20 @@ async def post(client: httpx.AsyncClient, path: str, status: int = 200, /, **bod
     return dict(answer.json())
 
 
+@pytest.fixture(params=["alone", "with a worker"])
+def sites(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SiteMaker]:
+    """Sites that run turns themselves, and sites that hand them to a worker: both answer alike."""
+    maker = SiteMaker(tmp_path if request.param == "with a worker" else None)
+    yield maker
+    maker.close()
+
+
 # -- turns -------------------------------------------------------------------------------------------
 
 
-async def test_a_conversation_is_begun_continued_and_read() -> None:
+async def test_a_conversation_is_begun_continued_and_read(sites: SiteMaker) -> None:
     """A turn gives what `Engine.run` gives; the conversation goes on with its history, and can be read."""
-    engine = make_engine([ask_for("a"), "first", "second"])
-    async with open_client(make_site(engine)) as client:
+    async with open_client(sites.make([ask_for("a"), "first", "second"])) as client:
         first = await post(client, "", message="hi", conversation="c1")
         second = await post(client, "/c1/messages", message="and?")
         overview = (await client.get("/api/conversations/c1")).json()
@@ -85,18 +93,20 @@ async def test_a_conversation_is_begun_continued_and_read() -> None:
         ("/none/cancel", {}, 404, "no conversation"),
     ],
 )
-async def test_a_wrong_request_is_refused(path: str, body: dict[str, Any], status: int, text: str) -> None:
+async def test_a_wrong_request_is_refused(
+    sites: SiteMaker, path: str, body: dict[str, Any], status: int, text: str
+) -> None:
     """A request that cannot be carried out says what is wrong, and nothing is written."""
-    site = make_site()
+    site = sites.make()
     async with open_client(site) as client:
         answer = await post(client, path, status, **body)
         assert text in answer["error"]
         assert list(site.engine.store.list_conversations()) == []
 
 
-async def test_a_conversation_is_begun_once() -> None:
+async def test_a_conversation_is_begun_once(sites: SiteMaker) -> None:
     """A second beginning under the same id is refused."""
-    async with open_client(make_site(make_engine(["a", "b"]))) as client:
+    async with open_client(sites.make(["a", "b"])) as client:
         await post(client, "", message="hi", conversation="c1")
         assert "already" in (await post(client, "", 409, message="hi", conversation="c1"))["error"]
 
@@ -104,10 +114,9 @@ async def test_a_conversation_is_begun_once() -> None:
 # -- decisions ---------------------------------------------------------------------------------------
 
 
-async def test_of_three_calls_one_is_approved_one_edited_and_one_rejected() -> None:
+async def test_of_three_calls_one_is_approved_one_edited_and_one_rejected(sites: SiteMaker) -> None:
     """Decisions may come in any order; each counts once, and the log says whose it is."""
-    engine = make_engine([ask_for("a", "b", "c"), "done"], **APPROVAL)
-    site = make_site(engine)
+    site = sites.make([ask_for("a", "b", "c"), "done"], **APPROVAL)
     async with open_client(site, "owner") as client:
         begun = await post(client, "", message="go", conversation="c1")
         ids = [pending["id"] for pending in begun["pending_approvals"]]
@@ -124,10 +133,9 @@ async def test_of_three_calls_one_is_approved_one_edited_and_one_rejected() -> N
     assert deciders == ["decider"] * 3
 
 
-async def test_a_token_without_the_role_decides_nothing() -> None:
+async def test_a_token_without_the_role_decides_nothing(sites: SiteMaker) -> None:
     """Whoever may chat alone cannot approve the calls of a chat."""
-    engine = make_engine([ask_for("a"), "done"], **APPROVAL)
-    async with open_client(make_site(engine), "talker") as client:
+    async with open_client(sites.make([ask_for("a"), "done"], **APPROVAL), "talker") as client:
         begun = await post(client, "", message="go", conversation="c1")
         (pending,) = begun["pending_approvals"]
         await post(client, "/c1/decisions", 403, call_id=pending["id"], approved=True)
@@ -214,9 +222,9 @@ INTERVIEW: dict[str, Any] = {
 }
 
 
-async def test_a_form_is_answered_once_and_by_name() -> None:
+async def test_a_form_is_answered_once_and_by_name(sites: SiteMaker) -> None:
     """The answer to a question of the chart is checked, recorded with its author, and counts once."""
-    async with open_client(make_site(make_engine([], **INTERVIEW))) as client:
+    async with open_client(sites.make([], **INTERVIEW)) as client:
         begun = await post(client, "", message="hi", conversation="c1")
         (question,) = begun["questions"]
         assert question["form"]["required"] == ["name"]
@@ -259,10 +267,10 @@ def make_speaking_engine(speaker: Any) -> Engine:
     return Engine(make_spec(), log="memory", providers={"model": speaker})
 
 
-async def test_a_message_during_a_turn_is_user_said_and_a_cancellation_stops_it() -> None:
+async def test_a_message_during_a_turn_is_user_said_and_a_cancellation_stops_it(sites: SiteMaker) -> None:
     """A message to a running turn goes into it; a second turn is not begun; cancelling ends the turn."""
     speaker = Speaker()
-    site = make_site(make_speaking_engine(speaker))
+    site = sites.make(provider=speaker)
     async with open_client(site) as client:
         answer = await client.post(
             "/api/conversations?wait=false", json={"message": "hi", "conversation": "c1"}
@@ -270,18 +278,31 @@ async def test_a_message_during_a_turn_is_user_said_and_a_cancellation_stops_it(
         assert (answer.status_code, answer.json()) == (202, {"conversation": "c1"})
         said = await post(client, "/c1/messages", 202, message="and this")
         assert said["as"] == "user_said"
-        await post(client, "/c1/cancel", 202, reason="enough")
+        assert await wait_for_record(client, "user_said") < await wait_for_cancellation(client)
         speaker.may_end.set()
-        records = (await client.get("/api/conversations/c1/records")).json()["records"]
-    types = [record["event"]["type"] for record in records]
-    assert "user_said" in types
-    assert types[-1] == "cancelled"
 
 
-async def test_a_turn_survives_the_client_that_began_it() -> None:
+async def wait_for_cancellation(client: httpx.AsyncClient) -> int:
+    """Cancel the turn of `c1`; the number of the record that says so."""
+    await post(client, "/c1/cancel", 202, reason="enough")
+    return await wait_for_record(client, "cancelled")
+
+
+async def wait_for_record(client: httpx.AsyncClient, kind: str) -> int:
+    """The number of the first record of `c1` with an event of a type, once the log has it."""
+    async with asyncio.timeout(60):
+        while True:
+            records = (await client.get("/api/conversations/c1/records")).json()["records"]
+            found = [record["seq"] for record in records if record["event"]["type"] == kind]
+            if found:
+                return int(found[0])
+            await asyncio.sleep(0.01)
+
+
+async def test_a_turn_survives_the_client_that_began_it(sites: SiteMaker) -> None:
     """A client that goes away in the middle stops nothing; the answer is there for whoever comes back."""
     speaker = Speaker()
-    site = make_site(make_speaking_engine(speaker))
+    site = sites.make(provider=speaker)
     with serve(site) as address:
         async with httpx.AsyncClient(base_url=address, headers=bearer(), trust_env=False) as client:
             with pytest.raises(httpx.ReadTimeout):
@@ -315,10 +336,10 @@ async def read_events(response: httpx.Response, until: str, kinds: Counter[str] 
     raise AssertionError("the stream ended early")
 
 
-async def test_a_reader_that_comes_back_misses_nothing() -> None:
+async def test_a_reader_that_comes_back_misses_nothing(sites: SiteMaker) -> None:
     """Readers who connect at any time get every record once and in order; `Last-Event-ID` skips the known."""
     speaker = Speaker()
-    site = make_site(make_speaking_engine(speaker))
+    site = sites.make(provider=speaker)
     kinds: Counter[str] = Counter()
     with serve(site) as address:
         async with httpx.AsyncClient(

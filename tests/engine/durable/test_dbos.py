@@ -28,7 +28,7 @@ from durable_scripts import (
     run_on_host,
 )
 from durable_scripts import check_log as check_scripts
-from durable_workers import SETTLING, make_engine, run_worker
+from durable_workers import SETTLING, SPEC, make_engine, make_tool, run_worker
 from effort import IS_LONG
 from flow_conversations import CONVERSATIONS
 from paying_agent import read_waiting_calls, wait_until
@@ -54,6 +54,7 @@ from sqlalchemy.exc import OperationalError
 from toolchart.engine.durable import dbos_worker
 from toolchart.engine.durable.dbos_queue import DbosQueue
 from toolchart.engine.durable.dbos_worker import DbosWorker, WorkerOptions
+from toolchart.engine.durable.fleet.fleet_engine import FleetEngine
 from toolchart.engine.durable.performing import find_version
 from toolchart.engine.durable.supervisor import Supervisor
 
@@ -256,6 +257,36 @@ async def test_an_open_conversation_is_moved_to_a_new_release_under_running_work
     finally:
         process.kill()
         process.join()
+    check_log(address, 2)
+
+
+async def test_an_engine_without_workers_of_its_own_hands_turns_over(address: str) -> None:
+    """A `FleetEngine` returns what `Engine` returns: the result of a turn, of a decision and of a
+    cancellation. Its observer sees each step once, and what a worker refuses is an error."""
+    seen: list[str] = []
+
+    async def pay(arguments: Any) -> str:
+        return "paid"
+
+    def observe(event: Any, step: Any) -> None:
+        seen.append(event.TYPE)
+
+    queue_options = {"functions": [make_tool(never_pay, approval=True)], "log": address}
+    async with make_engine(address, pay, approval=True) as engine, work(engine, address):
+        queue = DbosQueue(address, "payer")
+        async with FleetEngine(SPEC, queue, **queue_options) as fleet:
+            begun = await fleet.arun("bill", conversation="a", observer=observe)
+            (waiting,) = begun.pending_approvals
+            decided = await fleet.aresume("a", Decided(call_id=waiting.id, approved=True), observer=observe)
+            assert (begun.state, decided.content) == ("awaiting_approval", "paid bill")
+            await fleet.arun("bill", conversation="b")
+            cancelled = await fleet.acancel("b", "asked twice")
+            assert cancelled is not None
+            assert cancelled.state == "error"
+            with pytest.raises(SpecError, match="no turn"):
+                await fleet.acancel("b")
+        queue.close()
+        assert seen == [step.record.event["type"] for step in replay_conversation(engine.store, "a")]
     check_log(address, 2)
 
 

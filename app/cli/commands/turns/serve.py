@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +14,9 @@ from toolchart.app.cli.parameters.options import durability_option, log_option
 from toolchart.app.cli.terminal.log_messages import configure_logging
 from toolchart.app.cli.terminal.text import print_notice
 from toolchart.app.server.access.tokens import NewToken, make_tokens
+from toolchart.engine.durable.fleet.fleet_engine import FleetEngine
 from toolchart.engine.log.sealing.journal import load_journal
+from toolchart.engine.runtime.engine import Engine
 from toolchart.specs.loader import load_spec
 from toolchart.states.errors import explain_import_fault
 
@@ -79,6 +82,13 @@ if TYPE_CHECKING:
     help="A seal journal: the page of a run says whether its seals hold. Keys are `seal_keys` in SPEC and "
     f"{VARIABLE}.",
 )
+@click.option(
+    "--durable",
+    "queue_address",
+    metavar="ADDRESS",
+    help="Hand turns over to the workers (`toolchart worker`) of this PostgreSQL database. Its log is used "
+    "without --log.",
+)
 @results_option
 @durability_option
 @log_option
@@ -96,6 +106,7 @@ def command(
     edit_folder: str | None,
     turns: int | None,
     seals: str | None,
+    queue_address: str | None,
     results: str,
     durability: str | None,
     log: str | None,
@@ -109,6 +120,7 @@ def command(
     Example:  toolchart serve quickstart
               toolchart serve agent.yaml --token anna:chat,approve --token viewer:read
               toolchart serve agent.yaml --edit charts
+              toolchart serve agent.yaml --durable postgresql://bot@db/bot
               toolchart serve agent.yaml --host 0.0.0.0 --certificate chain.pem --key key.pem
     """
     try:
@@ -123,7 +135,6 @@ def command(
         raise explain_import_fault(error, "serve", "serve") from None
     from toolchart.app.server.application import build_application
     from toolchart.app.server.site import Limits, Site
-    from toolchart.engine.runtime.engine import Engine
 
     configure_logging(verbose=False)
     address = Address(host=host, port=port, certificate=certificate, key=key, allows_plain=allow_plain_http)
@@ -131,13 +142,32 @@ def command(
     options: dict[str, Any] = {"allow_inline": allow_inline, "results": results, **open_seals(seals, spec)}
     settings = make_settings(address, names, source=spec, origins=origins, edit_folder=edit_folder, **options)
     new_tokens = make_tokens(tokens)
-    with open_socket(address) as listener:
-        engine = Engine(spec, log=log, durability=durability)
+    with open_socket(address) as listener, open_engine(spec, log, durability, queue_address) as engine:
         site = Site(engine, new_tokens, settings=settings, limits=Limits(turns=turns) if turns else None)
         _print_start(site, address, new_tokens)
         with suppress(KeyboardInterrupt):  # uvicorn raises it again when everything has ended
             serve_site(site, build_application(site), address, listener)
     print_notice("stopped")
+
+
+@contextmanager
+def open_engine(
+    spec: str, log: str | None, durability: str | None, queue_address: str | None
+) -> Iterator[Engine]:
+    """The engine that is served: one that runs turns itself, or that hands them over to workers.
+
+    Raises:
+        SpecError: the spec or the address cannot be used.
+        DurableHostUnavailable: the queue cannot be reached, or no worker has prepared it yet.
+    """
+    if queue_address is None:
+        yield Engine(spec, log=log, durability=durability)
+        return
+    from toolchart.engine.durable.dbos_queue import DbosQueue
+
+    agent = load_spec(spec)
+    with closing(DbosQueue(queue_address, agent.name or "agent")) as queue:
+        yield FleetEngine(agent, queue, log=log or queue_address, durability=durability)
 
 
 def open_seals(path: str | None, spec: str) -> dict[str, Any]:

@@ -1,0 +1,234 @@
+"""An engine whose turns are run by workers: it hands them over, and follows the log until they rest."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
+
+from toolchart.engine.durable.client import DurableClient
+from toolchart.engine.durable.fleet.following import LogFollower
+from toolchart.engine.durable.stretches import FollowedHost, Rest, Stretch, plan_next
+from toolchart.engine.durable.turn_options import encode_turn_options
+from toolchart.engine.log.family import find_root
+from toolchart.engine.log.replay import load_conversation
+from toolchart.engine.runtime.clock import Clock, generate_conversation_id
+from toolchart.engine.runtime.engine import Engine
+from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.sharing.recovery import RecoveredTurn
+from toolchart.engine.runtime.streaming import StepTaken
+from toolchart.engine.runtime.turns.options import (
+    NO_HOOKS,
+    ResumeOptions,
+    TurnHooks,
+    TurnOptions,
+    build_hooks,
+)
+from toolchart.states.errors import DurableHostUnavailable, LogUnavailable, SpecError
+from toolchart.states.events import Decided
+from toolchart.states.ports import Store
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from toolchart.engine.runtime.dependencies import Observer
+    from toolchart.specs.models import AgentSpec
+    from toolchart.tools.approvers import Signer
+    from toolchart.tools.definition import Tool
+    from toolchart.tools.sources.registry_entries import Service
+
+log = logging.getLogger("toolchart.engine")
+
+_SHORTEST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.0
+
+
+class FleetEngine(Engine):
+    """An engine whose turns are run by workers of the same agent on the same log.
+
+    Messages, decisions, answers and cancellations go to the workers, and each method returns what that of
+    `Engine` returns, when the turn rests. Observers are called with the steps of the conversation as they
+    appear in its log. Deltas of replies stay in the worker, so `on_delta` is never called; and nobody sees
+    here the steps of sub-agents, which have logs of their own. Whoever stops waiting does not stop the turn.
+    Forks run in this engine.
+
+    Args:
+        spec: as for `Engine`, like the options below; the agent of the workers.
+        host: starts stretches on the workers. It belongs to the caller.
+        log: the log that the workers write.
+    """
+
+    def __init__(
+        self,
+        spec: AgentSpec | str | Path | Mapping[str, Any],
+        host: FollowedHost,
+        *,
+        log: Store | str | Path,
+        functions: Sequence[Callable[..., Any] | Tool] = (),
+        services: Mapping[str, Service] | None = None,
+        outputs: Mapping[str, type[BaseModel]] | None = None,
+        signer: Signer | None = None,
+        observer: Observer | None = None,
+        clock: Clock | None = None,
+        durability: str | None = None,
+    ) -> None:
+        super().__init__(
+            spec,
+            log=log,
+            functions=functions,
+            services=services,
+            outputs=outputs,
+            signer=signer,
+            observer=observer,
+            clock=clock,
+            durability=durability,
+        )
+        self._host = host
+        self._client = DurableClient(self, host)
+
+    def with_tools(self, tools: Sequence[Tool]) -> NoReturn:
+        """Not possible: workers do not have further tools.
+
+        Raises:
+            SpecError: always.
+        """
+        raise SpecError(
+            "turns are run by workers, which do not have the tools of a client",
+            hint="declare them in the spec, or serve the agent without --durable",
+        )
+
+    # -- turns -----------------------------------------------------------------------------------
+
+    async def arun(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult:
+        """As `Engine.arun`; a worker runs the turn.
+
+        Raises:
+            SpecError: the turn cannot begin, here or on the worker.
+            DurableHostUnavailable: the workers cannot be reached.
+        """
+        name = options.get("conversation") or generate_conversation_id()
+        self._agent.check_turn(message, options)
+        first_seq = self._find_next_seq(name)
+        data = await encode_turn_options(options)
+        stretch = await self._client.begin_turn(message, conversation=name, options=data)
+        return await self._follow(stretch, build_hooks(options), first_seq)
+
+    async def aresume(
+        self, conversation: str, decision: Decided | None = None, **options: Unpack[ResumeOptions]
+    ) -> TurnResult:
+        """As `Engine.aresume`; a worker goes on with the turn."""
+        first_seq = self._find_next_seq(find_root(self.store, conversation))
+        if decision is not None:
+            stretch = await self._client.decide(conversation, decision)
+        else:
+            stretch = await self._client.wake(find_root(self.store, conversation))
+        return await self._follow(stretch, build_hooks(options), first_seq)
+
+    async def adecide(self, conversation: str, decision: Decided) -> TurnResult | None:
+        """As `Engine.adecide`; a turn that runs on a worker gets the decision, and None is returned."""
+        if self.is_running(conversation):
+            await self._client.decide(conversation, decision)
+            return None
+        return await self.aresume(conversation, decision)
+
+    async def aanswer(
+        self,
+        conversation: str,
+        content: Mapping[str, Any],
+        *,
+        question: str | None = None,
+        by: str | None = None,
+    ) -> TurnResult | None:
+        """As `Engine.aanswer`; a turn that runs on a worker gets the answer, and None is returned."""
+        is_running = self.is_running(conversation)
+        first_seq = self._find_next_seq(find_root(self.store, conversation))
+        stretch = await self._client.answer(conversation, content, question=question, by=by)
+        return None if is_running else await self._follow(stretch, NO_HOOKS, first_seq)
+
+    async def acancel(self, conversation: str, reason: str | None = None) -> TurnResult | None:
+        """As `Engine.acancel`; a turn that runs on a worker hears of it, and None is returned."""
+        is_running = self.is_running(conversation)
+        first_seq = self._find_next_seq(find_root(self.store, conversation))
+        stretch = await self._client.cancel(conversation, reason)
+        return None if is_running else await self._follow(stretch, NO_HOOKS, first_seq)
+
+    def is_running(self, conversation: str) -> bool:
+        """Whether some worker works on the conversation now."""
+        return super().is_running(conversation) or self._is_held(conversation)
+
+    # -- recovery --------------------------------------------------------------------------------
+
+    async def arecover(self, *, at_once: int = 16) -> list[RecoveredTurn]:
+        """Nothing: workers go on with what is left open."""
+        return []
+
+    async def awatch_unfinished(
+        self, on_turn: Callable[[RecoveredTurn], None], *, every_s: float = 2.0, at_once: int = 16
+    ) -> None:
+        """Wait until the engine is stopped: workers go on with what is left open."""
+        while not self.is_stopping:
+            await self._ownership.wait_for_stop(every_s)
+
+    # -- following -------------------------------------------------------------------------------
+
+    def _find_next_seq(self, conversation: str) -> int:
+        newest = self.store.read_last_line(conversation)
+        return newest[0] + 1 if newest is not None else 0
+
+    async def _follow(self, stretch: Stretch, hooks: TurnHooks, first_seq: int) -> TurnResult:
+        """The result of a turn when it rests; its steps are observed meanwhile.
+
+        Raises:
+            SpecError: the worker says that the stretch cannot be done.
+            DurableHostUnavailable: this engine was stopped before the turn began.
+        """
+        async for step in self._iterate_steps(stretch, first_seq):
+            observer = hooks.observer or self._parts.observer
+            if observer is not None:
+                observer(step.event, step.step)
+        loaded = load_conversation(self.store, stretch.conversation)
+        if loaded is None or loaded.snapshot.settings is None:
+            raise DurableHostUnavailable("this process stops; the turn has not begun, and is in the queue")
+        return self._open_turns.build_result(loaded.snapshot, stretch.conversation, hooks)
+
+    async def _iterate_steps(self, stretch: Stretch, first_seq: int) -> AsyncGenerator[StepTaken, None]:
+        """The steps of a conversation until its stretch, and those that repeat it, leave it at rest."""
+        follower, pause_s = LogFollower(self.store, stretch.conversation, first_seq), _SHORTEST_PAUSE_S
+        while not self.is_stopping:
+            rest, steps = await self._look(stretch, follower)
+            for step in steps:
+                yield step
+            if steps:
+                for listener in self._log.listeners:
+                    listener(stretch.conversation)
+            if rest is not None:
+                successor = _find_successor(stretch, rest)
+                if successor is None:
+                    return
+                stretch = successor
+            has_news = bool(steps) or rest is not None
+            pause_s = _SHORTEST_PAUSE_S if has_news else min(pause_s * 1.5, _LONGEST_PAUSE_S)
+            await self._ownership.wait_for_stop(pause_s)
+
+    async def _look(self, stretch: Stretch, follower: LogFollower) -> tuple[Rest | None, list[StepTaken]]:
+        """How a stretch has ended, if it has, and the steps that are new. What is away now may come back."""
+        try:
+            # In this order: what the stretch has written is in the log when its end is seen.
+            rest = await self._host.find_rest(stretch)
+            return rest, await asyncio.to_thread(follower.read_new_steps)
+        except (DurableHostUnavailable, LogUnavailable) as error:
+            log.warning("conversation %s is not followed now: %s", stretch.conversation, error)
+            return None, []
+
+
+def _find_successor(stretch: Stretch, rest: Rest) -> Stretch | None:
+    """The stretch that goes on with the same turn; None where the turn rests.
+
+    Raises:
+        SpecError: the stretch cannot be done.
+    """
+    if rest.outcome == "failed":
+        raise SpecError(rest.error or "the worker could not go on with the conversation")
+    return None if rest.has_rested else plan_next(stretch, rest)

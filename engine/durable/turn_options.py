@@ -1,0 +1,60 @@
+"""The options of a turn as JSON, as a stretch carries them to a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, cast
+
+import msgspec
+from pydantic import WithJsonSchema
+
+from toolchart.engine.runtime.turns.options import TurnOptions, build_hooks
+from toolchart.states.content import decode_parts
+from toolchart.states.errors import SpecError
+from toolchart.states.messages import Message, message_to_dict
+from toolchart.tools.sources.attachments import load_attachments
+
+_PLAIN = ("handler", "variables", "llm", "model")
+
+_SCHEMA = "output_schema"
+
+
+async def encode_turn_options(options: TurnOptions) -> dict[str, Any]:
+    """The options that a worker needs, as JSON data; attachments are read here.
+
+    Raises:
+        SpecError: an attachment cannot be read, `output_type` has no JSON Schema, or a value is no JSON.
+    """
+    given = cast("dict[str, Any]", options)
+    data = {name: given[name] for name in _PLAIN if given.get(name)}
+    if options.get("history"):
+        data["history"] = [_describe_earlier_message(message) for message in options["history"]]
+    if options.get("attachments"):
+        data["attachments"] = msgspec.to_builtins(await load_attachments(options["attachments"]))
+    form = build_hooks(options).answer_form
+    if form is not None:
+        data[_SCHEMA] = form.schema
+    try:
+        msgspec.json.encode(data)
+    except TypeError as error:
+        raise SpecError(f"a turn for workers has values that are no JSON: {error}") from None
+    return data
+
+
+def _describe_earlier_message(message: Message | Mapping[str, Any]) -> Mapping[str, Any]:
+    return message_to_dict(message) if isinstance(message, Message) else message
+
+
+def decode_turn_options(data: Mapping[str, Any]) -> TurnOptions:
+    """Options as `Engine.arun` takes them.
+
+    Raises:
+        ValueError: they are none.
+    """
+    options = dict(data)
+    schema = options.pop(_SCHEMA, None)
+    if schema is not None:
+        options["output_type"] = Annotated[dict[str, Any], WithJsonSchema(schema)]
+    if "attachments" in options:
+        options["attachments"] = decode_parts(options["attachments"])
+    return cast("TurnOptions", options)
