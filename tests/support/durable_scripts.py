@@ -38,7 +38,7 @@ PAUSING_CHART: dict[str, Any] = {
 PAUSING: dict[str, Any] = {
     "name": "pausing",
     "chart": PAUSING_CHART,
-    "effects": {"pause": {"wait": "200ms"}, "tell": {"answer": "done"}},
+    "effects": {"pause": {"wait": "1s"}, "tell": {"answer": "done"}},
     "llms": {"model": {"provider": "scripted", "model": "m"}},
     "responses": [{"llm": "model"}],
 }

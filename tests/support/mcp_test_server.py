@@ -1,9 +1,8 @@
-"""An MCP server for tests: over standard input and output, or streamable HTTP on a given port."""
+"""An MCP server for tests: over standard input and output; tests serve its application over HTTP."""
 
 from __future__ import annotations
 
 import os
-import sys
 
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
@@ -58,7 +57,4 @@ async def sleep(seconds: float) -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        server.run("streamable-http", port=int(sys.argv[1]))
-    else:
-        server.run("stdio")
+    server.run("stdio")

@@ -61,4 +61,4 @@ async def wait_until(has_happened: Callable[[], bool]) -> None:
     """Return when something has happened that sets no event; fail where it does not within five minutes."""
     async with asyncio.timeout(300):
         while not has_happened():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.003)

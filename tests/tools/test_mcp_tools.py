@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from asgi_server import serve_application
 from tool_calls import make_call, run_calls
 
 from toolchart.specs.models import ToolsConfig
 from toolchart.states.content import ImagePart
 from toolchart.states.errors import SpecError
 from toolchart.tools.manager import ToolManager
+from toolchart.tools.sources import mcp
 
 pytest.importorskip("mcp")
+
+import mcp_test_server
 
 SERVER = Path(__file__).resolve().parents[1] / "support" / "mcp_test_server.py"
 STDIO = {"command": sys.executable, "args": [str(SERVER)]}
@@ -28,6 +29,15 @@ STDIO = {"command": sys.executable, "args": [str(SERVER)]}
 def make_manager(**servers: Any) -> ToolManager:
     """A manager with these servers."""
     return ToolManager.from_config(ToolsConfig.model_validate({"mcp": servers}))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def patience() -> Iterator[None]:
+    """Servers may be slow to start and to end on a busy machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mcp, "START_TIMEOUT_S", 300.0)
+        patch.setattr(mcp, "CLOSE_TIMEOUT_S", 300.0)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -143,24 +153,12 @@ def test_invalid_settings_are_named() -> None:
 
 def test_streamable_http_works_too() -> None:
     """Issue 6: a server at an address offers the same tools."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    process = subprocess.Popen([sys.executable, str(SERVER), str(port)], stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(900):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
-        manager = make_manager(web={"url": f"http://127.0.0.1:{port}/mcp", "prefix": "w_"})
+    with serve_application(mcp_test_server.server.streamable_http_app()) as address:
+        manager = make_manager(web={"url": f"{address}/mcp", "prefix": "w_"})
         assert manager.warnings == ()
         (event,) = run_calls(manager, make_call("w_add", {"a": 20, "b": 22}))
         assert event.result["result"] == 42
         manager.close()
-    finally:
-        process.kill()
-        process.wait()
 
 
 def test_a_large_result_is_kept(stdio: ToolManager) -> None:

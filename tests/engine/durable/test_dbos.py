@@ -148,7 +148,7 @@ async def test_workers_run_what_others_hand_over(address: str) -> None:
 PAUSING: dict[str, Any] = {
     "name": "payer",
     "chart": PAUSING_CHART,
-    "effects": {"pause": {"wait": "1s"}, "tell": {"answer": "done"}},
+    "effects": {"pause": {"wait": "2s"}, "tell": {"answer": "done"}},
 }
 """Another chart of the same agent: it waits, and answers."""
 

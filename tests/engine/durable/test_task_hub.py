@@ -42,12 +42,16 @@ from toolchart.engine.durable.task_hub import TaskHub, TaskHubWorker
 @pytest.fixture(scope="module")
 def scheduler() -> Iterator[str]:
     """The address of a scheduler in memory, for all tests of the module."""
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        port = probe.getsockname()[1]
-    backend = create_test_backend(port=port)
-    yield f"localhost:{port}"
-    backend.stop()
+    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    with socket.socket(family) as holder:  # it never listens; nobody else can take the port while it is open
+        if family == socket.AF_INET6:
+            holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # the server sets it too
+        holder.bind(("", 0))
+        port = holder.getsockname()[1]
+        backend = create_test_backend(port=port)
+        yield f"localhost:{port}"
+        backend.stop()
 
 
 class WatchedHub(TaskHub):
@@ -68,10 +72,10 @@ async def work(engine: Engine, scheduler: str) -> AsyncIterator[DurableClient]:
     """Let a worker work within the block; what hands messages over to it."""
     with contextlib.closing(TaskHubGrpcClient(host_address=scheduler)) as client:
         hub = WatchedHub(client)
-        async with TaskHubWorker(engine, TaskHubGrpcWorker(host_address=scheduler)).run(5.0):
+        async with TaskHubWorker(engine, TaskHubGrpcWorker(host_address=scheduler)).run(60.0):
             yield DurableClient(engine, hub)
             for name in hub.started:
-                await asyncio.to_thread(client.wait_for_orchestration_completion, name, timeout=60)
+                await asyncio.to_thread(client.wait_for_orchestration_completion, name, timeout=300)
 
 
 def has_state(engine: Engine, conversation: str, state: str) -> bool:
