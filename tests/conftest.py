@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +41,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 _LOOPBACK = ("127.", "::1", "localhost")
+_AUTHORITIES = (ssl.get_default_verify_paths().openssl_cafile, "/etc/ssl/certs/ca-certificates.crt")
 
 
 class TrafficRefused(OSError):
@@ -78,6 +80,29 @@ def _loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", guarded)
     monkeypatch.setattr(socket.socket, "connect_ex", guarded_ex)
     monkeypatch.setattr(socket, "getaddrinfo", resolving)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_public_authorities() -> Iterator[None]:
+    """No client of a test reads the certificates of all public authorities: nobody is there to show one.
+
+    To read them takes longer than most tests, and some SDKs read them three times for each client.
+    """
+    if os.environ.get("TOOLCHART_REAL_TRAFFIC") == "1":
+        yield
+        return
+    import certifi
+
+    load = ssl.SSLContext.load_verify_locations
+    public = {os.path.realpath(path) for path in (*_AUTHORITIES, certifi.where())}
+
+    def load_own(context: ssl.SSLContext, cafile: Any = None, *more: Any, **options: Any) -> None:
+        if not isinstance(cafile, str) or os.path.realpath(cafile) not in public:
+            load(context, cafile, *more, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ssl.SSLContext, "load_verify_locations", load_own)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -87,7 +87,8 @@ def test_secrets_never_reach_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_engine(["hi"], llms=llms)
     run.run("go", conversation="c")
     text = b"".join(run.store.read_lines("c")).decode()
-    assert "sk-" not in text
+    assert "sk-from" not in text  # not "sk-" alone: a salt may spell it
+    assert "sk-literal" not in text
     assert "${SOME_KEY}" in text
 
 
@@ -155,11 +156,12 @@ def test_an_edited_byte_in_the_file_is_found(tmp_path: Path) -> None:
     run.run("find me", conversation="c")
     lines = list(store.read_lines("c"))
     store.close()
+    with sqlite3.connect(path) as database:
+        database.execute("VACUUM")  # a page that was split may keep a stale copy of the row
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     raw = path.read_bytes()
     for seq, line in enumerate(lines):
         at = raw.find(line[:60])
-        if at < 0:  # a long record lies on overflow pages; its beginning does not
-            at = raw.find(line[:20])
         assert at > 0
         path.write_bytes(raw[: at + 30] + bytes([raw[at + 30] ^ 1]) + raw[at + 31 :])
         reopened_store = SqliteStore(path)
