@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         SpecError,
         StorageFailure,
         ToolchartError,
+        TurnCancelled,
         UnknownSemantics,
     )
     from toolchart.states.events import (
@@ -245,6 +246,7 @@ __all__ = [
     "UnknownSemantics",
     "LogConflict",
     "DurableHostUnavailable",
+    "TurnCancelled",
     "LogDamaged",
     "LogUnavailable",
     "MissingKey",
@@ -373,6 +375,7 @@ if not TYPE_CHECKING:
             "UnknownSemantics",
             "LogConflict",
             "DurableHostUnavailable",
+            "TurnCancelled",
             "LogDamaged",
             "LogUnavailable",
             "MissingKey",

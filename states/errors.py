@@ -10,6 +10,7 @@
     |-- LogConflict            another writer appended first
     |   |-- LeaseHeld          another worker works on the conversation
     |   `-- LeaseLost          this worker has lost its lease, so it appends nothing
+    |-- TurnCancelled          a turn that a signal cancelled
     |-- DurableHostUnavailable a durable host that cannot be reached, so a stretch was not started
     |-- LogDamaged             a log that fails verification
     `-- LogUnavailable         a store that cannot be opened, read or written
@@ -224,6 +225,15 @@ class LeaseHeld(LogConflict):
 
 class LeaseLost(LogConflict):
     """Another worker has taken the conversation over; nothing was written, and nothing more is begun."""
+
+
+class TurnCancelled(ToolchartError):
+    """A signal cancelled a turn that is run once. The log has it up to there, and asking again goes on."""
+
+    def __init__(self, signal: str) -> None:
+        self.signal = signal
+        """The name of the signal, for instance `SIGTERM`."""
+        super().__init__(f"{signal} cancelled the turn; the log has it up to there")
 
 
 class DurableHostUnavailable(ToolchartError):

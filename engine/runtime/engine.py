@@ -128,6 +128,7 @@ class Engine(SharedEngine):
     def _use_agent(self, agent: Agent) -> None:
         from toolchart.engine.runtime.sharing.open_turns import OpenTurns
         from toolchart.engine.runtime.sharing.recovery import Recovery
+        from toolchart.engine.runtime.sharing.single_turns import SingleTurns
 
         self._agent = agent
         self.spec, self.chart = agent.spec, agent.chart
@@ -137,6 +138,7 @@ class Engine(SharedEngine):
         self.conversations = agent.conversations
         self._open_turns = OpenTurns(agent, self._parts.answers, self.store, self._log)
         self._ownership = self._open_turns.ownership
+        self._single_turns = SingleTurns(agent, self.store, self._open_turns)
         self._recovery = Recovery(agent, self.store, self._ownership, self._open_turns)
 
     @property
@@ -172,11 +174,19 @@ class Engine(SharedEngine):
                 runs or is open.
             LogConflict, LogUnavailable: the log cannot be written; committed records are intact.
         """
+        return await self._begin_turn(
+            options.get("conversation") or generate_conversation_id(), message, options
+        )
+
+    async def _begin_turn(
+        self, name: str, message: str, options: TurnOptions, *, is_first: bool = False
+    ) -> TurnResult:
         from toolchart.engine.runtime.turns.options import build_hooks
 
-        name = options.get("conversation") or generate_conversation_id()
         hooks = build_hooks(options)
         async with self._ownership.work_on(name) as hold:
+            if is_first:
+                self._single_turns.check_first(name)
             turn_started = await self._agent.plan_turn(name, message, options)
             driver = await self.conversations.prepare_driver(name, turn_started.settings.service)
             driver.dependencies = hooks.add_to(replace(driver.dependencies, observer=self._parts.observer))

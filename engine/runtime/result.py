@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 
+PASSING_KINDS = frozenset(
+    ("rate_limited", "overloaded", "server", "timeout", "connection", "bad_response", "bad_output")
+)
+"""Kinds of failures after which the same request may succeed later."""
+
+
 class _Row(msgspec.Struct, frozen=True, kw_only=True):
     """A value whose fields can also be read by name, as in its JSON form: `call["tool"]`."""
 
@@ -149,6 +155,11 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     def ok(self) -> bool:
         """Whether the turn ended with an answer: in no error, at no limit, and nobody must decide first."""
         return self.is_over and self.error is None and self.limit_reached is None
+
+    @property
+    def is_retryable(self) -> bool:
+        """Whether the turn ended in a failure that may pass: then `run_once` is worth calling again."""
+        return self.is_over and self.error is not None and self.error.kind in PASSING_KINDS
 
     @property
     def cost(self) -> float | None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from signal import Signals
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from toolchart.engine.log.family import find_root
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.sharing.blocking_calls import BlockingCalls
 from toolchart.engine.runtime.sharing.entries import Message
+from toolchart.engine.runtime.sharing.signals import SignalWatch
 from toolchart.states.content import add_text
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Cancelled, Decided, UserSaid
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from toolchart.engine.runtime.sharing.open_turns import OpenTurns
     from toolchart.engine.runtime.sharing.ownership import Ownership
     from toolchart.engine.runtime.sharing.recovery import RecoveredTurn, Recovery
+    from toolchart.engine.runtime.sharing.single_turns import SingleTurns
+    from toolchart.engine.runtime.turns.options import TurnOptions
     from toolchart.tools.sources.attachments import Attachment
 
 Value = TypeVar("Value")
@@ -40,7 +45,14 @@ class SharedEngine:
     _open_turns: OpenTurns
     _ownership: Ownership
     _recovery: Recovery
+    _single_turns: SingleTurns
     _calls: BlockingCalls
+
+    async def _begin_turn(
+        self, name: str, message: str, options: TurnOptions, *, is_first: bool = False
+    ) -> TurnResult:
+        """Run a turn that begins now; the first of its conversation where `is_first` says so."""
+        raise NotImplementedError
 
     def _run_blocking(self, start: Callable[[], Coroutine[Any, Any, Value]]) -> Value:
         """Run a coroutine on this engine's own event loop and return its result; from any thread.
@@ -49,6 +61,51 @@ class SharedEngine:
             ToolchartError: an event loop runs in this thread.
         """
         return self._calls.run(start)
+
+    # -- turns that are run once -------------------------------------------------------------------
+
+    async def arun_once(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult:
+        """Have one message answered in a conversation of its own, however often this is asked for.
+
+        Where nothing was begun, the turn is run. Where it is open, after a crash for instance, it goes on as
+        by `aresume`. Where it has its answer, or waits for somebody, its result is read. Where a failed model
+        call or a cancellation ended it, it is tried again from the step before that, in a fork with the id
+        `CONVERSATION~2`, then `~3` (`TurnResult.conversation`). The model is not asked again for what it has
+        said, and no tool runs again; a call that may have begun is treated as by `aresume`.
+
+        Where a limit or a sub-agent ended the turn, the result is read.
+
+        Args:
+            options: as for `arun`. `conversation` must be there: an id made of the key of the input. The
+                conversation has no other message.
+
+        Raises:
+            LogConflict: another worker runs it now, or died a moment ago (`lease_s`); ask again later.
+            SpecError: the conversation was begun with another message, or the turn cannot begin.
+            LogUnavailable: the log cannot be read or written.
+        """
+        from toolchart.engine.runtime.turns.options import build_hooks
+
+        conversation = options.get("conversation")
+        if not conversation:
+            raise SpecError("a turn that is run once needs `conversation`", hint="make it of the input's key")
+        begin = partial(self._begin_turn, conversation, message, options, is_first=True)
+        return await self._single_turns.run(conversation, message, begin, build_hooks(options))
+
+    def run_once(
+        self, message: str, *, cancel_on: Sequence[Signals] = (), **options: Unpack[TurnOptions]
+    ) -> TurnResult:
+        """The blocking form of `arun_once`, with the same arguments and errors.
+
+        Args:
+            cancel_on: signals that cancel the turn while it runs. They do nothing else meanwhile; handlers
+                that were there are back afterwards. Without effect outside of the main thread.
+
+        Raises:
+            TurnCancelled: one of the signals came. The log has the turn up to there.
+        """
+        with SignalWatch(cancel_on) as watch:
+            return self._run_blocking(lambda: watch.run(lambda: self.arun_once(message, **options)))
 
     # -- watching --------------------------------------------------------------------------------
 
@@ -127,6 +184,19 @@ class SharedEngine:
             SpecError: there is no such conversation, or it has no turn yet.
         """
         return self._open_turns.describe_turn(conversation)
+
+    def draw(self, conversation: str, *, sequence: bool = False) -> str:
+        """The path of a conversation through its chart, as a Mermaid diagram.
+
+        Args:
+            sequence: draw who said what to whom instead.
+
+        Raises:
+            SpecError: there is no such conversation.
+        """
+        from toolchart.engine.exchange.mermaid import draw_mermaid
+
+        return draw_mermaid(self.store, conversation, sequence=sequence)
 
     def can_interrupt(self, conversation: str) -> bool:
         """Whether a message of the user would interrupt a turn that runs here: its row leaves a state."""

@@ -1,0 +1,24 @@
+"""Draws a conversation as Mermaid: its path through the chart, or its messages."""
+
+from __future__ import annotations
+
+from toolchart.engine.exchange.sequence import draw_sequence, read_sequence
+from toolchart.engine.log.reading.records import read_conversation
+from toolchart.engine.log.reading.visited_path import draw_conversation_path
+from toolchart.specs.secrets import strike_secrets
+from toolchart.states.diagram import draw
+from toolchart.states.errors import SpecError
+from toolchart.states.ports import Store
+
+
+def draw_mermaid(store: Store, conversation: str, *, sequence: bool) -> str:
+    """See `Engine.draw`. Secrets that this process knows are struck out."""
+    if store.read_last_line(conversation) is None:
+        raise SpecError(f"there is no conversation {conversation!r} in this log")
+    if sequence:
+        records = read_conversation(store, conversation, include_shared=True)
+        diagram = draw_sequence(read_sequence(conversation, records), "mermaid")
+    else:
+        chart, overlay = draw_conversation_path(store, conversation)
+        diagram = draw(chart, "mermaid", overlay)
+    return strike_secrets(str(diagram))
