@@ -128,7 +128,6 @@ class Engine(SharedEngine):
     def _use_agent(self, agent: Agent) -> None:
         from toolchart.engine.runtime.sharing.open_turns import OpenTurns
         from toolchart.engine.runtime.sharing.recovery import Recovery
-        from toolchart.engine.runtime.sharing.single_turns import SingleTurns
 
         self._agent = agent
         self.spec, self.chart = agent.spec, agent.chart
@@ -138,7 +137,6 @@ class Engine(SharedEngine):
         self.conversations = agent.conversations
         self._open_turns = OpenTurns(agent, self._parts.answers, self.store, self._log)
         self._ownership = self._open_turns.ownership
-        self._single_turns = SingleTurns(agent, self.store, self._open_turns)
         self._recovery = Recovery(agent, self.store, self._ownership, self._open_turns)
 
     @property
@@ -181,12 +179,10 @@ class Engine(SharedEngine):
     async def _begin_turn(
         self, name: str, message: str, options: TurnOptions, *, is_first: bool = False
     ) -> TurnResult:
-        from toolchart.engine.runtime.turns.options import build_hooks
-
-        hooks = build_hooks(options)
+        hooks = self._open_turns.build_hooks(options)
         async with self._ownership.work_on(name) as hold:
             if is_first:
-                self._single_turns.check_first(name)
+                self._open_turns.single_turns.check_first(name)
             turn_started = await self._agent.plan_turn(name, message, options)
             driver = await self.conversations.prepare_driver(name, turn_started.settings.service)
             driver.dependencies = hooks.add_to(replace(driver.dependencies, observer=self._parts.observer))
@@ -249,9 +245,8 @@ class Engine(SharedEngine):
                 several children.
             IllegalEvent: no call waits for this decision.
         """
-        from toolchart.engine.runtime.turns.options import build_hooks
-
-        return await self._open_turns.resume(conversation, decision, build_hooks(options))
+        hooks = self._open_turns.build_hooks(options)
+        return await self._open_turns.resume(conversation, decision, hooks)
 
     def resume(
         self, conversation: str, decision: Decided | None = None, **options: Unpack[ResumeOptions]

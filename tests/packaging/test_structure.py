@@ -119,7 +119,6 @@ RARELY_NEEDED_MODULES = {
     "toolchart.engine.runtime.recorded_answers": "forks, reruns and children of them",
     "toolchart.engine.runtime.streaming": "`Engine.stream`",
     "toolchart.engine.runtime.turns.handle": "`Engine.conversation`",
-    "toolchart.engine.runtime.turns.options": "turns; the engine alone does not need it",
     "toolchart.providers.embeddings": "search by meaning",
     "toolchart.providers.recording.own_requests": "`provider: recorded`",
     "toolchart.providers.recording.player": "`provider: recorded`",

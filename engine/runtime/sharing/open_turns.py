@@ -25,7 +25,8 @@ from toolchart.engine.runtime.flows.waiting import list_questions
 from toolchart.engine.runtime.result import TurnResult, build_turn_result
 from toolchart.engine.runtime.sharing.entries import Message, PersonEvent
 from toolchart.engine.runtime.sharing.ownership import Ownership, build_key
-from toolchart.engine.runtime.turns.options import NO_HOOKS, TurnHooks
+from toolchart.engine.runtime.sharing.single_turns import SingleTurns
+from toolchart.engine.runtime.turns.options import NO_HOOKS, TurnHooks, build_hooks
 from toolchart.states.core.calls import require_waiting_call
 from toolchart.states.effects import RunAgent
 from toolchart.states.errors import LeaseHeld, SpecError
@@ -58,6 +59,10 @@ class OpenTurns:
         self._answers = answers
         self._store = store
         self._ownership = Ownership(agent, store, log, self.take_message)
+        self.single_turns = SingleTurns(agent, store, self._ownership, self)
+        """Turns that are run once."""
+
+    build_hooks = staticmethod(build_hooks)
 
     @property
     def ownership(self) -> Ownership:

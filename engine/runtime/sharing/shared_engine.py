@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from toolchart.engine.runtime.sharing.open_turns import OpenTurns
     from toolchart.engine.runtime.sharing.ownership import Ownership
     from toolchart.engine.runtime.sharing.recovery import RecoveredTurn, Recovery
-    from toolchart.engine.runtime.sharing.single_turns import SingleTurns
     from toolchart.engine.runtime.turns.options import TurnOptions
     from toolchart.tools.sources.attachments import Attachment
 
@@ -45,7 +44,6 @@ class SharedEngine:
     _open_turns: OpenTurns
     _ownership: Ownership
     _recovery: Recovery
-    _single_turns: SingleTurns
     _calls: BlockingCalls
 
     async def _begin_turn(
@@ -84,13 +82,11 @@ class SharedEngine:
             SpecError: the conversation was begun with another message, or the turn cannot begin.
             LogUnavailable: the log cannot be read or written.
         """
-        from toolchart.engine.runtime.turns.options import build_hooks
-
         conversation = options.get("conversation")
         if not conversation:
             raise SpecError("a turn that is run once needs `conversation`", hint="make it of the input's key")
         begin = partial(self._begin_turn, conversation, message, options, is_first=True)
-        return await self._single_turns.run(conversation, message, begin, build_hooks(options))
+        return await self._open_turns.single_turns.run(conversation, message, begin, options)
 
     def run_once(
         self, message: str, *, cancel_on: Sequence[Signals] = (), **options: Unpack[TurnOptions]

@@ -8,35 +8,47 @@ the failure; so what the model said and the tools did until then is not asked fo
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from toolchart.engine.log.fork import ForkChanges, plan_fork
 from toolchart.engine.log.replay import load_conversation, replay_conversation
 from toolchart.engine.runtime.agents.agent import Agent
 from toolchart.engine.runtime.agents.agent_tools import find_repeatable_calls
 from toolchart.engine.runtime.result import TurnResult
-from toolchart.engine.runtime.sharing.open_turns import OpenTurns
-from toolchart.engine.runtime.turns.options import TurnHooks
+from toolchart.engine.runtime.sharing.ownership import Ownership
+from toolchart.engine.runtime.turns.options import TurnHooks, TurnOptions, build_hooks
 from toolchart.states.core.encoding import read_json
 from toolchart.states.effects import RunAgent
 from toolchart.states.errors import LogConflict, SpecError
-from toolchart.states.events import Cancelled, Failed, Resumed, TurnStarted
+from toolchart.states.events import Cancelled, Decided, Failed, Resumed, TurnStarted
 from toolchart.states.ports import Store
+from toolchart.states.snapshot import Snapshot
 
 Begin = Callable[[], Awaitable[TurnResult]]
 """Begins the first turn of the conversation."""
 
 
+class _OpenTurns(Protocol):
+    """What goes on with turns; `OpenTurns` describes each method."""
+
+    async def resume(
+        self, conversation: str, decision: Decided | None = None, hooks: TurnHooks = ...
+    ) -> TurnResult: ...
+    def build_result(self, snapshot: Snapshot, conversation: str, hooks: TurnHooks = ...) -> TurnResult: ...
+
+
 class SingleTurns:
     """The turns of an agent that are run once."""
 
-    def __init__(self, agent: Agent, store: Store, open_turns: OpenTurns) -> None:
+    def __init__(self, agent: Agent, store: Store, ownership: Ownership, open_turns: _OpenTurns) -> None:
         self._agent = agent
         self._store = store
+        self._ownership = ownership
         self._open_turns = open_turns
-        self._ownership = open_turns.ownership
 
-    async def run(self, conversation: str, message: str, begin: Begin, hooks: TurnHooks) -> TurnResult:
+    async def run(self, conversation: str, message: str, begin: Begin, options: TurnOptions) -> TurnResult:
         """See `Engine.arun_once`."""
+        hooks = build_hooks(options)
         attempt = self.find_newest_attempt(conversation)
         if self._ownership.is_claimed(attempt) or self._agent.list_running_drivers(attempt):
             raise _build_begun_error(attempt)
