@@ -4,6 +4,8 @@
 
 Each conversation must end, nothing may be lost, no tool that is not idempotent may run twice, no timer may
 fire twice, and no record may be appended without the lease. The script ends at the first fault.
+With --command the workers are `toolchart worker`, which take seconds to start; else forks of a process that
+has imported everything.
 """
 
 from __future__ import annotations
@@ -30,6 +32,9 @@ def main() -> None:
     parser.add_argument("--restarts", type=int, default=0, help="of the database")
     parser.add_argument("--seconds", type=float, default=3600, help="of killing")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--command", action="store_true", help="the workers are `toolchart worker`: seconds each"
+    )
     options = parser.parse_args()
     warnings.filterwarnings("ignore", category=DeprecationWarning)  # a fork beside the server's threads
     with tempfile.TemporaryDirectory() as name:
@@ -43,7 +48,8 @@ def main() -> None:
 
         try:
             started = time.monotonic()
-            with run_fleet(create_database(server.get_uri(), place), place, options.seed, restart) as fleet:
+            address = create_database(server.get_uri(), place)
+            with run_fleet(address, place, options.seed, restart, runs_command=options.command) as fleet:
                 kills = fleet.kill_some(options.kills, options.restarts, 0.3, options.seconds)
                 fleet.end()
                 assert not fleet.read_faults(), fleet.read_faults()

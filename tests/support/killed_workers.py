@@ -384,14 +384,16 @@ def check_results(store: Any, results: Sequence[Any]) -> None:
         assert orjson.loads(line)["hash"] == digest, name
 
 
-def check_conversation(lines: list[bytes], name: str, marks: Counter[str]) -> Counter[str]:
+def check_conversation(
+    lines: list[bytes], name: str, marks: Counter[str], calls: int = ROUNDS * 2
+) -> Counter[str]:
     """A conversation has ended and replays, and each call has exactly the outcome that its marks allow."""
     *_, last = steps = list(replay(lines, name))
     assert len(steps) == len(lines)
     snapshot = last.step.snapshot
     assert (snapshot.state, snapshot.answer) == ("finished", "all done"), (name, snapshot.state)
     outcomes = {call.params["mark"]: call.outcome for call in snapshot.tracked_calls if call.params}
-    assert len(outcomes) == ROUNDS * 2, name
+    assert len(outcomes) == calls, name
     for mark, outcome in outcomes.items():
         if "/once" in mark:
             assert marks[mark] == 1 if outcome == "succeeded" else marks[mark] <= 1, mark
