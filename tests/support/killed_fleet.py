@@ -275,6 +275,7 @@ class Fleet:
 
     def _kill_worker(self, place: int, restarts: bool) -> None:
         """Kill a worker, perhaps restart the database, and start another worker in its place."""
+        assert not self.read_faults(), self.read_faults()
         self._workers[place].kill()
         self._workers[place].join()
         if restarts:
