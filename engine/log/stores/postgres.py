@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolchart.engine.log.sharing.lease_rules import build_child_lease, find_lease_fault
 from toolchart.engine.log.stores.access import postgres_tables as tables
+from toolchart.engine.log.stores.access.postgres_appends import INSERT_PART, append_quickly
 from toolchart.engine.log.stores.large_parts import join_large_parts, list_part_digests, split_large_parts
 from toolchart.engine.log.stores.postgres_checks import check_tables, find_postgres_damage
 from toolchart.states.errors import LogConflict, LogDamaged, ToolchartError
@@ -62,6 +63,8 @@ class PostgresStore:
             """One attempt at all batches; on a retry, lines that are already there are a success."""
             nonlocal attempts
             attempts += 1
+            if attempts == 1 and append_quickly(db, batches):
+                return [None] * len(batches)
             with db.transaction():
                 return [self._try_append(db, batch, is_retry=attempts > 1) for batch in batches]
 
@@ -104,11 +107,7 @@ class PostgresStore:
         with db.cursor() as cursor:
             # Sorted by digest, so that two writers with common parts cannot deadlock.
             if parts := sorted(part for _, parts in split_lines for part in parts.items()):
-                cursor.executemany(
-                    "INSERT INTO toolchart_parts AS p VALUES (%s, %s, 1) "
-                    "ON CONFLICT (digest) DO UPDATE SET uses = p.uses + 1",
-                    parts,
-                )
+                cursor.executemany(INSERT_PART, parts)
             cursor.executemany(
                 "INSERT INTO toolchart_records VALUES (%s, %s, %s)",
                 [(number, first_seq + offset, line) for offset, (line, _) in enumerate(split_lines)],
