@@ -9,8 +9,9 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from dbos import DBOS, DBOSPortableJSONSerializer
@@ -25,13 +26,25 @@ from toolchart.engine.durable.dbos_queue import (
     describe_fault,
 )
 from toolchart.engine.durable.executors import ExecutorWatch, hold_presence, name_executor
+from toolchart.engine.durable.fleet.metrics import FleetMetrics
+from toolchart.engine.durable.fleet.queue_figures import read_queue_figures
 from toolchart.engine.durable.performing import find_version, perform_stretch
-from toolchart.engine.durable.stretches import compute_version, decode_stretch, encode_rest, plan_next
+from toolchart.engine.durable.stretches import (
+    Rest,
+    Stretch,
+    compute_version,
+    decode_stretch,
+    encode_rest,
+    plan_next,
+)
 from toolchart.engine.durable.supervisor import Supervisor
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.sharing.shared_engine import GRACE_S
 from toolchart.states.errors import DurableHostUnavailable, SpecError
 from toolchart.states.ports import SharedStore
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
 
 log = logging.getLogger("toolchart.engine")
 
@@ -60,11 +73,20 @@ class DbosWorker:
             left to the queue.
         address: `postgresql://...`, of the database in which DBOS keeps its tables.
 
+        meter_provider: receives the metrics of the worker and of its queue; None makes none.
+
     Raises:
         SpecError: the address is no PostgreSQL database, or the log cannot be shared.
     """
 
-    def __init__(self, engine: Engine, address: str, options: WorkerOptions | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        address: str,
+        options: WorkerOptions | None = None,
+        *,
+        meter_provider: MeterProvider | None = None,
+    ) -> None:
         check_address(address)
         if not isinstance(engine.store, SharedStore):
             raise SpecError("workers need a log that they can share", hint="--log postgresql://...")
@@ -75,6 +97,10 @@ class DbosWorker:
         self.agent = engine.spec.name or "agent"
         self.version = compute_version(engine.build_configured_event("").chart)
         self.executor = name_executor()
+        self._metrics: FleetMetrics | None = None
+        if meter_provider is not None:
+            read = partial(read_queue_figures, address, build_queue_name(self.agent))
+            self._metrics = FleetMetrics(meter_provider, self.agent, read, lambda: engine.lost_leases)
 
     async def run(self, stop: asyncio.Event, has_begun: asyncio.Event | None = None) -> None:
         """Work until an event is set; then let what runs end, and give the rest back.
@@ -86,8 +112,7 @@ class DbosWorker:
             DurableHostUnavailable: the database cannot be reached at the start.
         """
         async with hold_presence(self._address, self.executor), self._launch() as queue:
-            find = partial(find_version, self._engine.store)
-            supervisor = Supervisor(self._store, queue, ExecutorWatch(self._address), find)
+            supervisor = self._make_supervisor(queue)
             task = asyncio.create_task(supervisor.run()) if self._options.supervises else None
             if has_begun is not None:
                 has_begun.set()
@@ -97,6 +122,13 @@ class DbosWorker:
                 if task is not None:
                     task.cancel()
                     await asyncio.gather(task, return_exceptions=True)
+
+    def _make_supervisor(self, queue: DbosQueue) -> Supervisor:
+        find = partial(find_version, self._engine.store)
+        watch = ExecutorWatch(self._address)
+        if self._metrics is None:
+            return Supervisor(self._store, queue, watch, find)
+        return Supervisor(self._store, queue, watch, find, self._metrics.note_handed_on)
 
     @contextlib.asynccontextmanager
     async def _launch(self) -> AsyncIterator[DbosQueue]:
@@ -150,12 +182,16 @@ class DbosWorker:
     async def _drain(self) -> None:
         """Take nothing more, let what runs end within the grace time, and close DBOS."""
         grace_s = self._options.grace_s
+        # DBOS has made its own threads those of the event loop, and its end is theirs.
+        loop, threads = asyncio.get_running_loop(), ThreadPoolExecutor(thread_name_prefix="toolchart")
+        loop.set_default_executor(threads)
 
         def close() -> None:
             # Takes no more from the queue at once; waits for the stretches that run.
             DBOS.destroy(destroy_registry=True, workflow_completion_timeout_sec=int(grace_s) + 10)
 
         await asyncio.gather(asyncio.to_thread(close), self._engine.astop(grace_s))
+        loop.set_default_executor(threads)  # a stretch that ended may have put those of DBOS back
         self._queue.close()
 
     async def _run_workflow(self, text: str) -> str:
@@ -164,7 +200,7 @@ class DbosWorker:
         No step of DBOS stands around it: the log makes it safe to repeat, and a step could fail by itself.
         """
         stretch = decode_stretch(text)
-        rest = await perform_stretch(self._engine, stretch)
+        rest = await self._perform(stretch)
         successor = plan_next(stretch, rest)
         while successor is not None:
             try:
@@ -174,3 +210,11 @@ class DbosWorker:
                 log.warning("stretch %s was not started, which is tried again: %s", successor.id, error)
                 await asyncio.sleep(_RETRY_S)
         return encode_rest(rest)
+
+    async def _perform(self, stretch: Stretch) -> Rest:
+        if self._metrics is None:
+            return await perform_stretch(self._engine, stretch)
+        with self._metrics.measure_stretch() as note:
+            rest = await perform_stretch(self._engine, stretch)
+            note(rest)
+        return rest

@@ -33,11 +33,18 @@ class Supervisor:
         store: the log of the fleet.
         watch: knows which executors live.
         find_version: returns the version of the workers that may go on with a conversation.
+        on_handed_on: called with the number of stretches of a dead executor that were handed on.
     """
 
     def __init__(
-        self, store: SharedStore, queue: DbosQueue, watch: ExecutorWatch, find_version: Callable[[str], str]
+        self,
+        store: SharedStore,
+        queue: DbosQueue,
+        watch: ExecutorWatch,
+        find_version: Callable[[str], str],
+        on_handed_on: Callable[[int], None] = lambda _: None,
     ) -> None:
+        self._on_handed_on = on_handed_on
         self._store = store
         self._queue = queue
         self._watch = watch
@@ -63,6 +70,7 @@ class Supervisor:
         for name, ids in (await asyncio.to_thread(self._find_orphans)).items():
             log.warning("executor %s has died: %d stretches are handed on", name, len(ids))
             await asyncio.to_thread(self._queue.requeue, ids)
+            self._on_handed_on(len(ids))
         stretches = await asyncio.to_thread(self.list_unfinished)
         for stretch in stretches:
             if stretch.id not in self._started:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
 from killed_process import append_mark
-from paying_agent import SCHEMA, EchoModel
+from paying_agent import SCHEMA, EchoModel, wait_until
 
 from toolchart.engine import Engine
+from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Tool
 
@@ -72,3 +75,37 @@ def run_worker(address: str, marks: Path, has_begun: Event, *, hangs: bool = Tru
             await task
 
     asyncio.run(run())
+
+
+@contextlib.asynccontextmanager
+async def work(
+    engine: Engine, address: str, *, meter_provider: Any = None, **options: Any
+) -> AsyncIterator[None]:
+    """Let a worker work within the block; it is drained after it."""
+    from toolchart.engine.durable.dbos_worker import DbosWorker, WorkerOptions
+
+    stop, has_begun = asyncio.Event(), asyncio.Event()
+    given = WorkerOptions(grace_s=5.0, **options)
+    worker = DbosWorker(engine, address, given, meter_provider=meter_provider)
+    task = asyncio.create_task(worker.run(stop, has_begun))
+    waiting = asyncio.create_task(has_begun.wait())
+    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    try:
+        if not task.done():
+            yield
+    finally:
+        waiting.cancel()
+        stop.set()
+        await task
+
+
+async def wait_for_state(engine: Engine, conversation: str, state: str) -> None:
+    """Return when the log has a conversation in a state."""
+
+    def has_state() -> bool:
+        try:
+            return engine.describe_turn(conversation).state == state
+        except SpecError:  # it has not begun
+            return False
+
+    await wait_until(has_state)

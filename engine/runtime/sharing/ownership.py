@@ -80,6 +80,8 @@ class Ownership:
         self._ends: dict[str, asyncio.Event] = {}
         """Of conversations on which it works briefly: set at the end."""
         self._stopping = asyncio.Event()
+        self.lost_leases = 0
+        """How many conversations another worker has taken over from this engine."""
         if log_.leases is not None:
             log_.leases.on_entries = self._receive_entries
             log_.leases.on_loss = self._stop_lost
@@ -236,6 +238,7 @@ class Ownership:
 
     def _stop_lost(self, conversation: str) -> None:
         """Stop the work on a conversation that another worker has taken."""
+        self.lost_leases += 1
         for driver in self._agent.list_running_drivers(conversation):
             driver.suspend()
 

@@ -302,6 +302,11 @@ class SharedEngine:
         return self._ownership.is_claimed(conversation)
 
     @property
+    def lost_leases(self) -> int:
+        """How many conversations another worker has taken over from this engine while it worked on them."""
+        return self._ownership.lost_leases
+
+    @property
     def is_stopping(self) -> bool:
         """Whether this engine begins nothing more."""
         return self._ownership.is_stopping

@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -28,7 +27,7 @@ from durable_scripts import (
     run_on_host,
 )
 from durable_scripts import check_log as check_scripts
-from durable_workers import SETTLING, SPEC, make_engine, make_tool, run_worker
+from durable_workers import SETTLING, SPEC, make_engine, make_tool, run_worker, wait_for_state, work
 from effort import IS_LONG
 from flow_conversations import CONVERSATIONS
 from paying_agent import read_waiting_calls, wait_until
@@ -53,7 +52,7 @@ from sqlalchemy.exc import OperationalError
 
 from toolchart.engine.durable import dbos_worker
 from toolchart.engine.durable.dbos_queue import DbosQueue
-from toolchart.engine.durable.dbos_worker import DbosWorker, WorkerOptions
+from toolchart.engine.durable.dbos_worker import DbosWorker
 from toolchart.engine.durable.fleet.fleet_engine import FleetEngine
 from toolchart.engine.durable.performing import find_version
 from toolchart.engine.durable.supervisor import Supervisor
@@ -68,35 +67,6 @@ DEAD = name_worker(1).replace(":", ":9").replace("/", "9999/")
 def address(postgres: str, tmp_path: Path) -> str:
     """The address of a database for the log and the queue of one test."""
     return create_database(postgres, tmp_path)
-
-
-@contextlib.asynccontextmanager
-async def work(engine: Engine, address: str, **options: Any) -> AsyncIterator[None]:
-    """Let a worker work within the block; it is drained after it."""
-    stop, has_begun = asyncio.Event(), asyncio.Event()
-    worker = DbosWorker(engine, address, WorkerOptions(grace_s=5.0, **options))
-    task = asyncio.create_task(worker.run(stop, has_begun))
-    waiting = asyncio.create_task(has_begun.wait())
-    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    try:
-        if not task.done():
-            yield
-    finally:
-        waiting.cancel()
-        stop.set()
-        await task
-
-
-async def wait_for_state(engine: Engine, conversation: str, state: str) -> None:
-    """Return when the log has a conversation in a state."""
-
-    def has_state() -> bool:
-        try:
-            return engine.describe_turn(conversation).state == state
-        except SpecError:  # it has not begun
-            return False
-
-    await wait_until(has_state)
 
 
 def check_log(address: str, count: int) -> None:

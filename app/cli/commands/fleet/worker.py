@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,8 +16,12 @@ from toolchart.app.cli.terminal.text import print_notice
 from toolchart.engine.durable.client import check_address
 from toolchart.engine.durable.stretches import LONGEST_WAIT_S
 from toolchart.engine.runtime.engine import Engine
+from toolchart.engine.telemetry.live import Telemetry
+from toolchart.states.errors import explain_import_fault
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics import MeterProvider
+
     from toolchart.engine.durable.dbos_worker import DbosWorker
 
 
@@ -50,6 +55,12 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Time that running calls have to end when the worker is stopped.",
 )
+@click.option(
+    "--metrics",
+    "metrics_address",
+    metavar="HOST:PORT",
+    help="Serve metrics of the worker, its queue and its turns for Prometheus at http://HOST:PORT/metrics.",
+)
 @dsn_option
 @durability_option
 @log_option
@@ -59,6 +70,7 @@ def command(
     rate: str | None,
     supervises: bool,
     grace_s: float,
+    metrics_address: str | None,
     dsn: str,
     durability: str | None,
     log: str | None,
@@ -72,6 +84,7 @@ def command(
     \b
     Example:  toolchart worker agent.yaml --dsn postgresql://bot@db/bot --supervise
               toolchart worker agent.yaml --dsn postgresql://bot@db/bot --concurrency 50 --rate 100/60
+              toolchart worker agent.yaml --dsn postgresql://bot@db/bot --metrics 127.0.0.1:9464
     """
     from toolchart.engine.durable.dbos_worker import DbosWorker, WorkerOptions
 
@@ -80,13 +93,44 @@ def command(
         concurrency=concurrency, rate=_parse_rate(rate), supervises=supervises, grace_s=grace_s
     )
 
-    async def work() -> None:
-        address = log or dsn
-        async with Engine(spec, log=address, durability=durability, longest_wait_s=LONGEST_WAIT_S) as engine:
-            await _work_until_signal(DbosWorker(engine, dsn, options), grace_s)
+    async def work(provider: MeterProvider | None) -> None:
+        telemetry = Telemetry(meter_provider=provider) if provider is not None else None
+        waits: Any = {"longest_wait_s": LONGEST_WAIT_S, "telemetry": telemetry}
+        async with Engine(spec, log=log or dsn, durability=durability, **waits) as engine:
+            await _work_until_signal(DbosWorker(engine, dsn, options, meter_provider=provider), grace_s)
 
-    asyncio.run(work())
+    with _serve_metrics(metrics_address) as provider:
+        asyncio.run(work(provider))
     return SUCCESS
+
+
+def _serve_metrics(address: str | None) -> AbstractContextManager[MeterProvider | None]:
+    """Where metrics go within the block; None where nobody asked for them.
+
+    Raises:
+        click.UsageError: the address is not of the form HOST:PORT.
+        SpecError: the extra is not installed, or the port is in use.
+    """
+    if address is None:
+        return nullcontext()
+    host, port = _parse_address(address)
+    try:
+        from toolchart.app.cli.metrics_page import serve_metrics
+    except ImportError as error:
+        raise explain_import_fault(error, "--metrics", "metrics") from None
+    return serve_metrics(host, port)
+
+
+def _parse_address(address: str) -> tuple[str, int]:
+    """The host and the port of `--metrics`.
+
+    Raises:
+        click.UsageError: it is not of the form HOST:PORT.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
+        raise click.UsageError(f"--metrics {address!r} is not of the form HOST:PORT, such as 127.0.0.1:9464.")
+    return host.strip("[]"), int(port)
 
 
 async def _work_until_signal(worker: DbosWorker, grace_s: float) -> None:
