@@ -114,6 +114,22 @@ def _no_ambient_settings(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
+@pytest.fixture(autouse=True)
+def _no_secrets_of_other_tests() -> Iterator[None]:
+    """A key that a test plants is struck in this test alone: any text of another one may hold it."""
+    before = dict(_list_known_secrets())
+    yield
+    known = _list_known_secrets()
+    known.clear()
+    known.update(before)
+
+
+def _list_known_secrets() -> dict[str, bytes]:
+    """Those of this process, as they are kept; a new mapping where the module is not loaded yet."""
+    module = sys.modules.get("toolchart.specs.secrets")
+    return module._known_spellings if module is not None else {}
+
+
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A real PostgreSQL server of the session's own, from a pip package; the address of its database."""

@@ -40,7 +40,7 @@ def post(address: str, name: str = "owner", path: str = "/ag-ui", **fields: Any)
     run = RunAgentInput(**{"thread_id": "thread-1", "run_id": "run-1", "messages": [], **fields})
     body = run.model_dump_json(by_alias=True)
     headers = {**bearer(name), "Content-Type": "application/json"}
-    return httpx.post(f"{address}{path}", content=body, headers=headers, timeout=60)
+    return httpx.post(f"{address}{path}", content=body, headers=headers, timeout=120)
 
 
 def run_thread(address: str, **fields: Any) -> list[Any]:

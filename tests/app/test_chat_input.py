@@ -35,7 +35,7 @@ async def test_a_message_may_have_several_lines() -> None:
 
 async def press_until(pipe: PipeInput, key: str, text: str) -> None:
     """Press a key until the line that is typed is this text: the history is loaded in the background."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while (app := get_app_session().app) is None or app.current_buffer.text != text:
             pipe.send_text(key)
             await asyncio.sleep(0.01)

@@ -99,7 +99,7 @@ def test_the_man_page_is_the_help() -> None:
 def test_the_man_page_is_roff() -> None:
     """groff formats the page without a warning."""
     words = ["groff", "-man", "-Tutf8", "-ww", "-z", str(PAGE)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -304,7 +304,7 @@ async def ask(client: Client, method: str, handle: TaskHandle, **params: Any) ->
 
 async def wait_for_status(client: Client, handle: TaskHandle, *wanted: str) -> TaskState:
     """The state of a task once it has one of these."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         while (state := await ask(client, "tasks/get", handle)).status not in wanted:
             assert state.status == "working"
             await asyncio.sleep(0.01)  # a client polls: there is nothing to wait on
@@ -384,12 +384,12 @@ async def test_over_http_with_a_token() -> None:
     with serve(make_site(open_agent("careful"))) as address:
         for name, is_over in (("owner", True), ("talker", False)):
             headers = {"Authorization": f"Bearer {make_value(name)}"}
-            async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
+            async with httpx2.AsyncClient(headers=headers, timeout=120) as http:
                 transport = streamable_http_client(f"{address}/mcp", http_client=http)
                 async with Client(transport, elicitation_callback=person.answer) as client:
                     result = await client.call_tool("careful", {"message": "delete report.txt"})
                     assert result.structured_content["is_over"] is is_over
-        async with httpx2.AsyncClient() as http:
+        async with httpx2.AsyncClient(timeout=120) as http:
             assert (await http.post(f"{address}/mcp", json={})).status_code == 401
 
 
@@ -401,7 +401,7 @@ async def test_listening_over_http() -> None:
     uri = "toolchart://conversations/watched/diagram"
     headers = {"Authorization": f"Bearer {make_value('owner')}"}
     with serve(make_site(make_engine(["one"]))) as address:
-        async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
+        async with httpx2.AsyncClient(headers=headers, timeout=120) as http:
             transport = streamable_http_client(f"{address}/mcp", http_client=http)
             async with Client(transport) as client, client.listen(resource_subscriptions=[uri]) as changes:
                 await client.call_tool("agent", {"message": "hi", "conversation": "watched"})
@@ -413,6 +413,6 @@ async def test_over_standard_input_and_output() -> None:
     parameters = StdioServerParameters(
         command=sys.executable, args=["-c", START, "mcp", "quickstart", "--log", "memory"]
     )
-    async with asyncio.timeout(60), Client(parameters) as client:
+    async with asyncio.timeout(180), Client(parameters) as client:
         result = await client.call_tool("quickstart", {"message": QUESTION})
     assert "459" in result.content[0].text

@@ -29,7 +29,7 @@ ASK_BROWSER: Any = {
 
 def connect(address: str, name: str = "owner") -> OpenAI:
     """A client of the SDK with somebody's token."""
-    return OpenAI(base_url=f"{address}/v1", api_key=make_value(name), max_retries=0, timeout=60)
+    return OpenAI(base_url=f"{address}/v1", api_key=make_value(name), max_retries=0, timeout=120)
 
 
 def serve_agent(spec: str) -> Any:
@@ -87,7 +87,7 @@ def test_chunks_add_up_to_the_answer(quickstart: str, expected: str, includes_us
 async def test_async_client_whole_and_streamed(quickstart: str, expected: str) -> None:
     """The asynchronous client gets the same, whole and in chunks."""
     async with AsyncOpenAI(
-        base_url=f"{quickstart}/v1", api_key=make_value("talker"), max_retries=0, timeout=60
+        base_url=f"{quickstart}/v1", api_key=make_value("talker"), max_retries=0, timeout=120
     ) as client:
         completion = await client.chat.completions.create(model="quickstart", messages=[USER])
         assert completion.choices[0].message.content == expected
@@ -173,7 +173,7 @@ def test_turn_with_a_client_tool_can_be_decided_elsewhere() -> None:
         (waiting,) = engine.describe_turn(name).pending_approvals
         decision = {"call_id": waiting.id, "approved": True}
         answer = httpx.post(
-            f"{address}/api/conversations/{name}/decisions", json=decision, headers=bearer(), timeout=60
+            f"{address}/api/conversations/{name}/decisions", json=decision, headers=bearer(), timeout=120
         )
         assert answer.status_code == 200, answer.text
         assert [waiting.tool for waiting in engine.describe_turn(name).waiting_calls] == ["ask_browser"]

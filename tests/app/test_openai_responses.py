@@ -26,7 +26,7 @@ ASK_BROWSER: Any = {
 
 def connect(address: str, name: str = "owner") -> OpenAI:
     """A client of the SDK with somebody's token."""
-    return OpenAI(base_url=f"{address}/v1", api_key=make_value(name), max_retries=0, timeout=60)
+    return OpenAI(base_url=f"{address}/v1", api_key=make_value(name), max_retries=0, timeout=120)
 
 
 def serve_agent(spec: str) -> Any:
@@ -83,7 +83,7 @@ def test_stream_builds_the_response(quickstart: str, expected: str) -> None:
 async def test_async_client(quickstart: str, expected: str) -> None:
     """The asynchronous client gets the same, whole and streamed."""
     async with AsyncOpenAI(
-        base_url=f"{quickstart}/v1", api_key=make_value("talker"), max_retries=0, timeout=60
+        base_url=f"{quickstart}/v1", api_key=make_value("talker"), max_retries=0, timeout=120
     ) as client:
         response = await client.responses.create(model="quickstart", input=QUESTION)
         assert response.output_text == expected

@@ -328,7 +328,7 @@ def test_a_slow_body_is_given_up() -> None:
     """A client that sends its headers and then nothing gets 408, and the connection ends."""
     with serve(make_site(limits=Limits(body_s=0.2))) as address:
         host, port = urlsplit(address).hostname, urlsplit(address).port
-        with socket.create_connection((str(host), int(port or 0)), timeout=30) as connection:
+        with socket.create_connection((str(host), int(port or 0)), timeout=120) as connection:
             head = f"POST /test/echo HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
             head += f"Authorization: {bearer()['Authorization']}\r\nContent-Length: 100\r\n\r\n"
             connection.sendall(head.encode())
@@ -346,13 +346,13 @@ def test_a_client_that_goes_away_is_no_failure(caplog: pytest.LogCaptureFixture)
     with serve(make_site()) as address:
         where = urlsplit(address)
         assert where.hostname is not None
-        with socket.create_connection((where.hostname, where.port or 80), timeout=60) as connection:
+        with socket.create_connection((where.hostname, where.port or 80), timeout=120) as connection:
             head = f"POST /test/echo HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Length: 90\r\n"
             token = bearer()["Authorization"]
             connection.sendall(
                 f"{head}Content-Type: application/json\r\nAuthorization: {token}\r\n\r\n{{".encode()
             )
-        end_s = time.monotonic() + 60
+        end_s = time.monotonic() + 120
         while "went away" not in caplog.text and time.monotonic() < end_s:
             time.sleep(0.01)
     assert "went away" in caplog.text
@@ -367,7 +367,8 @@ async def test_a_client_that_asks_too_often_waits() -> None:
         refused = await client.get("/health")
         other = await client.get("/health", headers=bearer("viewer"))
     assert statuses == [200, 200, 200, 429, 429]
-    assert int(refused.headers["retry-after"]) == refused.json()["retryAfter"] == 1000
+    assert int(refused.headers["retry-after"]) == refused.json()["retryAfter"]
+    assert 500 < refused.json()["retryAfter"] <= 1000, "the bucket fills while the test runs"
     assert other.status_code == 200
 
 
@@ -375,12 +376,14 @@ async def test_readers_of_streams_are_limited() -> None:
     """One more stream than allowed gives 429; when a reader goes, its place is free again."""
     site = make_site(limits=Limits(readers=2))
     with serve(site) as address:
-        async with httpx.AsyncClient(base_url=address, headers=bearer(), trust_env=False) as client:
+        async with httpx.AsyncClient(
+            base_url=address, headers=bearer(), timeout=120, trust_env=False
+        ) as client:
             async with client.stream("GET", "/test/stream") as first, client.stream("GET", "/test/stream"):
                 assert [line async for line in take_lines(first, 2)] == ["id: 0", 'data: {"hello":1}']
                 refused = await client.get("/test/stream")
                 assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
-            for _ in range(3000):  # the server sees a moment later that the readers have gone
+            for _ in range(12_000):  # the server sees a moment later that the readers have gone
                 if site.readers.free == 2:
                     return
                 await asyncio.sleep(0.01)
@@ -400,7 +403,7 @@ async def test_an_idle_stream_shows_that_it_lives() -> None:
     """Where nothing happens a comment is sent, so that proxies and readers keep the connection."""
     with serve(make_site(limits=Limits(heartbeat_s=0.05))) as address:
         async with (
-            httpx.AsyncClient(base_url=address, headers=bearer(), trust_env=False) as client,
+            httpx.AsyncClient(base_url=address, headers=bearer(), timeout=120, trust_env=False) as client,
             client.stream("GET", "/test/stream") as response,
         ):
             lines = [line async for line in take_lines(response, 6)]

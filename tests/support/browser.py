@@ -12,16 +12,23 @@ from served import make_value
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 """The program; empty where there is none."""
 
+PATIENCE_MS = 120_000
+"""Bound on a hang: on a busy machine a page may take long to show what a test waits for."""
+
 
 @asynccontextmanager
 async def open_browser(**options: Any) -> AsyncIterator[Any]:
     """A browser context. Requests to other hosts, errors of scripts and broken policies fail the test."""
-    from playwright.async_api import async_playwright
+    from playwright.async_api import async_playwright, expect
 
     problems: list[str] = []
+    expect.set_options(timeout=PATIENCE_MS)
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = await playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"], timeout=PATIENCE_MS
+        )
         context = await browser.new_context(**options)
+        context.set_default_timeout(PATIENCE_MS)
 
         def watch(page: Any) -> None:
             page.on("pageerror", lambda error: problems.append(str(error)))

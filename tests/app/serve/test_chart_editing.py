@@ -267,9 +267,8 @@ def test_the_option_names_a_folder_that_exists(
     """`--edit FOLDER` reaches the site; a folder that is not there, or a file, is wrong usage."""
     sites: list[Site] = []
     monkeypatch.setattr(serving, "serve_site", lambda site, *_: sites.append(site))
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-    words = ("serve", "quickstart", "--log", "memory", "--port", port, "--token", "anna:edit", "--edit")
+    monkeypatch.setattr(serving, "open_socket", lambda _: socket.create_server(("127.0.0.1", 0)))
+    words = ("serve", "quickstart", "--log", "memory", "--token", "anna:edit", "--edit")
     assert run_cli(*words, str(tmp_path)).code == 0
     (site,) = sites
     assert site.settings.edit_folder == str(tmp_path)

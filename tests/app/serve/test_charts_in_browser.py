@@ -15,6 +15,7 @@ from agents import make_engine
 from browser import CHROMIUM, open_browser
 from effort import IS_LONG
 from hostile_texts import HOSTILE_TEXTS
+from playwright.async_api import expect
 from served import make_site, make_value, serve
 
 from toolchart.app.server.site import Site, SiteSettings
@@ -47,9 +48,24 @@ async def open_editor(context: Any, url: str, query: str, name: str = "owner") -
     return page
 
 
-async def wait_for_verdict(page: Any, text: str) -> None:
-    """Wait until the newest text has this verdict."""
-    await page.locator("#verdict", has_text=text).wait_for()
+async def wait_for_verdict(page: Any, text: str, faulty_lines: int | None = None) -> None:
+    """Wait until the text has this verdict; with a number, until so many lines are marked too.
+
+    An earlier text may have the same verdict, but only the newest one has marks.
+    """
+    await expect(page.locator("#verdict")).to_have_text(text)
+    if faulty_lines is not None:
+        await expect(page.locator("#gutter .faulty")).to_have_count(faulty_lines)
+
+
+async def expect_selection(page: Any, text: str) -> None:
+    """Wait until this text is selected."""
+    await page.wait_for_function("text => document.getSelection().toString() === text", arg=text)
+
+
+async def expect_focus(page: Any, name: str) -> None:
+    """Wait until the element with this id has the focus."""
+    await page.wait_for_function("name => document.activeElement.id === name", arg=name)
 
 
 async def test_a_chart_is_edited_until_it_is_clean_and_saved(tmp_path: Path) -> None:
@@ -62,34 +78,33 @@ async def test_a_chart_is_edited_until_it_is_clean_and_saved(tmp_path: Path) -> 
     with serve(make_editing_site(tmp_path)) as url:
         async with open_browser() as context:
             page = await open_editor(context, url, "?file=mine.yaml")
-            await wait_for_verdict(page, "2 findings")
+            await wait_for_verdict(page, "2 findings", 2)
             gap, lost = lines.index("  executing:") + 1, lines.index(LOST_STATE.rstrip()) + 1
             marked = await page.locator("#gutter .faulty").all_inner_texts()
             assert [int(text) for text in marked] == [gap, lost]
-            assert "gap" in await page.locator("#backdrop .faulty .mark").first.inner_text()
+            await expect(page.locator("#backdrop .faulty .mark").first).to_contain_text("gap")
             await page.get_by_role("button", name=f"Go to mine.yaml:{lost}").click()
-            assert await page.evaluate("document.getSelection().toString()") == lines[lost - 1]
+            await expect_selection(page, lines[lost - 1])
 
             await page.get_by_role("button", name="Step through the counterexample of finding").click()
             await page.get_by_text("The engine did what the finding says.").wait_for()
-            assert await page.evaluate("document.activeElement.id") == "run-slider"
-            assert await page.inner_text("#run-position") == "1 of 4"
-            assert await page.get_attribute("#after .current", "data-state") == "prompting"
+            await expect_focus(page, "run-slider")
+            await expect(page.locator("#run-position")).to_have_text("1 of 4")
+            await expect(page.locator("#after .current")).to_have_attribute("data-state", "prompting")
             await page.keyboard.press("End")
-            assert await page.get_attribute("#after .current", "data-state") == "executing"
-            assert "no row takes it" in await page.inner_text("#run-step")
-            assert await page.locator("#run-step .badge.bad").count() == 2
+            await expect(page.locator("#after .current")).to_have_attribute("data-state", "executing")
+            await expect(page.locator("#run-step")).to_contain_text("no row takes it")
+            await expect(page.locator("#run-step .badge.bad")).to_have_count(2)
             await page.keyboard.press("Escape")
-            assert await page.locator("#after .visited").count() == 0
+            await expect(page.locator("#after .visited")).to_have_count(0)
 
             await page.fill("#yaml", FAULTY.replace(LOST_STATE, ""))
             await wait_for_verdict(page, "1 finding")
             await page.locator('#before .removed[data-state="lost"]').wait_for()
-            assert await page.inner_text("#changes") == "States that are gone, drawn red: lost."
+            await expect(page.locator("#changes")).to_have_text("States that are gone, drawn red: lost.")
             await page.fill("#yaml", TOOL_LOOP)
-            await wait_for_verdict(page, "clean")
-            assert await page.locator("#gutter .faulty").count() == 0
-            assert "at most" in await page.inner_text("#bound")
+            await wait_for_verdict(page, "clean", 0)
+            await expect(page.locator("#bound")).to_contain_text("at most")
             await page.focus("#yaml")
             await page.keyboard.press("Control+s")
             await page.get_by_text("owner saved mine.yaml").wait_for()
@@ -134,12 +149,12 @@ async def test_the_editor_is_used_by_keys_alone(tmp_path: Path) -> None:
             await page.get_by_role("button", name="answer_at_limit", exact=True).focus()
             await page.keyboard.press("Enter")
             assert (await page.input_value("#yaml")).endswith("enter: answer_at_limit")
-            await wait_for_verdict(page, "1 finding")
+            await wait_for_verdict(page, "1 finding", 1)
             await page.keyboard.press("Control+Home")
             await page.keyboard.press("F8")
-            assert await page.evaluate("document.getSelection().toString()") == "  lost:"
+            await expect_selection(page, "  lost:")
             await page.keyboard.press("Tab")
-            assert await page.evaluate("document.activeElement.id") == "name"
+            await expect_focus(page, "name")
             await page.keyboard.press("Control+a")
             await page.keyboard.type("by keys.yaml")
             await page.keyboard.press("Enter")
@@ -148,7 +163,7 @@ async def test_the_editor_is_used_by_keys_alone(tmp_path: Path) -> None:
             await page.keyboard.type("by_keys.yaml")
             await page.keyboard.press("Enter")
             await page.get_by_text("owner saved by_keys.yaml with 1 finding.").wait_for()
-            assert page.url.endswith("?file=by_keys.yaml")
+            await page.wait_for_url("**/charts/edit?file=by_keys.yaml")
     assert (tmp_path / "by_keys.yaml").read_text().endswith("enter: answer_at_limit")
 
 
@@ -163,24 +178,25 @@ async def test_errors_and_drafts_say_what_to_do(tmp_path: Path) -> None:
             broken = TOOL_LOOP.replace("enter: call_model", "enter: call_modle")
             line = broken[: broken.index("call_modle")].count("\n") + 1
             await page.fill("#yaml", broken)
-            await wait_for_verdict(page, "not a chart")
+            await wait_for_verdict(page, "not a chart", 1)
             assert await page.locator("#gutter .faulty").all_inner_texts() == [f"{line}\n"]
-            assert "What to do: did you mean 'call_model'?" in await page.inner_text("#findings")
-            assert await page.locator("#after.stale svg").count() == 1
+            hint = "What to do: did you mean 'call_model'?"
+            await expect(page.locator("#findings")).to_contain_text(hint)
+            await expect(page.locator("#after.stale svg")).to_have_count(1)
             await page.click("#save-button")
             await page.get_by_text("nothing was saved: mine.yaml").wait_for()
             page.on("dialog", lambda dialog: dialog.accept())
             await page.reload()
             await page.get_by_text("What you had written and not saved is back.").wait_for()
-            assert await page.input_value("#yaml") == broken
+            await expect(page.locator("#yaml")).to_have_value(broken)
             await page.click("#drop-draft")
             await wait_for_verdict(page, "clean")
-            assert await page.input_value("#yaml") == TOOL_LOOP
+            await expect(page.locator("#yaml")).to_have_value(TOOL_LOOP)
         async with open_browser() as context:
             page = await open_editor(context, url, "?file=mine.yaml", "viewer")
             await page.get_by_text("Your token lacks the role edit").wait_for()
-            assert await page.locator("#yaml").is_editable() is False
-            assert await page.locator("#save-button").count() == 0
+            await expect(page.locator("#yaml")).not_to_be_editable()
+            await expect(page.locator("#save-button")).to_have_count(0)
     assert (tmp_path / "mine.yaml").read_text() == TOOL_LOOP
 
 
@@ -217,7 +233,7 @@ async def test_the_editor_has_no_serious_finding(tmp_path: Path, scheme: str, wi
         async with open_browser(color_scheme=scheme, viewport={"width": width, "height": 800}) as context:
             page = await open_editor(context, url, "?file=mine.yaml")
             height = await page.evaluate("document.documentElement.scrollHeight")
-            await wait_for_verdict(page, "2 findings")
+            await wait_for_verdict(page, "2 findings", 2)
             await page.locator("#after svg").wait_for()
             assert await page.evaluate("document.documentElement.scrollHeight") - height <= 30
             await page.get_by_role("button", name="Step through").click()

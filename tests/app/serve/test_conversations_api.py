@@ -185,7 +185,8 @@ async def test_many_turns_are_decided_at_once_and_each_call_once() -> None:
             (await client.get(f"/api/conversations/c{number}")).json()["result"] for number in range(TURNS)
         ]
         checked = list(verify_store(engine.store))
-    assert all(count == {200: 2, 409: 4} or count == {200: 1, 202: 1, 409: 4} for count in counts), counts
+    # 202: the decision reached a turn that was going on. Of each call one decision counts, whichever it is.
+    assert all((count[200] + count[202], count[409]) == (2, 4) for count in counts), counts
     assert all(len(outcome["tool_calls"]) == 2 and outcome["ok"] for outcome in outcomes)
     assert all(isinstance(item, VerifiedConversation) for item in checked)
 
@@ -244,13 +245,16 @@ class Speaker:
     name = "speaker"
 
     def __init__(self) -> None:
+        self.was_asked = threading.Event()
         self.may_end = threading.Event()
 
     def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         return {"stream": stream}
 
     async def complete(self, request: Request) -> Reply:
-        await asyncio.to_thread(self.may_end.wait, 60)
+        self.was_asked.set()
+        while not self.may_end.is_set():  # noqa: ASYNC110  a test in another thread says so
+            await asyncio.sleep(0.005)
         return Reply(content="one two", finish_reason="stop")
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
@@ -290,7 +294,7 @@ async def wait_for_cancellation(client: httpx.AsyncClient) -> int:
 
 async def wait_for_record(client: httpx.AsyncClient, kind: str) -> int:
     """The number of the first record of `c1` with an event of a type, once the log has it."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while True:
             records = (await client.get("/api/conversations/c1/records")).json()["records"]
             found = [record["seq"] for record in records if record["event"]["type"] == kind]
@@ -304,14 +308,18 @@ async def test_a_turn_survives_the_client_that_began_it(sites: SiteMaker) -> Non
     speaker = Speaker()
     site = sites.make(provider=speaker)
     with serve(site) as address:
-        async with httpx.AsyncClient(base_url=address, headers=bearer(), trust_env=False) as client:
-            with pytest.raises(httpx.ReadTimeout):
-                await client.post(
-                    "/api/conversations", json={"message": "hi", "conversation": "c1"}, timeout=0.5
-                )
+        async with httpx.AsyncClient(
+            base_url=address, headers=bearer(), timeout=120, trust_env=False
+        ) as client:
+            body = {"message": "hi", "conversation": "c1"}
+            asking = asyncio.ensure_future(client.post("/api/conversations", json=body))
+            assert await asyncio.to_thread(speaker.was_asked.wait, 120)
+            asking.cancel()  # closes the connection
+            with pytest.raises(asyncio.CancelledError):
+                await asking
             begun = (await client.get("/api/conversations/c1")).json()
             speaker.may_end.set()
-            async with client.stream("GET", "/api/conversations/c1/events", timeout=30) as response:
+            async with client.stream("GET", "/api/conversations/c1/events") as response:
                 events = await read_events(response, "finished")
     assert begun["is_running"]
     assert events[-1]["target"] == "finished"
@@ -343,7 +351,7 @@ async def test_a_reader_that_comes_back_misses_nothing(sites: SiteMaker) -> None
     kinds: Counter[str] = Counter()
     with serve(site) as address:
         async with httpx.AsyncClient(
-            base_url=address, headers=bearer(), timeout=30, trust_env=False
+            base_url=address, headers=bearer(), timeout=120, trust_env=False
         ) as client:
             await client.post("/api/conversations?wait=false", json={"message": "hi", "conversation": "c1"})
             url = "/api/conversations/c1/events"
@@ -404,10 +412,8 @@ async def test_many_readers_get_the_same_by_and_by() -> None:
 async def test_many_turns_at_once_are_limited_and_not_lost() -> None:
     """Beyond the limit a turn is refused with a time to wait, and nothing of it is written; tried again, each
     is run once."""
-    engine = Engine(make_spec(), log="memory", providers={"model": Speaker()})
     speaker = Speaker()
-    speaker.may_end.set()
-    engine.hosts.providers["model"] = speaker
+    engine = make_speaking_engine(speaker)
     site = make_site(engine, limits=Limits(turns=8, requests_per_s=1e6, burst=100_000))
     refusals, ended = 0, asyncio.Semaphore(0)
 
@@ -422,6 +428,7 @@ async def test_many_turns_at_once_are_limited_and_not_lost() -> None:
                 return
             assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
             refusals += 1
+            speaker.may_end.set()  # no turn has ended until somebody was refused
             await ended.acquire()
 
     async with open_client(site, timeout=120) as client:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ pytest.importorskip("starlette", reason="the server needs the extra `serve`")
 pytest.importorskip("playwright.async_api", reason="pages are tested with Playwright")
 
 from accessibility import HAS_AXE, list_serious_violations
-from agents import make_engine
+from agents import make_engine, make_spec
 from browser import CHROMIUM, open_browser, sign_in
 from effort import IS_LONG
+from playwright.async_api import expect
 from served import make_site, serve
 
 from toolchart.engine import Engine
+from toolchart.states.messages import Reply, Request
 
 pytestmark = [
     pytest.mark.skipif(not CHROMIUM, reason="pages are tested with Chromium, and there is none"),
@@ -62,6 +65,28 @@ def make_asking_engine() -> Engine:
     return make_engine([], chart={"name": "asking", "states": states}, effects=effects)
 
 
+class HeldModel:
+    """A model that answers when a test says so."""
+
+    name = "held"
+
+    def __init__(self) -> None:
+        self.may_answer = threading.Event()
+
+    def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        """Nothing is sent."""
+        return {}
+
+    async def complete(self, request: Request) -> Reply:
+        """The reply, once it may be given."""
+        while not self.may_answer.is_set():  # noqa: ASYNC110  a test in another thread says so
+            await asyncio.sleep(0.01)
+        return Reply(content="one two", finish_reason="stop")
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+
 async def press(page: Any, *keys: str) -> None:
     """Press keys, one after the other."""
     for key in keys:
@@ -81,17 +106,17 @@ async def test_a_form_is_filled_in_by_keyboard_on_the_page_of_approvals() -> Non
             other = await context.new_page()
             await other.goto(f"{url}/approvals")
             await other.locator("li.question button").wait_for()
-            assert await page.inner_text("#count") == "1 question waits"
-            assert "then the chart goes to error" in await page.inner_text(".facts")
+            await expect(page.locator("#count")).to_have_text("1 question waits")
+            await expect(page.locator(".facts")).to_contain_text("then the chart goes to error")
             if HAS_AXE:
                 assert await list_serious_violations(page) == []
             await page.get_by_label("Your name (needed)").focus()
             await page.keyboard.type("A")
             await press(page, "Enter")
-            assert await page.locator(":invalid[name=name]").count() == 1
+            await expect(page.locator(":invalid[name=name]")).to_have_count(1)
             await page.keyboard.type("da")
             await press(page, "Tab", "b", "Tab", "9", "Enter")
-            assert await page.locator(":invalid[name=guests]").count() == 1
+            await expect(page.locator(":invalid[name=guests]")).to_have_count(1)
             await press(page, "Backspace", "2", "Tab", "Space", "Tab", "Tab", "Space", "Tab", "Tab")
             await page.keyboard.type("see you")
             await press(page, "Tab", "Enter")
@@ -120,7 +145,7 @@ async def test_a_form_is_answered_in_the_chat() -> None:
             await card.locator("[name=note]").fill("")
             await card.locator("button").click()
             await page.get_by_text("Hello Ada").wait_for()
-            assert await page.locator("article.question").count() == 0
+            await expect(page.locator("article.question")).to_have_count(0)
 
 
 async def test_attachments_and_queued_messages_are_shown(tmp_path: Path) -> None:
@@ -128,16 +153,17 @@ async def test_attachments_and_queued_messages_are_shown(tmp_path: Path) -> None
     marked as queued until the chart takes it."""
     (tmp_path / "dot.png").write_bytes(PIXEL)
     (tmp_path / "notes.txt").write_text("notes")
-    slow = {"content": "one two", "stream": {"pieces": ["one", " ", "two"], "pause_s": 3}}
-    with serve(make_site(make_engine([slow, "three"]))) as url:
+    model = HeldModel()
+    with serve(make_site(Engine(make_spec(), log="memory", providers={"model": model}))) as url:
         async with open_browser() as context:
             page = await sign_in(context, url, "/chat")
             await page.set_input_files("#files", [str(tmp_path / "dot.png"), str(tmp_path / "notes.txt")])
             await page.fill("#message", "look")
             await page.click("text=Send")
             await page.locator(".bubble.user figcaption", has_text="dot.png").wait_for()
-            assert await page.locator(".bubble.user img").evaluate("(image) => image.naturalWidth") == 1
-            assert await page.locator(".bubble.user .attachment").inner_text() == "attached: notes.txt"
+            picture = "document.querySelector('.bubble.user img').naturalWidth === 1"
+            await page.wait_for_function(picture)
+            await expect(page.locator(".bubble.user .attachment")).to_have_text("attached: notes.txt")
             await page.locator("#chat-state", has_text="running").wait_for()
             was_seen = asyncio.Event()
 
@@ -152,8 +178,9 @@ async def test_attachments_and_queued_messages_are_shown(tmp_path: Path) -> None
             was_seen.set()
             await page.locator(".bubble.queued").wait_for(state="detached")
             await page.locator(".bubble.user", has_text="and more").wait_for()
+            model.may_answer.set()
             await page.locator("#chat-state", has_text="finished").wait_for()
-            assert await page.locator(".bubble.user", has_text="and more").count() == 1
+            await expect(page.locator(".bubble.user", has_text="and more")).to_have_count(1)
 
 
 async def test_a_damaged_chat_says_so() -> None:

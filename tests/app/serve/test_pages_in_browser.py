@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from agents import make_engine, reply_with_calls
 from browser import CHROMIUM, open_browser, sign_in
 from effort import IS_LONG
 from hostile_texts import HOSTILE_TEXTS
+from playwright.async_api import expect
 from served import make_site, serve
 
 from toolchart.app.server.site import Site, SiteSettings
@@ -42,21 +44,20 @@ async def test_the_test_bench_and_a_single_tool(tmp_path: Path) -> None:
     with serve(make_served(Engine("quickstart", log="memory"), tmp_path)) as url:
         async with open_browser() as context:
             page = await sign_in(context, url, "/tools")
-            assert await page.inner_text("#bench-badge") == "not validated"
+            await expect(page.locator("#bench-badge")).to_have_text("not validated")
             await page.click(".example >> nth=0")
             await page.click("#bench-run")
             await page.wait_for_selector("#bench-result .call")
-            text = await page.inner_text("#bench-result")
             for part in ("calculator", "17 * (23 + 4)", "459", "iteration 1", " ms"):
-                assert part in text
-            assert await page.inner_text("#bench-badge") == "validated"
-            assert "1 of 1" in await page.get_attribute("#bench-badge", "title")
+                await expect(page.locator("#bench-result")).to_contain_text(part)
+            await expect(page.locator("#bench-badge")).to_have_text("validated")
+            await expect(page.locator("#bench-badge")).to_have_attribute("title", re.compile("1 of 1"))
             card = page.locator(".tool[data-tool=echo]")
             await card.locator(".try summary").click()
             await card.locator("input").fill("hello")
             await card.locator("button").click()
             await card.locator(".result .badge.good").wait_for()
-            assert "hello" in await card.locator(".result pre").inner_text()
+            await expect(card.locator(".result pre")).to_contain_text("hello")
 
 
 @only_long
@@ -70,6 +71,7 @@ async def test_one_call_is_approved_one_edited_and_one_rejected(tmp_path: Path) 
             await page.fill("#message", "go")
             await page.press("#message", "Enter")
             await page.locator("button.approve").nth(2).wait_for()
+            await page.wait_for_url("**/chat/*")
             other = await context.new_page()
             await other.goto(page.url)
             await other.locator("button.approve").nth(2).wait_for()
@@ -94,10 +96,10 @@ async def test_one_call_is_approved_one_edited_and_one_rejected(tmp_path: Path) 
             await cards.nth(1).get_by_text("approved by owner").wait_for()
             await other.locator("article.call").nth(0).locator("button.approve").click()
             await page.get_by_text("all is done").wait_for()
-            for look in range(2):
-                badges = await page.locator("article.call .badge").all_inner_texts()
-                assert badges == ["succeeded", "succeeded", "denied"], look
-                assert await page.locator(".bubble").count() == 2
+            for _ in range(2):
+                badges = page.locator("article.call .badge")
+                await expect(badges).to_have_text(["succeeded", "succeeded", "denied"])
+                await expect(page.locator(".bubble")).to_have_count(2)
                 await page.reload()
                 await page.get_by_text("all is done").wait_for()
 
@@ -122,7 +124,7 @@ async def test_approvals_of_all_conversations_are_decided_on_one_page(tmp_path: 
             await post("", {"message": "go", "conversation": "c1"})
             cards = page.locator("[data-conversation=c1] li.call")
             await cards.nth(1).locator("button.approve").wait_for()
-            assert await page.inner_text("#count") == "2 calls wait"
+            await expect(page.locator("#count")).to_have_text("2 calls wait")
             await cards.nth(0).locator("input").focus()
             await page.keyboard.type("not on a Friday")
             await page.keyboard.press("Shift+Tab")
@@ -137,14 +139,14 @@ async def test_approvals_of_all_conversations_are_decided_on_one_page(tmp_path: 
             await page.keyboard.press("Enter")
             await cards.nth(1).get_by_text("approved", exact=True).wait_for()
             await page.get_by_text("with other arguments").wait_for()
-            assert "not on a Friday" in await page.inner_text("#decided")
+            await expect(page.locator("#decided")).to_contain_text("not on a Friday")
             await post("", {"message": "go", "conversation": "c2"})
             await page.locator("[data-conversation=c2] button.approve").wait_for()
             await post("/c2/decisions?wait=false", {"call_id": "call_1_0_0", "approved": False})
             await page.locator("[data-conversation=c2]").get_by_text("rejected by owner").wait_for()
             await page.locator("[data-conversation=c2]").get_by_text("Remove").press("Enter")
-            assert await page.locator("[data-conversation=c2]").count() == 0
-            assert await page.inner_text("#count") == "0 calls wait"
+            await expect(page.locator("[data-conversation=c2]")).to_have_count(0)
+            await expect(page.locator("#count")).to_have_text("0 calls wait")
 
 
 @only_long
@@ -157,23 +159,23 @@ async def test_a_finished_run_is_stepped_and_damage_turns_red(tmp_path: Path) ->
     with serve(make_served(engine, tmp_path)) as url:
         async with open_browser() as context:
             page = await sign_in(context, url, "/conversations")
-            await page.click("text=c1")
+            await page.get_by_role("link", name="c1", exact=True).first.click()
             await page.wait_for_selector("#verified.good")
-            assert await page.get_attribute("#diagram .current", "data-state") == "finished"
+            await page.wait_for_selector('#diagram .current[data-state="finished"]')
             await page.press("body", "ArrowLeft")
             await page.wait_for_selector('#diagram .current[data-state="prompting"]')
             await page.get_by_text("tool_finished in executing").first.wait_for()
             await page.focus("#slider")
             await page.press("#slider", "Home")
-            assert (await page.inner_text("#position")).startswith("1 of ")
-            assert await page.inner_text("#timeline [aria-current] button") == "0 configured"
+            await expect(page.locator("#position")).to_have_text(re.compile("^1 of "))
+            await expect(page.locator("#timeline [aria-current] button")).to_have_text("0 configured")
             await page.get_by_text("1 turn, ").wait_for()
-            assert await page.locator("#diagram .visited").count() == 0
+            await expect(page.locator("#diagram .visited")).to_have_count(0)
             (file,) = log.glob("*.jsonl")
             file.write_bytes(file.read_bytes().replace(b'"message":"hi"', b'"message":"ho"'))
             await page.reload()
             await page.wait_for_selector("#verified.bad")
-            assert "record 1" in await page.inner_text("#damage")
+            await expect(page.locator("#damage")).to_contain_text("record 1")
 
 
 @only_long
@@ -191,7 +193,7 @@ async def test_an_answer_survives_a_reload_in_the_middle_of_its_stream(tmp_path:
             await page.reload()
             await page.get_by_text("one two three").wait_for()
             await page.locator("#chat-state", has_text="finished").wait_for()
-            assert await page.locator(".bubble.assistant").count() == 1
+            await expect(page.locator(".bubble.assistant")).to_have_count(1)
 
 
 async def test_hostile_texts_stay_texts(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from agents import make_engine, reply_with_calls
 from browser import CHROMIUM, open_browser, sign_in
 from child_agents import make_parent_chart
 from effort import IS_LONG
+from playwright.async_api import expect
 from served import make_site, serve
 
 from toolchart.app.server.site import SiteSettings
@@ -52,9 +54,9 @@ async def test_a_sub_agent_is_folded_under_the_record_that_asked_for_it() -> Non
             await fold.locator("summary").focus()
             await page.keyboard.press("Enter")
             await fold.get_by_text("2 replied → awaiting_tools").wait_for()
-            assert await fold.locator("summary").inner_text() == "sub-agent p.1 finished 6 records"
-            assert await page.locator("#timeline .idle").all_inner_texts() == ["idle for 3 h"]
-            assert await page.locator("#timeline .turn").all_inner_texts() == ["Turn 1", "Turn 2"]
+            await expect(fold.locator("summary")).to_have_text("sub-agent p.1 finished 6 records")
+            await expect(page.locator("#timeline .idle")).to_have_text(["idle for 3 h"])
+            await expect(page.locator("#timeline .turn")).to_have_text(["Turn 1", "Turn 2"])
             await page.keyboard.press("Tab")
             await page.keyboard.press("Enter")
             await page.wait_for_url("**/conversations/p.1")
@@ -95,11 +97,11 @@ async def test_heat_and_open_effects() -> None:
             await page.locator("#step .open", has_text="review_calls").wait_for()
             await page.select_option("#marks", "visits")
             await page.locator("#heat th", has_text="awaiting_approval").wait_for()
-            assert await page.locator("#diagram [data-state=prompting].heat-5").count() == 1
-            assert await page.locator("#diagram [data-state=finished][class*=heat]").count() == 0
+            await expect(page.locator("#diagram [data-state=prompting].heat-5")).to_have_count(1)
+            await expect(page.locator("#diagram [data-state=finished][class*=heat]")).to_have_count(0)
             await page.select_option("#marks", "path")
-            assert await page.locator("#diagram [class*=heat]").count() == 0
-            assert await page.locator("#heat").is_hidden()
+            await expect(page.locator("#diagram [class*=heat]")).to_have_count(0)
+            await expect(page.locator("#heat")).to_be_hidden()
 
 
 async def test_a_run_is_forked_in_three_ways_and_compared() -> None:
@@ -118,13 +120,13 @@ async def test_a_run_is_forked_in_three_ways_and_compared() -> None:
                 await page.locator("#step strong", has_text=event).wait_for()
 
             async def fork() -> str:
-                old = await page.locator("#fork-answer a").count()
+                """The name of the fork, once its turn is over: the next one takes the next reply."""
                 await page.click("#fork button[type=submit]")
-                if old:
-                    await page.locator("#fork-answer .hint").wait_for(state="hidden")
-                link = page.locator("#fork-answer a.name")
-                await link.wait_for()
-                return str(await link.inner_text())
+                name = str(await page.locator("#fork-answer a.name").inner_text())
+                async with asyncio.timeout(120):
+                    while not engine.describe_turn(name).is_over:  # noqa: ASYNC110  it runs in the server
+                        await asyncio.sleep(0.01)
+                return name
 
             await page.locator("#fork-panel > summary").click()
             await show("tool_finished")
@@ -133,7 +135,7 @@ async def test_a_run_is_forked_in_three_ways_and_compared() -> None:
             assert "changed" in str(list(engine.store.read_lines(name)))
             await page.click("#fork-answer >> text=Compare with this run")
             await page.get_by_text("The first difference").wait_for()
-            assert "changed" in await page.inner_text("main")
+            await expect(page.locator("main")).to_contain_text("changed")
             await page.locator("thead a", has_text=name).click()
             await page.get_by_text("Forked from record").wait_for()
             await page.goto(f"{url}/conversations/c1")
@@ -167,7 +169,7 @@ async def test_a_run_is_run_again() -> None:
             await page.fill("#rerun-system", "Be long.")
             await page.click("#rerun button[type=submit]")
             await page.locator("#rerun-answer .badge.warn", has_text="diverged").wait_for()
-            assert "Be long." in await page.inner_text("#rerun-answer")
+            await expect(page.locator("#rerun-answer")).to_contain_text("Be long.")
             await page.fill("#rerun-settings", "{")
             await page.click("#rerun button[type=submit]")
             await page.locator("#rerun-answer .problem", has_text="JSON object").wait_for()
