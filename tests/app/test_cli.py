@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import SETUP, run_toolchart
+from command_line import SETUP
+
+from toolchart.tools.builtin import calculator
 
 RunCli = Callable[..., Any]
 
@@ -19,11 +21,12 @@ RunCli = Callable[..., Any]
     ("question", "answer"),
     [("What is 17 * (23 + 4)?", "459"), ("2**10 - 24", "1000"), ("sqrt(2)*sqrt(8)", "4")],
 )
-def test_the_first_run(work_dir: Path, run_cli: RunCli, question: str, answer: str) -> None:
+def test_the_first_run(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch, question: str, answer: str) -> None:
     """The README's first command answers offline; its log shows, verifies and replays."""
-    result = run_toolchart("run", "quickstart", question, cwd=work_dir)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout.strip().endswith(f"= {answer}")
+    monkeypatch.setattr(calculator, "EXPRESSION_TIMEOUT_S", 120.0)  # a busy machine may be slow
+    result = run_cli("run", "quickstart", question)
+    assert (result.code, result.err) == (0, "")
+    assert result.out.strip().endswith(f"= {answer}")
     (row,) = run_cli("runs", "--json").out.splitlines()
     name = json.loads(row)["conversation"]
     records = run_cli("show", name, "--json").out.splitlines()
@@ -38,14 +41,14 @@ def test_the_first_run(work_dir: Path, run_cli: RunCli, question: str, answer: s
 
 
 @pytest.mark.parametrize("attack", ["9**9**9**9", "__import__('os').system('id')", "(1).__class__"])
-def test_attacks_are_refused_in_words(work_dir: Path, attack: str) -> None:
+def test_attacks_are_refused_in_words(run_cli: RunCli, attack: str) -> None:
     """S2.9: hostile arithmetic ends in a clear refusal and a finished turn."""
-    process = run_toolchart("run", "quickstart", attack, "--json", cwd=work_dir)
-    result = json.loads(process.stdout)
+    output = run_cli("run", "quickstart", attack, "--json").out
+    result = json.loads(output)
     assert result["state"] == "finished"
     assert "I cannot compute that" in result["content"]
     assert result["tool_calls"][0]["result"]["success"] is False
-    assert "uid=" not in process.stdout
+    assert "uid=" not in output
 
 
 def test_the_module_is_the_command(work_dir: Path) -> None:

@@ -22,24 +22,40 @@ llms:
   model:
     provider: scripted
     model: m
-    latency_s: 1
     rules:
+      - match: 'hello'
+        call: {name: hold, arguments: {}}
+        reply: "heard **{message}**"
       - match: 'delete (?P<file>\\S+)'
         call: {name: delete_file, arguments: {path: "{file}"}}
         reply: "Done: {result}"
         on_error: "I did not: {error}"
-      - match: 'long'
-        reply: "never seen"
       - match: '(?P<all>[\\s\\S]*)'
         reply: "heard **{all}**"
+  silent: {provider: scripted, model: m, latency_s: 600, replies: ["never seen"]}
 tools:
   registry:
+    - name: hold
+      parameters: {type: object, properties: {}}
+      implementation: {type: python, handler: "holding:hold"}
     - name: delete_file
       description: Delete a file.
       parameters: {type: object, properties: {path: {type: string}}, required: [path]}
       implementation: {type: mock, mock_response: deleted}
       requires_approval: true
-responses: [{llm: model, tools: {enabled: true}}]
+responses:
+  - {llm: silent, match: {user_message_regexp: '^long'}, tools: {enabled: true}}
+  - {llm: model, tools: {enabled: true}}
+"""
+
+HOLDING = """
+import pathlib, time
+
+def hold() -> str:
+    "Hold on until a file is there."
+    while not pathlib.Path("may_end").exists():
+        time.sleep(0.01)
+    return "held"
 """
 
 FENCED = ["text", "", "```", "~~~", "```py", "    x", "````", "- a"]
@@ -90,19 +106,21 @@ def test_a_mistyped_command_prints_an_error(run_cli: RunCli, line: bytes, messag
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[ChatTerminal]:
     """A chat at a terminal that a test types into."""
+    (tmp_path / "holding.py").write_text(HOLDING, "utf-8")
     chat = ChatTerminal(tmp_path, AGENT)
     yield chat
     chat.close()
 
 
 @pytest.mark.slow
-def test_a_chat_at_a_terminal(terminal: ChatTerminal) -> None:
+def test_a_chat_at_a_terminal(terminal: ChatTerminal, tmp_path: Path) -> None:
     """S5.3, S5.5: Markdown, queued messages, approval with a reason, Ctrl-C for the turn, Ctrl-D to leave."""
     terminal.wait_for("/help lists the commands")
     terminal.type("hello\r")
-    terminal.wait_for("prompting")
+    terminal.wait_for("executing")
     terminal.type("second\r")
     terminal.wait_for("(queued: second)")
+    (tmp_path / "may_end").touch()
     terminal.wait_for("heard hello")
     terminal.wait_for("heard second")
     terminal.wait_for("finished")

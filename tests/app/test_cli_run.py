@@ -315,7 +315,7 @@ def silent_host() -> Iterator[str]:
 
     class Silent(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            stop.wait(30)
+            stop.wait(600)
 
         def log_message(self, *args: Any) -> None:
             pass

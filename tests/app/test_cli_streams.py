@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from command_line import START, run_on_terminal, run_toolchart
+from command_runs import RunCli
 
 from toolchart.app.cli.terminal.text import escape_controls, shorten
 
@@ -58,9 +59,9 @@ def test_quiet_and_json_turn_off_the_display(work_dir: Path, words: list[str]) -
 
 
 @pytest.mark.parametrize("words", [["run", "quickstart", "2+3"], ["show", "c"], ["runs"]])
-def test_no_color_is_honoured(work_dir: Path, words: list[str]) -> None:
+def test_no_color_is_honoured(work_dir: Path, run_cli: RunCli, words: list[str]) -> None:
     """With NO_COLOR nothing on the terminal is coloured; without it something is."""
-    run_toolchart("run", "quickstart", "1+1", "--conversation", "c", cwd=work_dir)
+    run_cli("run", "quickstart", "1+1", "--conversation", "c")
     colour = re.compile(r"\x1b\[[0-9;]*m")
     assert colour.search(run_on_terminal(words, work_dir)[1])
     without = re.compile(r"\x1b\[[0-9;]*3[0-9][0-9;]*m")
@@ -130,9 +131,9 @@ def test_output_is_utf8_everywhere(work_dir: Path, locale: dict[str, str]) -> No
 
 @pytest.mark.parametrize("words", [["show", "c", "--json"], ["runs"], ["--help"]])
 @pytest.mark.parametrize("unbuffered", ["1", ""])
-def test_a_broken_pipe(work_dir: Path, words: list[str], unbuffered: str) -> None:
+def test_a_broken_pipe(work_dir: Path, run_cli: RunCli, words: list[str], unbuffered: str) -> None:
     """A broken pipe is silent and exits with 0."""
-    run_toolchart("run", "quickstart", "1+1", "--conversation", "c", cwd=work_dir)
+    run_cli("run", "quickstart", "1+1", "--conversation", "c")
     process = subprocess.Popen(
         [sys.executable, "-c", START, *words],
         cwd=work_dir,
@@ -151,9 +152,9 @@ def test_a_broken_pipe(work_dir: Path, words: list[str], unbuffered: str) -> Non
 
 
 @pytest.mark.parametrize("words", [["runs"], ["draw", "tool_loop"], ["draw", "nothing"]])
-def test_closed_streams(work_dir: Path, words: list[str]) -> None:
+def test_closed_streams(work_dir: Path, run_cli: RunCli, words: list[str]) -> None:
     """With closed output streams a command does its work, and its exit code is right."""
-    run_toolchart("run", "quickstart", "1+1", cwd=work_dir)
+    run_cli("run", "quickstart", "1+1")
     closing = 'exec "$0" -c "$@" >&- 2>&-'
     result = subprocess.run(["sh", "-c", closing, sys.executable, START, *words], cwd=work_dir, timeout=120)
     assert result.returncode == (2 if "nothing" in words else 0)
@@ -162,9 +163,11 @@ def test_closed_streams(work_dir: Path, words: list[str]) -> None:
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
 @pytest.mark.parametrize("unbuffered", ["1", ""])
 @pytest.mark.parametrize("words", [["runs"], ["show", "c", "--json"], ["draw", "tool_loop"]])
-def test_output_that_cannot_be_written(work_dir: Path, words: list[str], unbuffered: str) -> None:
+def test_output_that_cannot_be_written(
+    work_dir: Path, run_cli: RunCli, words: list[str], unbuffered: str
+) -> None:
     """A full disk prints one message and exits with 70, buffered or not."""
-    run_toolchart("run", "quickstart", "1+1", "--conversation", "c", cwd=work_dir)
+    run_cli("run", "quickstart", "1+1", "--conversation", "c")
     with open("/dev/full", "w") as full:
         result = subprocess.run(
             [sys.executable, "-c", START, *words],

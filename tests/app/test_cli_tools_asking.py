@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from command_line import CTRL_C, CTRL_D, run_and_type, run_toolchart
+from command_runs import RunCli
 
 from toolchart.engine import Engine
 
@@ -61,41 +62,41 @@ def test_changed_arguments_are_validated(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("answer", [b"l\n", CTRL_D])
-def test_later_leaves_the_call_to_another_process(tmp_path: Path, answer: bytes) -> None:
+def test_later_leaves_the_call_to_another_process(tmp_path: Path, run_cli: RunCli, answer: bytes) -> None:
     """S5.4: a postponed call waits in the log, and `approve` in another process continues the turn."""
     code, screen = run_and_type(RUN, tmp_path, [(CHOICE, answer)])
     assert code == 1
     assert "toolchart approve c call_1_0_0" in screen
-    result = run_toolchart("approve", "c", "call_1_0_0", cwd=tmp_path)
-    assert (result.returncode, result.stdout) == (0, "Done: deleted (only rehearsed)\n")
+    result = run_cli("approve", "c", "call_1_0_0")
+    assert (result.code, result.out) == (0, "Done: deleted (only rehearsed)\n")
 
 
-def test_ctrl_c_at_the_question_cancels_the_turn(tmp_path: Path) -> None:
+def test_ctrl_c_at_the_question_cancels_the_turn(tmp_path: Path, run_cli: RunCli) -> None:
     """S5.4: Ctrl-C at the prompt cancels the turn, and no tool runs."""
     code, screen = run_and_type(RUN, tmp_path, [(CHOICE, CTRL_C)])
     assert code == 3
     assert "Traceback" not in screen
     assert "cancelled; the log of conversation c has every step until now" in screen
-    records = run_toolchart("show", "c", "--json", cwd=tmp_path).stdout
+    records = run_cli("show", "c", "--json").out
     assert "needs_approval" in records
     assert "succeeded" not in records
 
 
-def test_nothing_is_asked_without_a_terminal(tmp_path: Path) -> None:
+def test_nothing_is_asked_without_a_terminal(run_cli: RunCli) -> None:
     """S5.4: without a terminal nothing is asked, the call waits, and the exit code is 1."""
-    result = run_toolchart(*RUN, cwd=tmp_path)
-    assert result.returncode == 1
-    assert "waiting for approval: delete_file" in result.stderr
-    assert "[y]es" not in result.stderr
+    result = run_cli(*RUN)
+    assert result.code == 1
+    assert "waiting for approval: delete_file" in result.err
+    assert "[y]es" not in result.err
 
 
-def test_another_process_approves_other_arguments(tmp_path: Path) -> None:
+def test_another_process_approves_other_arguments(tmp_path: Path, run_cli: RunCli) -> None:
     """S5.4: `approve --args` changes the arguments; invalid ones decide nothing."""
-    run_toolchart(*RUN, cwd=tmp_path)
+    run_cli(*RUN)
     for arguments, message in (("{path", "not valid JSON"), ('{"path": []}', "Invalid arguments")):
-        refusal = run_toolchart("approve", "c", "call_1_0_0", "--args", arguments, cwd=tmp_path)
-        assert (refusal.returncode, refusal.stdout) == (2, "")
-        assert message in refusal.stderr
+        refusal = run_cli("approve", "c", "call_1_0_0", "--args", arguments)
+        assert (refusal.code, refusal.out) == (2, "")
+        assert message in refusal.err
     changes = '{"path": "other.txt"}'
     result = run_toolchart("approve", "c", "call_1_0_0", "--args", changes, cwd=tmp_path)
     assert result.returncode == 0

@@ -173,7 +173,7 @@ def test_a_signal_lets_a_call_end_and_gives_the_turn_back(run_cli: RunCli, work_
         process.send_signal(signal.SIGTERM)
         assert "SIGTERM" in process.stderr.readline()
         (work_dir / "may_end").touch()
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=120)
     finally:
         process.kill()
     assert process.returncode == CANCELLED, errors

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from source_tree import load_modules
 
 from toolchart.states.errors import EXTRA_PACKAGES, format_install
 
@@ -135,9 +136,9 @@ def test_install_hints_name_the_packages_of_the_extras() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     for extra, packages in EXTRA_PACKAGES.items():
         assert list(packages) == extras[extra]
-    for file in ROOT.rglob("*.py"):
-        if "tests" not in file.relative_to(ROOT).parts:
-            assert not re.search(r"pip install '?toolchart\[", file.read_text("utf-8")), file
+    for module in load_modules().values():
+        text = module.path.read_text("utf-8")
+        assert not re.search(r"pip install '?toolchart\[", text), module.location
 
 
 def test_a_command_whose_extras_are_missing_names_their_packages(

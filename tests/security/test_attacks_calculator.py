@@ -1,4 +1,4 @@
-"""Attacks on the calculator: each ends with a value or an error, within a second and bounded memory."""
+"""Attacks on the calculator: each ends with a value or an error, in bounded time and memory."""
 
 from __future__ import annotations
 

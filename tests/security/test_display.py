@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 from agents import make_engine, reply_with_calls
-from command_line import run_toolchart
+from command_runs import RunCli
 from rich.console import Console
 
 from toolchart.app.cli.chat.screen import Screen
@@ -71,8 +71,7 @@ def test_no_link_of_a_chat_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b]8" not in out.getvalue()
 
 
-@pytest.mark.slow
-def test_every_export_is_clean(tmp_path: Path) -> None:
+def test_every_export_is_clean(tmp_path: Path, run_cli: RunCli) -> None:
     """A hostile conversation is shown, exported and replayed without a raw control; XES is well-formed."""
     log = tmp_path / "log.db"
     replies: list[Any] = [reply_with_calls((HOSTILE.replace("\x00", ""), {"text": HOSTILE})), HOSTILE]
@@ -85,11 +84,11 @@ def test_every_export_is_clean(tmp_path: Path) -> None:
         *(("export", name, "--format", "xes"), ("diff", name, name), ("coverage",)),
     ]
     for words in commands:
-        result = run_toolchart(*words, "--log", str(log), cwd=tmp_path)
-        assert list_acting(result.stdout + result.stderr) == [], words
-        assert "Traceback" not in result.stderr
+        result = run_cli(*words, "--log", str(log))
+        assert list_acting(result.out + result.err) == [], words
+        assert "Traceback" not in result.err
         if "xes" in words:
-            ElementTree.fromstring(result.stdout)
+            ElementTree.fromstring(result.out)
 
 
 CHART = """

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agents import make_function_tool
+from resource_limits import ends_in_time
 from tool_calls import make_call, run_calls
 from web import serve_web
 
@@ -115,9 +115,8 @@ def test_a_foreign_schema_hangs_nothing(name: str) -> None:
     whole, _ = sanitize_schema({"type": "object", "properties": {"x": own}, "$defs": definitions})
     examiner = ArgumentExaminer(whole, "t")
     examiner.examine({"x": 1})
-    start = time.monotonic()
-    examination = examiner.examine({"x": value})
-    assert time.monotonic() - start < 6, name
+    with ends_in_time():
+        examination = examiner.examine({"x": value})
     assert examination.problem is None or examination.problem
 
 
@@ -148,13 +147,12 @@ def test_an_alias_bomb_is_refused_or_read(tmp_path: Path, levels: int) -> None:
     bomb = make_alias_bomb(levels)
     text = f"openapi: 3.1.0\nservers: [{{url: 'https://x.example'}}]\npaths: {{/: {{get: {{}}}}}}\n{bomb}"
     (tmp_path / "api.yaml").write_text(text, "utf-8")
-    start = time.monotonic()
     try:
-        names = make_manager("api.yaml", tmp_path).names()
+        with ends_in_time():
+            names = make_manager("api.yaml", tmp_path).names()
     except SpecError as error:
         names = ("refused",) if "aliases" in str(error) else ()
     assert len(names) == 1
-    assert time.monotonic() - start < 15
 
 
 @pytest.mark.parametrize("levels", [4, 5, 9])
@@ -162,10 +160,8 @@ def test_an_alias_bomb_in_a_spec_is_refused_or_read(tmp_path: Path, levels: int)
     """The same holds for a spec."""
     text = "llms: {m: {provider: scripted, replies: [x]}}\nresponses: [{llm: m}]\n" + make_alias_bomb(levels)
     (tmp_path / "agent.yaml").write_text(text, "utf-8")
-    start = time.monotonic()
-    with contextlib.suppress(SpecError):
+    with ends_in_time(), contextlib.suppress(SpecError):
         load_spec(tmp_path / "agent.yaml")
-    assert time.monotonic() - start < 10
 
 
 @pytest.mark.parametrize(
@@ -188,13 +184,13 @@ def test_a_malformed_document_is_no_traceback(changes: dict[str, Any]) -> None:
 
 async def test_a_slow_review_does_not_hold_up_the_event_loop() -> None:
     """What may wait for a worker is reviewed in a thread, and everything else at once."""
-    threads: list[bool] = []
+    threads: dict[str, bool] = {}
 
     class Reviewer(ToolExecutor):
         """An executor that notes whether it reviews in the thread of the event loop."""
 
         def review(self, call: ToolCall, allowed_tools: Sequence[str]) -> Verdict:
-            threads.append(threading.current_thread() is threading.main_thread())
+            threads[call.name] = threading.current_thread() is threading.main_thread()
             return super().review(call, allowed_tools)
 
     slow: dict[str, Any] = {"type": "object", "properties": {"x": {"contains": {"type": "integer"}}}}
@@ -206,4 +202,4 @@ async def test_a_slow_review_does_not_hold_up_the_event_loop() -> None:
     calls = tuple(ToolCall(id=tool.name, name=tool.name, arguments={"x": 1}) for tool in tools)
     effect = ReviewCalls(id=1, name="review_calls", state="s", calls=calls, allowed=("slow", "quick"))
     await review_calls(executor, effect)
-    assert threads == [False, True]
+    assert threads == {"slow": False, "quick": True}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from command_line import run_toolchart
+from command_runs import RunCli
 from planted_key import KEY, find_key
 from web import WebAnswer, serve_web
 
@@ -29,8 +29,11 @@ def echo_key(request: dict[str, Any]) -> WebAnswer:
 
 
 @pytest.mark.slow
-def test_a_host_that_echoes_the_key_leaves_it_nowhere(tmp_path: Path) -> None:
+def test_a_host_that_echoes_the_key_leaves_it_nowhere(
+    tmp_path: Path, run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Database, cassette, exports, doctor and every output are free of a key that the host gave back."""
+    monkeypatch.setenv("BOX_KEY", KEY)
     with serve_web(echo_key) as web:
         spec = {
             "llms": {"box": {"provider": "openai", "base_url": f"{web.url}/v1", "api_key": "${BOX_KEY}",
@@ -48,8 +51,8 @@ def test_a_host_that_echoes_the_key_leaves_it_nowhere(tmp_path: Path) -> None:
             *(("export", "b"), ("export", "b", "--format", "otel", "--content"), ("replay", "b")),
             *(("verify",), ("tail", "b", "--json"), ("models", "list", "agent.yaml")),
         ):
-            result = run_toolchart(*words, cwd=tmp_path, BOX_KEY=KEY)
-            outputs += [result.stdout, result.stderr]
+            result = run_cli(*words)
+            outputs += [result.out, result.err]
         assert any("(secret)" in text for text in outputs)
         assert len(web.requests) >= 4
     assert find_key(tmp_path, *outputs) == []
@@ -91,13 +94,16 @@ def test_no_ambient_key_goes_to_a_foreign_host(
 @pytest.mark.parametrize(
     ("provider", "variable"), [("openai", "OPENAI_API_KEY"), ("ollama", "OLLAMA_API_KEY")]
 )
-def test_no_sdk_sends_the_ambient_key_by_itself(tmp_path: Path, provider: str, variable: str) -> None:
+def test_no_sdk_sends_the_ambient_key_by_itself(
+    tmp_path: Path, run_cli: RunCli, monkeypatch: pytest.MonkeyPatch, provider: str, variable: str
+) -> None:
     """A foreign host gets no key over the wire, whatever the SDK would read."""
     with serve_web(lambda request: (500, {}, b"{}")) as web:
         address = web.url.replace("127.0.0.1", "localhost")
         spec = {"llms": {"box": {"provider": provider, "base_url": address, "model": "m"}},
                 "responses": [{"llm": "box", "prompt": "x"}]}  # fmt: skip
         (tmp_path / "agent.yaml").write_text(yaml.safe_dump(spec), "utf-8")
-        run_toolchart("run", "agent.yaml", "hello", cwd=tmp_path, **{variable: KEY})
+        monkeypatch.setenv(variable, KEY)
+        run_cli("run", "agent.yaml", "hello")
         assert web.requests
         assert KEY not in str(web.requests)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 from agents import make_engine, make_function_tool, reply_with_calls
-from command_line import run_and_type, run_toolchart
+from command_line import run_and_type
+from command_runs import RunCli
 from msgspec.structs import replace
 
 from toolchart.engine import Engine
@@ -54,28 +55,24 @@ def write_hostile_log(folder: Path) -> dict[str, Any]:
     "words",
     [("resume", "c"), ("approve", "c", "call_1_0_0"), ("fork", "c", "--at", "1"), ("fork", "c", "--offline")],
 )
-def test_a_stored_spec_starts_nothing(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_a_stored_spec_starts_nothing(tmp_path: Path, run_cli: RunCli, words: tuple[str, ...]) -> None:
     """Without the operator's spec no command of a log starts; only an offline fork goes on."""
     write_hostile_log(tmp_path)
-    result = run_toolchart(*words, "--log", "log.db", cwd=tmp_path)
+    result = run_cli(*words, "--log", "log.db")
     assert not (tmp_path / "started").exists()
     if "--offline" in words:
-        assert result.returncode in (0, 1)
+        assert result.code in (0, 1)
     else:
-        assert (result.returncode, "--spec" in result.stderr, "--trust-log" in result.stderr) == (
-            2,
-            True,
-            True,
-        )
-    assert "Traceback" not in result.stderr
+        assert (result.code, "--spec" in result.err, "--trust-log" in result.err) == (2, True, True)
+    assert "Traceback" not in result.err
 
 
-def test_trusting_a_log_lists_what_acts_and_asks(tmp_path: Path) -> None:
+def test_trusting_a_log_lists_what_acts_and_asks(tmp_path: Path, run_cli: RunCli) -> None:
     """`--trust-log` names commands and variables, then asks; without a terminal nothing acts."""
     write_hostile_log(tmp_path)
     words = ["resume", "c", "--trust-log", "--log", "log.db"]
-    piped = run_toolchart(*words, cwd=tmp_path, stdin="y\n")
-    assert (piped.returncode, "no terminal" in piped.stderr) == (2, True)
+    piped = run_cli(*words, stdin=b"y\n")
+    assert (piped.code, "no terminal" in piped.err) == (2, True)
     code, screen = run_and_type(words, tmp_path, [(b"[y/N]", b"n\n")])
     assert code == 3
     assert "MCP server evil" in screen
@@ -84,12 +81,12 @@ def test_trusting_a_log_lists_what_acts_and_asks(tmp_path: Path) -> None:
     assert not (tmp_path / "started").exists()
 
 
-def test_the_operators_own_spec_goes_on(tmp_path: Path) -> None:
+def test_the_operators_own_spec_goes_on(tmp_path: Path, run_cli: RunCli) -> None:
     """With `--spec` the turn goes on, and the stored spec still starts nothing."""
     write_hostile_log(tmp_path)
     words = ("approve", "c", "call_1_0_0", "--spec", "agent.yaml", "--log", "log.db")
-    result = run_toolchart(*words, cwd=tmp_path)
-    assert "call_1_1_0" in result.stderr  # the scripted model asks for the same again
+    result = run_cli(*words)
+    assert "call_1_1_0" in result.err  # the scripted model asks for the same again
     assert not (tmp_path / "started").exists()
 
 

@@ -38,10 +38,15 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def has_number(path: Path) -> bool:
+    """Whether a process has written its number into the file."""
+    return path.exists() and bool(path.read_text())
+
+
 def wait_until_gone(path: Path) -> bool:
-    """Whether the process that wrote its number into the file ends within some seconds."""
+    """Whether the process that wrote its number into the file ends within two minutes."""
     pid = int(path.read_text())
-    end = time.monotonic() + 5
+    end = time.monotonic() + 120
     while is_running(pid) and time.monotonic() < end:
         time.sleep(0.02)
     return not is_running(pid)
@@ -50,35 +55,44 @@ def wait_until_gone(path: Path) -> bool:
 @pytest.mark.parametrize("function", [hostile_work.leave_a_process, hostile_work.leave_an_orphan])
 def test_what_a_tool_started_ends_with_it(tmp_path: Path, function: Callable[..., Any]) -> None:
     """A process in a session of its own, and an orphan, are killed when the work returns."""
-    assert run_bounded(make_work(function, path=str(tmp_path / "pid")), timeout_s=20) == "done"
+    assert run_bounded(make_work(function, path=str(tmp_path / "pid")), timeout_s=120) == "done"
     assert wait_until_gone(tmp_path / "pid")
 
 
 def test_what_a_tool_started_ends_at_the_deadline(tmp_path: Path) -> None:
     """At the deadline, too, nothing survives."""
-    with pytest.raises(BoundExceeded, match="time"):
-        run_bounded(make_work(hostile_work.leave_and_hang, path=str(tmp_path / "pid")), timeout_s=2)
+    work = make_work(hostile_work.leave_and_hang, path=str(tmp_path / "pid"))
+    for timeout_s in (1, 5, 20, 120):  # until the work has come so far that there is a process to survive
+        with pytest.raises(BoundExceeded, match="time"):
+            run_bounded(work, timeout_s=timeout_s)
+        if has_number(tmp_path / "pid"):
+            break
     assert wait_until_gone(tmp_path / "pid")
 
 
 async def test_what_a_tool_started_ends_with_a_cancellation(tmp_path: Path) -> None:
     """A cancelled call ends what it started."""
     work = make_work(hostile_work.leave_and_hang, path=str(tmp_path / "pid"))
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(run_bounded_async(work, timeout_s=30), 3)
+    task = asyncio.ensure_future(run_bounded_async(work, timeout_s=300))
+    async with asyncio.timeout(120):
+        while not has_number(tmp_path / "pid"):  # noqa: ASYNC110  another process writes it
+            await asyncio.sleep(0.02)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     assert wait_until_gone(tmp_path / "pid")
 
 
 def test_the_memory_counts_in_total() -> None:
     """Four processes that each stay below the limit are ended together."""
     with pytest.raises(BoundExceeded, match="memory"):
-        run_bounded(make_work(hostile_work.share_the_memory, count=4), timeout_s=20)
+        run_bounded(make_work(hostile_work.share_the_memory, count=4), timeout_s=120)
 
 
 def test_a_long_answer_is_refused() -> None:
     """An answer beyond the limit is not read to its end."""
     with pytest.raises(BoundExceeded):
-        run_bounded(make_work(hostile_work.fill_the_answer), timeout_s=20)
+        run_bounded(make_work(hostile_work.fill_the_answer), timeout_s=120)
 
 
 async def test_a_child_sees_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,8 +108,8 @@ async def test_a_child_sees_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_dead_host_is_replaced() -> None:
     """If the host is killed, the next work starts another one."""
     work = Work(module="os", function="getpid", arguments={})
-    run_bounded(work, timeout_s=5)
+    run_bounded(work, timeout_s=120)
     process = pool._hosts[()]._process
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    assert run_bounded(work, timeout_s=5) > 0
+    assert run_bounded(work, timeout_s=120) > 0

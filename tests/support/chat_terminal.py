@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import pty
 import re
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import tty
 from pathlib import Path
 
 
@@ -23,8 +25,11 @@ class ChatTerminal:
     def __init__(self, folder: Path, agent: str) -> None:
         (folder / "agent.yaml").write_text(agent, "utf-8")
         self._own, theirs = pty.openpty()
+        # As the editor sets it while it reads: nothing that is typed between two prompts is lost or echoed.
+        tty.setraw(theirs)
         words = [sys.executable, "-m", "toolchart", "chat", "agent.yaml", "--conversation", "c"]
-        environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1", "PROMPT_TOOLKIT_NO_CPR": "1"}
+        environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "120"}
+        environment["PROMPT_TOOLKIT_NO_CPR"] = "1"
         self.process = subprocess.Popen(
             words,
             stdin=theirs,
@@ -35,23 +40,21 @@ class ChatTerminal:
             start_new_session=True,
         )
         os.close(theirs)
-        self.screen = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._received = ""
 
     def type(self, text: str) -> None:
-        """Type text once the prompt has been redrawn, as a person would."""
-        time.sleep(0.25)
+        """Type text."""
         os.write(self._own, text.encode())
 
-    def wait_for(self, words: str, seconds: float = 30) -> None:
-        """Wait until new output contains the words."""
+    def wait_for(self, words: str, seconds: float = 120) -> None:
+        """Wait until new output contains the words; what was shown before is new no longer."""
         limit = time.monotonic() + seconds
-        while words not in self.screen:
-            assert time.monotonic() < limit, f"{words!r} was not shown in:\n{self.screen}"
+        while (match := _spell(words).search(self._received)) is None:
+            assert time.monotonic() < limit, f"{words!r} was not shown in:\n{self._received!r}"
             if select.select([self._own], [], [], 0.1)[0]:
-                self.screen += re.sub(
-                    r"\x1b\[[0-9;?]*[A-Za-z]", "", os.read(self._own, 4096).decode("utf-8", "replace")
-                )
-        self.screen = self.screen.split(words, 1)[1]
+                self._received += self._decoder.decode(os.read(self._own, 4096))
+        self._received = self._received[match.end() :]
 
     def close(self) -> None:
         """Kill the process if it still runs."""
@@ -59,3 +62,8 @@ class ChatTerminal:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         os.close(self._own)
+
+
+def _spell(words: str) -> re.Pattern[str]:
+    """The words, with sequences that move or colour anywhere between their letters."""
+    return re.compile(r"(?:\x1b\[[0-9;?]*[A-Za-z])*".join(map(re.escape, words)))

@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 _SURVIVOR = (
-    "import os, sys, time; os.setsid(); open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(60)"
+    "import os, sys, time; os.setsid(); open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)"
 )
-_HOARDER = "import time; kept = bytearray(60_000_000); time.sleep(60)"
+_HOARDER = "import time; kept = bytearray(60_000_000); time.sleep(600)"
 
 
 def leave_a_process(path: str) -> str:
@@ -36,14 +36,14 @@ def _wait_for(path: str) -> str:
 def leave_and_hang(path: str) -> None:
     """Start such a process, and never return."""
     leave_a_process(path)
-    time.sleep(60)
+    time.sleep(600)
 
 
 def share_the_memory(count: int) -> None:
     """Start several processes that each stay below the limit."""
     for _ in range(count):
         subprocess.Popen([sys.executable, "-c", _HOARDER])
-    time.sleep(60)
+    time.sleep(600)
 
 
 def list_environment() -> dict[str, str]:

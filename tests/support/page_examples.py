@@ -15,6 +15,7 @@ import shlex
 import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest.mock import patch
 
 from standard_input import empty_stdin
 
@@ -34,7 +35,7 @@ def run_page(page: Path, folder: Path) -> int:
     sys.path.insert(0, str(folder))
     before = set(sys.modules)
     try:
-        with chdir(folder):
+        with chdir(folder), patch.dict(os.environ):
             return sum(_run_block(page, *block) for block in blocks)
     finally:
         sys.path.remove(str(folder))
