@@ -171,7 +171,7 @@ def test_an_intact_log_verifies(run_cli: RunCli, conversation: str) -> None:
     assert (row["ok"], row["records"], len(row["head"])) == (True, 6, 64)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_one_edited_byte_of_any_record_is_found(
     run_cli: RunCli, conversation: str, work_dir: Path, data: st.DataObject

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
+import pytest
 from standard_input import empty_stdin
 
 from toolchart.app.cli import cli
@@ -107,6 +108,7 @@ def run_command(line: str, folder: str) -> str:
     return output.read().strip() or "\n".join(lines)
 
 
+@pytest.mark.slow
 def test_the_page_is_up_to_date() -> None:
     """The page has what the commands print now."""
     assert DOC.read_text("utf-8") == print_page(), "run: python tests/packaging/test_flows_doc.py"

@@ -174,6 +174,7 @@ def test_an_example_is_checked(name: str, folder: Path) -> None:
     assert expected or report.worst is not None
 
 
+@pytest.mark.slow
 def test_every_command_prints_what_the_page_shows(folder: Path) -> None:
     """The commands of the page run in order; no output holds a traceback."""
     for line, output in COMMANDS:
