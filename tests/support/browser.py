@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 from served import make_value
@@ -16,17 +17,37 @@ PATIENCE_MS = 120_000
 """Bound on a hang: on a busy machine a page may take long to show what a test waits for."""
 
 
+_shared: dict[asyncio.AbstractEventLoop, Any] = {}
+"""By event loop, the browser in which the tests on it open their windows."""
+
+
 @asynccontextmanager
-async def open_browser(**options: Any) -> AsyncIterator[Any]:
-    """A browser context. Requests to other hosts, errors of scripts and broken policies fail the test."""
+async def run_browser() -> AsyncIterator[Any]:
+    """A browser for this block, and for every window that is opened on this event loop meanwhile."""
     from playwright.async_api import async_playwright, expect
 
-    problems: list[str] = []
     expect.set_options(timeout=PATIENCE_MS)
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox"], timeout=PATIENCE_MS
         )
+        _shared[asyncio.get_running_loop()] = browser
+        try:
+            yield browser
+        finally:
+            del _shared[asyncio.get_running_loop()]
+            await browser.close()
+
+
+@asynccontextmanager
+async def open_browser(**options: Any) -> AsyncIterator[Any]:
+    """A browser context with no data of another one, in the shared browser or in one of its own.
+
+    Requests to other hosts, errors of scripts and broken policies fail the test.
+    """
+    problems: list[str] = []
+    shared = _shared.get(asyncio.get_running_loop())
+    async with nullcontext(shared) if shared is not None else run_browser() as browser:
         context = await browser.new_context(**options)
         context.set_default_timeout(PATIENCE_MS)
 
@@ -48,7 +69,7 @@ async def open_browser(**options: Any) -> AsyncIterator[Any]:
         try:
             yield context
         finally:
-            await browser.close()
+            await context.close()
     assert not problems, problems
 
 

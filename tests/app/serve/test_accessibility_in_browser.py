@@ -20,6 +20,8 @@ from toolchart.app.server.site import SiteSettings
 from toolchart.app.studio.pages.layout import PAGES
 
 pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.usefixtures("shared_browser"),
     pytest.mark.skipif(not CHROMIUM, reason="pages are tested with Chromium, and there is none"),
     pytest.mark.skipif(not IS_LONG, reason="browsers are slow; TOOLCHART_LONG=1 runs all"),
     pytest.mark.skipif(

@@ -22,6 +22,8 @@ from toolchart.app.server.site import Site, SiteSettings
 from toolchart.specs.charts import read_shipped_chart
 
 pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.usefixtures("shared_browser"),
     pytest.mark.skipif(not CHROMIUM, reason="pages are tested with Chromium, and there is none"),
     pytest.mark.skipif(not IS_LONG, reason="browsers are slow; TOOLCHART_LONG=1 runs all"),
 ]

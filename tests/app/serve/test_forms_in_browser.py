@@ -24,6 +24,8 @@ from toolchart.engine import Engine
 from toolchart.states.messages import Reply, Request
 
 pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.usefixtures("shared_browser"),
     pytest.mark.skipif(not CHROMIUM, reason="pages are tested with Chromium, and there is none"),
     pytest.mark.skipif(not IS_LONG, reason="browsers are slow; TOOLCHART_LONG=1 runs all"),
 ]

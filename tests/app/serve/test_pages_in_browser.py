@@ -21,7 +21,11 @@ from served import make_site, serve
 from toolchart.app.server.site import Site, SiteSettings
 from toolchart.engine import Engine
 
-pytestmark = pytest.mark.skipif(not CHROMIUM, reason="pages are tested with Chromium, and there is none")
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.usefixtures("shared_browser"),
+    pytest.mark.skipif(not CHROMIUM, reason="pages are tested with Chromium, and there is none"),
+]
 
 only_long = pytest.mark.skipif(not IS_LONG, reason="browsers are slow; TOOLCHART_LONG=1 runs all")
 

@@ -26,6 +26,8 @@ from toolchart.engine.log.sealing.log_seals import seal_log
 from toolchart.testing.clock import TurnableClock
 
 pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.usefixtures("shared_browser"),
     pytest.mark.skipif(not CHROMIUM, reason="pages are tested with Chromium, and there is none"),
     pytest.mark.skipif(not IS_LONG, reason="browsers are slow; TOOLCHART_LONG=1 runs all"),
 ]

@@ -177,6 +177,8 @@ async def take_pictures(folder: Path, results: Path, pictures: Sequence[Picture]
                 (folder / f"{picture.name}.webp").write_bytes(base64.b64decode(shot["data"]))
 
 
+@pytest.mark.asyncio(loop_scope="session")
+@pytest.mark.usefixtures("shared_browser")
 @pytest.mark.skipif(not CHROMIUM, reason="pages are tested with Chromium, and there is none")
 @pytest.mark.skipif(not IS_LONG, reason="browsers are slow; TOOLCHART_LONG=1 runs all")
 async def test_each_page_has_its_picture(tmp_path: Path) -> None:
