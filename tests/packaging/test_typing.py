@@ -108,8 +108,10 @@ def write_examples(folder: Path) -> int:
 def test_mistakes_are_found_and_nothing_else(
     find_errors: Callable[[Path], ErrorLines], tmp_path: Path
 ) -> None:
-    """Issue 9: every seeded mistake is an error for each checker; no other line is, and none of the examples of
-    the documents. One run for both, since a checker reads the whole package first."""
+    """Issue 9: every seeded mistake is an error for each checker; no other line is, and no example has one.
+
+    One run for both, since a checker reads the whole package first.
+    """
     shutil.copy(MISTAKES, tmp_path)
     marked_lines = list_marked_lines(MISTAKES)
     assert len(marked_lines) >= 15
