@@ -36,6 +36,7 @@ EXTRA_PACKAGES = {
     "bedrock": ("botocore>=1.40",),
     "durable": ("dbos>=3.4,<4",),
     "durabletask": ("durabletask>=1.12,<2",),
+    "temporal": ("temporalio>=1.35,<2",),
     "entra": ("azure-identity>=1.23",),
     "http": ("jsonpath-ng>=1.6",),
     "mcp": ("mcp>=2.3,<3",),

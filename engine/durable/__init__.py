@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from toolchart.engine.durable.performing import perform_stretch
     from toolchart.engine.durable.stretches import DurableHost, FollowedHost, Rest, Stretch, plan_next
     from toolchart.engine.durable.task_hub import TaskHub, TaskHubWorker
+    from toolchart.engine.durable.temporal_worker import StretchActivity, TemporalHost, TemporalWorker
+    from toolchart.engine.durable.temporal_workflow import ConversationWorkflow
 
 __all__ = [
+    "ConversationWorkflow",
     "DbosQueue",
     "DbosWorker",
     "DurableClient",
@@ -24,8 +27,11 @@ __all__ = [
     "LocalHost",
     "Rest",
     "Stretch",
+    "StretchActivity",
     "TaskHub",
     "TaskHubWorker",
+    "TemporalHost",
+    "TemporalWorker",
     "WorkerOptions",
     "perform_stretch",
     "plan_next",
@@ -44,5 +50,11 @@ if not TYPE_CHECKING:
         "toolchart.engine.durable.performing": ("perform_stretch",),
         "toolchart.engine.durable.stretches": ("DurableHost", "FollowedHost", "Rest", "Stretch", "plan_next"),
         "toolchart.engine.durable.task_hub": ("TaskHub", "TaskHubWorker"),
+        "toolchart.engine.durable.temporal_worker": (
+            "ConversationWorkflow",
+            "StretchActivity",
+            "TemporalHost",
+            "TemporalWorker",
+        ),
     }
     __getattr__, __dir__ = make_late_names(globals(), _NAMES)

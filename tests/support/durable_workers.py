@@ -109,3 +109,22 @@ async def wait_for_state(engine: Engine, conversation: str, state: str) -> None:
             return False
 
     await wait_until(has_state)
+
+
+def run_temporal_worker(address: str, server: str, marks: Path) -> None:
+    """Work on Temporal until the process is killed; the tool leaves a mark, and hangs."""
+    from temporalio.client import Client
+
+    from toolchart.engine.durable.temporal_worker import TemporalWorker
+
+    async def pay(arguments: Any) -> str:
+        append_mark(marks, arguments["text"])
+        await asyncio.Event().wait()
+        return "never"
+
+    async def run() -> None:
+        client = await Client.connect(server)
+        async with make_engine(address, pay) as engine, TemporalWorker(engine, client).run():
+            await asyncio.Event().wait()
+
+    asyncio.run(run())

@@ -1,0 +1,84 @@
+"""The committed histories of workflows: what a real server kept for some scripted conversations.
+
+`python tests/support/temporal_histories.py` writes them again; it needs Temporal's program `temporal`. Do so
+only where the workflow was changed on purpose so that histories from before cannot be replayed: workflows
+that are open then cannot go on, which the change log must say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from durable_scripts import Script, list_scripts, run_on_host
+from temporal_server import find_server, run_server
+from temporalio.client import Client, WorkflowHandle, WorkflowHistory
+
+from toolchart.engine.durable.client import DurableClient
+from toolchart.engine.durable.temporal_worker import TemporalHost, TemporalWorker, build_workflow_id
+from toolchart.engine.log.stores.memory import MemoryStore
+
+FOLDER = Path(__file__).parents[1] / "engine" / "durable" / "histories"
+
+RENEW_OPTIONS = ("--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=12")
+"""Let a server ask for a new run very soon."""
+
+RECORDED = {"approval": (), "cancellation": (), "timer": (), "timer-renewed": RENEW_OPTIONS}
+"""The script of each history, and the options of its server."""
+
+
+def list_histories() -> list[str]:
+    """The names of the committed histories."""
+    return sorted(path.stem for path in FOLDER.glob("*.json"))
+
+
+def load_history(name: str) -> WorkflowHistory:
+    """A committed history."""
+    return parse_history(name, (FOLDER / f"{name}.json").read_text())
+
+
+def parse_history(name: str, text: str) -> WorkflowHistory:
+    """A history from its JSON."""
+    id_ = json.loads(text)["events"][0]["workflowExecutionStartedEventAttributes"].get("workflowId", name)
+    return WorkflowHistory.from_json(id_, text)
+
+
+async def fetch_runs(client: Client, id_: str) -> list[WorkflowHistory]:
+    """The histories of the runs of a workflow, the oldest first."""
+    newest = await client.get_workflow_handle(id_).fetch_history()
+    runs = [newest]
+    while run := runs[0].events[0].workflow_execution_started_event_attributes.continued_execution_run_id:
+        handle: WorkflowHandle[object, object] = client.get_workflow_handle(id_, run_id=run)
+        runs.insert(0, await handle.fetch_history())
+    return runs
+
+
+async def _record(address: str, script: Script) -> Sequence[WorkflowHistory]:
+    """Carry out a script on a server; the histories of its runs."""
+    client = await Client.connect(address, identity="a worker")
+    async with script.make_engine(MemoryStore()) as engine:
+        worker = TemporalWorker(engine, client)
+        async with worker.run():
+            sender = DurableClient(engine, TemporalHost(client, worker.agent))
+            await run_on_host(engine, sender, script.actions, script.name)
+        return await fetch_runs(client, build_workflow_id(worker.agent, script.name))
+
+
+def main() -> None:
+    """Write each history again."""
+    scripts = {script.name: script for script in list_scripts({})}
+    program = find_server()
+    assert program is not None, "needs Temporal's program `temporal`"
+    for name, options in RECORDED.items():
+        with run_server(program, *options) as address:
+            runs = asyncio.run(_record(address, scripts[name.partition("-")[0]]))
+        for number, run in enumerate(runs, 1):
+            events = ",\n".join(json.dumps(event) for event in run.to_json_dict()["events"])
+            path = FOLDER / f"{name}.{number}.json"
+            path.write_text(f'{{"events": [\n{events}\n]}}\n')
+
+
+if __name__ == "__main__":
+    main()
