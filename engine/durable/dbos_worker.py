@@ -26,6 +26,7 @@ from toolchart.engine.durable.dbos_queue import (
     describe_fault,
 )
 from toolchart.engine.durable.executors import ExecutorWatch, hold_presence, name_executor
+from toolchart.engine.durable.fleet.host_gate import HostGate
 from toolchart.engine.durable.fleet.metrics import FleetMetrics
 from toolchart.engine.durable.fleet.queue_figures import read_queue_figures
 from toolchart.engine.durable.performing import find_version, perform_stretch
@@ -111,7 +112,8 @@ class DbosWorker:
         Raises:
             DurableHostUnavailable: the database cannot be reached at the start.
         """
-        async with hold_presence(self._address, self.executor), self._launch() as queue:
+        limits, presence = HostGate(self._address).share(), hold_presence(self._address, self.executor)
+        async with limits, presence, self._launch() as queue:
             supervisor = self._make_supervisor(queue)
             task = asyncio.create_task(supervisor.run()) if self._options.supervises else None
             if has_begun is not None:

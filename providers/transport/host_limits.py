@@ -11,10 +11,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary, WeakValueDictionary
+
+import msgspec
 
 from toolchart.providers.transport.connections import HttpHooks
 from toolchart.providers.transport.rate_limits import read_rate_limits
@@ -22,9 +24,50 @@ from toolchart.providers.transport.retry_after import read_retry_after_s
 from toolchart.specs.models import LLMConfig
 from toolchart.states.messages import Reply, Request
 
-_WINDOW_S = 60.0
+WINDOW_S = 60.0
+"""Seconds in which no more is asked than the limits say."""
+
 _CHARACTERS_PER_TOKEN = 4
 """Of English text; an estimate for a call that runs. Once its reply is here, its own count replaces it."""
+
+
+class CallLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a host may be asked; None is no limit."""
+
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    concurrent: int | None = None
+
+    def find_start(self, earlier: Sequence[Reservation], start_s: float, tokens: int) -> float:
+        """The earliest time, from a time on, at which one more call keeps the limits of a minute.
+
+        Args:
+            earlier: the calls before it, by their times.
+            tokens: of the call.
+        """
+        window = [reservation for reservation in earlier if reservation.time_s > start_s - WINDOW_S]
+        while window and self._exceeds(len(window), sum(item.tokens for item in window) + tokens):
+            start_s = max(start_s, window.pop(0).time_s + WINDOW_S)
+        return start_s
+
+    def _exceeds(self, requests_before: int, tokens: int) -> bool:
+        has_requests = self.requests_per_minute is not None and requests_before >= self.requests_per_minute
+        return has_requests or (self.tokens_per_minute is not None and tokens > self.tokens_per_minute)
+
+
+class SharedGate(Protocol):
+    """Holds the calls of several processes below the limits of a host."""
+
+    def admit(
+        self, host: str, limits: CallLimits, reservation: Reservation
+    ) -> AbstractAsyncContextManager[None]:
+        """Wait until a call may start, also for what other processes ask; inside the block it runs.
+
+        Args:
+            host: the same text in each process.
+            reservation: of the call in this process, with its tokens.
+        """
+        ...
 
 
 class Reservation:
@@ -72,6 +115,7 @@ class HostLimiter:
     Args:
         requests_per_minute, tokens_per_minute: None for no limit.
         concurrent: most calls at the same time; None for no limit.
+        name: of the host, for other processes that ask it.
     """
 
     def __init__(
@@ -80,10 +124,14 @@ class HostLimiter:
         requests_per_minute: int | None = None,
         tokens_per_minute: int | None = None,
         concurrent: int | None = None,
+        name: str = "",
     ) -> None:
-        self._max_requests = requests_per_minute
-        self._max_tokens = tokens_per_minute
-        self._max_calls = concurrent
+        self._limits = CallLimits(
+            requests_per_minute=requests_per_minute,
+            tokens_per_minute=tokens_per_minute,
+            concurrent=concurrent,
+        )
+        self._name = name
         self._reservations: deque[Reservation] = deque()
         self._closed_until_s = 0.0
         self._windows: dict[str, HostWindow] = {}
@@ -93,15 +141,15 @@ class HostLimiter:
     @asynccontextmanager
     async def admit(self, request: Request) -> AsyncGenerator[Reservation]:
         """Wait until the call may start; inside the block it runs."""
-        tokens = _estimate_tokens(request) if self._max_tokens or self._windows else 0
-        slot = self._get_slot()
-        if slot is not None:
-            await slot.acquire()
-        try:
-            yield await self._wait_for_start(tokens)
-        finally:
+        tokens = _estimate_tokens(request) if self._limits.tokens_per_minute or self._windows else 0
+        async with AsyncExitStack() as stack:
+            slot = self._get_slot()
             if slot is not None:
-                slot.release()
+                await stack.enter_async_context(slot)
+            reservation = await self._wait_for_start(tokens)
+            if _sharing.gate is not None:
+                await stack.enter_async_context(_sharing.gate.admit(self._name, self._limits, reservation))
+            yield reservation
 
     def build_hooks(self) -> HttpHooks:
         """The event hooks by which the limiter reads the headers of the host."""
@@ -122,9 +170,10 @@ class HostLimiter:
                 self._windows[name] = HostWindow(numbers["remaining"], end_s)
 
     def _get_slot(self) -> asyncio.Semaphore | None:
-        if self._max_calls is None:
+        if self._limits.concurrent is None:
             return None
-        return self._slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self._max_calls))
+        semaphore = asyncio.Semaphore(self._limits.concurrent)
+        return self._slots.setdefault(asyncio.get_running_loop(), semaphore)
 
     async def _wait_for_start(self, tokens: int) -> Reservation:
         reservation = Reservation(self._find_start(tokens), tokens)
@@ -145,20 +194,32 @@ class HostLimiter:
     def _find_start(self, tokens: int) -> float:
         """The earliest time at which one more call keeps both limits."""
         now = time.monotonic()
-        while self._reservations and self._reservations[0].time_s <= now - _WINDOW_S:
+        while self._reservations and self._reservations[0].time_s <= now - WINDOW_S:
             self._reservations.popleft()
         start = max(now, self._closed_until_s, *(r.time_s for r in list(self._reservations)[-1:]))
         start = max(
             start, *(window.admit(name, tokens, now) for name, window in self._windows.items()), start
         )
-        window = [r for r in self._reservations if r.time_s > start - _WINDOW_S]
-        while window and self._exceeds_limit(len(window), sum(r.tokens for r in window) + tokens):
-            start = max(start, window.pop(0).time_s + _WINDOW_S)
-        return start
+        return self._limits.find_start(self._reservations, start, tokens)
 
-    def _exceeds_limit(self, requests_before: int, tokens: int) -> bool:
-        has_requests = self._max_requests is not None and requests_before >= self._max_requests
-        return has_requests or (self._max_tokens is not None and tokens > self._max_tokens)
+
+class _Sharing:
+    """Where limits hold over several processes."""
+
+    gate: SharedGate | None = None
+
+
+_sharing = _Sharing()
+
+
+@contextmanager
+def share_limits(gate: SharedGate) -> Iterator[None]:
+    """Have all limiters of this process ask a gate too within the block."""
+    _sharing.gate = gate
+    try:
+        yield
+    finally:
+        _sharing.gate = None
 
 
 def _estimate_tokens(request: Request) -> int:
@@ -183,5 +244,5 @@ def find_limiter(config: LLMConfig, address: str | None) -> HostLimiter | None:
     key = (config.provider, address, *limits.values())
     limiter = _limiters.get(key)
     if limiter is None:
-        limiter = _limiters[key] = HostLimiter(**limits)
+        limiter = _limiters[key] = HostLimiter(**limits, name=f"{config.provider} {address or ''}")
     return limiter
