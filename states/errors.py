@@ -40,6 +40,7 @@ EXTRA_PACKAGES = {
     "entra": ("azure-identity>=1.23",),
     "http": ("jsonpath-ng>=1.6",),
     "mcp": ("mcp>=2.3,<3",),
+    "nats": ("nats-py>=2.16,<3",),
     "otel": ("opentelemetry-api>=1.34",),
     "pdf": ("pypdf>=5",),
     "pictures": ("fast-sugiyama>=0.5.3,<0.6", "resvg-py>=0.5,<0.6"),

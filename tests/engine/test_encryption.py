@@ -42,11 +42,13 @@ def list_outcomes(store: Store) -> list[type]:
     return [type(outcome) for outcome in verify_store(store)]
 
 
-@pytest.fixture(params=["sqlite", "jsonl", "postgres"])
+@pytest.fixture(params=["sqlite", "jsonl", "postgres", "nats"])
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The address of an empty log, in each kind of store."""
     if request.param == "postgres":
         yield create_database(request.getfixturevalue("postgres"), tmp_path)
+    elif request.param == "nats":
+        yield request.getfixturevalue("nats_server").build_address(tmp_path)
     else:
         yield str(tmp_path / "log.db") if request.param == "sqlite" else f"{tmp_path}/log/"
 

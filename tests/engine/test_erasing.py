@@ -63,11 +63,13 @@ def count_steps(store: Store, conversation: str = "c") -> int:
     return sum(1 for _ in replay_conversation(store, conversation))
 
 
-@pytest.fixture(params=["memory", "sqlite", "jsonl", "postgres", "encrypted"])
+@pytest.fixture(params=["memory", "sqlite", "jsonl", "postgres", "nats", "encrypted"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """An empty store of each kind; the files of it are in a folder `log`."""
     if request.param == "postgres":
         address = create_database(request.getfixturevalue("postgres"), tmp_path)
+    elif request.param == "nats":
+        address = request.getfixturevalue("nats_server").build_address(tmp_path)
     else:
         places = {"memory": "memory", "jsonl": f"{tmp_path}/log/"}
         address = places.get(request.param, f"{tmp_path}/log/log.db")

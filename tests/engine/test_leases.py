@@ -20,7 +20,7 @@ from toolchart.engine.log.stores.encrypted import encrypt_store
 from toolchart.states.errors import LeaseHeld, LeaseLost
 from toolchart.states.ports import Lease, RecordBatch, SharedStore, Store
 
-KINDS = ("memory", "jsonl", "sqlite", "postgres")
+KINDS = ("memory", "jsonl", "sqlite", "postgres", "nats")
 ALL_KINDS = (*KINDS, *(f"encrypted {kind}" for kind in KINDS))
 KEYS = LogKeys([bytes(32)])
 LONG_S = 3600.0
@@ -44,6 +44,8 @@ def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
             return opened[0]
         if kind == "postgres" and kind not in addresses:
             addresses[kind] = create_database(request.getfixturevalue("postgres"), tmp_path)
+        if kind == "nats" and kind not in addresses:
+            addresses[kind] = request.getfixturevalue("nats_server").build_address(tmp_path)
         opener = open_store_for_reading if for_reading else open_store
         opened.append(opener(addresses[kind], keys=keys))
         return opened[-1]

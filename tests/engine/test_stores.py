@@ -23,7 +23,7 @@ from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable
 from toolchart.states.ports import CheckpointStore, Store
 
-KINDS = ("memory", "sqlite", "jsonl", "postgres")
+KINDS = ("memory", "sqlite", "jsonl", "postgres", "nats")
 
 ALL_KINDS = (*KINDS, *(f"encrypted {kind}" for kind in KINDS))
 
@@ -47,6 +47,8 @@ def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
             return open_stores[0]
         if kind == "postgres":
             address = create_database(request.getfixturevalue("postgres"), tmp_path)
+        if kind == "nats":
+            address = request.getfixturevalue("nats_server").build_address(tmp_path)
         open_stores.append(open_store(address, **options))
         return open_stores[-1]
 

@@ -130,7 +130,7 @@ def is_server(log: str) -> bool:
 
 def has_triggers(log: str) -> bool:
     """Whether a log is in a database."""
-    return not log.endswith("/")
+    return not log.endswith("/") and not log.startswith("nats:")
 
 
 def run_statements(log: str, statements: str) -> list[Any]:

@@ -32,6 +32,7 @@ from toolchart.engine.log.replay import load_conversation, replay
 from toolchart.engine.log.sharing import lease_keeping, lease_rules
 from toolchart.engine.log.sharing.writer import finish_future
 from toolchart.engine.log.stores.access import postgres_tables
+from toolchart.engine.log.stores.jetstream import appending
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_conversation
 from toolchart.specs.loader import load_spec
@@ -476,6 +477,7 @@ def _simulated_time(fleet: Fleet) -> Iterator[None]:
         patch.object(lease_keeping, "_numbers", numbers),
         patch.object(lease_rules, "is_dead", fleet.dead_names.__contains__),
         patch.object(postgres_tables, "read_time", lambda _: fleet.read_time()),
+        patch.object(appending, "read_time", lambda _: fleet.read_time()),
         patch.object(group_commit, "LogWriter", SimulatedWriter),
         patch.object(journal, "generate_salt", lambda: f"salt {next(salts)}"),
     ):

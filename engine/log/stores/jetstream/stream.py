@@ -1,0 +1,297 @@
+"""Requests to the stream of a JetStream log: publications under a guard, and ways to read."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from nats.aio.msg import Msg
+from nats.errors import NoRespondersError
+
+from toolchart.engine.log.stores.jetstream.channel import ANSWER_S, Channel
+from toolchart.states.errors import LogUnavailable, StorageFailure
+
+_PAGE_MESSAGES, _PAGE_BYTES = 256, 8 << 20
+_PULL_MESSAGES = 1000
+
+_PAGE_SUBJECTS = 100_000
+"""Subjects in one answer of the server."""
+
+_SHORT_REPLY = 9
+"""Words in the reply subject of a consumer, which has two more where it names domain and account."""
+
+_WRONG_SEQUENCE = {10071, 10164}
+"""Error codes of the server: the newest message is another than the one that the writer named."""
+
+_FULL = {10023, 10047, 10077}
+"""Error codes of the server: no room, by its own limits or on its disk."""
+
+_EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+_EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
+
+
+class Outrun(Exception):
+    """Another message was published first: nothing was written."""
+
+
+class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message of the stream."""
+
+    sequence: int
+    subject: str
+    headers: Mapping[str, str]
+    data: bytes
+
+
+class Guard(msgspec.Struct, frozen=True):
+    """The condition of a publication: the newest message of the subjects is the one that is named."""
+
+    subjects: str
+    sequence: int
+    """0: there is none."""
+
+    def build_headers(self) -> dict[str, str]:
+        """The headers by which the server checks it."""
+        return {_EXPECTED: str(self.sequence), _EXPECTED_SUBJECT: self.subjects}
+
+
+class Publication(msgspec.Struct, frozen=True, kw_only=True):
+    """A message to be published."""
+
+    subject: str
+    data: bytes = b""
+    headers: Mapping[str, str] = {}
+    guard: Guard | None = None
+
+    def build_headers(self) -> dict[str, str]:
+        """All headers of the message."""
+        return {**self.headers, **(self.guard.build_headers() if self.guard is not None else {})}
+
+
+class Stream(Channel):
+    """The stream of a log."""
+
+    @property
+    def max_message_bytes(self) -> int:
+        """What one message may hold, with room for its headers."""
+        limit = int(self._get_client().max_payload)
+        return max(limit - 8192, limit // 2)
+
+    async def ask(self, subject: str, body: Any = None) -> dict[str, Any]:
+        """Ask the JetStream API and return its answer, which may be an error.
+
+        Raises:
+            LogUnavailable: JetStream is not enabled.
+        """
+        data, begin = b"" if body is None else msgspec.json.encode(body), time.time()
+        try:
+            message = await self._get_client().request(f"$JS.API.{subject}", data, timeout=ANSWER_S)
+        except NoRespondersError:
+            raise LogUnavailable(
+                f"{self._address.place}: the server does not answer for JetStream\n"
+                "  start it with JetStream enabled (nats-server --jetstream), for this account too"
+            ) from None
+        answer: dict[str, Any] = msgspec.json.decode(message.data)
+        if isinstance(answer.get("ts"), str):
+            self.clock_offset_s = _read_timestamp(answer["ts"]) - (begin + time.time()) / 2
+        return answer
+
+    async def publish(self, publication: Publication) -> int:
+        """Publish a message; its number in the stream, once the server has stored it.
+
+        Raises:
+            Outrun: its guard does not hold.
+        """
+        return await self._publish(publication, {})
+
+    async def publish_together(self, publications: Iterable[Publication]) -> int:
+        """Publish messages, all or none; the number of the last one.
+
+        Raises:
+            Outrun: a guard does not hold.
+        """
+        id_ = self._get_client().new_inbox().rpartition(".")[2]
+        *first, last = enumerate(publications, 1)
+        for number, publication in first:
+            headers = {"Nats-Batch-Id": id_, "Nats-Batch-Sequence": str(number)}
+            await self._get_client().publish(
+                publication.subject, publication.data, headers={**publication.build_headers(), **headers}
+            )
+        number, publication = last
+        return await self._publish(
+            publication, {"Nats-Batch-Id": id_, "Nats-Batch-Sequence": str(number), "Nats-Batch-Commit": "1"}
+        )
+
+    async def _publish(self, publication: Publication, more: Mapping[str, str]) -> int:
+        headers = {**publication.build_headers(), **more}
+        try:
+            message = await self._get_client().request(
+                publication.subject, publication.data, timeout=ANSWER_S, headers=headers or None
+            )
+        except NoRespondersError:
+            raise LogUnavailable(f"{self._address.place}: the stream is gone, or JetStream is off") from None
+        answer = msgspec.json.decode(message.data)
+        if "error" in answer:
+            self.refuse(answer["error"])
+        return int(answer["seq"])
+
+    def refuse(self, error: Mapping[str, Any]) -> None:
+        """Raise the error that the server has answered with.
+
+        Raises:
+            Outrun, StorageFailure, LogUnavailable: as its code says.
+        """
+        code, text = error.get("err_code"), str(error.get("description", error))
+        if code in _WRONG_SEQUENCE:
+            raise Outrun(text)
+        if code in _FULL:
+            raise StorageFailure(f"{self._address.place} cannot store the log: {text}")
+        raise LogUnavailable(f"{self._address.place}: {text}")
+
+    async def get_message(self, **query: Any) -> StoredMessage | None:
+        """One message of the stream: `last_by_subj`, `seq`, or `seq` with `next_by_subj`."""
+        subject = f"$JS.API.DIRECT.GET.{self._address.name}"
+        try:
+            message = await self._get_client().request(subject, msgspec.json.encode(query), timeout=ANSWER_S)
+        except NoRespondersError:
+            raise LogUnavailable(f"{self._address.place}: the stream is gone, or JetStream is off") from None
+        return self._read(message)
+
+    def _read(self, message: Msg) -> StoredMessage | None:
+        """A message of the stream; None where the answer says that there is none."""
+        headers = message.headers or {}
+        status = headers.get("Status")
+        if status in {"204", "404"}:
+            return None
+        if status is not None:
+            raise LogUnavailable(f"{self._address.place}: the server answers with status {status}")
+        return StoredMessage(
+            sequence=int(headers["Nats-Sequence"]),
+            subject=headers["Nats-Subject"],
+            headers=headers,
+            data=message.data,
+        )
+
+    async def get_page(self, subject: str, start: int) -> list[StoredMessage]:
+        """A page of the messages of a subject, from a number of the stream on; none at the end."""
+        client = self._get_client()
+        inbox = client.new_inbox()
+        subscription = await client.subscribe(inbox)
+        query = {"seq": start, "next_by_subj": subject, "batch": _PAGE_MESSAGES, "max_bytes": _PAGE_BYTES}
+        messages = []
+        try:
+            await client.publish(
+                f"$JS.API.DIRECT.GET.{self._address.name}", msgspec.json.encode(query), reply=inbox
+            )
+            while (message := self._read(await subscription.next_msg(ANSWER_S))) is not None:
+                messages.append(message)
+        finally:
+            with contextlib.suppress(Exception):
+                await subscription.unsubscribe()
+        return messages
+
+    async def get_all(self, subject: str, start: int = 1) -> list[StoredMessage]:
+        """All messages of a subject."""
+        messages: list[StoredMessage] = []
+        while page := await self.get_page(subject, start):
+            messages += page
+            start = page[-1].sequence + 1
+        return messages
+
+    async def consume_headers(self, subject: str) -> list[StoredMessage]:
+        """All messages of a subject that are there now without their data, the oldest first."""
+        client, name = self._get_client(), self._address.name
+        inbox = client.new_inbox()
+        subscription = await client.subscribe(inbox)
+        config = {
+            "deliver_policy": "all",
+            "ack_policy": "none",
+            "filter_subject": subject,
+            "headers_only": True,
+            "inactive_threshold": 30_000_000_000,
+            "mem_storage": True,
+            "num_replicas": 1,
+        }
+        messages: list[StoredMessage] = []
+        try:
+            answer = await self.ask(f"CONSUMER.CREATE.{name}", {"stream_name": name, "config": config})
+            if "error" in answer:
+                self.refuse(answer["error"])
+            pull = f"$JS.API.CONSUMER.MSG.NEXT.{name}.{answer['name']}"
+            while await self._pull(pull, inbox, subscription, messages):
+                """Ask for more until the server says that there is no more."""
+            await self.ask(f"CONSUMER.DELETE.{name}.{answer['name']}")
+        finally:
+            with contextlib.suppress(Exception):
+                await subscription.unsubscribe()
+        return messages
+
+    async def _pull(self, pull: str, inbox: str, subscription: Any, messages: list[StoredMessage]) -> bool:
+        """Add messages of a consumer; false where there were no more."""
+        query = msgspec.json.encode({"batch": _PULL_MESSAGES, "no_wait": True})
+        await self._get_client().publish(pull, query, reply=inbox)
+        for _ in range(_PULL_MESSAGES):
+            message = await subscription.next_msg(ANSWER_S)
+            if (message.headers or {}).get("Status"):
+                return False
+            tokens = message.reply.split(".")
+            messages.append(
+                StoredMessage(
+                    sequence=int(tokens[5 if len(tokens) == _SHORT_REPLY else 7]),
+                    subject=message.subject,
+                    headers=message.headers or {},
+                    data=b"",
+                )
+            )
+        return True
+
+    async def describe_stream(self, **query: Any) -> dict[str, Any]:
+        """Configuration and state of the stream.
+
+        Raises:
+            LogUnavailable: it is not there.
+        """
+        answer = await self.ask(f"STREAM.INFO.{self._address.name}", query or None)
+        if "error" in answer:
+            self.refuse(answer["error"])
+        return answer
+
+    async def purge(self, subject: str, *, before: int | None = None) -> None:
+        """Delete the messages of a subject; their bytes stay in the files until the server writes those anew.
+
+        Args:
+            before: only those with a smaller number.
+        """
+        query = {"filter": subject, **({"seq": before} if before is not None else {})}
+        answer = await self.ask(f"STREAM.PURGE.{self._address.name}", query)
+        if "error" in answer:
+            self.refuse(answer["error"])
+
+    async def erase(self, subject: str) -> None:
+        """Delete the messages of a subject one by one and overwrite their bytes."""
+        for message in await self.get_all(subject):
+            await self.delete_message(message.sequence)
+
+    async def delete_message(self, sequence: int) -> None:
+        """Delete one message and overwrite its bytes; nothing happens where it is gone."""
+        await self.ask(f"STREAM.MSG.DELETE.{self._address.name}", {"seq": sequence})
+
+    async def count_subjects(self, subject: str) -> dict[str, int]:
+        """How many messages each subject has, of those that are meant."""
+        counts: dict[str, int] = {}
+        while True:
+            answer = await self.describe_stream(subjects_filter=subject, offset=len(counts))
+            page: dict[str, int] = answer["state"].get("subjects") or {}
+            counts.update(page)
+            if len(page) < _PAGE_SUBJECTS:
+                return counts
+
+
+def _read_timestamp(text: str) -> float:
+    """Seconds since 1970, from a time like `2026-11-22T19:40:33.312088038Z`."""
+    whole, _, fraction = text.rstrip("Z").partition(".")
+    return datetime.fromisoformat(whole + "+00:00").timestamp() + float(f"0.{fraction or 0}")
