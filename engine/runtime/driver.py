@@ -130,7 +130,6 @@ class Driver:
     async def perform_open_effects(self) -> Snapshot:
         """Perform what is open and what follows, until only an event from outside can continue it."""
         self._loop_task = asyncio.current_task()
-        self._is_suspended = False
         self._waiting.clear()
         try:
             is_first = True
@@ -150,6 +149,7 @@ class Driver:
             self._loop_task = None
             if self._tasks:
                 await self._stop_tasks()
+            self._is_suspended = False  # not at the start: a turn may be suspended before its first step
 
     async def _perform_until_rest(self) -> None:
         while not (self._is_suspended or self._is_left_to_timers()):

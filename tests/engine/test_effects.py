@@ -281,6 +281,20 @@ async def test_a_cancellation_without_a_row_suspends_the_turn() -> None:
     list(replay_conversation(engine.store, "c"))
 
 
+async def test_a_turn_that_is_suspended_before_its_first_step_performs_nothing() -> None:
+    """A child may be stopped between its start and its first step: its turn is left open, the model is not
+    asked, and resuming it asks."""
+    engine = make_engine(["done"])
+    started = await engine._agent.plan_turn("c", "go", {})
+    driver = await engine.conversations.prepare_driver("c", started.settings.service)
+    driver.suspend()
+    snapshot = await engine.conversations.run_driver("c", driver, started)
+    provider: Any = engine.hosts.providers["model"]
+    assert (snapshot.is_over, provider.requests) == (False, [])
+    assert (await engine.aresume("c")).content == "done"
+    list(replay_conversation(engine.store, "c"))
+
+
 async def test_words_that_were_streamed_are_kept() -> None:
     """Text that was streamed before a disconnect is the content of the result and stays in the conversation;
     the apology for an error is shown and never sent to the model."""
