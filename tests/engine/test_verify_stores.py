@@ -133,7 +133,7 @@ def test_a_log_on_a_read_only_mount(write: Callable[[Path], None], has_index: bo
         [unshare, "-m", sys.executable, "-c", _IN_READ_ONLY_MOUNT, str(folder), str(path)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     if result.returncode == 77 or result.stderr.startswith("unshare:"):
         pytest.skip("this machine allows no read-only bind mount")
@@ -169,7 +169,7 @@ def test_a_folder_without_write_permission(write: Callable[[Path], None], tmp_pa
     os.chmod(folder, 0o555)
     words = [sys.executable, "-c", _WITHOUT_POWER_OVER_FILES, str(folder / "log.db")]
     try:
-        result = subprocess.run(words, capture_output=True, text=True, timeout=120)
+        result = subprocess.run(words, capture_output=True, text=True, timeout=300)
     finally:
         os.chmod(folder, 0o755)
     if result.returncode == 77:

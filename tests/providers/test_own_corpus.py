@@ -94,7 +94,7 @@ def list_expected(path: str) -> list[dict[str, Any]]:
 
 def test_the_committed_files_are_what_the_script_writes(tmp_path: Path) -> None:
     """The files of the corpus are what `tests/corpus/write.py` writes, and no other file lies there."""
-    subprocess.run([sys.executable, str(OWN / "write.py"), str(tmp_path)], check=True, timeout=60)
+    subprocess.run([sys.executable, str(OWN / "write.py"), str(tmp_path)], check=True, timeout=300)
     written_files = _list_data_files(tmp_path)
     committed_files = _list_data_files(OWN)
     assert sorted(written_files) == sorted(committed_files)

@@ -25,8 +25,8 @@ from toolchart.states.proofs.check import check
 from toolchart.states.proofs.exploration import explore_chart
 from toolchart.states.snapshot import Configuration
 
-MAX_CPU_S = 1.0
-"""Seconds of processor time for one chart."""
+MAX_CPU_S = 60.0
+"""Seconds of processor time for one chart: endless work is found, whatever the machine."""
 
 SPEC = {
     "llms": {"main": {"provider": "scripted", "model": "m", "replies": []}},
@@ -39,7 +39,7 @@ EXPLORED = choose_count(short=60, long=3_000)
 
 
 def load_located(load: Callable[[], Chart], seed: int) -> Chart | None:
-    """The chart, or None for a located error; fails for any other end and for slowness."""
+    """The chart, or None for a located error; fails for any other end and for endless work."""
     start = time.process_time()
     chart, refusal = None, None
     try:
@@ -103,7 +103,7 @@ def load_chart_value(document: Any) -> Chart:
 
 @pytest.mark.parametrize("way", range(4), ids=["chart file", "spec file", "inline", "odd meaning"])
 def test_malformed_charts_end_in_located_errors(way: int, tmp_path: Path) -> None:
-    """Thousands of mutants of correct charts load, or name file and place; each quickly.
+    """Thousands of mutants of correct charts load, or name file and place; none without end.
 
     What loads also compiles, unless it never rests from its start.
     """

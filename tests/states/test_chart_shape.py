@@ -118,7 +118,7 @@ def test_a_wrong_shape_is_located(text: str, line: int, message: str, tmp_path: 
     start = time.process_time()
     with pytest.raises(SpecError) as caught:
         load_chart(str(path))
-    assert time.process_time() - start < 20
+    assert time.process_time() - start < 60
     assert message in str(caught.value)
     assert (caught.value.file, caught.value.line) == (str(path), line)
     assert len(str(caught.value)) < 700

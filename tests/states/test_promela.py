@@ -139,8 +139,8 @@ def test_guards_mean_in_promela_what_they_mean_in_python(tmp_path: Path) -> None
             lines.append(f"{name_variable('fact', name)} = {number};")
         lines.append(f'printf("%d\\n", (int)({writer.write(guard)}));')
     (tmp_path / "guards.c").write_text("\n".join([*lines, "return 0; }"]))
-    subprocess.run([str(COMPILER), "-w", "-o", "guards", "guards.c"], cwd=tmp_path, check=True, timeout=100)
-    output = subprocess.run([tmp_path / "guards"], capture_output=True, text=True, check=True, timeout=100)
+    subprocess.run([str(COMPILER), "-w", "-o", "guards", "guards.c"], cwd=tmp_path, check=True, timeout=300)
+    output = subprocess.run([tmp_path / "guards"], capture_output=True, text=True, check=True, timeout=300)
     truths = [bool(int(line)) for line in output.stdout.split()]
     wrong = [
         (guard, case)

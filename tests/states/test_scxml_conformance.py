@@ -87,7 +87,7 @@ def test_guards_mean_in_ecmascript_what_they_mean_in_python() -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=100,
+        timeout=300,
         env=environment,
     )
     truths = json.loads(done.stdout)
