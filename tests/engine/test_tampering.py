@@ -72,10 +72,17 @@ def find_tampering(address: str, seal: bytes) -> str | None:
         store.close()
 
 
-def check_trial(address: str, content: Content, seal: bytes, deed: str) -> bool:
-    """Whether tampering was found; otherwise it must have changed nothing."""
+def remove_conversation(address: str) -> None:
+    """Delete a conversation and leave no tombstone."""
+    store = open_store(address)
+    store.delete("a")
+    store.close()
+
+
+def check_trial(address: str, content: Content, seal: bytes, deed: str) -> None:
+    """Tampering was found, or it has changed nothing."""
     if find_tampering(address, seal) is not None:
-        return True
+        return
     store = open_store_for_reading(address)
     left = read_content(store)
     assert {name: lines for name, (lines, _) in left.items()} == {
@@ -84,7 +91,6 @@ def check_trial(address: str, content: Content, seal: bytes, deed: str) -> bool:
     # A missing checkpoint is none: an older one serves, or the whole log.
     assert all(set(checkpoints) <= set(content[name][1]) for name, (_, checkpoints) in left.items()), deed
     store.close()
-    return False
 
 
 # -- bytes and files -------------------------------------------------------------------------------
@@ -201,15 +207,17 @@ def test_tampering_with_files_is_found(kind: str, what: str, folder_logs: Any, t
     """SQLite and JSON Lines: every byte, row, table or file that was changed is found, or was never read."""
     source, content, seal = folder_logs[kind]
     change, count = DEEDS[kind, what]
-    found = 0
+    name = "log.db" if kind == "sqlite" else "log/"
     for seed in range(choose_count(short=12, long=count)):
         dice = random.Random(f"{kind} {what} {seed}")
         folder = tmp_path / str(seed)
         shutil.copytree(source, folder)
         deed = f"seed {seed}: {change(dice, folder)}"
-        found += check_trial(f"{folder}/{'log.db' if kind == 'sqlite' else 'log/'}", content, seal, deed)
+        check_trial(f"{folder}/{name}", content, seal, deed)
         shutil.rmtree(folder)
-    assert found, "not all of it was harmless"
+    shutil.copytree(source, tmp_path / "control")
+    remove_conversation(f"{tmp_path}/control/{name}")
+    assert find_tampering(f"{tmp_path}/control/{name}", seal), "what is missing is found"
 
 
 @pytest.fixture(scope="module")
@@ -267,14 +275,15 @@ class ServerCopy:
 def test_tampering_with_a_server_is_found(server_log: tuple[str, Content, bytes], postgres: str) -> None:
     """PostgreSQL: every row and table that was changed is found, or was never read."""
     source, content, seal = server_log
-    copy, found = ServerCopy(postgres, source), 0
+    copy = ServerCopy(postgres, source)
     for seed in range(choose_count(short=6, long=1200)):
         dice = random.Random(f"server {seed}")
         deed = f"seed {seed}: {change_server_rows(dice, copy.address)}"
-        found += check_trial(copy.address, content, seal, deed)
+        check_trial(copy.address, content, seal, deed)
         copy.put_back(deed)
-    assert found
     assert find_tampering(copy.address, seal) is None, "each trial was undone"
+    remove_conversation(copy.address)
+    assert find_tampering(copy.address, seal), "what is missing is found"
 
 
 def change_server_rows(dice: random.Random, address: str) -> str:
