@@ -36,9 +36,18 @@ class Chart:
 
     def to_yaml(self) -> str:
         """The resolved chart as YAML that the library and `parse_chart` read back as an equal chart."""
-        return yaml.safe_dump(
-            self.document, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100
-        )
+        text = _texts.get(self.digest)
+        if text is None:
+            text = yaml.safe_dump(
+                self.document, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100
+            )
+            if self.digest:
+                _texts[self.digest] = text
+        return text
+
+
+_texts: dict[str, str] = {}
+"""The YAML of charts, by digest: to write it takes longer than all else that an engine does to open."""
 
 
 def walk_states(chart: Chart) -> Iterator[tuple[str, dict[str, Any], SourcePosition]]:
