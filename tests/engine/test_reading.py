@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from format1_logs import NAMES, chain_lines, make_store
@@ -91,11 +93,12 @@ print(json.dumps([[result.exit_code, result.output] for result in results]))
 """Runs several commands in one process and prints their exit codes and outputs."""
 
 
-def run_reading_commands(folder: Path, log: Path) -> list[tuple[int, str]]:
-    """Exit codes (0 unless an error stopped it) and outputs of the reading commands of a package."""
-    code, output = run_python(folder, log, "-c", RUN_ALL, json.dumps(READING_COMMANDS))
+def run_commands(folder: Path, log: Path, *commands: Sequence[str]) -> list[list[Any]]:
+    """Exit code (0 unless an error stopped it) and output of each command of the package in a folder."""
+    code, output = run_python(folder, log, "-c", RUN_ALL, json.dumps(commands))
     assert code == 0, output
-    return json.loads(output)
+    results: list[list[Any]] = json.loads(output)
+    return results
 
 
 def test_another_release_reads_the_logs_of_this_one(tmp_path: Path, changed_release: Path) -> None:
@@ -103,8 +106,8 @@ def test_another_release_reads_the_logs_of_this_one(tmp_path: Path, changed_rele
     and counts the same, in logs of both formats."""
     log = tmp_path / "log.db"
     write_log(log)
-    expected = run_reading_commands(ROOT / ".typing", log)
-    results = run_reading_commands(changed_release, log)
+    expected = run_commands(ROOT / ".typing", log, *READING_COMMANDS)
+    results = run_commands(changed_release, log, *READING_COMMANDS)
     for words, result, expected_result in zip(READING_COMMANDS, results, expected, strict=True):
         assert result == expected_result, words
         assert expected_result[0] == 0, expected_result
@@ -126,8 +129,7 @@ def test_a_release_with_other_texts_replays(tmp_path: Path) -> None:
     write_log(log)
     package = copy_package(tmp_path)
     change_texts(package)
-    for name in ("new", "other"):
-        code, output = run_release(package.parent, log, "replay", name)
+    for code, output in run_commands(package.parent, log, ("replay", "new"), ("replay", "other")):
         assert (code, "all equal" in output) == (0, True), output
 
 
@@ -145,12 +147,14 @@ def test_convert_writes_beside_the_old_conversation(tmp_path: Path) -> None:
     """`convert` prints the new id, leaves the old conversation alone, and has nothing to do a second time."""
     log = tmp_path / "log.db"
     write_log(log)
-    before = run_release(ROOT / ".typing", log, "show", "old", "--json")
-    assert run_release(ROOT / ".typing", log, "convert")[1].splitlines()[0] == "old.2"
-    assert run_release(ROOT / ".typing", log, "show", "old", "--json") == before
-    code, output = run_release(ROOT / ".typing", log, "convert")
-    assert (code, output) == (0, "no conversation of this log needs to be converted\n")
-    assert run_release(ROOT / ".typing", log, "verify")[0] == 0
+    show, convert = ("show", "old", "--json"), ("convert",)
+    commands = (show, convert, show, convert, ("verify",))
+    before, first, after, second, verified = run_commands(ROOT / ".typing", log, *commands)
+    assert before[0] == 0
+    assert first[1].splitlines()[0] == "old.2"
+    assert after == before
+    assert second == [0, "no conversation of this log needs to be converted\n"]
+    assert verified[0] == 0
 
 
 @pytest.mark.parametrize("name", NAMES)

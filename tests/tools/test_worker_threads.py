@@ -114,7 +114,12 @@ def test_a_forked_child_starts_its_own_workers() -> None:
 import warnings
 warnings.simplefilter("ignore")
 from toolchart.tools.execution.tool_runs import MAX_LATE_THREADS
-nap = build_tool("nap", lambda arguments: time.sleep(0.3), execution_mode="thread")
+have_begun = threading.Barrier(MAX_LATE_THREADS + 1)  # the nap ends when each hanging call has its worker
+nap = build_tool("nap", lambda arguments: have_begun.wait(300), execution_mode="thread")
+def hang_for_ever(arguments):
+    have_begun.wait(300)
+    release.wait(600)
+hang = build_tool("hang", hang_for_ever, execution_mode="thread", timeout_s=0.05)
 hangs = [make_call("hang", id=f"c{n}") for n in range(MAX_LATE_THREADS)]
 executor = make_executor(ident, hang, nap, parallel=100)
 run_calls(executor, make_call("nap"), *hangs)
