@@ -20,7 +20,7 @@ try:
     from temporalio import activity
     from temporalio.client import Client
     from temporalio.exceptions import ApplicationError
-    from temporalio.service import RPCError
+    from temporalio.service import RPCError, RPCStatusCode
     from temporalio.worker import Worker
 except ImportError:
     raise SpecError("Temporal's SDK is not installed", hint=format_install("temporal")) from None
@@ -37,6 +37,9 @@ from toolchart.engine.durable.temporal_workflow import (
 _TASK_TIMEOUT = timedelta(seconds=5)
 """Most that one task of a workflow takes, which is milliseconds. A worker that ends may lose one, and the
 conversation waits so long for the next worker."""
+
+_LARGEST_STRETCH = 1_900_000
+"""A server refuses 2 MB and more, unless it is configured otherwise."""
 
 _UNREACHABLE = (RPCError, RuntimeError)
 """What the SDK raises where it cannot reach the server: the second where it was not connected before."""
@@ -68,7 +71,16 @@ class TemporalHost:
         self._agent = agent
 
     async def start(self, stretch: Stretch) -> None:
-        """See `DurableHost.start`."""
+        """See `DurableHost.start`.
+
+        Raises:
+            SpecError: the stretch has more than Temporal keeps in one piece, or a name that it does not take.
+        """
+        if len(msgspec.json.encode(stretch)) > _LARGEST_STRETCH:
+            raise SpecError(
+                f"a message with its options is larger than Temporal takes: {_LARGEST_STRETCH:,} bytes",
+                hint="give large content as a file that a tool reads",
+            )
         try:
             await self._client.start_workflow(
                 WORKFLOW,
@@ -79,6 +91,8 @@ class TemporalHost:
                 start_signal_args=[msgspec.to_builtins(stretch)],
             )
         except _UNREACHABLE as error:
+            if isinstance(error, RPCError) and error.status is RPCStatusCode.INVALID_ARGUMENT:
+                raise SpecError(f"Temporal does not take this: {error}") from None
             raise _build_error(error) from None
 
 

@@ -11,6 +11,7 @@ Temporal's sandbox loads this module again for each run, so what it needs is pas
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from datetime import timedelta
 from typing import Any
 
@@ -47,6 +48,9 @@ _KEPT = timedelta(days=30)
 _KEPT_IDS = 1000
 """So many stretches it knows, to start none of them twice."""
 
+_LARGEST_CARRIED = 1_000_000
+"""Most bytes that a run leaves to the next; Temporal refuses 2 MB and more, again and again."""
+
 _HIGHEST_PRIORITY_KEY = 5
 
 
@@ -56,7 +60,7 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stretches: tuple[Stretch, ...] = ()
     """Those that have not been performed."""
     known: tuple[str, ...] = ()
-    """The ids of the stretches that were started, the oldest first."""
+    """Digests of the ids of the stretches that were started, the oldest first: an id may be long."""
 
 
 @workflow.defn(name=WORKFLOW)
@@ -80,8 +84,8 @@ class ConversationWorkflow:
         try:
             while await self._is_wanted():
                 await workflow.wait_condition(self._has_rested)
-                if workflow.info().is_continue_as_new_suggested():
-                    workflow.continue_as_new(self._carry())
+                if self._should_renew():
+                    workflow.continue_as_new(msgspec.to_builtins(self._carry()))
         except asyncio.CancelledError:
             await self._cancel_stretches()
             raise
@@ -94,7 +98,7 @@ class ConversationWorkflow:
         except msgspec.ValidationError as error:  # raised, it would stop the workflow for ever
             workflow.logger.error("a signal that is no stretch is left out: %s", error)
             return
-        if decoded.id not in self._known:
+        if _shorten_id(decoded.id) not in self._known:
             self._begin(decoded)
 
     async def _is_wanted(self) -> bool:
@@ -107,14 +111,22 @@ class ConversationWorkflow:
 
     def _has_rested(self) -> bool:
         """Whether nothing is performed, and nothing is left to do or the history is long enough."""
-        return not self._performing and (not self._open or workflow.info().is_continue_as_new_suggested())
+        return not self._performing and (not self._open or self._should_renew())
 
-    def _carry(self) -> dict[str, Any]:
-        carried = Carried(stretches=tuple(self._open.values()), known=tuple(self._known))
-        return dict(msgspec.to_builtins(carried))
+    def _should_renew(self) -> bool:
+        """Whether the history is long enough, nothing is performed, and what is open can be carried over.
+
+        Something may be performed for ever, for lack of a worker of its version; the rest then goes on.
+        """
+        if self._performing or not workflow.info().is_continue_as_new_suggested():
+            return False
+        return len(msgspec.json.encode(self._carry())) <= _LARGEST_CARRIED
+
+    def _carry(self) -> Carried:
+        return Carried(stretches=tuple(self._open.values()), known=tuple(self._known))
 
     def _begin(self, stretch: Stretch) -> None:
-        self._known[stretch.id] = None
+        self._known[_shorten_id(stretch.id)] = None
         while len(self._known) > _KEPT_IDS:
             del self._known[next(iter(self._known))]
         self._open[stretch.id] = stretch
@@ -127,7 +139,7 @@ class ConversationWorkflow:
         # Of one version one at a time: a second would only find that the conversation is held. Those of
         # another version are not kept waiting by a stretch for which there is no worker any more.
         async with self._locks.setdefault(stretch.version, asyncio.Lock()):
-            if workflow.info().is_continue_as_new_suggested():
+            if self._should_renew():
                 return  # it stays open, for the next run
             self._performing += 1
             try:
@@ -145,6 +157,10 @@ class ConversationWorkflow:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _shorten_id(id_: str) -> str:
+    return hashlib.sha256(id_.encode()).hexdigest()[:32]
 
 
 async def _perform(stretch: Stretch) -> Rest:

@@ -227,6 +227,28 @@ async def test_a_workflow_that_begins_again_knows_what_it_has_done(renewing_serv
     check_log(store)
 
 
+async def test_large_messages_do_not_stop_a_workflow(renewing_server: str) -> None:
+    """A message that is larger than Temporal takes is refused at once. Where several large ones wait when
+    Temporal asks for a new run, which could not have them all, the workflow goes on, and so do messages."""
+    store = MemoryStore()
+
+    async def pay(arguments: Any) -> str:
+        return "paid"
+
+    async with make_payer(store, pay) as engine:
+        client = await Client.connect(renewing_server)
+        sender = DurableClient(engine, TemporalHost(client, "payer"))
+        with pytest.raises(SpecError, match="larger than Temporal takes"):
+            await sender.submit("x" * 2_200_000, conversation="large")
+        for letter in "abcd":
+            await sender.submit(letter * 700_000, conversation="large")
+        async with work(engine, renewing_server):
+            await wait_until(lambda: has_state(engine, "large", "finished"))
+            await sender.submit("the end", conversation="large")
+            await wait_until(lambda: "the end" in read_ended_turns(engine, "large"))
+    check_log(store)
+
+
 async def test_a_server_that_is_away_is_an_error_that_says_so() -> None:
     """Neither a message nor a worker waits for a server that cannot be reached."""
     client = await Client.connect("127.0.0.1:1", lazy=True)
