@@ -14,7 +14,6 @@ from datetime import timedelta
 
 from temporalio.testing import WorkflowEnvironment
 
-
 # A thread of the SDK that still returns from its last call when the interpreter ends stops the process with
 # "PyGILState_Release: thread state must be current". So the end waits until it has returned.
 atexit.register(time.sleep, 0.5)
