@@ -133,10 +133,8 @@ def test_a_chat_at_a_terminal(terminal: ChatTerminal, tmp_path: Path) -> None:
     terminal.wait_for("finished")
     terminal.type("long\r")
     terminal.wait_for("prompting")
-    terminal.type("\x03")
-    terminal.wait_for("cancelled")
+    terminal.interrupt("cancelled")
     terminal.type("after\r")
     terminal.wait_for("heard after")
     terminal.wait_for("finished")
-    terminal.type("\x04")
-    assert terminal.process.wait(timeout=120) == 0
+    assert terminal.leave() == 0

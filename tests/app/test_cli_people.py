@@ -253,8 +253,7 @@ def test_a_chat_asks_and_can_be_interrupted(chat: ChatTerminal) -> None:
     chat.wait_for("publish (y or n)")
     chat.type("/later\r")
     chat.wait_for("waiting for an answer until 20")
-    chat.type("\x04")
-    chat.process.wait(timeout=120)
+    chat.leave()
 
 
 # -- forms -------------------------------------------------------------------------------------------

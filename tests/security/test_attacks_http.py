@@ -187,7 +187,7 @@ def test_redirects_without_end_are_ended() -> None:
 
 def test_a_compressed_answer_cannot_fill_the_memory() -> None:
     """Issue 6: decompression of a small answer with huge content stops at `max_bytes`."""
-    bomb = gzip.compress(b"\0" * 200_000_000, 9)
+    bomb = gzip.compress(b"\0" * 50_000_000)
     headers = {"Content-Encoding": "gzip", "Content-Type": "text/plain"}
     with serve_web(lambda request: (200, headers, bomb)) as server:
         result = fetch(make_fetch_tool(server.url, allow_hosts=["127.0.0.1"], max_bytes=100_000))

@@ -196,23 +196,11 @@ def test_a_server_shows_and_keeps_no_key(tmp_path: Path) -> None:
     """`toolchart serve`: what it answers, its messages and its log are free of it, also after an error."""
     folder = tmp_path / "work"
     folder.mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
     token = "token-of-this-test-only"
     with serve_web(quote_key) as web:
         write_inputs(folder, web.url)
-        process = subprocess.Popen(
-            [sys.executable, "-c", START, "serve", "agent.yaml", "--port", port],
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "BOX_KEY": KEY, "TOOLCHART_TOKEN_OWNER": token},
-        )
+        process, port, answers = _start_server(folder, token)
         try:
-            assert process.stderr is not None
-            answers = [process.stderr.readline()]  # it listens before it says so
             answers += _ask_server(f"http://127.0.0.1:{port}", token)
             process.send_signal(signal.SIGINT)
             answers += process.communicate(timeout=120)
@@ -222,6 +210,28 @@ def test_a_server_shows_and_keeps_no_key(tmp_path: Path) -> None:
         assert len(web.requests) >= 2
     assert any("(secret)" in text for text in answers)
     assert find_key(folder, *answers) == []
+
+
+def _start_server(folder: Path, token: str) -> tuple[subprocess.Popen[str], int, list[str]]:
+    """A server that listens, its port, and what it has said; another process may be faster to take a port."""
+    for _ in range(20):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        process = subprocess.Popen(
+            [sys.executable, "-c", START, "serve", "agent.yaml", "--port", str(port)],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "BOX_KEY": KEY, "TOOLCHART_TOKEN_OWNER": token},
+        )
+        assert process.stderr is not None
+        said = process.stderr.readline()  # it listens before it says so
+        if "cannot listen" not in said:
+            return process, port, [said]
+        process.communicate(timeout=120)
+    raise AssertionError("every port is taken")
 
 
 def _ask_server(address: str, token: str) -> list[str]:

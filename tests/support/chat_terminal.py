@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import tty
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -47,14 +48,40 @@ class ChatTerminal:
         """Type text."""
         os.write(self._own, text.encode())
 
-    def wait_for(self, words: str, seconds: float = 120) -> None:
+    def wait_for(self, words: str) -> None:
         """Wait until new output contains the words; what was shown before is new no longer."""
+        assert self._is_shown(words, 120), f"{words!r} was not shown in:\n{self._received!r}"
+
+    def interrupt(self, words: str) -> None:
+        """Press Ctrl-C, and wait for words.
+
+        While the chat prints, the terminal takes the key for itself, and nothing would come of it: after a
+        while it is pressed again.
+        """
+        for _ in range(6):
+            self.type("\x03")
+            if self._is_shown(words, 20):
+                return
+        raise AssertionError(f"{words!r} was not shown in:\n{self._received!r}")
+
+    def leave(self) -> int:
+        """Press Ctrl-D, until the chat has ended; its exit code."""
+        for _ in range(6):
+            self.type("\x04")
+            with suppress(subprocess.TimeoutExpired):
+                return self.process.wait(20)
+        raise AssertionError("the chat goes on")
+
+    def _is_shown(self, words: str, seconds: float) -> bool:
+        """Whether new output contains the words within some seconds."""
         limit = time.monotonic() + seconds
         while (match := _spell(words).search(self._received)) is None:
-            assert time.monotonic() < limit, f"{words!r} was not shown in:\n{self._received!r}"
+            if time.monotonic() > limit:
+                return False
             if select.select([self._own], [], [], 0.1)[0]:
                 self._received += self._decoder.decode(os.read(self._own, 4096))
         self._received = self._received[match.end() :]
+        return True
 
     def close(self) -> None:
         """Kill the process if it still runs."""
