@@ -57,7 +57,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a worker takes work."""
 
     concurrency: int = 16
-    """Most stretches that it performs at once."""
+    """Most stretches that one worker performs at once; like `rate` that of the worker which started last."""
     rate: tuple[int, float] | None = None
     """Most stretches that the whole fleet begins: a number, and of how many seconds; None is any number."""
     supervises: bool = False

@@ -27,10 +27,11 @@ async def encode_turn_options(options: TurnOptions) -> dict[str, Any]:
     """
     given = cast("dict[str, Any]", options)
     data = {name: given[name] for name in _PLAIN if given.get(name)}
-    if options.get("history"):
-        data["history"] = [_describe_earlier_message(message) for message in options["history"]]
-    if options.get("attachments"):
-        data["attachments"] = msgspec.to_builtins(await load_attachments(options["attachments"]))
+    history, attachments = options.get("history", ()), options.get("attachments", ())
+    if history:
+        data["history"] = [_describe_earlier_message(message) for message in history]
+    if attachments:
+        data["attachments"] = msgspec.to_builtins(await load_attachments(attachments))
     form = build_hooks(options).answer_form
     if form is not None:
         data[_SCHEMA] = form.schema

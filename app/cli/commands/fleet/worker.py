@@ -33,12 +33,14 @@ if TYPE_CHECKING:
     default=16,
     show_default=True,
     metavar="N",
-    help="Most conversations that this worker works on at once.",
+    help="Most conversations that one worker works on at once. That of the worker which started last holds "
+    "for all workers of the agent.",
 )
 @click.option(
     "--rate",
     metavar="N/SECONDS",
-    help="Most conversations that the whole fleet takes up in so many seconds. Default: no limit.",
+    help="Most conversations that the whole fleet takes up in so many seconds, as the worker which started "
+    "last says. Default: no limit.",
 )
 @click.option(
     "--supervise",
