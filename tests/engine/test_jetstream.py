@@ -16,8 +16,9 @@ from toolchart.engine.log.sharing.workers import name_worker
 from toolchart.engine.log.stores import open_store, open_store_for_reading
 from toolchart.engine.log.stores.jetstream.channel import ConnectionLost
 from toolchart.engine.log.stores.jetstream.inboxes import Inboxes
+from toolchart.engine.log.stores.jetstream.opening import check_stream
 from toolchart.engine.log.stores.jetstream.store import JetStreamStore
-from toolchart.engine.log.stores.jetstream.stream import Stream
+from toolchart.engine.log.stores.jetstream.stream import Stream, compute_offset
 from toolchart.engine.log.stores.jetstream.subjects import decode_token, encode_token
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.errors import (
@@ -105,8 +106,9 @@ def test_a_killed_server_loses_nothing(own_server: NatsServer, tmp_path: Path, o
 def test_writers_beside_a_server_that_is_killed(
     own_server: NatsServer, tmp_path: Path, open_log: OpenLog
 ) -> None:
-    """Three writers append while the server is killed and started again three times. Each line that was
-    acknowledged is there once and in order, and no line is there twice."""
+    """Three writers append to one conversation, without a lease, while the server is killed and started again
+    three times. Each line that was acknowledged is there once, in the order of its writer, and no number was
+    given twice."""
     place = own_server.build_address(tmp_path)
     stores = [open_log(place) for _ in range(3)]
     acknowledged: list[list[bytes]] = [[] for _ in stores]
@@ -114,13 +116,13 @@ def test_writers_beside_a_server_that_is_killed(
     progress = threading.Semaphore(0)
 
     def write(number: int) -> None:
-        store, name, tries = stores[number], f"c{number}", 0
+        store, tries = stores[number], 0
         while not ends.is_set():
             tries += 1
             line = b"%d of %d" % (tries, number)
             try:
-                newest = store.read_last_line(name)
-                store.append(name, newest[0] + 1 if newest else 0, [line])
+                newest = store.read_last_line("c")
+                store.append("c", newest[0] + 1 if newest else 0, [line])
             except (LogUnavailable, LogConflict):
                 ends.wait(0.01)
                 continue
@@ -140,9 +142,9 @@ def test_writers_beside_a_server_that_is_killed(
         ends.set()
         for thread in threads:
             thread.join()
-    for number, lines in enumerate(acknowledged):
-        stored = list(stores[number].read_lines(f"c{number}"))
-        assert len(set(stored)) == len(stored)
+    stored = list(stores[0].read_lines("c"))
+    assert len(set(stored)) == len(stored)
+    for lines in acknowledged:
         assert [line for line in stored if line in set(lines)] == lines
 
 
@@ -211,7 +213,7 @@ def test_servers_that_cannot_keep_a_log(nats_server: NatsServer, tmp_path: Path)
         "nats://h/a/b",
         "nats://h:x/log",
         "nats://h/log?replica=3",
-        "nats://h/l?replicas=2",
+        "nats://h/l?replicas=3",
     ],
 )
 def test_addresses_that_are_none(address: str) -> None:
@@ -239,6 +241,7 @@ def test_streams_of_others_are_left_alone(open_log: OpenLog, nats_server: NatsSe
     for name, more, error, words in [
         ("foreign", {"subjects": ["orders.>"]}, ForeignLog, "is no log of Toolchart"),
         ("short", {"max_age": 3_600_000_000_000}, LogUnavailable, "`max_age` is 0"),
+        ("memory", {"storage": "memory"}, LogUnavailable, "`storage` is `file`"),
         ("later", {"metadata": {"toolchart_format": "9"}}, NewerLog, "format '9'"),
     ]:
         config = {"name": name, "subjects": [f"toolchart.{name}.>"], "storage": "file", "retention": "limits"}
@@ -247,6 +250,23 @@ def test_streams_of_others_are_left_alone(open_log: OpenLog, nats_server: NatsSe
         with pytest.raises(error, match=words):
             open_store(f"nats://{nats_server.place}/{name}")
         assert ask(store, f"STREAM.INFO.{name}")["config"] == created["config"]
+
+
+def test_a_stream_with_several_copies_is_refused(open_log: OpenLog) -> None:
+    """Any copy answers a read, also one that is behind: a writer could decide on its answer and write a
+    number twice, which happened in a cluster of three servers."""
+    store = open_log()
+    answer = ask(store, f"STREAM.INFO.{store._address.name}")
+    check_stream(answer, store._address, store._subjects)
+    answer["config"]["num_replicas"] = 3
+    with pytest.raises(LogUnavailable, match="`num_replicas` is 1"):
+        check_stream(answer, store._address, store._subjects)
+
+
+def test_clocks_that_agree_are_one() -> None:
+    """The clock of a server counts where it differs from this machine's; the time of an answer does not."""
+    assert [compute_offset(10.0, answered, 12.0) for answered in (10.0, 11.7, 12.0)] == [0.0, 0.0, 0.0]
+    assert (compute_offset(10.0, 31.0, 12.0), compute_offset(10.0, 1.0, 12.0)) == (20.0, -10.0)
 
 
 # -- writers ----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Addresses of the JetStream store: `nats://[USER:PASSWORD@]HOST[:PORT][,...]/NAME[?replicas=3]`."""
+"""Addresses of the JetStream store: `nats://[USER:PASSWORD@]HOST[:PORT][,...]/NAME[?credentials=FILE&ca=FILE]`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ class NatsAddress(msgspec.Struct, frozen=True, kw_only=True):
     """URLs of the servers, with user and password where the address has them."""
     name: str
     """Name of the stream."""
-    replicas: int = 1
-    """Copies of a stream that this store creates."""
     credentials: str | None = None
     """Path of a NATS credentials file."""
     ca: str | None = None
@@ -52,20 +50,11 @@ def parse_address(address: str) -> NatsAddress:
     users, separator, places = hosts.rpartition("@")
     servers = tuple(_build_url(users + separator, place) for place in places.split(","))
     options = dict(parse_qsl(query))
-    unknown = sorted(options.keys() - {"replicas", "credentials", "ca"})
+    unknown = sorted(options.keys() - {"credentials", "ca"})
     if unknown:
-        raise SpecError(
-            f"unknown option of a NATS log: {unknown[0]}", hint="known: ca, credentials, replicas"
-        )
-    replicas = options.get("replicas", "1")
-    if replicas not in {"1", "3", "5"}:
-        raise SpecError("`replicas` of a NATS log is 1, 3 or 5")
+        raise SpecError(f"unknown option of a NATS log: {unknown[0]}", hint="known: ca, credentials")
     return NatsAddress(
-        servers=servers,
-        name=name,
-        replicas=int(replicas),
-        credentials=options.get("credentials"),
-        ca=options.get("ca"),
+        servers=servers, name=name, credentials=options.get("credentials"), ca=options.get("ca")
     )
 
 

@@ -24,7 +24,7 @@ async def create_stream(stream: Stream, address: NatsAddress, subjects: Subjects
         "storage": "file",
         "retention": "limits",
         "discard": "new",
-        "num_replicas": address.replicas,
+        "num_replicas": 1,
         "allow_direct": True,
         "allow_rollup_hdrs": True,
         "allow_atomic": True,
@@ -75,11 +75,13 @@ def _refuse_answer(error: Mapping[str, Any], address: NatsAddress) -> None:
 
 
 def _iterate_limits(config: Mapping[str, Any]) -> Iterator[str]:
-    """What in the configuration of a stream would lose records or refuse what this store does."""
+    """What in the configuration of a stream would lose records, or mislead or refuse this store."""
     if config.get("storage") != "file":
         yield "`storage` is `file`"
     if config.get("retention") != "limits":
         yield "`retention` is `limits`"
+    if config.get("num_replicas", 1) > 1:  # any of them answers a read, and one may be behind the others
+        yield "`num_replicas` is 1"
     if config.get("max_age"):
         yield "`max_age` is 0"
     if config.get("max_msgs_per_subject", -1) > 0:

@@ -97,7 +97,7 @@ class Stream(Channel):
             ) from None
         answer: dict[str, Any] = msgspec.json.decode(message.data)
         if isinstance(answer.get("ts"), str):
-            self.clock_offset_s = _read_timestamp(answer["ts"]) - (begin + time.time()) / 2
+            self.clock_offset_s = compute_offset(begin, _read_timestamp(answer["ts"]), time.time())
         return answer
 
     async def publish(self, publication: Publication) -> int:
@@ -289,6 +289,17 @@ class Stream(Channel):
             counts.update(page)
             if len(page) < _PAGE_SUBJECTS:
                 return counts
+
+
+def compute_offset(asked: float, answered: float, received: float) -> float:
+    """What a server's clock is ahead of this machine's, in seconds; 0 where nothing says that they differ.
+
+    Args:
+        asked: when it was asked, by the clock of this machine.
+        answered: when it answered, by its own.
+        received: when the answer came, by the clock of this machine.
+    """
+    return 0.0 if asked <= answered <= received else answered - (asked + received) / 2
 
 
 def _read_timestamp(text: str) -> float:
