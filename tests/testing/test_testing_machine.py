@@ -31,15 +31,18 @@ THOROUGH = settings(
     QUICK, max_examples=choose_count(short=25, long=150), phases=[Phase.generate], derandomize=True
 )
 
+FAULT_FINDING = settings(THOROUGH, max_examples=300, report_multiple_bugs=False)
+"""Ends with the first fault, so that a fault which few examples meet is found as well, and as fast."""
+
 TestToolLoop = chart_state_machine("tool_loop").TestCase
 """As a user writes it."""
 TestToolLoop.settings = QUICK
 
 
-def find_failure(chart: Any, *, limits: Limits | None = None) -> str:
+def find_failure(chart: Any, *, limits: Limits | None = None, effort: settings = FAULT_FINDING) -> str:
     """Run a chart's state machine; return its report, empty when it finds nothing."""
     case = chart_state_machine(chart, limits=limits).TestCase
-    case.settings = THOROUGH
+    case.settings = effort
     outcome = unittest.TestResult()
     unittest.defaultTestLoader.loadTestsFromTestCase(case).run(outcome)
     return "\n".join(text for _, text in (*outcome.failures, *outcome.errors))
@@ -76,7 +79,7 @@ def test_a_row_that_enters_run_tools_again_runs_no_call_twice() -> None:
               - {event: tool_finished, target: executing, cond: "pending_calls > 0"}
         """,
     )
-    assert find_failure(chart) == ""
+    assert find_failure(chart, effort=THOROUGH) == ""
 
 
 def test_an_answer_without_a_row_is_found() -> None:
@@ -129,7 +132,7 @@ def test_a_count_of_tokens_is_answered() -> None:
               - {event: cancelled, target: error}
         """,
     )
-    assert not find_failure(chart)
+    assert not find_failure(chart, effort=THOROUGH)
 
 
 def test_a_path_and_an_unknown_name(tmp_path: Path) -> None:
