@@ -1,11 +1,11 @@
 """Benchmark of the loop by machine instructions: it says the same on a busy machine as on a quiet one.
 
-    python benchmarks/instructions.py [inline async sync "sqlite normal" floor "plain sqlite" ...]
+    python benchmarks/instructions.py [inline async sync "sqlite normal" floor "plain sqlite" bare ...]
 
-The kinds are those of `loop.py`. Valgrind runs each twice, with 100 and with 300 iterations, and the
-difference is divided by 200. So the start and the turn itself do not count, nor what the system does in its
-calls. Garbage is not collected. The engine's clock advances by 40 us a reading, because under Valgrind each
-reading would fall into another millisecond.
+The kinds are those of `loop.py`, and the lower bound of `bare_loop.py`. Valgrind runs each twice, with 100
+and with 300 iterations, and the difference is divided by 200. So the start and the turn itself do not count,
+nor what the system does in its calls. Garbage is not collected. The engine's clock advances by 40 us a reading,
+because under Valgrind each reading would fall into another millisecond.
 
 Valgrind knows no instructions for SHA-256. Where the processor has them, hashing costs far less than is
 counted.
@@ -52,11 +52,15 @@ class SlowClock:
 
 async def run_kind(kind: str, iterations: int, folder: Path) -> None:
     """Run one turn of a kind; whoever counts compares two sizes."""
+    import bare_loop
     import loop
 
     if kind in loop.FLOORS:
         open_log, in_thread = loop.FLOORS[kind]
         await loop.run_plain_loop(iterations, open_log(folder / "log"), in_thread)
+        return
+    if kind == "bare":
+        await (await bare_loop.begin_loop(iterations)).run(iterations)
         return
     from toolchart.engine.runtime import clock
 

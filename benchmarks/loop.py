@@ -162,8 +162,14 @@ def make_scripted_model(iterations: int) -> Callable[[Request], Reply]:
     return reply
 
 
-def make_engine(iterations: int, log: Any, function: Callable[..., Any] = add_inline) -> Engine:
-    """Make an engine with the tool and a scripted model."""
+def make_engine(
+    iterations: int, log: Any, function: Callable[..., Any] = add_inline, calls: int | None = None
+) -> Engine:
+    """Make an engine with the tool and a scripted model.
+
+    Args:
+        calls: how many calls the model makes before it answers, if not `iterations`, which are allowed.
+    """
     spec = {
         "chart": "tool_loop",
         "llms": {"model": {"provider": "scripted", "model": "m"}},
@@ -171,7 +177,8 @@ def make_engine(iterations: int, log: Any, function: Callable[..., Any] = add_in
         "responses": [{"llm": "model", "tools": {"enabled": True}}],
         "tools": {},
     }
-    replies = [make_scripted_model(iterations)] * (iterations + 1) * count_turns(iterations)
+    model = make_scripted_model(iterations if calls is None else calls)
+    replies = [model] * (iterations + 1) * count_turns(iterations)
     return Engine(spec, log=log, functions=[function], providers={"model": ScriptedProvider(replies)})
 
 
