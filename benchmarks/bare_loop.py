@@ -158,7 +158,7 @@ class BareLoop:
         self._message_digest = hashlib.sha256(data).hexdigest()
 
     def _compute_request_digest(self) -> bytes:
-        parts = ("m", {}, False, self._offered_tools.digest, self._message_digest)
+        parts: tuple[object, ...] = ("m", {}, False, self._offered_tools.digest, self._message_digest)
         return hashlib.sha256(_encode_sorted(parts)).hexdigest()[:32].encode()
 
 

@@ -4,8 +4,8 @@
 
 The kinds are those of `loop.py`, and the lower bound of `bare_loop.py`. Valgrind runs each twice, with 100
 and with 300 iterations, and the difference is divided by 200. So the start and the turn itself do not count,
-nor what the system does in its calls. Garbage is not collected. The engine's clock advances by 40 us a reading,
-because under Valgrind each reading would fall into another millisecond.
+nor what the system does in its calls. Garbage is not collected. The engine's clock advances by 40 us a
+reading, because under Valgrind each reading would fall into another millisecond.
 
 Valgrind knows no instructions for SHA-256. Where the processor has them, hashing costs far less than is
 counted.
