@@ -103,7 +103,8 @@ class GroupCommit:
         batch = RecordBatch(conversation, first_seq, lines, lease, checkpoint, taken)
         if not self._append_at_once(batch):
             await self._append_later(batch)
-        self._tell_listeners(conversation)
+        if self.listeners:
+            self._tell_listeners(conversation)
         if held is not None and not held.has_margin():
             await self._ensure_margin(held)
 

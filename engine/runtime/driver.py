@@ -48,8 +48,7 @@ class Driver:
     """Drives one conversation. Only one driver may append to a conversation; the log refuses a second.
 
     Args:
-        redacted_conversation: the redacted copy of the conversation that is logged; without it the log is not
-            redacted.
+        redacted_conversation: its redacted copy, which is logged; without it the log is not redacted.
         perform: does the work of each effect in place of the performers, for a world that follows a script.
     """
 
@@ -188,7 +187,8 @@ class Driver:
 
     def _is_left_to_timers(self) -> bool:
         """Whether only timers are open, which whoever goes on later lets run out."""
-        return rests_on_timers(self.snapshot, self.dependencies.clock.now, self.dependencies.longest_wait_s)
+        longest_s, read_now = self.dependencies.longest_wait_s, self.dependencies.clock.now
+        return longest_s is not None and rests_on_timers(self.snapshot, read_now, longest_s)
 
     def wait_for_outside(self, effect: Effect) -> None:
         """Leave an effect open until an event from outside answers it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import Any
 
@@ -68,34 +68,30 @@ class EffectPerformer:
         self._streamed_texts: dict[int, list[str]] = {}
         """The text of each model call that is streaming now, by effect id."""
 
-    async def perform(self, effect: Effect) -> None:
-        """Do the work of an effect and apply the events that answer it."""
+    def perform(self, effect: Effect) -> Coroutine[Any, Any, None]:
+        """The work of an effect: a coroutine that does it and applies the events that answer the effect."""
         match effect:
             case CallModel():
-                with self._enter_span(effect.id):
-                    event = await self._call_model(effect)
-                self._streamed_texts.pop(effect.id, None)
-                self._driver.apply_event(event)
+                return self._call_model(effect)
             case ReviewCalls():
-                await self._review_calls(effect)
+                return self._review_calls(effect)
             case RunTools():
-                await run_tools(self._driver, effect, self._enter_span)
+                return run_tools(self._driver, effect, self._enter_span)
             case AskApproval():
-                await self._ask_approval(effect)
+                return self._ask_approval(effect)
             case Wait():
-                await self._wait(effect)
+                return self._wait(effect)
             case AwaitUser():
-                self._driver.wait_for_outside(effect)
+                return self._await_user(effect)
             case RunAgent():
-                await run_agents(self._driver, effect)
+                return run_agents(self._driver, effect)
             case CountTokens():
-                await count_tokens(self._driver, effect)
+                return count_tokens(self._driver, effect)
             case CallFunction():
-                await call_function(self._driver, effect, effect.id in self._resumed_effects)
+                return call_function(self._driver, effect, effect.id in self._resumed_effects)
             case AskPerson():
-                await ask_person(self._driver, effect)
-            case _:
-                await self._perform_added_effect(effect)
+                return ask_person(self._driver, effect)
+        return self._perform_added_effect(effect)
 
     def take_streamed_text(self) -> str | None:
         """The text that the model calls which run now, or were just stopped, have streamed so far."""
@@ -105,7 +101,13 @@ class EffectPerformer:
 
     # -- model calls -----------------------------------------------------------------------------
 
-    async def _call_model(self, effect: CallModel) -> Replied | Failed:
+    async def _call_model(self, effect: CallModel) -> None:
+        with self._enter_span(effect.id):
+            event = await self._request_answer(effect)
+        self._streamed_texts.pop(effect.id, None)
+        self._driver.apply_event(event)
+
+    async def _request_answer(self, effect: CallModel) -> Replied | Failed:
         """Call the model; the `replied` or `failed` event."""
         dependencies = self._driver.dependencies
         clock = dependencies.clock
@@ -155,9 +157,9 @@ class EffectPerformer:
     def _get_streamed_text_of(self, effect: CallModel) -> str | None:
         return "".join(self._streamed_texts.get(effect.id, ())) or None
 
-    async def _request_reply_in_time(
+    def _request_reply_in_time(
         self, dependencies: Dependencies, effect: CallModel, deltas: list[dict[str, Any]]
-    ) -> Reply:
+    ) -> Coroutine[Any, Any, Reply]:
         """The reply; the call ends with the seconds of the turn (`max_seconds`).
 
         A call that the chart makes after that, to say what was found, is bounded by `timeout_s` only.
@@ -166,17 +168,8 @@ class EffectPerformer:
             ProviderError: as `_request_reply`, and `timeout`.
         """
         remaining_s = self._find_remaining_s()
-        if remaining_s is None:
-            return await self._request_reply(dependencies, effect, deltas)
-        limit = asyncio.timeout(remaining_s)
-        try:
-            async with limit:
-                return await self._request_reply(dependencies, effect, deltas)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            message = "the model host did not finish its answer within the seconds of the turn (max_seconds)"
-            raise ProviderError(kind="timeout", message=message) from None
+        request = self._request_reply(dependencies, effect, deltas)
+        return request if remaining_s is None else _await_in_time(request, remaining_s)
 
     def _find_remaining_s(self) -> float | None:
         """Seconds that are left of the turn's budget; None where there is none, or nothing of it is left."""
@@ -220,6 +213,9 @@ class EffectPerformer:
                     dependencies.on_delta(piece)
         raise ProviderError(kind="bad_response", message="the stream ended without a reply")
 
+    async def _await_user(self, effect: AwaitUser) -> None:
+        self._driver.wait_for_outside(effect)
+
     async def _wait(self, effect: Wait) -> None:
         """Wait until the timer is due, also where it was asked for by another worker or in an earlier turn.
 
@@ -240,7 +236,7 @@ class EffectPerformer:
     async def _perform_added_effect(self, effect: Effect) -> None:
         """Perform an effect of another package; whatever goes wrong there becomes a `failed` event."""
         try:
-            event = await _request_answer(effect)
+            event = await _request_added_answer(effect)
         except NoRecordedAnswer:
             raise
         except Exception as error:  # another package's code may fail in any way
@@ -321,7 +317,19 @@ class EffectPerformer:
         return telemetry.attach(self._driver.conversation, effect, call_id)
 
 
-async def _request_answer(effect: Effect) -> Event:
+async def _await_in_time(request: Coroutine[Any, Any, Reply], remaining_s: float) -> Reply:
+    limit = asyncio.timeout(remaining_s)
+    try:
+        async with limit:
+            return await request
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        message = "the model host did not finish its answer within the seconds of the turn (max_seconds)"
+        raise ProviderError(kind="timeout", message=message) from None
+
+
+async def _request_added_answer(effect: Effect) -> Event:
     """The answer to an effect of another package, from the function that its row names.
 
     Raises:

@@ -109,8 +109,10 @@ def rests_on_timers(snapshot: Snapshot, read_now: Callable[[], str], longest_wai
     Args:
         longest_wait_s: seconds that a process waits for a timer; None is any time.
     """
+    if longest_wait_s is None:
+        return False
     timers = list_timers(snapshot)
-    if longest_wait_s is None or not timers or len(timers) < len(snapshot.open_effects):
+    if not timers or len(timers) < len(snapshot.open_effects):
         return False
     return compute_remaining_s(timers[0], read_now()) > longest_wait_s
 
