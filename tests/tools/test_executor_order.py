@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from itertools import product
 from typing import Any
 
 import pytest
@@ -21,7 +22,13 @@ from toolchart.states.snapshot import TrackedCall
 from toolchart.tools.approval import parse_policy
 from toolchart.tools.builtin import BUILTINS
 from toolchart.tools.definition import ToolFailure
-from toolchart.tools.execution.results import OutputLimits
+from toolchart.tools.execution.results import (
+    OutputLimits,
+    OutputUse,
+    build_tool_finished,
+    compute_max_characters,
+    fits_every_limit,
+)
 
 
 def return_text(arguments: Any) -> Any:
@@ -298,6 +305,24 @@ def test_the_limit_of_a_call_falls_with_the_calls_of_the_turn() -> None:
     assert sizes == [[1999] * 2, [999] * 2, [999] * 2, [49] * 2]
     assert "(a result may have 2000)" in reasons[0]
     assert "(after 2 calls of this turn a result may have 1000)" in reasons[2]
+
+
+def test_what_fits_whatever_was_used_fits_the_limit_of_its_call() -> None:
+    """S3.6: the limit of a call is not computed where its result fits every one: then it fits that too."""
+    fitting, cut = 0, 0
+    for own_size, *sizes, after, used, earlier, calls, length in product(
+        (None, 1), (0, 3), (1, 3), (0, 2), ((), ((1, 1),), ((0, 2), (2, 0))), (0, 2), (0, 2), (1, 2), range(4)
+    ):
+        total, per_tool, least = sizes
+        limits = OutputLimits(total=total, per_tool=per_tool, least=least, per_tool_after=after)
+        use = OutputUse(characters_shown=used, earlier_calls=earlier, calls_in_reply=calls)
+        tool = build_tool("read", return_text, max_result_size=own_size)
+        event = build_tool_finished(make_call("read"), "read", "succeeded", "x" * length, 0.0)
+        is_cut = length > compute_max_characters(limits, tool, use)
+        assert not (is_cut and fits_every_limit(event, limits, tool))
+        fitting, cut = fitting + fits_every_limit(event, limits, tool), cut + is_cut
+    assert fitting
+    assert cut
 
 
 def test_listings_have_a_larger_budget_and_tools_their_own() -> None:

@@ -39,8 +39,9 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     """Replies of this turn that asked for this tool with these arguments, this one included."""
     max_repeats: int | None = None
     """At this number of replies the model gets a notice; None: no limit."""
-    output_use: OutputUse = OutputUse()
-    """What the turn has used of its output limits."""
+    measure_use: Callable[[], OutputUse] = OutputUse
+    """Measures what the turn has used of its output limits, before the calls of the newest reply. It is
+    called where a result may not fit: most fit whatever was used."""
     use_grant: Callable[[], bool] | None = None
     """Uses up the grant for this call and returns whether there was one; None: the caller is
     responsible for approvals."""
@@ -110,15 +111,18 @@ class CallContextBuilder:
             call_id=call.id,
             repeat_count=open_call.repeat if open_call else 1,
             max_repeats=limits.max_repeats if limits else None,
-            output_use=OutputUse(
-                characters_shown=self._count_characters_shown(snapshot),
-                earlier_calls=len(snapshot.tracked_calls),
-                calls_in_reply=max(1, len(snapshot.calls)),
-            ),
+            measure_use=partial(self._measure_use, snapshot),
             use_grant=partial(self._use_grant, snapshot, call, open_call),
             messages=snapshot.messages,
             finished_siblings=_list_finished_siblings(snapshot),
             find_result=self._find_result,
+        )
+
+    def _measure_use(self, snapshot: Snapshot) -> OutputUse:
+        return OutputUse(
+            characters_shown=self._count_characters_shown(snapshot),
+            earlier_calls=len(snapshot.tracked_calls),
+            calls_in_reply=max(1, len(snapshot.calls)),
         )
 
     def find_missing_need(self, call: ToolCall) -> str | None:

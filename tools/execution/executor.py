@@ -33,6 +33,7 @@ from toolchart.tools.execution.results import (
     compute_max_characters,
     convert_result,
     explain_max_characters,
+    fits_every_limit,
     limit_model_text,
     split_parts,
 )
@@ -125,27 +126,23 @@ class ToolExecutor:
         Raises:
             ToolPending: its outcome comes later, from outside.
         """
-        judge, may_wait = self._reviewer.judge_call, self.may_wait(call)
+        judge, may_wait = self._reviewer.judge_call, self._reviewer.may_wait(call)
         tool, arguments, notes, outcome, reason = (
             await asyncio.to_thread(judge, call, allowed_tools) if may_wait else judge(call, allowed_tools)
         )
         if outcome is not None or tool is None:
             return self.refuse(call, outcome or "failed", reason)
         if context is not NO_CONVERSATION:
-            find_ruling = partial(self.policy.find_ruling, tool, arguments, is_from_text=call.is_from_text)
-            ruling = await asyncio.to_thread(find_ruling) if may_wait else find_ruling()
+            find_ruling, is_text = self.policy.find_ruling, call.is_from_text
+            if may_wait:
+                ruling = await asyncio.to_thread(find_ruling, tool, arguments, is_from_text=is_text)
+            else:
+                ruling = find_ruling(tool, arguments, is_from_text=is_text)
             denial = _find_denial(*ruling, context)
             if denial is not None:
                 return self.refuse(call, "denied", denial)
-        max_characters = compute_max_characters(self.output, tool, context.output_use)
         if tool.needs_context:
-            context = replace(
-                context,
-                max_characters=max_characters,
-                call_id=call.id,
-                tool=tool.name,
-                dependencies=self._dependencies,
-            )
+            context = self._complete_context(tool, call, context)
         if tool.cacheable:
             event = await self._answer_from_cache(tool, call, arguments, context, notes)
         else:
@@ -153,9 +150,23 @@ class ToolExecutor:
         if log.isEnabledFor(logging.DEBUG):
             _log_run(tool, arguments, event)
         notice = _find_repetition_notice(tool, context) if context.repeat_count > 1 else None
+        if notice is None and fits_every_limit(event, self.output, tool):
+            return event
+        use = context.measure_use()
+        size = compute_max_characters(self.output, tool, use)
         fetch_tool = self._find_fetch_tool(allowed_tools)
-        explain_size = partial(explain_max_characters, self.output, tool, context.output_use)
-        return limit_model_text(event, max_characters, (notice,) if notice else (), fetch_tool, explain_size)
+        explain_size = partial(explain_max_characters, self.output, tool, use)
+        return limit_model_text(event, size, (notice,) if notice else (), fetch_tool, explain_size)
+
+    def _complete_context(self, tool: Tool, call: ToolCall, context: CallContext) -> CallContext:
+        """The context of a call as its tool gets it."""
+        return replace(
+            context,
+            max_characters=compute_max_characters(self.output, tool, context.measure_use()),
+            call_id=call.id,
+            tool=tool.name,
+            dependencies=self._dependencies,
+        )
 
     def _find_fetch_tool(self, allowed_tools: Sequence[str]) -> str | None:
         """Name of an offered tool that gives more of earlier results."""

@@ -187,6 +187,19 @@ def _compute_share(limits: OutputLimits, use: OutputUse) -> int:
     return max(0, limits.total - use.characters_shown) // max(1, use.calls_in_reply)
 
 
+def fits_every_limit(event: ToolFinished, limits: OutputLimits, tool: Tool) -> bool:
+    """Whether the model sees a whole result, however much of the limits the turn has used: most results."""
+    value = event.result.get("result") if event.outcome == "succeeded" else event.result["error"]
+    if value is None or isinstance(value, (int, float)):
+        return True
+    if not isinstance(value, str):
+        return False
+    if tool.max_result_size is not None:
+        return len(value) <= tool.max_result_size
+    sizes = [size for _, size in limits.per_tool_after]
+    return len(value) <= min(limits.least, limits.listing if tool.listing else limits.per_tool, *sizes)
+
+
 def explain_max_characters(limits: OutputLimits, tool: Tool, use: OutputUse) -> str:
     """Which limit `compute_max_characters` has followed, for whoever reads that a result was cut."""
     size = compute_max_characters(limits, tool, use)
@@ -235,12 +248,6 @@ def limit_model_text(
         explain_size: says which limit that is; asked only where it cuts the result.
         fetch_tool: name of the tool that gives the model more of a result, where it is offered one.
     """
-    value = event.result.get("result") if event.outcome == "succeeded" else event.result["error"]
-    if not notices:
-        if value is None or isinstance(value, (int, float)):
-            return event
-        if isinstance(value, str) and len(value) <= size:
-            return event
     advice = f'; {fetch_tool} with handle "{event.call_id}" and offset ' if fetch_tool else ""
     model_text, hidden_count, limit = _build_model_text(event.result, size, advice, notices, explain_size)
     if model_text is None:
