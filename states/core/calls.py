@@ -291,6 +291,8 @@ def close_open_calls(builder: SnapshotBuilder, reason: str) -> None:
     A reply that was cut off, or a turn that ended, leaves calls that nobody will run any more. Model
     APIs reject a request in which a call has no tool message, so the next request needs one for each.
     """
+    if not builder.calls:
+        return
     if not _have_all_outcomes(builder.calls):
         builder.calls = tuple(
             open_call if open_call.outcome is not None else _close_call(builder, open_call, reason)

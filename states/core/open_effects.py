@@ -16,9 +16,13 @@ from toolchart.states.snapshot import SnapshotBuilder
 
 def build_effects(
     vocabulary: Vocabulary, builder: SnapshotBuilder, asks: Iterable[Ask]
-) -> tuple[Effect, ...]:
-    """The effects as values under new ids; those that an event answers are open from now on."""
-    effects = []
+) -> tuple[tuple[Effect, ...], bool]:
+    """The effects as values under new ids; those that an event answers are open from now on.
+
+    Returns:
+        The effects, and whether one of them ends the turn.
+    """
+    effects, ends_turn = [], False
     for ask in asks:
         row = vocabulary.find_effect(ask.effect)
         assert row.build is not None, "a row without it is refused"
@@ -26,8 +30,9 @@ def build_effects(
         builder.next_effect += 1
         if row.closing:
             builder.open_effects = (*builder.open_effects, effect)
+        ends_turn = ends_turn or row.ends_turn
         effects.append(effect)
-    return tuple(effects)
+    return tuple(effects), ends_turn
 
 
 def list_effects_on_calls(builder: SnapshotBuilder) -> list[int]:

@@ -75,7 +75,6 @@ from msgspec.structs import replace
 from toolchart.states.compiler import Ask, FiredTransition, Move
 from toolchart.states.core.answers import (
     close_answered_effect,
-    describe_effect,
     find_answer_rule,
     find_answered_effect,
     find_effect_closed_by,
@@ -309,7 +308,7 @@ def _fork_conversation(machine: Machine, snapshot: Snapshot, event: Forked) -> S
     apply_fork(builder, event)
     open_effects, builder.open_effects = builder.open_effects, ()
     asks = [Ask(effect.state, effect.name) for effect in open_effects]
-    effects = build_effects(machine.vocabulary, builder, asks)
+    effects, _ = build_effects(machine.vocabulary, builder, asks)
     return Step(
         snapshot=builder.build(),
         effects=effects,
@@ -337,8 +336,8 @@ def _complete_step(
         left = move.reset_states
         ended = [e.id for e in builder.open_effects if configuration.terminated or e.state in left]
         cancels += cancel_effects(builder, ended)
-    effects = build_effects(machine.vocabulary, builder, move.asks)
-    if effects and builder.open_effects and True in [describe_effect(it).ends_turn for it in effects]:
+    effects, ends_turn = build_effects(machine.vocabulary, builder, move.asks)
+    if ends_turn and builder.open_effects:
         # An answer has closed all calls, so nobody may review, decide or run one any more.
         cancels += cancel_effects(builder, list_effects_on_calls(builder))
     if configuration.terminated:
