@@ -162,6 +162,13 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_over and self.error is not None and self.error.kind in PASSING_KINDS
 
     @property
+    def failure(self) -> str | None:
+        """Why the turn ended without an answer, in one line: `KIND: MESSAGE`; None where it did not."""
+        if self.error is not None:
+            return f"{self.error.kind}: {self.error.message}"
+        return f"limit: {self.limit_reached}" if self.limit_reached else None
+
+    @property
     def cost(self) -> float | None:
         """The money that the turn cost, in the currency of the price table; None where it is not known."""
         return self.usage.cost

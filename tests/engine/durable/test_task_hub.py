@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,6 +109,31 @@ async def test_a_task_hub_runs_what_others_hand_over(scheduler: str) -> None:
     types = [step.record.event["type"] for step in replay_conversation(store, "hub")]
     assert (payments, types.count("turn_started")) == (["the bill"], 1)
     replay(store, "hub")
+
+
+async def test_azures_client_and_worker_run_a_conversation(scheduler: str) -> None:
+    """Issue 18: the page's recipe for Azure's scheduler, with client and worker of its package, runs a
+    conversation; the scheduler in memory stands for Azure's, as its emulator does."""
+    pytest.importorskip("durabletask.azuremanaged", reason="needs `durabletask.azuremanaged`")
+    page = (Path(__file__).resolve().parents[3] / "docs" / "durable.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (code,) = [block for block in blocks if "azuremanaged" in block]
+    recipe: dict[str, Any] = {"__name__": "azure_recipe"}
+    exec(compile(code, "durable.md", "exec"), recipe)  # noqa: S102  our own text
+    assert recipe["AZURE"].keys() == recipe["EMULATOR"].keys()
+    stop, payments = asyncio.Event(), []
+
+    def pay(arguments: Any) -> str:
+        payments.append(arguments["text"])
+        return "paid"
+
+    async with make_engine(MemoryStore(), pay) as engine:
+        work_in_azure = recipe["work_in_azure"](engine, scheduler, "default", stop, **recipe["EMULATOR"])
+        async with asyncio.TaskGroup() as group:
+            group.create_task(work_in_azure)
+            await wait_until(lambda: has_state(engine, "invoice-17", "finished"))
+            stop.set()
+    assert payments == ["Check invoice 17."]
 
 
 SHORT = ("tool", "approval", "denial", "cancellation", "timer", "map_reduce", "triage")
