@@ -126,6 +126,8 @@ class ConversationWorkflow:
         return Carried(stretches=tuple(self._open.values()), known=tuple(self._known))
 
     def _begin(self, stretch: Stretch) -> None:
+        if stretch.id in self._open:  # a second look at a timer that is open
+            return
         self._known[_shorten_id(stretch.id)] = None
         while len(self._known) > _KEPT_IDS:
             del self._known[next(iter(self._known))]

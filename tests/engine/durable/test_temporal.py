@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from durable_scripts import (
     FLOWS,
@@ -224,6 +225,25 @@ async def test_a_workflow_that_begins_again_knows_what_it_has_done(renewing_serv
             await client.submit("once more", conversation="again", key="1")
         assert len(await fetch_runs(temporal, workflow.id)) > 2
     assert read_ended_turns(engine, "again") == ["1", "2", "3"]
+    check_log(store)
+
+
+async def test_a_conversation_that_is_woken_keeps_one_timer(server: str) -> None:
+    """Each look at a conversation that waits says again when it goes on; its stretch is started once."""
+    store = MemoryStore()
+    waits = {**PAUSING["effects"], "pause": {"wait": "4s"}}
+    async with make_payer(store, str, chart=PAUSING_CHART, effects=waits) as engine:
+        async with work(engine, server) as client:
+            await client.submit("go", conversation="woken")
+            await wait_until(lambda: has_state(engine, "woken", "waiting"))
+            for _ in range(2):
+                await client.wake("woken")
+            await wait_until(lambda: has_state(engine, "woken", "finished"))
+        temporal = await Client.connect(server)
+        (run,) = await fetch_runs(temporal, build_workflow_id("payer", "woken"))
+    scheduled = [event.activity_task_scheduled_event_attributes for event in run.events]
+    stretches = [msgspec.json.decode(payload.data) for each in scheduled for payload in each.input.payloads]
+    assert len([stretch for stretch in stretches if "due" in stretch]) <= 1  # a late look may do its work
     check_log(store)
 
 
