@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import orjson
@@ -18,8 +21,10 @@ from toolchart.engine import Engine
 from toolchart.engine.durable.client import DurableClient
 from toolchart.engine.log.replay import replay
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
+from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided
+from toolchart.states.messages import Request
 from toolchart.states.ports import Store
 
 PAUSING_CHART: dict[str, Any] = {
@@ -66,6 +71,27 @@ class Script(msgspec.Struct, frozen=True):
     """From a log to an engine."""
     actions: Sequence[tuple[str, str]]
     """`say` with a message, `approve` or `deny` the call that waits, `cancel`."""
+
+
+def vary_actions(script: Script, number: int) -> Sequence[tuple[str, str]]:
+    """What people do in one of several conversations of a script: the first has its own actions.
+
+    Where people decide, the others have up to four turns, each with a decision of its own.
+    """
+    if number == 0 or not {kind for kind, _ in script.actions} & {"approve", "deny", "cancel"}:
+        return script.actions
+    chance = random.Random(f"{script.name} {number}")
+    decisions = [chance.choice(["approve", "deny", "cancel"]) for _ in range(chance.randint(1, 4))]
+    return [
+        action
+        for turn, decision in enumerate(decisions)
+        for action in (("say", f"bill {turn}"), (decision, "asked twice"))
+    ]
+
+
+def list_conversations(script: Script) -> list[tuple[str, Sequence[tuple[str, str]]]]:
+    """The conversations of a script: their ids, and what people do."""
+    return [(f"{script.name}-{number}", vary_actions(script, number)) for number in range(ROUNDS)]
 
 
 def _make_flow_script(name: str, messages: Sequence[str]) -> Script:
@@ -129,6 +155,40 @@ async def run_on_host(
         await wait_until(lambda after=after: _has_rested(engine, conversation, after))  # type: ignore[misc]
 
 
+async def run_all_in_process(script: Script, store: Store) -> None:
+    """Carry out every conversation of a script with an engine alone."""
+    async with script.make_engine(store) as engine:
+        for name, actions in list_conversations(script):
+            await run_in_process(engine, actions, name)
+
+
+async def run_all_on_host(engine: Engine, client: DurableClient, script: Script) -> None:
+    """Carry out every conversation of a script through a durable host.
+
+    Those of a flow one after the other: their models answer from one list.
+    """
+    work = [run_on_host(engine, client, actions, name) for name, actions in list_conversations(script)]
+    if script.name not in FLOWS:
+        await asyncio.gather(*work)
+        return
+    for one in work:
+        await one
+
+
+@contextlib.contextmanager
+def repeated_replies() -> Iterator[None]:
+    """Lets each list of scripted replies begin again at its end: one engine runs several conversations."""
+    get_next = ScriptedProvider._get_next_reply
+
+    def get_next_or_first(provider: ScriptedProvider, request: Request) -> Any:
+        if provider._replies:
+            provider._next_index %= len(provider._replies)
+        return get_next(provider, request)
+
+    with patch.object(ScriptedProvider, "_get_next_reply", get_next_or_first):
+        yield
+
+
 def _build_decision(engine: Engine, conversation: str, kind: str) -> Decided:
     (call,) = read_waiting_calls(engine, conversation)
     return Decided(call_id=call.id, approved=kind == "approve", by="a person")
@@ -151,7 +211,7 @@ def _has_rested(engine: Engine, conversation: str, after: int) -> bool:
 
 _TIMES = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _DIGESTS = re.compile(r"[0-9a-f]{64}")
-_OWN = {"salt", "prev", "hash", "checkpoint", "execution_time_ms", "jitter", "digest"}
+_OWN = {"salt", "prev", "hash", "checkpoint", "execution_time_ms", "jitter", "digest", "wire_digest"}
 """Chance, times, and digests of what has times in it: a model reads how long a tool took."""
 
 

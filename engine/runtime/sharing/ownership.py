@@ -73,7 +73,7 @@ class Ownership:
         self._log = log_
         self._take_message = take_message
         self._seen: set[tuple[str, int]] = set()
-        """Entries that are being dealt with."""
+        """Entries that were taken while their conversation is held: a reading of the inbox may be older."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._claimed: set[str] = set()
         """Conversations that this engine works on."""
@@ -125,6 +125,7 @@ class Ownership:
                 yield hold
         finally:
             self._claimed.discard(conversation)
+            self._seen = {key for key in self._seen if key[0] != conversation}
             if is_brief:
                 self._ends.pop(conversation).set()
 
@@ -213,22 +214,26 @@ class Ownership:
                 task.add_done_callback(self._tasks.discard)
 
     async def _post_to_turn(self, entry: InboxEntry) -> None:
-        """Apply an entry to a running turn."""
+        """Apply an entry to a running turn; where it cannot be, a later reading finds it again."""
+        is_taken = False
         try:
             message = decode_message(entry)
             drivers = self._agent.list_running_drivers(entry.conversation)
             targets = [driver for driver in drivers if driver.conversation == message.conversation]
             if targets:
                 await targets[0].post_event(message.event, entry=entry.number)
+                is_taken = True
         except (IllegalEvent, LogDamaged, SpecError, AssertionError) as error:
             await self._drop(entry, error)
         except ToolchartError as error:
             log.warning("conversation %s: its inbox waits: %s", entry.conversation, error)
         finally:
-            self._seen.discard((entry.conversation, entry.number))
+            if not is_taken:
+                self._seen.discard((entry.conversation, entry.number))
 
     async def _take_entry(self, conversation: str, entry: InboxEntry, hold: Hold) -> None:
         """Apply an entry to a conversation whose turn rests."""
+        self._seen.add((entry.conversation, entry.number))
         try:
             message = decode_message(entry)
             result = await self._take_message(conversation, message, entry.number)

@@ -19,12 +19,12 @@ import pytest
 from durable_scripts import (
     FLOWS,
     PAUSING_CHART,
-    ROUNDS,
     Script,
     list_scripts,
     read_comparable_log,
-    run_in_process,
-    run_on_host,
+    repeated_replies,
+    run_all_in_process,
+    run_all_on_host,
 )
 from durable_scripts import check_log as check_scripts
 from durable_workers import SETTLING, SPEC, make_engine, make_tool, run_worker, wait_for_state, work
@@ -352,18 +352,15 @@ SHORT = ("approval",)
 async def test_dbos_writes_the_log_that_the_engine_writes(address: str, script: Script) -> None:
     """What people do in a conversation gives the same records on DBOS as with the engine alone, times and
     hashes apart. Both logs verify and replay."""
-    names = [f"{script.name}-{number}" for number in range(ROUNDS)]
     alone = MemoryStore()
-    async with script.make_engine(alone) as engine:
-        for name in names:
-            await run_in_process(engine, script.actions, name)
-    async with script.make_engine(address) as engine, work(engine, address):
-        queue = DbosQueue(address, engine.spec.name or "agent")
-        client = DurableClient(engine, queue)
-        await asyncio.gather(*(run_on_host(engine, client, script.actions, name) for name in names))
-        queue.close()
-        assert read_comparable_log(engine.store) == read_comparable_log(alone)
-        check_scripts(engine.store)
+    with repeated_replies():
+        await run_all_in_process(script, alone)
+        async with script.make_engine(address) as engine, work(engine, address):
+            queue = DbosQueue(address, engine.spec.name or "agent")
+            await run_all_on_host(engine, DurableClient(engine, queue), script)
+            queue.close()
+            assert read_comparable_log(engine.store) == read_comparable_log(alone)
+            check_scripts(engine.store)
     check_scripts(alone)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from toolchart.engine.log.replay import replay, replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided
+from toolchart.states.ports import InboxEntry
 from toolchart.testing import TurnableClock
 
 TURN = Stretch(conversation="c", key="turn/1", version="v", message="the bill")
@@ -232,6 +234,43 @@ async def test_a_decision_is_handed_over_through_the_inbox(kind: str, tmp_path: 
         assert payments == []
         await host.join()
         assert (payments, engine.describe_turn("c").content) == (["paid"], "paid the bill")
+
+
+class LateStore(MemoryStore):
+    """A store whose readings of an inbox are late: each also has what the one before it had."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.readings = 0
+        self._earlier: list[InboxEntry] = []
+
+    def read_inbox(self, conversations: Sequence[str]) -> list[InboxEntry]:
+        """Read, and count it."""
+        entries = list(super().read_inbox(conversations))
+        late = [entry for entry in self._earlier if entry not in entries]
+        self._earlier, self.readings = [*entries, *late], self.readings + 1
+        return [*late, *entries]
+
+
+async def test_a_decision_that_is_read_again_while_its_call_runs_counts_once() -> None:
+    """The worker looks into the inbox while the turn runs. A reading that is older than the record of the
+    decision adds no second record of it."""
+    store = LateStore()
+
+    async def pay(arguments: Any) -> str:
+        before = store.readings
+        await wait_until(lambda: store.readings > before + 1)
+        return "paid"
+
+    async with make_engine(store, pay, approval=True) as engine:
+        host = LocalHost(engine)
+        client = DurableClient(engine, host)
+        await client.submit("the bill", conversation="c")
+        await host.join()
+        (call,) = read_waiting_calls(engine, "c")
+        await client.decide("c", Decided(call_id=call.id, approved=True))
+        await host.join()
+        assert list_types(engine).count("decided") == 1
 
 
 async def test_a_turn_that_waits_is_cancelled_through_the_inbox() -> None:

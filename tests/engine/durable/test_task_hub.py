@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from durable_scripts import (
     FLOWS,
-    ROUNDS,
     Script,
     check_log,
     list_scripts,
     read_comparable_log,
-    run_in_process,
-    run_on_host,
+    repeated_replies,
+    run_all_in_process,
+    run_all_on_host,
 )
 from effort import IS_LONG
 from paying_agent import make_engine, read_waiting_calls, wait_until
@@ -144,13 +144,11 @@ SCRIPTS = [script for script in list_scripts(FLOWS) if IS_LONG or script.name in
 async def test_a_task_hub_writes_the_log_that_the_engine_writes(scheduler: str, script: Script) -> None:
     """What people do in a conversation gives the same records through Durable Task as with the engine alone,
     times and hashes apart. Both logs verify and replay."""
-    names = [f"{script.name}-{number}" for number in range(ROUNDS)]
     alone, shared = MemoryStore(), MemoryStore()
-    async with script.make_engine(alone) as engine:
-        for name in names:
-            await run_in_process(engine, script.actions, name)
-    async with script.make_engine(shared) as engine, work(engine, scheduler) as client:
-        await asyncio.gather(*(run_on_host(engine, client, script.actions, name) for name in names))
+    with repeated_replies():
+        await run_all_in_process(script, alone)
+        async with script.make_engine(shared) as engine, work(engine, scheduler) as client:
+            await run_all_on_host(engine, client, script)
     assert read_comparable_log(shared) == read_comparable_log(alone)
     for store in (alone, shared):
         check_log(store)
