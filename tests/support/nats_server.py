@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -23,7 +24,10 @@ class NatsServer:
 
     def __init__(self, folder: Path, settings: str = "", *, has_jetstream: bool = True) -> None:
         self._folder = folder
-        self._port = -1
+        self._holder = socket.socket()  # it never listens; nobody else can take the port while it is open
+        self._holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the server sets it too
+        self._holder.bind(("127.0.0.1", 0))
+        self._port = self._holder.getsockname()[1]
         self._settings = settings
         if has_jetstream:
             self._settings += f'\njetstream {{ store_dir: "{folder}/data" }}'
@@ -36,7 +40,7 @@ class NatsServer:
         return f"127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        """Start the server and wait until it listens; it chooses its port the first time."""
+        """Start the server and wait until it listens; its port is the same each time."""
         binary = shutil.which("nats-server")
         assert binary is not None, "is_installed() says so"
         config = self._folder / "server.conf"
