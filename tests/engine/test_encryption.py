@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from agents import make_engine, reply_with_calls
+from effort import mark_slow
 from postgres_database import create_database
 
 from toolchart.engine.log.replay import replay_conversation
@@ -42,7 +43,7 @@ def list_outcomes(store: Store) -> list[type]:
     return [type(outcome) for outcome in verify_store(store)]
 
 
-@pytest.fixture(params=["sqlite", "jsonl", "postgres", "nats"])
+@pytest.fixture(params=mark_slow("sqlite", "jsonl", "postgres", "nats"))
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The address of an empty log, in each kind of store."""
     if request.param == "postgres":

@@ -14,6 +14,7 @@ from typing import Any
 import child_agents
 import pytest
 from agents import make_engine, reply_with_calls
+from effort import mark_slow
 from postgres_database import create_database
 
 from toolchart.engine import Engine
@@ -63,7 +64,7 @@ def count_steps(store: Store, conversation: str = "c") -> int:
     return sum(1 for _ in replay_conversation(store, conversation))
 
 
-@pytest.fixture(params=["memory", "sqlite", "jsonl", "postgres", "nats", "encrypted"])
+@pytest.fixture(params=mark_slow("memory", "sqlite", "jsonl", "postgres", "nats", "encrypted"))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """An empty store of each kind; the files of it are in a folder `log`."""
     if request.param == "postgres":

@@ -9,6 +9,7 @@ from typing import Any
 
 import agents
 import pytest
+from effort import mark_slow
 from msgspec.structs import replace
 from postgres_database import create_database
 
@@ -100,7 +101,7 @@ def record_commit_sizes(store: Any) -> list[int]:
     return sizes
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mark_slow(*KINDS))
 def test_concurrent_conversations_share_commits(kind: str, open_log: Callable[[str], Any]) -> None:
     """Forty turns whose model replies at the same moment need far fewer commits than forty single turns, also
     if each begins with a commit of its own; and every log is complete."""
@@ -117,7 +118,7 @@ def test_concurrent_conversations_share_commits(kind: str, open_log: Callable[[s
         assert len(list(replay(store.read_lines(name), name))) == 9
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mark_slow(*KINDS))
 def test_a_conflict_in_a_shared_commit_affects_one_conversation(
     kind: str, open_log: Callable[[str], Any]
 ) -> None:

@@ -33,6 +33,8 @@ from toolchart.states.errors import (
 )
 from toolchart.states.ports import RecordBatch
 
+pytestmark = pytest.mark.slow
+
 FIRST, SECOND = name_worker(1), name_worker(2)
 
 OpenLog = Callable[..., JetStreamStore]
@@ -102,7 +104,6 @@ def test_a_killed_server_loses_nothing(own_server: NatsServer, tmp_path: Path, o
     assert store.append_many([RecordBatch("c", 20, [b"20"], lease)]) == [None]
 
 
-@pytest.mark.slow
 def test_writers_beside_a_server_that_is_killed(
     own_server: NatsServer, tmp_path: Path, open_log: OpenLog
 ) -> None:

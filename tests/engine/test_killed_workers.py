@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from effort import choose_count
+from effort import choose_count, mark_slow
 from killed_workers import run_fleet
 from postgres_database import create_database
 
@@ -13,7 +13,7 @@ KILLS = choose_count(short=8, long=200)
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-@pytest.mark.parametrize("kind", ["sqlite", "jsonl", "postgres", "nats"])
+@pytest.mark.parametrize("kind", mark_slow("sqlite", "jsonl", "postgres", "nats"))
 def test_killed_workers_lose_and_repeat_nothing(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from effort import mark_slow
 from postgres_database import create_database
 from written_logs import write_conversation
 
@@ -61,7 +62,7 @@ def append(store: Any, seq: int, lease: Lease | None, name: str = "c", **more: A
     return store.append_many([RecordBatch(name, seq, [line], lease, **more)])[0]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mark_slow(*KINDS))
 def test_one_worker_holds_a_conversation(kind: str, open_log: Callable[[str], Any]) -> None:
     """A second worker is refused with who works and since when, until the lease is released or expires; and
     every lease has a greater token than the one before."""
@@ -79,7 +80,7 @@ def test_one_worker_holds_a_conversation(kind: str, open_log: Callable[[str], An
     assert first.acquire_lease("c", ALIVE, LONG_S).token > next_lease.token, "the one before has expired"
 
 
-@pytest.mark.parametrize("kind", [kind for kind in ALL_KINDS if "memory" not in kind])
+@pytest.mark.parametrize("kind", mark_slow(*[kind for kind in ALL_KINDS if "memory" not in kind]))
 def test_a_log_that_is_open_for_reading_shows_its_workers(kind: str, open_log: Callable[..., Any]) -> None:
     """A log that is open for reading alone, encrypted or not, tells who works on which conversation;
     and so do the ages of its conversations."""
@@ -93,7 +94,7 @@ def test_a_log_that_is_open_for_reading_shows_its_workers(kind: str, open_log: C
     assert ages == {"held": True, "free": False}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mark_slow(*KINDS))
 def test_a_dead_worker_loses_its_lease_at_once(kind: str, open_log: Callable[[str], Any]) -> None:
     """The lease of a process of this machine that has ended is taken before it expires."""
     store = open_log(kind)
@@ -104,7 +105,7 @@ def test_a_dead_worker_loses_its_lease_at_once(kind: str, open_log: Callable[[st
     assert store.acquire_lease("c", ALIVE, LONG_S).worker == ALIVE
 
 
-@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize("kind", mark_slow(*ALL_KINDS))
 def test_whoever_lost_the_lease_appends_nothing(kind: str, open_log: Callable[[str], Any]) -> None:
     """DESIGN 7.6: an append under an older token is refused, also for a child; one without a lease is refused
     while a worker holds the conversation; and a group tells each batch apart."""
@@ -125,7 +126,7 @@ def test_whoever_lost_the_lease_appends_nothing(kind: str, open_log: Callable[[s
     assert [len(list(first.read_lines(name))) for name in ("c", "c.1")] == [2, 1]
 
 
-@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize("kind", mark_slow(*ALL_KINDS))
 def test_what_waits_in_an_inbox_is_taken_once(kind: str, open_log: Callable[[str], Any]) -> None:
     """An entry is kept once for each key, stays until a record was appended with it, keeps the holder from
     giving the conversation back, and survives a holder that died before its record."""
@@ -148,7 +149,7 @@ def test_what_waits_in_an_inbox_is_taken_once(kind: str, open_log: Callable[[str
     assert first.release_lease(lease, is_open=False)
 
 
-@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize("kind", mark_slow(*ALL_KINDS))
 def test_the_store_knows_what_is_unfinished(kind: str, open_log: Callable[[str], Any]) -> None:
     """`list_unfinished` names conversations of dead workers, with timers that are due, with entries, and
     those that no worker ever held; it leaves out ended, held and waiting ones, and children."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from effort import choose_count
+from effort import choose_count, mark_slow
 from postgres_database import create_database
 from shared_simulation import run_fleet_simulation
 from simulation import BrokenInvariant
@@ -49,7 +49,7 @@ def test_no_seed_breaks_an_invariant() -> None:
         assert any(line.startswith(words) for line in story), words
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "jsonl", "postgres", "nats"])
+@pytest.mark.parametrize("kind", mark_slow("sqlite", "jsonl", "postgres", "nats"))
 def test_every_store_gives_the_same_run(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """The same seeds give the same logs and the same story in every durable store."""
     address = {"sqlite": str(tmp_path / "log.db"), "jsonl": f"{tmp_path}/log/"}.get(kind)

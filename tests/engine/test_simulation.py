@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from effort import choose_count
+from effort import choose_count, mark_slow
 from postgres_database import create_database
 from simulation import BrokenInvariant, Crash, VirtualLoop, run_simulation
 
@@ -41,7 +41,7 @@ def test_no_seed_breaks_an_invariant(batch: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sqlite", "jsonl", "postgres", "nats"])
+@pytest.mark.parametrize("kind", mark_slow("sqlite", "jsonl", "postgres", "nats"))
 def test_no_seed_breaks_an_invariant_on_any_store(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
