@@ -179,7 +179,7 @@ def test_prune_keeps_what_a_worker_has(run_cli: RunCli, work_dir: Path, log: str
     for name in ("a", "b", "c"):
         run_cli("run", "quickstart", "2+2", "--conversation", name, *words)
     store: Any = open_store(work_dir / words[1])
-    lease = store.acquire_lease("b", name_worker(999), 60)
+    lease = store.acquire_lease("b", name_worker(999), 600)
     if log is None:  # taken after the conversations were selected
         names = iter(delete_conversations(store, ["a", "b", "c"]))
         assert list(names) == ["a", "c"]
