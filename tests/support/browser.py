@@ -73,6 +73,16 @@ async def open_browser(**options: Any) -> AsyncIterator[Any]:
     assert not problems, problems
 
 
+async def wait_for_value(page: Any, expression: str, value: Any) -> None:
+    """Wait until an expression has a value in a page.
+
+    Not `wait_for_function`: where it has to look twice it breaks the pages' policy, which forbids `eval`.
+    """
+    async with asyncio.timeout(PATIENCE_MS / 1000):
+        while await page.evaluate(expression) != value:
+            await asyncio.sleep(0.02)
+
+
 async def sign_in(context: Any, url: str, path: str, name: str = "owner") -> Any:
     """A page that is signed in by the form."""
     page = await context.new_page()

@@ -12,7 +12,7 @@ pytest.importorskip("playwright.async_api", reason="pages are tested with Playwr
 
 from accessibility import HAS_AXE, list_serious_violations
 from agents import make_engine
-from browser import CHROMIUM, open_browser
+from browser import CHROMIUM, open_browser, wait_for_value
 from effort import IS_LONG
 from hostile_texts import HOSTILE_TEXTS
 from playwright.async_api import expect
@@ -62,12 +62,12 @@ async def wait_for_verdict(page: Any, text: str, faulty_lines: int | None = None
 
 async def expect_selection(page: Any, text: str) -> None:
     """Wait until this text is selected."""
-    await page.wait_for_function("text => document.getSelection().toString() === text", arg=text)
+    await wait_for_value(page, "document.getSelection().toString()", text)
 
 
 async def expect_focus(page: Any, name: str) -> None:
     """Wait until the element with this id has the focus."""
-    await page.wait_for_function("name => document.activeElement.id === name", arg=name)
+    await wait_for_value(page, "document.activeElement.id", name)
 
 
 async def test_a_chart_is_edited_until_it_is_clean_and_saved(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ pytest.importorskip("playwright.async_api", reason="pages are tested with Playwr
 
 from accessibility import HAS_AXE, list_serious_violations
 from agents import make_engine, make_spec
-from browser import CHROMIUM, open_browser, sign_in
+from browser import CHROMIUM, open_browser, sign_in, wait_for_value
 from effort import IS_LONG
 from playwright.async_api import expect
 from served import make_site, serve
@@ -163,8 +163,7 @@ async def test_attachments_and_queued_messages_are_shown(tmp_path: Path) -> None
             await page.fill("#message", "look")
             await page.click("text=Send")
             await page.locator(".bubble.user figcaption", has_text="dot.png").wait_for()
-            picture = "document.querySelector('.bubble.user img').naturalWidth === 1"
-            await page.wait_for_function(picture)
+            await wait_for_value(page, "document.querySelector('.bubble.user img').naturalWidth", 1)
             await expect(page.locator(".bubble.user .attachment")).to_have_text("attached: notes.txt")
             await page.locator("#chat-state", has_text="running").wait_for()
             was_seen = asyncio.Event()

@@ -149,7 +149,7 @@ async def test_a_run_is_forked_in_three_ways_and_compared() -> None:
             await page.locator("#figures", has_text="another-model").wait_for()
             await page.goto(f"{url}/conversations/c1")
             await page.locator("#fork-panel > summary").click()
-            await page.wait_for_function("document.getElementById('fork-message').value === 'hi'")
+            await expect(page.locator("#fork-message")).to_have_value("hi")
             await page.fill("#fork-message", "something else")
             name = await fork()
             await page.goto(f"{url}/chat/{name}")
@@ -165,7 +165,7 @@ async def test_a_run_is_run_again() -> None:
         async with open_browser() as context:
             page = await sign_in(context, url, "/conversations/c1")
             await page.locator("#rerun-panel > summary").click()
-            await page.wait_for_function("document.getElementById('rerun-system').value === 'Be brief.'")
+            await expect(page.locator("#rerun-system")).to_have_value("Be brief.")
             await page.click("#rerun button[type=submit]")
             await page.locator("#rerun-answer .badge.good", has_text="same").wait_for()
             await page.fill("#rerun-system", "Be long.")
