@@ -79,7 +79,7 @@ async def wait_for_value(page: Any, expression: str, value: Any) -> None:
     Not `wait_for_function`: where it has to look twice it breaks the pages' policy, which forbids `eval`.
     """
     async with asyncio.timeout(PATIENCE_MS / 1000):
-        while await page.evaluate(expression) != value:
+        while await page.evaluate(expression) != value:  # noqa: ASYNC110  a page has no event
             await asyncio.sleep(0.02)
 
 
