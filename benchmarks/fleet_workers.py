@@ -114,6 +114,10 @@ class CountedModel:
         )
         return Reply(tool_calls=(call,), finish_reason="tool_calls", usage=usage)
 
+    def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        """Nothing is sent."""
+        return {}
+
     async def aclose(self) -> None:
         """Nothing to close."""
 

@@ -122,8 +122,7 @@ class GeminiProvider(HostAdapter):
             SpecError: there is no key, or the entry has an unknown key or a wrong value.
         """
         import httpx2
-        from google import genai
-        from google.genai import types
+        from google.genai import Client, types
 
         settings = read_adapter_settings(GeminiSettings, config)
         vertex = settings.vertex
@@ -140,7 +139,7 @@ class GeminiProvider(HostAdapter):
         try:
             if key is None and vertex is None:  # the SDK itself would send the environment's key to any host
                 raise ValueError
-            client = genai.Client(
+            client = Client(
                 **place,
                 http_options=types.HttpOptions(
                     base_url=resolve(config.base_url) if config.base_url else None,
