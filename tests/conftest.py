@@ -27,12 +27,15 @@ def pytest_configure() -> None:
     `@example`.
     """
     from hypothesis import HealthCheck, settings
+    from hypothesis.internal.conjecture import providers
 
+    explores = os.environ.get("TOOLCHART_EXPLORE") == "1"
+    if not explores:
+        # Hypothesis also draws constants of the modules that are loaded: examples would depend on which tests
+        # ran before in the same process. There is no setting for that.
+        vars(providers)["_get_local_constants"] = providers.Constants
     settings.register_profile(
-        "toolchart",
-        deadline=None,
-        derandomize=os.environ.get("TOOLCHART_EXPLORE") != "1",
-        suppress_health_check=[HealthCheck.too_slow],
+        "toolchart", deadline=None, derandomize=not explores, suppress_health_check=[HealthCheck.too_slow]
     )
     settings.load_profile("toolchart")
 
