@@ -19,6 +19,7 @@ from toolchart.states.errors import (
     ReplayMismatch,
     StorageFailure,
     ToolchartError,
+    TurnCancelled,
 )
 
 SUCCESS = 0
@@ -43,6 +44,8 @@ def exit_code(error: ToolchartError) -> int:
             return DAMAGED_LOG
         case StorageFailure():
             return INTERNAL_ERROR
+        case TurnCancelled():
+            return CANCELLED
         case ReplayMismatch() | ProviderError() | LogConflict() | NoRecordedAnswer():
             return NEGATIVE
         case _:

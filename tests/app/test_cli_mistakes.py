@@ -153,6 +153,7 @@ EXAMPLES: list[tuple[ToolchartError, int]] = [
     (errors.LeaseHeld("c", "a worker", 0.0, 30.0), 1),
     (errors.LeaseLost("no"), 1),
     (errors.NoRecordedAnswer("no"), 1),
+    (errors.TurnCancelled("SIGTERM"), 3),
     (errors.LogDamaged("no"), 5),
     (ToolchartError("no"), 2),
 ]
