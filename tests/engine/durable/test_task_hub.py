@@ -41,9 +41,10 @@ from durabletask.worker import TaskHubGrpcWorker
 from toolchart.engine.durable.task_hub import TaskHub, TaskHubWorker
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def scheduler() -> Iterator[str]:
-    """The address of a scheduler in memory, for all tests of the module."""
+    """The address of a scheduler in memory, of one test: a worker may end before it has reported its work,
+    and the next test's worker would get it."""
     family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     with socket.socket(family) as holder:  # it never listens; nobody else can take the port while it is open
         if family == socket.AF_INET6:
