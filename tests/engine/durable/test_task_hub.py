@@ -26,7 +26,6 @@ from paying_agent import make_engine, read_waiting_calls, wait_until
 
 from toolchart.engine import Engine
 from toolchart.engine.durable.client import DurableClient
-from toolchart.engine.durable.stretches import Stretch
 from toolchart.engine.log.replay import replay, replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.states.errors import SpecError
@@ -57,30 +56,12 @@ def scheduler() -> Iterator[str]:
         backend.stop()
 
 
-class WatchedHub(TaskHub):
-    """A task hub that knows what was started."""
-
-    def __init__(self, client: TaskHubGrpcClient) -> None:
-        super().__init__(client)
-        self.started: list[str] = []
-
-    async def start(self, stretch: Stretch) -> None:
-        """Start a stretch, and note it."""
-        self.started.append(stretch.id)
-        await super().start(stretch)
-
-
 @contextlib.asynccontextmanager
 async def work(engine: Engine, scheduler: str) -> AsyncIterator[DurableClient]:
     """Let a worker work within the block; what hands messages over to it."""
     with contextlib.closing(TaskHubGrpcClient(host_address=scheduler)) as client:
-        hub = WatchedHub(client)
         async with TaskHubWorker(engine, TaskHubGrpcWorker(host_address=scheduler)).run(60.0):
-            yield DurableClient(engine, hub)
-            for name in hub.started:
-                # One that waits for a deadline of days does not end.
-                if engine.describe_turn(name.partition("/")[0]).is_over:
-                    await asyncio.to_thread(client.wait_for_orchestration_completion, name, timeout=300)
+            yield DurableClient(engine, TaskHub(client))
 
 
 def has_state(engine: Engine, conversation: str, state: str) -> bool:
