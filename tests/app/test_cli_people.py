@@ -233,6 +233,7 @@ def chat(tmp_path: Path) -> Iterator[ChatTerminal]:
     terminal.close()
 
 
+@pytest.mark.slow
 def test_a_chat_asks_and_can_be_interrupted(chat: ChatTerminal) -> None:
     """A line typed during a turn interrupts it where the chart says so, and lines after a question answer."""
     chat.wait_for("/help lists the commands")
