@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from signal import Signals
@@ -46,11 +47,11 @@ class SharedEngine:
     _recovery: Recovery
     _calls: BlockingCalls
 
+    @abstractmethod
     async def _begin_turn(
         self, name: str, message: str, options: TurnOptions, *, is_first: bool = False
     ) -> TurnResult:
         """Run a turn that begins now; the first of its conversation where `is_first` says so."""
-        raise NotImplementedError
 
     def _run_blocking(self, start: Callable[[], Coroutine[Any, Any, Value]]) -> Value:
         """Run a coroutine on this engine's own event loop and return its result; from any thread.
