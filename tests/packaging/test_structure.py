@@ -1,4 +1,4 @@
-"""The structure of the source tree: layers, import cycles, sizes, names, docstrings and late imports.
+"""The structure of the source tree: layers, import cycles, names, docstrings and late imports.
 
 These are the house rules of CONTRIBUTING.md. They read the syntax trees and need no other tool.
 """
@@ -22,9 +22,6 @@ def list_all_imports() -> dict[str, list[Import]]:
     return {name: source_tree.list_imports(module, MODULES) for name, module in MODULES.items()}
 
 
-MAX_ROOM_MODULES = 14
-MAX_FUNCTION_LINES = 45
-MAX_MODULE_LINES = 400
 MAX_LATE_IMPORTS = 200
 
 RANKS = {
@@ -174,31 +171,6 @@ def test_there_is_no_import_cycle() -> None:
         for name, entries in list_all_imports().items()
     }
     assert source_tree.find_cycles(graph) == []
-
-
-def test_no_room_is_crowded() -> None:
-    """A folder has at most 14 modules, so that its listing is read at one look."""
-    counts: defaultdict[str, int] = defaultdict(int)
-    for module in MODULES.values():
-        counts[module.path.parent.relative_to(source_tree.ROOT).as_posix()] += 1
-    crowded = {room for room, count in counts.items() if count > MAX_ROOM_MODULES}
-    assert crowded == set()
-
-
-def test_functions_and_modules_are_short() -> None:
-    """No function is longer than 45 lines without its docstring, and no module longer than 400."""
-    functions = [
-        f"{module.location}:{function.lineno} {function.name}"
-        for module in MODULES.values()
-        for function in module.iterate_functions()
-        if source_tree.count_body_lines(function) > MAX_FUNCTION_LINES
-    ]
-    modules = [
-        module.location
-        for module in MODULES.values()
-        if len(module.path.read_text("utf-8").splitlines()) > MAX_MODULE_LINES
-    ]
-    assert (functions, modules) == ([], [])
 
 
 def is_bare_participle(name: str) -> bool:

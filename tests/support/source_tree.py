@@ -145,16 +145,3 @@ def find_cycles(graph: Mapping[str, set[str]]) -> list[list[str]]:
         if node not in order:
             connect(node)
     return cycles
-
-
-def count_body_lines(function: Function) -> int:
-    """Count the lines of a function from its signature to its end, without its docstring."""
-    first = function.body[0]
-    docstring_lines = 0
-    if (
-        isinstance(first, ast.Expr)
-        and isinstance(first.value, ast.Constant)
-        and isinstance(first.value.value, str)
-    ):
-        docstring_lines = (first.end_lineno or first.lineno) - first.lineno + 1
-    return (function.end_lineno or function.lineno) - function.lineno + 1 - docstring_lines
